@@ -1,5 +1,5 @@
-//! Builds the quick agent, if the target supports it. It is a program without the standard library whose panics abort, and cargo cannot set
-//! this for a single program.
+//! Builds the quick agent, if the target supports it. The agent does not use the standard library and aborts on panic, which cargo cannot
+//! configure for a single program.
 
 use std::env;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ fn main() {
     }
     match command.output() {
         Ok(built) if built.status.success() => println!("cargo::rustc-cfg=quick_agent"),
-        // The full agent beside it can do everything that this one does.
+        // The full agent can do everything that the quick one does, so the build continues.
         Ok(built) => {
             let said = String::from_utf8_lossy(&built.stderr);
             println!("cargo::warning=processes will start more slowly: the quick agent cannot be built");

@@ -22,7 +22,7 @@ use super::statement::{
 };
 use super::{spawn_guard, waits};
 
-/// The requirement cited if the judge knows none: how a server has to treat an invalid message.
+/// The requirement to cite if the judge knows none. It is about how a server has to treat an invalid message.
 const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
 /// The same for PMI-2 servers. It is only informative: the judge cites the requirements that count.
 const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
@@ -36,8 +36,8 @@ pub struct Case {
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,
-    /// A job that runs on the same server before this one. It is not judged: the case meets what it leaves behind (files, daemons, names).
-    /// It has no earlier job itself.
+    /// A job that runs on the same server before this one. It is not judged itself, but the case is exposed to what it leaves behind
+    /// (files, daemons, names). It has no earlier job of its own.
     pub earlier: Option<Box<Case>>,
 }
 
@@ -61,11 +61,11 @@ impl Case {
         case
     }
 
-    /// Converts a scenario whose steps are those of cases.
+    /// Converts a scenario, if all of its steps can occur in a case.
     ///
     /// # Errors
     ///
-    /// The line of the first row, or of the first step that is of another kind.
+    /// Returns the line of the first row, or of the first step that cannot occur in a case.
     pub fn from_scenario(mut scenario: Scenario) -> Result<Self, usize> {
         if let Some(row) = scenario.rows.first() {
             return Err(scenario.source.line_of(row.name.span.start));
@@ -226,7 +226,7 @@ impl Case {
         }
     }
 
-    /// Returns this case with every request that was split over several writes sent whole in the last of them. `None` if no request is
+    /// Returns this case with every request that was split across several writes sent whole in the last of them. `None` if no request is
     /// split, or if the result could not be played. Only for a case against a server.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != UnderTest::Server {
@@ -273,13 +273,13 @@ impl Case {
         sent(self.scenario.body.get(step.checked_sub(self.settings())?)?, self.tests())
     }
 
-    /// Returns these lines, to be changed.
+    /// Returns these lines so that they can be changed.
     pub(crate) fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Template>> {
         let (at, tests) = (step.checked_sub(self.settings())?, self.tests());
         sent_mut(self.scenario.body.get_mut(at)?, tests)
     }
 
-    /// The size that shrinking minimizes.
+    /// Returns the size that shrinking minimizes.
     pub(crate) fn weight(&self) -> usize {
         let weigh = |stmt: &Stmt| match (stmt, sent(stmt, self.tests())) {
             (Stmt::Use { .. }, _) => 5,
@@ -352,7 +352,7 @@ impl Case {
         Some(joined)
     }
 
-    /// Returns this case with a regular start in place of the start requests of individual ranks.
+    /// Returns this case with a regular start in place of the individual ranks' start requests.
     pub(crate) fn joined_instead(&self) -> Option<Self> {
         // A request for the job id is not part of the start, since a process may send it at any time.
         let begins = |op: &Op| *op == Op::offer() || op.is(&["init", "maxes"]) || op.binds("kvs");
@@ -454,13 +454,13 @@ fn start(stmt: &Stmt) -> usize {
     }
 }
 
-/// Returns whether campaigns make such a step for programs and libraries.
+/// Returns whether campaigns generate such a step for programs and libraries.
 fn is_of_client(stmt: &Stmt) -> bool {
     let Stmt::Step(step) = stmt else { return false };
     matches!(step.who, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(stmt).is_some()
 }
 
-/// The size of a line that shrinking minimizes.
+/// Returns the size of a line, which shrinking minimizes.
 fn line_weight(line: &Template) -> usize {
     let weigh = |piece: &Piece| match piece {
         Piece::Literal { bytes, .. } => bytes.len(),
@@ -511,7 +511,7 @@ mod tests {
         let cases = [
             (split(vec![asks(), rest()]), Some(whole(vec![asks(), maxes()]))),
             (split(in_three), Some(whole(vec![asks(), maxes()]))),
-            // The rest of the request never comes.
+            // The rest of the request is never sent.
             (split(vec![asks()]), None),
             (server(2, vec![join(Dialect::Pmi1), maxes()]), None),
         ];

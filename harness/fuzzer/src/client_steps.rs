@@ -1,4 +1,4 @@
-//! Statements of cases in which the harness is the server: which request is answered, and with what response.
+//! Statements in cases where the harness is the server. They define which request is answered, and how.
 
 use pmi_scenario::ast::{Piece, ProcessAction, Role, StepAction, Stmt, Template, ValueType, WriteMode};
 
@@ -17,7 +17,7 @@ pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
     text(format!("{}={op}{key}", op.command_key()))
 }
 
-/// Extends the pattern to requests of a thread, whose number the response can use as `$thrid`.
+/// Extends the pattern to requests from a thread, whose number the response can use as `$thrid`.
 pub(crate) fn of_thread(mut pattern: Template) -> Template {
     push(&mut pattern, literal(" thrid="));
     push(&mut pattern, Piece::Capture("thrid".to_owned(), ValueType::Any));

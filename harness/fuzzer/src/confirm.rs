@@ -35,14 +35,14 @@ const SLOW: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy)]
 struct FailureFilter<'a> {
     key: &'a FailureKey,
-    /// Require that valid input reaches it.
+    /// True to require that valid input reaches it.
     valid: bool,
 }
 
 /// Maximum number of runs under a debugger for an intermittent crash.
 const MAX_DEBUGGER_RUNS: u32 = 3;
 
-/// A failure that is identified by a place needs a debugger.
+/// Returns the tracing that a failure needs. A failure that is identified by a place needs a debugger.
 fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
@@ -53,7 +53,7 @@ pub struct Examiner<'a> {
     pub target: &'a dyn Target,
     /// The seed that findings record.
     pub seed: u64,
-    /// The user wants the campaign to end.
+    /// Set when the user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
     /// The time limits of the campaign.
     pub schedule: Schedule,
@@ -70,7 +70,7 @@ pub struct ConfirmedFailure {
     again: u32,
     /// Duration of one run.
     one: Duration,
-    /// Valid input reached it in at least one run.
+    /// True if valid input reached it in at least one run.
     valid: bool,
     /// A run that shows it: if `valid`, one with valid input.
     run: CaseRun,
@@ -106,7 +106,7 @@ pub struct MinimizedFailure {
     pub symptom: Option<Symptom>,
 }
 
-/// Returns the requirement to cite for a case in which the harness is a proxy's upstream, if the judge knows none.
+/// Returns the requirement to cite for a case where the harness is a proxy's upstream, if the judge knows none.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
     let said = || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
     let closed = || events.iter().any(|event| matches!(event.kind, EventKind::ClosedByUpstream { .. }));
@@ -214,7 +214,7 @@ impl Examiner<'_> {
         self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: true }).is_some()
     }
 
-    /// Returns the failure that remains without the circumstances that its key contains but that it does not need. `None` if the key stays.
+    /// Returns the failure without the circumstances in its key that it does not need, or `None` if its key stays the same.
     pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),
@@ -240,7 +240,7 @@ impl Examiner<'_> {
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
-        // The place of a crash says more than any action before it.
+        // The place of a crash is more informative than any action before it.
         let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
         // If the crash does not recur, there is nothing to minimize.
         let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.goes_on()).find_map(|_| look())?;
@@ -267,7 +267,7 @@ impl Examiner<'_> {
         (one * MAX_SHRINK_CASES as u32).clamp(SHRINK_TIME.min(most), most)
     }
 
-    /// Returns the reason why no debugger sees where a process of the case dies.
+    /// Returns the reason why no debugger sees where a process in the case dies.
     fn why_unseen(&self, case: &Case) -> Option<String> {
         let run = self.target.play(case, Pace::Thorough, Tracing::On).ok()?;
         untraced(&run.seen.events).map(str::to_owned)
@@ -278,7 +278,7 @@ impl Examiner<'_> {
         let key = &failure.key;
         let (mut runs, one) = self.again_in(case, FailureFilter { key, valid: false }, 0);
         let again = runs.len() as u32;
-        // A timeout that occurs once may be caused by the load of the machine.
+        // A timeout that occurs only once may be caused by machine load.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
         // If the user interrupted the runs, the frequency of the failure is unknown.
         if by_clock && again < 2 || again < TRIES && !self.goes_on() {
@@ -292,8 +292,8 @@ impl Examiner<'_> {
         Some(ConfirmedFailure { key, case, number, again, one, valid, run })
     }
 
-    /// Minimizes the case of a failure, while `waiting` others wait for this. A failure that valid input reaches stays one. Returns `None`
-    /// if the failure does not show reliably after the earlier job that it seems to need.
+    /// Minimizes the case of a failure, while `waiting` others wait for this. If valid input reaches the failure, it still does afterwards.
+    /// Returns `None` if the failure does not show reliably after the earlier job that it seems to need.
     pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
         let ConfirmedFailure { ref key, ref case, number, again, one, valid, .. } = shown;
         let time = self.shrinking_time(one, waiting);
@@ -376,15 +376,15 @@ impl Examiner<'_> {
         Some(MinimizedFailure { found, case: best.case, run, symptom })
     }
 
-    /// Returns a case after a job that does nothing, if a server is under test.
+    /// Returns the case with an earlier job that does nothing, if a server is under test.
     fn after_idle(case: &Case) -> Option<Case> {
         let dialect = case.scenario.dialect;
         let idle = Case::in_dialect(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
         case.after(&idle)
     }
 
-    /// Returns the case with itself as the earlier job, if it needs that. Repeated plays of one case always run after that case. The check
-    /// is whether the failure disappears after an idle job.
+    /// Returns the case with itself as the earlier job, if it needs that. When one case is played repeatedly, every run but the first
+    /// follows a run of the same case. The check is whether the failure disappears after an idle job.
     fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
         if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, filter).is_some()) {
@@ -394,8 +394,8 @@ impl Examiner<'_> {
         self.shows_as_often(&after_itself, filter, again).then_some(after_itself)
     }
 
-    /// Removes an earlier job that an intermittent failure followed by chance. Returns the case without it if the failure also shows after
-    /// an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
+    /// Removes the earlier job if an intermittent failure followed it only by chance. Returns the case without it if the failure also shows
+    /// after an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
     fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
         if best.case.earlier.is_none() {
             return Some(best);

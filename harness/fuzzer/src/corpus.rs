@@ -1,4 +1,4 @@
-//! Cases that got further than those before them, from which others are derived.
+//! Cases that got further than those before them. Other cases are derived from them.
 //!
 //! The corpus is stored in the campaign's folder as scenarios with metadata files, so that a later campaign can begin with it. Cases that
 //! end a server are not kept, because their derivatives would end it too.
@@ -34,7 +34,7 @@ const MOST: usize = 2000;
 /// Percentage of cases that are derived from the corpus, once it is not empty.
 const SHARE: u32 = 30;
 
-/// Percentage up to which cases are derived from the frontier, whose cases cover rare edges of the implementation's program.
+/// Percentage of cases that are derived from the corpus or from the frontier, whose cases cover rare edges of the implementation's program.
 const EXPLORED: u32 = 65;
 
 /// The cases that got further than those before them. See the module's documentation.
@@ -75,7 +75,7 @@ pub enum CorpusError {
 }
 
 impl Corpus {
-    /// Reads the corpus of an earlier campaign, if there is one. The folder is created with the first case that is kept.
+    /// Reads the corpus of an earlier campaign, if any. The folder is created with the first case that is kept.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Corpus {
     }
 
     fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
-        // The coverage of a case is that of its own job.
+        // Only the case's own job counts for its coverage.
         case.earlier = None;
         case.finish("Got further than those before it.", None);
         let text = case.text();
@@ -216,7 +216,7 @@ impl Evolving {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
-    /// A panic of another worker leaves the corpus consistent.
+    /// A panic in another worker leaves the corpus consistent.
     fn corpus(&self) -> MutexGuard<'_, Corpus> {
         self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,7 +225,7 @@ impl Evolving {
         self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Derives a case from one of the frontier, which covers a rare edge.
+    /// Derives a case from one in the frontier, which covers a rare edge.
     fn explore(&self, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         let Some(mut case) = self.frontier().choose(u)? else { return Ok(None) };
         if u.ratio(1, 4)? {

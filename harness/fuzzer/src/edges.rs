@@ -1,4 +1,4 @@
-//! Coverage: the edges of an instrumented program that cases went along ([`EdgeMap`]), and which of them are new.
+//! Coverage: the edges of an instrumented program that cases covered ([`EdgeMap`]), and which of them are new.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// All classes of a count.
 const ALL: u8 = 0xff;
 
-/// The edges that a case went along, each with the class of its count, as one bit.
+/// The edges that a case covered, each with the class of its count, as one bit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edges(Vec<(u32, u8)>);
 
@@ -34,7 +34,7 @@ impl Edges {
         Self(counted.into_iter().map(|(edge, count)| (edge, class(count))).collect())
     }
 
-    /// Returns whether no edge was covered, so that the program is not instrumented.
+    /// Returns whether no edge was covered, which means that the program is not instrumented.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -59,7 +59,7 @@ impl Edges {
     }
 }
 
-/// The edges that all cases of a campaign went along, each with the classes of its counts.
+/// The edges that all cases of a campaign covered, each with the classes of its counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoveredEdges(BTreeMap<u32, u8>);
 
@@ -85,7 +85,7 @@ impl CoveredEdges {
         self.0.is_empty()
     }
 
-    /// Adds the coverage of a case, and returns what of it is new.
+    /// Adds the coverage of a case, and returns the part of it that is new.
     pub(crate) fn add(&mut self, edges: &Edges) -> NewCoverage {
         let (mut new, mut times) = (Vec::new(), false);
         for (edge, class) in &edges.0 {
@@ -121,7 +121,7 @@ impl CoveredEdges {
 pub(crate) struct Maps(Mutex<Vec<EdgeMap>>);
 
 impl Maps {
-    /// Plays a case with a map, and returns the edges that it went along.
+    /// Plays a case with a map, and returns the edges that it covered.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ pub enum FailureKey {
         /// The place in the program, or the circumstances.
         site: CrashSite,
     },
-    /// The implementation sends without end.
+    /// The implementation never stops sending.
     Flood(LastAction),
     /// The job does not end although all of its processes have ended.
     JobStays(LastAction),
@@ -42,7 +42,7 @@ pub enum FailureKey {
     Memory(String),
     /// Processes of these programs outlive the process that started them.
     Leak(Vec<String>),
-    /// A due response does not come, or a process does not end.
+    /// A due response does not arrive, or a process does not end.
     Hang {
         /// `client` for a program, `library` for a library, `None` for a server.
         who: Option<&'static str>,
@@ -68,7 +68,7 @@ pub enum FailureKey {
     Difference {
         /// The request.
         request: LastAction,
-        /// The response of each server.
+        /// The response from each server.
         answers: Vec<String>,
     },
 }
@@ -79,9 +79,9 @@ pub enum FailureKey {
 pub enum FailureKind {
     /// A process dies.
     Crash,
-    /// A response does not come, or something does not end.
+    /// A response does not arrive, or something does not end.
     Hang,
-    /// The implementation sends or grows without end, or leaves processes behind.
+    /// The implementation never stops sending or growing, or leaves processes behind.
     Excess,
     /// A requirement is broken.
     #[default]
@@ -141,7 +141,7 @@ pub enum LastAction {
     },
 }
 
-/// The request of a process that received a response.
+/// The request from a process that received a response.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LastRequest {
     /// A request.
@@ -196,7 +196,7 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether the failure is a response that does not come.
+    /// Returns whether the failure is a response that does not arrive.
     pub(crate) fn is_hang(&self) -> bool {
         matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
     }

@@ -1,4 +1,4 @@
-//! Messages as tuples, the form in which generators make and mutations change them before they become text.
+//! Messages as tuples. Generators make them in this form, and mutations change them, before they become text.
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::{Decoded, Direction, Framing};
@@ -105,7 +105,7 @@ pub(crate) fn line(fields: &[MessageField]) -> Template {
     line
 }
 
-/// Returns the tuples as the body of a frame. Semicolons in values must be doubled already.
+/// Returns the tuples as the body of a frame. Semicolons in values must already be doubled.
 pub(crate) fn body(fields: &[MessageField]) -> Template {
     let mut body = Template::default();
     for field in fields {

@@ -12,7 +12,7 @@ use super::edges::Edges;
 /// Number of additional turns of a new edge.
 const FIRST: i64 = 32;
 
-/// An edge that more than one in this many cases goes along is not part of the frontier: ordinary cases reach what lies beyond it.
+/// An edge that more than one in this many cases covers is not part of the frontier, because ordinary cases reach the code beyond it.
 const FEW: u64 = 12;
 
 /// The rare edges and their cases. See the module's documentation.
@@ -26,13 +26,13 @@ pub(crate) struct Frontier {
 /// The case that reaches an edge.
 #[derive(Debug)]
 struct FrontierEdge {
-    /// Number of cases that went along the edge.
+    /// Number of cases that covered the edge.
     cases: u64,
     case: Arc<Case>,
     weight: usize,
     /// Number of turns taken. A new edge begins below the others, so that it gets its additional turns first.
     turns: i64,
-    /// The weight of the case for which the edge last got the turns of a new one.
+    /// The weight that the case had when the edge was last given the turns of a new one.
     tried: usize,
 }
 
@@ -45,7 +45,7 @@ impl Frontier {
         self.edges.values().filter(|known| self.is_rare(known)).map(|known| known.turns).min()
     }
 
-    /// Records the edges that a case went along.
+    /// Records the edges that a case covered.
     pub(crate) fn record_edges(&mut self, case: &Case, edges: &Edges) {
         let weight = case.weight();
         let turns = self.least().unwrap_or(FIRST) - FIRST;
@@ -101,7 +101,7 @@ mod tests {
         (0..40).for_each(|_| frontier.record_edges(&case(1), &went(&[1])));
         frontier.record_edges(&case(5), &went(&[1, 2]));
         frontier.record_edges(&case(4), &went(&[1, 2]));
-        // An edge that all cases go along is not part of the frontier.
+        // An edge that all cases cover is not part of the frontier.
         for _ in 0..FIRST + 5 {
             assert_eq!(frontier.choose(&mut u).unwrap().unwrap().len(), 4);
         }

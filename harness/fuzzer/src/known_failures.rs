@@ -50,10 +50,11 @@ pub struct KnownBucket {
     /// The bucket, or a pattern with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<NamePattern>,
-    /// The function in which a process dies, or a pattern.
+    /// The function that a process dies in, or a pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NamePattern>,
-    /// The trigger is not to be published yet: a campaign reports the failure with the text of this entry instead of the bucket.
+    /// True if the trigger must not be published yet. A campaign then reports the failure with the text of this entry instead of the
+    /// bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// The reason why it is accepted, for example a link to an issue.
@@ -65,7 +66,7 @@ pub struct KnownBucket {
 }
 
 impl KnownBucket {
-    /// An entry with neither a bucket nor a place matches nothing.
+    /// Returns whether the entry matches a failure. An entry with neither a bucket nor a place matches nothing.
     fn fits(&self, bucket: &str, place: Option<&str>) -> bool {
         let bucket = self.bucket.as_ref().map(|pattern| pattern.fits(bucket));
         let place = self.place.as_ref().map(|pattern| place.is_some_and(|place| pattern.fits(place)));
@@ -120,8 +121,8 @@ impl KnownFailures {
         toml::to_string(&drafted)
     }
 
-    /// Returns the name under which a failure is known, given its bucket and the place of its crash. The name is the bucket, or the text of
-    /// the entry if that is sensitive.
+    /// Returns the name that a failure is known by, given its bucket and the place of its crash. The name is the bucket, or the text of the
+    /// entry if that is sensitive.
     pub fn name(&self, bucket: &str, place: Option<&str>) -> Option<String> {
         let entry = self.known.iter().find(|known| known.fits(bucket, place))?;
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })

@@ -156,7 +156,7 @@ impl fmt::Display for UpstreamKind {
     }
 }
 
-/// The messages of all processes to a server, write by write.
+/// The messages from all processes to a server, write by write.
 pub(crate) struct MessageWrites {
     framing: Framing,
     readers: BTreeMap<Proc, MessageReader>,

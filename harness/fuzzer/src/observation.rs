@@ -8,12 +8,12 @@ use pmi_scenario::ast::Dialect;
 
 use super::edges::Edges;
 
-/// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than some hundred kilobytes;
+/// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than a few hundred kilobytes;
 /// Hydra's processes grow by less than two megabytes in them.
 const GROWTH: u64 = 256 << 20;
 /// Maximum growth in bytes without any input ...
 const GROWTH_BASE: u64 = 32 << 20;
-/// ... and for each byte of input. Stored data costs headers, copies and tables that double.
+/// ... and for each byte of input. Stored data costs headers, copies and tables that double in size.
 const GROWTH_FACTOR: u64 = 64;
 
 /// The growth of a server process.
@@ -23,12 +23,12 @@ pub struct Growth {
     pub name: String,
     /// Increase in bytes of memory from the start to the end.
     pub bytes: u64,
-    /// Bytes that the server received meanwhile.
+    /// Bytes that the server received from the start to the end.
     pub sent: u64,
 }
 
 impl Growth {
-    /// Returns whether the server must be stopped for it, regardless of the input.
+    /// Returns whether the server must be stopped because of it, regardless of the input.
     pub(crate) fn is_dangerous(&self) -> bool {
         self.bytes > GROWTH
     }
@@ -48,15 +48,15 @@ pub struct Observation {
     pub events: Vec<Event>,
     /// The findings of the judge.
     pub findings: Vec<Finding>,
-    /// A process of the implementation that died of a signal, and the signal.
+    /// A process of the implementation that was killed by a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// The case killed one of our processes with SIGSEGV, so that the launcher may report a crash of its program.
+    /// True if the case killed one of our processes with SIGSEGV, in which case the launcher may report that its program crashed.
     pub segfaults: bool,
     /// The exit status of the launcher.
     pub exit: Option<Exit>,
     /// The proof that the job did not end although every process had; `None` if it ended.
     pub job_stays: Option<SilenceProof>,
-    /// The server exceeded the output limit.
+    /// True if the server exceeded the output limit.
     pub flood: bool,
     /// The server process that has grown most, among those that are measured.
     pub growth: Option<Growth>,

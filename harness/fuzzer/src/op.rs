@@ -27,7 +27,7 @@ impl Op {
         (0..protocol::documented(framing).len()).map(move |row| Self { framing, row })
     }
 
-    /// Returns the line with which every connection begins.
+    /// Returns the operation that every connection begins with.
     pub(crate) fn offer() -> Self {
         Operation::Init.into()
     }
@@ -118,7 +118,7 @@ impl Op {
         self.bindings().any(|(_, bound)| bound == name)
     }
 
-    /// Returns whether it ends the program, so that responses are optional.
+    /// Returns whether it ends the program, which makes responses optional.
     pub(crate) fn is_abort(self) -> bool {
         self.is(&["abort"])
     }

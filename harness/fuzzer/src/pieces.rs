@@ -33,7 +33,7 @@ pub(crate) fn own_rank() -> Piece {
     Piece::Var("rank".to_owned())
 }
 
-/// Returns the command of our agent, which reports to the harness.
+/// Returns the command that starts our agent, which reports to the harness.
 pub(crate) fn agent() -> Piece {
     Piece::Var("agent".to_owned())
 }
@@ -80,7 +80,7 @@ pub(crate) fn letters_to(limit: Limit, plus: i64) -> Piece {
     })
 }
 
-/// Returns the limit to which the length of a `fill` is relative, if any, and the number added to it. `None` for other expressions.
+/// Returns the limit that the length of a `fill` is relative to, if any, and the number added to it. `None` for other expressions.
 pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
     let limit = |expr: &Expr| match expr {
         Expr::Var(name) => Limit::of_name(&name.value),

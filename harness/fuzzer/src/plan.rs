@@ -62,14 +62,14 @@ pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<Planned
 struct PlannedRequest {
     rank: u32,
     op: Op,
-    /// It has a thread number, so another request may be in progress.
+    /// True if it has a thread number, so another request may be in progress.
     of_thread: bool,
-    /// It enters the barrier of a part of a group, during which any other request may be in progress.
+    /// True if it enters the barrier for a part of a group, during which any other request may be in progress.
     of_part: bool,
 }
 
-/// Converts a plan to statements. After an action that allows the server to end the program, responses are optional. `pristine` states that
-/// the plan has no mutations: otherwise, the members of a barrier of a part of a group are unknown.
+/// Converts a plan to statements. After an action that allows the server to end the program, responses are optional. `pristine` is true if
+/// the plan has no mutations; otherwise, the members of a barrier for a part of a group are unknown.
 pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Stmt> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut valid = true;

@@ -1,8 +1,6 @@
 //! Reports the exit status of Hydra's proxies when the kernel does not: mpiexec reaps them, and its message is the same for a crash and for
-//! a regular end.
-//!
-//! mpiexec looks for its proxy in the folder from which it was started. A link to mpiexec in our own folder therefore starts the script
-//! beside the link, which starts the real proxy and prints its exit status.
+//! a regular end. mpiexec looks for its proxy in the folder that it was started from. A link to mpiexec in our own folder therefore starts
+//! the script next to the link, which starts the real proxy and prints its exit status.
 
 use std::fs;
 use std::io;

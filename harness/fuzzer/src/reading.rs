@@ -1,5 +1,5 @@
-//! Parsing of the messages of one direction of a connection, whether or not they are complete. Campaigns also send invalid bytes, so the
-//! first bytes distinguish lines from frames, not the negotiated framing.
+//! Parsing of the messages of one direction of a connection, whether or not they are complete. Campaigns also send invalid bytes, so lines
+//! and frames are told apart by their first bytes and not by the negotiated framing.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use pmi_wire::{
 use super::op::Op;
 use super::pieces::bytes_of;
 
-/// A message, or bytes that are none.
+/// A message, or bytes that are not a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WireMessage {
     /// A line without its newline; for a PMI-1 spawn, all lines of a program.
@@ -68,7 +68,7 @@ impl MessageReader {
         all
     }
 
-    /// Returns whether a message has begun and is not complete.
+    /// Returns whether a message has begun but is not complete.
     pub(crate) fn is_partial(&self) -> bool {
         !self.rest.is_empty()
     }

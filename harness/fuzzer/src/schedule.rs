@@ -25,12 +25,12 @@ impl Schedule {
         self.time
     }
 
-    /// Returns whether the time is up, so that no new session or examination begins.
+    /// Returns whether the time is up. From then on, no new session or examination begins.
     pub(crate) fn is_over(self) -> bool {
         self.time.is_some_and(|time| self.elapsed() >= time)
     }
 
-    /// Returns the time after which findings are stored with the cases that they have, without minimizing or extending them.
+    /// Returns the deadline after which findings are stored with their cases as they are, without minimizing or extending them.
     pub(crate) fn late(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }

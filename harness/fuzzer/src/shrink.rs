@@ -1,4 +1,4 @@
-//! Minimizes a case as long as it shows the same failure.
+//! Minimizes a case as long as it still shows the same failure.
 
 use pmi_scenario::ast::{Expr, Piece, Template};
 use pmi_wire::Framing;
@@ -8,8 +8,8 @@ use super::pieces::{length, letters, literal, template};
 
 /// Minimizes `case`. `shows` plays a candidate and returns whether it still shows the failure; it is called at most `budget` times. The
 /// result was played, unless nothing smaller showed the failure. `bytes` also tries to remove single bytes, which helps only if the failure
-/// depends on bytes. An earlier job is removed as a whole first and minimized last: few failures need it, and a candidate without it takes
-/// one launch instead of two.
+/// depends on bytes. An earlier job is removed as a whole first and minimized last, because few failures need it and a candidate without it
+/// takes one launch instead of two.
 pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut shrinker = Shrinker { best: case, left: budget, bytes, shows };
     shrinker.drop_earlier();
@@ -242,7 +242,7 @@ impl Shrinker<'_> {
         units
     }
 
-    /// Replaces names by letters, and lengths by smaller ones.
+    /// Replaces names with letters, and lengths with smaller ones.
     fn smaller_pieces(&mut self, at: usize, line: usize) {
         let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, |line| line.pieces.len());
         for i in 0..count {

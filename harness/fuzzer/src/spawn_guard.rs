@@ -11,7 +11,7 @@ use super::reading::{MessageReader, WireMessage};
 /// Maximum number of programs, processes of each, arguments, pairs and values that are put for them.
 const MOST: u8 = b'4';
 
-/// Returns whether the spawns in the bytes of a process request few processes, in every way that the bytes before them could be read.
+/// Returns whether the spawns in the bytes from a process request few processes, in every way that the bytes before them could be read.
 pub(crate) fn is_bounded(said: &[u8]) -> bool {
     let count =
         |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();

@@ -23,7 +23,7 @@ pub struct CampaignState {
     pub sessions: u64,
     /// Buckets, and how often each was seen.
     pub buckets: BTreeMap<String, u64>,
-    /// Buckets that are the same as others: a crash of a server is often noticed some requests later.
+    /// Buckets that are the same as others, because a server's crash is often noticed only some requests later.
     #[serde(default)]
     pub aliases: BTreeMap<String, Alias>,
     /// Transitions of the model that were covered, as displayed.
@@ -102,7 +102,7 @@ impl CampaignState {
     ///
     /// # Errors
     ///
-    /// The file exists and cannot be read.
+    /// The file exists but cannot be read.
     pub fn read(folder: &Path) -> Result<Option<Self>, StateError> {
         let file = folder.join(FILE);
         match fs::read_to_string(&file) {

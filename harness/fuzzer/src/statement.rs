@@ -85,7 +85,7 @@ fn bare(name: &str) -> &str {
 /// Maximum number of groups in a case that are spawned and make requests.
 pub(crate) const MOST_GROUPS: u32 = 4;
 
-/// Returns the number of the spawned group to which a statement belongs.
+/// Returns the number of the spawned group that a statement belongs to.
 fn spawned_group(stmt: &Stmt) -> Option<u32> {
     let number = match stmt {
         Stmt::Use { name, with } if bare(&name.value) == CHILDREN_JOIN => match &with[..] {
@@ -222,7 +222,7 @@ pub(crate) enum ServerStep<'a> {
 }
 
 impl<'a> ServerStep<'a> {
-    /// Returns the meaning of a statement; `None` if campaigns do not make such statements.
+    /// Returns the meaning of a statement, or `None` if campaigns do not generate such statements.
     pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
         let step = match stmt {
             Stmt::Use { name, with } => {
@@ -296,7 +296,7 @@ pub(crate) fn command(action: &StepAction) -> Option<String> {
     line.message_fields().iter().find(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?.value.literal()
 }
 
-/// Returns the operation to which a message responds.
+/// Returns the operation that a message responds to.
 fn answers(action: &StepAction) -> Option<Op> {
     Op::of_response(command(action)?.as_bytes())
 }
@@ -311,7 +311,7 @@ fn are_sent(lines: &[Template]) -> bool {
     })
 }
 
-/// Returns the only rank of the first group to which a statement belongs.
+/// Returns the rank in the first group that a statement belongs to, if it belongs to exactly one.
 pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
     let Stmt::Step(Step { who: StepTarget::Ranks { group: 0, set: RankSet::Ranges(ranges) }, .. }) = stmt
     else {
@@ -343,7 +343,7 @@ pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
     }
 }
 
-/// Returns these lines, to be changed.
+/// Returns these lines so that they can be changed.
 pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Template>> {
     let Stmt::Step(step) = stmt else { return None };
     match (&mut step.action, step.role, to) {

@@ -35,10 +35,10 @@ pub struct StoredFinding {
     /// The kind of failure. Folders of earlier versions do not contain it.
     #[serde(default)]
     pub kind: FailureKind,
-    /// The stored session contains only valid input, so that any client may meet the failure.
+    /// True if the stored session contains only valid input, which means that any client may encounter the failure.
     #[serde(default)]
     pub valid: bool,
-    /// It shows only after an earlier job, which the folder contains as well.
+    /// True if it shows only after an earlier job, which the folder contains as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_earlier_job: bool,
     /// The backtrace of the crash.
@@ -181,7 +181,7 @@ pub fn store(
     Ok(folder)
 }
 
-/// Returns the program that shows a finding again.
+/// Returns the program that reproduces a finding.
 fn script(
     found: &StoredFinding,
     case: &Case,

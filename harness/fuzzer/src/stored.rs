@@ -77,7 +77,7 @@ impl Stored {
     }
 }
 
-/// Returns the indices of sets that together cover the union, with a preference for light ones. None of them can be removed.
+/// Returns the indices of sets that together cover the union, with a preference for light ones. None of them is redundant.
 fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|at| (weights[*at], *at));

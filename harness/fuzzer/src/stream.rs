@@ -1,4 +1,4 @@
-//! Mutations of the byte stream of one side, for other projects' fuzzers of their own parsers. The mutations are those of campaigns.
+//! Mutations of the byte stream of one side, for other projects' fuzzers of their own parsers. The mutations are the same as in campaigns.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
@@ -47,7 +47,7 @@ impl MessagePart {
     }
 }
 
-/// Mutates a byte stream of a dialect. The result is deterministic for a seed, and has at most `most` bytes.
+/// Mutates a byte stream of a dialect. The result depends only on the input and the seed, and has at most `most` bytes.
 pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8> {
     let decisions = draw(seed, bytes.len() as u64);
     let mut u = Unstructured::new(&decisions);
@@ -201,7 +201,7 @@ mod tests {
                 assert_eq!(next, mutated(&bytes, dialect, seed, 4096));
                 assert!(next.len() <= 4096);
                 same += usize::from(next == bytes);
-                // Mutate the result repeatedly, and restart from the original now and then.
+                // Mutate the result repeatedly, and restart from the original from time to time.
                 bytes = if seed % 50 == 0 { first.clone() } else { next };
             }
             assert!(same < 600, "{same}");

@@ -10,10 +10,10 @@ use super::message_kind::{MessageKind, MessageWrites};
 use super::observation::Observation;
 use super::reading::{MessageReader, ParsedResponse, WireMessage};
 
-/// The reaction to a request of a process, and the exchange before it.
+/// The reaction to a process's request, and the exchange before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Transition {
-    /// The previous request of the process, and the reaction to it.
+    /// The process's previous request, and the reaction to it.
     pub before: Option<(MessageKind, Reaction)>,
     /// The number of other processes that wait: none, one or more.
     pub waiting: WaitingCount,

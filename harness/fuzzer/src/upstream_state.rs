@@ -1,5 +1,5 @@
-//! The upstream side of a bare proxy in a case: the requests that the proxy has passed on, the replies of the harness, and the point after
-//! which the proxy cannot be judged any more.
+//! The upstream side of a bare proxy in a case: the requests that the proxy has passed on, the replies from the harness, and the point
+//! after which the proxy can no longer be judged.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -18,14 +18,14 @@ const REQUESTS: usize = 10_000;
 /// The state of the connection between a proxy and its upstream.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamState {
-    /// Requests that wait for a reply of the case, with their operations.
+    /// Requests that wait for a reply from the case, with their operations.
     held: BTreeMap<u64, Option<Operation>>,
     /// Requests that the case has answered.
     answered: BTreeSet<u64>,
     /// Processes that wait for a response.
     waiting: HashSet<Proc>,
-    /// The event after which findings no longer count: the harness has sent what no upstream sends, or a process has continued without the
-    /// reply that the harness owes it.
+    /// The event after which findings no longer count: the harness has sent something that no upstream sends, or a process has continued
+    /// without the reply that the harness owes it.
     is_invalid: Option<u64>,
 }
 

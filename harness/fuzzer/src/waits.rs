@@ -10,7 +10,7 @@ use super::pieces::written_bytes;
 use super::reading::{MessageReader, WireMessage, request, request_of};
 use super::statement::{AwaitedResponse, ServerStep, wait};
 
-/// Adapts every wait to the request before it. If requests were removed, their responses do not come, but others may. A wait without any
+/// Adapts every wait to the request before it. If requests were removed, their responses do not arrive, but others may. A wait without any
 /// request is removed.
 pub(crate) fn realign(scenario: &mut Scenario) {
     refit(scenario, |_, answer, asked| match (answer, asked) {
@@ -26,7 +26,7 @@ pub(crate) fn realign(scenario: &mut Scenario) {
     });
 }
 
-/// Marks the responses that were due but did not come, by the numbers of the statements that wait. `held_up` means that another process's
+/// Marks the responses that were due but did not arrive, by the numbers of the statements that wait. `held_up` means that another process's
 /// partial request may be the reason.
 pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
     refit(scenario, |number, answer, asked| match asked {
@@ -38,7 +38,7 @@ pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bo
 }
 
 /// Changes or removes each wait. `fit` receives the number of the statement, the expected response, and the oldest request without a
-/// response, if there is one.
+/// response, if any.
 fn refit(
     scenario: &mut Scenario,
     fit: impl Fn(usize, AwaitedResponse, Option<FrontRequest>) -> Option<AwaitedResponse>,
@@ -83,7 +83,7 @@ struct Unanswered {
     op: Option<Op>,
     /// The request is complete.
     is_proper: bool,
-    /// The node attribute on which the response depends.
+    /// The node attribute that the response depends on.
     waits_for: Option<Vec<u8>>,
 }
 
@@ -98,7 +98,7 @@ impl Unanswered {
     }
 }
 
-/// The unanswered requests of a rank.
+/// A rank's unanswered requests.
 #[derive(Clone)]
 struct PendingRequests {
     unanswered: VecDeque<Unanswered>,

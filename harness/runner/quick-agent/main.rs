@@ -1,13 +1,14 @@
-//! The agent of a rank for the usual launch. The process manager has set PMI_FD, and the runner's socket is beside the path by which the
-//! agent was started. The agent passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the same messages
-//! in the same order. In every other case, this program becomes that agent, which handles and explains all of them.
+//! The agent of a rank for the usual launch: the process manager has set PMI_FD, and the runner's socket can be found from the path by
+//! which the agent was started. The agent passes its descriptor to the runner and waits until it is ordered to exit. `agent/rank.rs` sends
+//! the same messages in the same order. In every other case, this program executes that agent, which handles all cases and reports what is
+//! wrong.
 //!
-//! A short program spends most of its time on the start of its C library: on the loader, and on queries of the processor's caches. These
-//! queries trap on virtual machines. This program has no C library. The build script builds it, because a crate of a workspace cannot have
-//! its own panic strategy.
+//! A short program spends most of its time starting its C library: running the loader and querying the processor's caches, which traps on
+//! virtual machines. Therefore, this program has no C library. The build script compiles it, because a crate in a workspace cannot have its
+//! own panic strategy.
 #![no_std]
 #![no_main]
-// Without this, the compiler could replace the loops below by calls of the functions that they implement.
+// Without this, the compiler could replace the loops below with calls to the functions that they implement.
 #![no_builtins]
 
 use core::arch::{asm, global_asm};
@@ -16,7 +17,7 @@ use core::arch::{asm, global_asm};
 const NAME: &[u8] = b"pmi-conform-agent";
 /// The socket in the folder above the agent's; `agent::SOCKET`.
 const SOCKET: &[u8] = b"/runner";
-/// The agent that can do everything, in the folder of this one; `agent::quick::FULL`.
+/// The full agent, which can do everything, in the same folder; `agent::quick::FULL`.
 const FULL: &[u8] = b"/full";
 /// Variable with the agent's path, for launchers that do not pass it on; `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
@@ -86,10 +87,10 @@ const MSG_NOSIGNAL: usize = 0x4000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const EINTR: isize = -4;
-/// Entry of the auxiliary vector with the path by which the program was executed.
+/// Entry of the auxiliary vector with the path that the program was executed by.
 const AT_EXECFN: usize = 31;
 
-/// Makes a system call; a negative result is an error's number.
+/// Makes a system call; a negative result is a negated error number.
 ///
 /// # Safety
 ///
@@ -124,7 +125,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     exit(FAILED)
 }
 
-/// A symbol to which the tables of the core library refer, because it was built with unwinding. Nothing unwinds here.
+/// A symbol that the core library's tables refer to, because that library was built with unwinding. Nothing unwinds here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
@@ -239,13 +240,13 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     let Some((pmi, runner)) = connections else { become_full(&place, arguments, environment) };
     let mut hello = Hello { runner, descriptor: Some(pmi), text: [0; 4096], length: 0 };
     hello.write(&place, arguments, environment);
-    // The runner now holds the only copy, so that the runner's close is the process's close.
+    // The runner now holds the only copy, so the connection closes as soon as the runner closes it.
     // SAFETY: the descriptor is our own.
     unsafe { call(number::CLOSE, [pmi, 0, 0]) };
     obey(runner)
 }
 
-/// The path by which the agent was started: the first candidate with folders and the agent's name.
+/// The path that the agent was started by: the first candidate that has folders and the agent's name.
 struct AgentPath {
     path: &'static [u8],
     /// Its folder.
@@ -318,7 +319,7 @@ fn join(text: &mut [u8], parts: &[&[u8]]) -> Option<()> {
     Some(())
 }
 
-/// Replaces this process by the full agent.
+/// Replaces this process with the full agent.
 fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> ! {
     let (mut file, mut name) = ([0; PATH_MAX], [0; PATH_MAX]);
     if join(&mut file, &[place.folder, FULL]).is_some() && join(&mut name, &[place.path]).is_some() {
@@ -477,8 +478,8 @@ impl Hello {
     }
 }
 
-/// Waits for the order to end: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself: the kernel closes the one
-/// that comes with the order.
+/// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself, because the kernel closes
+/// the one that comes with the order.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {

@@ -97,8 +97,8 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &client, interrupted, || Ok(Box::new(ProgramGenerator { traces, mutate })))
 }
 
-/// Returns the APIs of a library that the campaign covers. A library that appears to export neither is tried as PMI-1, and loading it shows
-/// the error.
+/// Returns the APIs of a library that the campaign covers. If the library appears to export neither, it is tried as PMI-1, so that loading
+/// it reports the error.
 fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<Dialect>> {
     let all = match apis_of(&library.path) {
         none if none.is_empty() => vec![Dialect::Pmi1],
@@ -256,7 +256,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Each relayed launch needs a separate port, so relayed launches are limited to the number of workers.
+    // Each relayed launch needs its own port, so there are at most as many relayed launches as workers.
     if args.listen.is_none() {
         environment.slots = Slots::filling_idle_machine(workers);
     }
@@ -286,7 +286,7 @@ fn server(
     let spoken = spoken(args).or(implementation.dialect.map(DialectChoice::One)).unwrap_or_default();
     let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
     let iut = Iut::Processes(Box::new(implementation), environment);
-    // Nothing is probed for a replay: the case already contains its requests.
+    // Nothing is probed for a replay, because the case already contains its requests.
     let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())
@@ -444,7 +444,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let what = found.as_ref().map_or("something is wrong", |found| found.bucket.as_str());
     let more = match elsewhere {
         0 => String::new(),
-        // Contents of uninitialized memory differ between runs, and with them the place of the crash.
+        // The contents of uninitialized memory differ between runs, and so does the place of the crash.
         times => format!("; the same signal killed it in another place {times} times"),
     };
     print(&format!("{what}: {shown} of {TRIES}{more}\n"))?;

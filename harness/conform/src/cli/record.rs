@@ -24,7 +24,7 @@ const LOG: &str = "session.ndjson";
 const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
 
-/// The option that keeps a session, for messages.
+/// The option that keeps a session, as named in messages.
 pub(super) const LOG_OPTION: &str = "record -o DIR";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {

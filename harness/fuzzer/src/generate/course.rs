@@ -95,7 +95,7 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// Spawns a group that makes requests. Other processes do nothing meanwhile, so that the order of the requests is known.
+    /// Spawns a group that makes requests. Other processes do nothing until that is done, so that the order of the requests is known.
     fn spawn_and_speak(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let spawn = self.spawn(rank)?;
@@ -175,7 +175,7 @@ impl SessionModel<'_, '_> {
         let mut entering = entering.into_iter().peekable();
         while let Some((rank, before)) = entering.next() {
             self.plan.extend(before);
-            // The last process does not wait, so it makes no requests meanwhile.
+            // The last process does not wait, so it makes no requests while waiting.
             match entering.peek() {
                 Some(_) => self.enter(rank)?,
                 None => self.plan.push(request_of(rank, op, &[])),

@@ -14,7 +14,7 @@ use crate::pieces::letters;
 use crate::plan::{PlannedStep, request_of};
 use crate::statement::{exit, leave};
 
-/// The way in which the first job ends.
+/// The end of the first job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobEnding {
     /// Every process finalizes.
@@ -122,7 +122,7 @@ impl Jobs {
 }
 
 impl SessionModel<'_, '_> {
-    /// All processes put `keys` keys each, which are then read.
+    /// Makes every process put `keys` keys, which are then read.
     fn put_and_read(&mut self, keys: u32, job: &str) -> Result<()> {
         for at in 0..keys {
             for rank in 0..self.ranks {

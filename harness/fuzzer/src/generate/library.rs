@@ -111,7 +111,7 @@ fn misuse(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Opti
     }
     let args = &mut calls[at].args;
     let which = u.choose_index(args.len())?;
-    // RFC 13 defines errors for NULL and for negative lengths; the header of PMI-2 does not mention them.
+    // RFC 13 defines errors for NULL and for negative lengths; the PMI-2 header does not mention them.
     let is_told = function.starts_with("PMI_");
     let params = signature::function(function).map_or(&[][..], |f| f.params);
     let is_length = params

@@ -1,4 +1,4 @@
-//! Generators make cases from decisions: for servers, for proxies whose upstream is the harness, for programs and for libraries.
+//! Generators, which make cases from decisions: for servers, for proxies whose upstream is the harness, for programs and for libraries.
 
 mod course;
 pub(crate) mod jobs;
@@ -32,7 +32,7 @@ pub trait Generator: Sync {
     ///
     /// # Errors
     ///
-    /// The decisions fail, which does not happen: after the last one, the first choice is taken.
+    /// Never in practice: after the last decision, the first choice is taken.
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
     /// Returns the systematic case with this number. `None` if the case is random.

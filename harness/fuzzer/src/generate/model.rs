@@ -32,7 +32,7 @@ pub(super) struct SessionModel<'a, 'b> {
     pub(super) fresh: Vec<PutKey>,
     /// Values that were put.
     values: Vec<Template>,
-    /// Names of services that were published, some of which were withdrawn.
+    /// Names of services that were published; some of them were withdrawn.
     services: Vec<Template>,
     /// Number of spawned groups.
     pub(super) groups: u32,
@@ -62,7 +62,7 @@ pub(super) fn template_of(begin: &str, more: Piece) -> Template {
     template
 }
 
-/// The requests of one rank between two barriers.
+/// The requests that one rank makes between two barriers.
 pub(super) type Work = Vec<Vec<PlannedStep>>;
 
 impl<'a, 'b> SessionModel<'a, 'b> {
@@ -188,7 +188,7 @@ impl SessionModel<'_, '_> {
     /// Returns a similar key, which a careless comparison confuses with this one.
     fn like(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
-            // PMI-2 doubles the semicolon, so that other changes could break it.
+            // PMI-2 doubles semicolons, so other changes could break such a key.
             _ if key.contains(';') => format!("{key}-"),
             0 => format!("{key}-"),
             1 => key.to_uppercase(),
@@ -291,7 +291,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Merges the requests of the ranks in random order; often several ranks have a request in progress.
+    /// Merges the ranks' requests in random order; often several ranks have a request in progress.
     pub(super) fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
         let mut open: Vec<Vec<PlannedStep>> = vec![Vec::new(); all.len()];

@@ -1,4 +1,5 @@
-//! The additions of PMI-1.2 to PMI-1.1: barriers of a part of a process group, several of them at once, and other requests meanwhile.
+//! The additions of PMI-1.2 to PMI-1.1: barriers for a part of a process group, several of them at once, and other requests while a process
+//! waits in one.
 
 use arbitrary::Result;
 use pmi_wire::place;
@@ -21,8 +22,8 @@ struct PartialBarrier {
 }
 
 impl SessionModel<'_, '_> {
-    /// Plans some barriers of parts of the group, which their members enter in random order over all barriers. Processes that wait in one
-    /// may still put and get.
+    /// Plans some barriers for parts of the group, which their members enter in random order across all barriers. Processes that wait in
+    /// one may still put and get.
     pub(super) fn group_barriers(&mut self) -> Result<()> {
         let mut tags = TAGS;
         shuffle(self.u, &mut tags)?;
@@ -62,7 +63,7 @@ impl SessionModel<'_, '_> {
             _ => {
                 let mut members = all;
                 shuffle(self.u, &mut members)?;
-                // Rarely a barrier of one process: Hydra 5.0 ends the job at it, so that nothing later could be tested.
+                // A barrier of one process is rare, because Hydra 5.0 then ends the job, and nothing later could be tested.
                 let least = if percent(self.u)? < 8 { 1 } else { members.len().min(2) };
                 members.truncate(self.u.int_in_range(least..=members.len())?);
                 // A list in another order may be another group, so all members write the same list.

@@ -1,5 +1,5 @@
 //! Cases for a program: the server's responses to the requests that the program makes by itself, with at most two mutations. A case also
-//! depends on the requests of the program in a plain run.
+//! depends on the program's requests in a plain run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub struct ProgramGenerator {
 
 impl Generator for ProgramGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        // Traces of more processes cover more, so they are more likely.
+        // Traces of more processes cover more, so they are drawn more often.
         let (one, other) = (valid.choose_index(self.traces.len())?, valid.choose_index(self.traces.len())?);
         let trace = &self.traces[one.max(other)];
         let mut maker = ProgramSessionBuilder {

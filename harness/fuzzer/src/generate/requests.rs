@@ -1,4 +1,4 @@
-//! Valid requests of processes: operations, which the protocol table spells in the dialect of the session.
+//! Valid requests from processes: operations, which the protocol table spells in the dialect of the session.
 
 use arbitrary::Result;
 use pmi_scenario::ast::{Stmt, Template};
@@ -47,7 +47,7 @@ impl SessionModel<'_, '_> {
         self.op("put").key("thrid").is_some()
     }
 
-    /// Returns a request with those of these fields that the dialect has, and the wait for its response.
+    /// Returns a request with these fields, as far as the dialect has them, and the wait for its response.
     pub(super) fn ask(&self, rank: u32, operation: &str, fields: &[NamedField]) -> Vec<PlannedStep> {
         ask(rank, self.op(operation), fields)
     }
@@ -82,7 +82,7 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// May plan a request for the job id, after which it can be used by name.
+    /// May plan a request for the job id. After that, the id can be used by name.
     pub(super) fn ask_jobid(&mut self) -> Result<()> {
         for rank in 0..self.ranks {
             self.threads.several[rank as usize] |= self.u.ratio(1, 4)?;
@@ -272,8 +272,8 @@ impl SessionModel<'_, '_> {
         Ok(self.ask(rank, "get-node-attribute", &fields))
     }
 
-    /// May plan ranks that wait for an attribute. Another rank puts it, or a waiting one with concurrent requests puts it itself. Rarely it
-    /// is never put, and they wait forever.
+    /// May plan ranks that wait for an attribute. Another rank puts it, or a waiting one with concurrent requests puts it itself. In rare
+    /// cases, it is never put, and they wait forever.
     pub(super) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());
@@ -349,8 +349,7 @@ impl SessionModel<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// Returns the requests of spawned processes: for values put for them, for keys that their parents have as well, and for their own
-    /// keys.
+    /// Returns the spawned processes' requests: for values put for them, for keys that their parents have as well, and for their own keys.
     pub(super) fn children(&mut self, group: u32) -> Result<Vec<Stmt>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;

@@ -52,7 +52,7 @@ pub struct SessionFeatures {
     pub spawn: bool,
     /// Publish, unpublish and lookup.
     pub names: bool,
-    /// PMI-1.2 in some sessions of PMI-1: barriers of parts of a process group.
+    /// PMI-1.2 in some PMI-1 sessions: barriers for parts of a process group.
     pub pmi12: bool,
     /// Mutations are made.
     pub mutate: bool,

@@ -1,4 +1,4 @@
-//! Cases for servers from a model of PMI: valid requests of processes in random order over all ranks, with at most two mutations.
+//! Cases for servers from a model of PMI: valid requests from processes, in random order across all ranks, with at most two mutations.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The features that a session uses at all. Sessions with few features explore these more deeply than sessions with some of each, because
+//! The features that a session uses. Sessions with few features explore these more deeply than sessions with a bit of everything, because
 //! features undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
@@ -29,7 +29,7 @@ impl Sweep {
         if u.int_in_range(0..=7)? < 7 {
             return Ok(None);
         }
-        // There are more lengths of values than of other texts.
+        // Values have more possible lengths than other texts.
         let of = pick(u, &[Use::Value, Use::Value, Use::Key, Use::Value, Use::Key, Use::Service, Use::Port])?;
         let varies = pick(u, &[Varies::Length, Varies::Length, Varies::Byte])?;
         Ok(Some(Self { of, varies }))
@@ -48,11 +48,11 @@ pub(super) struct Swarm {
     pub(super) lengths: bool,
     /// Contents are of all kinds.
     pub(super) contents: bool,
-    /// Values are those of earlier puts.
+    /// Values are taken from earlier puts.
     pub(super) same_values: bool,
     /// Keys are long.
     pub(super) long_keys: bool,
-    /// Keys are similar to earlier ones: longer, shorter, in other case, in another order.
+    /// Keys are similar to earlier ones: longer, shorter, in different case, in another order.
     pub(super) like_keys: bool,
     /// Keys contain characters besides letters and digits.
     pub(super) odd_keys: bool,
@@ -80,7 +80,7 @@ pub(super) struct Swarm {
     pub(super) puts: u32,
     /// Maximum number of rounds.
     pub(super) rounds: u32,
-    /// Maximum number of requests of a process in a round.
+    /// Maximum number of requests that a process makes in a round.
     pub(super) requests: u32,
 }
 

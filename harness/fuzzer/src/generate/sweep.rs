@@ -61,8 +61,8 @@ impl SessionModel<'_, '_> {
         self.sweep_through(sweep, &all, place)
     }
 
-    /// Plans a put for each of these lengths or bytes, all of which others read after a barrier. Names and ports are published and looked
-    /// up instead.
+    /// Plans a put for each of these lengths or bytes. Other processes read all of them after a barrier. Names and ports are published and
+    /// looked up instead.
     pub(super) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
         let open = |varied: &&i64| {

@@ -1,6 +1,6 @@
-//! The systematic sessions with which a campaign against a server begins. Each covers all lengths or all bytes of one text, repeats one
-//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length, for which random
-//! sessions would need hundreds of launches.
+//! The systematic sessions at the start of a campaign against a server. Each covers all lengths or all bytes of one text, repeats one
+//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length; random sessions would
+//! need hundreds of launches for that.
 
 use arbitrary::Unstructured;
 use pmi_scenario::ast::Dialect;
@@ -22,7 +22,7 @@ enum ServerSession {
     Texts(Sweep, Vec<i64>, u32),
     /// One operation, [`TIMES`] times.
     Times(RepeatedOperation),
-    /// The requests of an earlier job, which ends like this.
+    /// The requests of an earlier job, which ends in this way.
     Job(JobEnding),
     /// Keys that weak hashes confuse.
     Alike,
@@ -39,8 +39,8 @@ pub(super) const TIMES: u32 = 300;
 /// Systematic sessions have numbers up to this one.
 const LAST: u64 = 4000;
 
-/// Returns the index of a systematic session from its number. `None` for other numbers: every second session is random from the start, so
-/// that slow responses are also met with other sessions.
+/// Returns the index of a systematic session from its number, or `None` for other numbers. Every other session is random from the start, so
+/// that servers that respond slowly are tested with random sessions as well.
 pub(super) fn turn(number: u64) -> Option<usize> {
     let may_be = number <= LAST && number.is_multiple_of(2);
     if may_be { usize::try_from(number / 2).ok() } else { None }
@@ -58,7 +58,7 @@ pub(super) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
     all.into_iter().map(|(_, session)| session).collect()
 }
 
-/// Returns the systematic session with this number, if there is one.
+/// Returns the systematic session with this number, if any.
 pub(crate) fn session(scope: SessionFeatures, number: u64) -> Option<Case> {
     let at = turn(number)?;
     let spoken: Vec<Dialect> = scope.dialects.dialects().collect();

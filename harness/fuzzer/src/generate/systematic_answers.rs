@@ -1,5 +1,5 @@
-//! The systematic sessions with which a campaign against a program begins. They cover all responses of one kind that a server may send.
-//! They reliably find a fault at a single length, position of a split or failure response.
+//! The systematic sessions at the start of a campaign against a program. They cover all responses of one kind that a server may send. They
+//! reliably find a fault at a single length, split position or failure response.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::pieces::unplaced;
 /// The content of one session.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ProgramSession {
-    /// Each response has another change of the series. The number identifies the session within the series.
+    /// Each response gets a different change from the series. The number identifies the session within the series.
     Lasting(Series, usize),
     /// One changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the change
     /// for rank 0, after which the other ranks continue.
@@ -89,8 +89,8 @@ fn sessions(trace: &Trace, series: Series, slots: &[(usize, u32)]) -> usize {
     count.div_ceil(slots.len().max(1))
 }
 
-/// Returns the sessions in which each process gets another change at a request of a kind. Failure codes matter at each occurrence; numbers
-/// and mappings only at the first.
+/// Returns the sessions in which each process gets a different change at a request of a kind. Failure codes matter at each occurrence;
+/// numbers and mappings only at the first.
 fn ending(trace: &Trace, series: Series) -> Vec<ProgramSession> {
     let ranks = trace.exchanges().len().max(1);
     let mut passes: Vec<Vec<ProgramSession>> = Vec::new();

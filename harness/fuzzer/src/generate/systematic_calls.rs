@@ -1,4 +1,4 @@
-//! The systematic sessions with which a campaign against a library begins. They cover lengths, bytes, buffers, failure responses and orders
+//! The systematic sessions at the start of a campaign against a library. They cover lengths, bytes, buffers, failure responses and orders
 //! of calls, or repeat one call many times.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ const ROOM: i64 = 64;
 /// The sizes of buffers; most responses are shorter than the largest.
 const ROOMS: Range<i64> = 0..40;
 
-/// Returns the session with this index, if there is one.
+/// Returns the session with this index, if any.
 pub(super) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
     let through = all(libraries).into_iter().nth(at)?;
     Some(made(libraries, &through))

@@ -1,4 +1,4 @@
-//! The requests of a program in a plain run, and the steps of a case at one of these requests.
+//! A program's requests in a plain run, and the steps of a case at one of these requests.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) const PASSED: usize = 40;
 /// The limits of the reference server, for a program that does not request them.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
-/// The requests of a program in a plain run.
+/// A program's requests in a plain run.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// The dialect that the program uses.

@@ -98,7 +98,7 @@ impl CorrectResponse<'_> {
                 }
                 _ => Mutation::Refusal,
             };
-            // Faults of a program in reading a mapping depend on its text.
+            // Whether a program misreads a mapping depends on the mapping's text.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
             if let Some(said) = self.with(mutation, u)? {
@@ -245,7 +245,7 @@ impl CorrectResponse<'_> {
         })
     }
 
-    /// Replaces lengths that are relative to a limit by numbers, since limits have no names before they are announced.
+    /// Replaces lengths that are relative to a limit with numbers, since limits have no names before they are announced.
     fn absolute(&self, line: &mut Template) {
         for piece in &mut line.pieces {
             if let Piece::Fill(expr) = piece

@@ -29,8 +29,7 @@ pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> R
     Ok(())
 }
 
-/// Mutates a case whose frontier edge probably depends on bytes that it puts or requests: there are many more of these than of anything
-/// else.
+/// Mutates a case whose frontier edge probably depends on bytes that it puts or requests, which by far outnumber all others.
 pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     let other = case.clone();
     for mutation in [pick(u, &[Mutation::Multiply, Mutation::Content])?, Mutation::Multiply] {

@@ -1,4 +1,4 @@
-//! Mutations of the course of requests.
+//! Mutations of the sequence of requests.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
@@ -116,7 +116,7 @@ fn half(
     after.extend_from_slice(&lines[cut_line + 1..]);
     plan[at] = PlannedStep::Stmt(write_as(rank, how, before, partial));
     if u.ratio(1, 4)? {
-        // The rest never comes.
+        // The rest is never sent.
         let rest = plan.split_off(at + 1);
         plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         return Ok(());

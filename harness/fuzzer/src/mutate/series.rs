@@ -1,4 +1,4 @@
-//! All changes of one kind that a response may have, in order. Random choices would take long to find a fault that only one of them
+//! All changes of one kind that a response may have, in order. Random choices would take a long time to find a fault that only one of them
 //! triggers.
 
 use pmi_scenario::ast::{Encoding, Template};
@@ -60,7 +60,7 @@ pub(crate) enum ResponseChange {
     Map(Template),
 }
 
-/// The longest message of a failure that every implementation should accept.
+/// The length of the longest failure message that every implementation should accept.
 const LONGEST_MESSAGE: i64 = 512;
 
 impl CorrectResponse<'_> {

@@ -1,8 +1,8 @@
 //! The failures of a program or a library.
 //!
 //! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
-//! valid PMI. A process that waits for a message that the harness owes it does not hang. The same holds for one that waits for a process
-//! that the harness has misled.
+//! valid PMI. A process that waits for a message that the harness owes it does not hang. Neither does one that waits for a process that the
+//! harness has misled.
 
 use pmi_judge::builtin_requirements::HANG;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
@@ -26,7 +26,7 @@ use crate::pieces::{Limit, written_bytes};
 use crate::reading::{MessageReader, ParsedResponse, WireMessage, request};
 use crate::statement::{encoding_of, sent};
 
-/// Returns all failures, the worst first, each once.
+/// Returns all failures, the worst first and without duplicates.
 pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
     let who = if case.tests() == UnderTest::Client { "client" } else { "library" };
     let events = &outcome.events;
@@ -54,7 +54,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
             backtrace: trace.cloned().map(Box::new),
         });
     }
-    // After the first broken rule of a process, later ones are consequences.
+    // Once a process has broken a rule, further broken rules are consequences.
     let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
         let hang = finding.requirement == HANG || outcome.hung && is_hang(finding, outcome);
@@ -95,13 +95,13 @@ fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     })
 }
 
-/// Returns the most relevant response that a process received, within its current call if there is one.
+/// Returns the most relevant response that a process received, within its current call, if any.
 fn concerned(events: &[Event], proc: Proc, until: u64) -> LastAction {
     let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
     ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
 }
 
-/// In a library's scenario, the last finding is about the call that did not return.
+/// Returns whether a finding is about a hang. In a library's scenario, the last finding is about the call that did not return.
 fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
@@ -175,9 +175,9 @@ fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -
     })
 }
 
-/// Returns whether the responses of the harness have caused a broken rule. A response of the case can release a process from a barrier, or
-/// give it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC
-/// 13 also leaves open what a protocol error is: a response with the expected command may count as one.
+/// Returns whether the harness's responses have caused a broken rule. A response in the case can release a process from a barrier, or give
+/// it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC 13
+/// also leaves open what a protocol error is: a response with the expected command may count as one.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -223,7 +223,7 @@ struct PendingRequest {
     thrid: Option<Vec<u8>>,
 }
 
-/// The requests of a process and the responses to them.
+/// A process's requests and the responses to them.
 #[derive(Default)]
 struct ExchangeHistory {
     /// The number of the response's event, the request, and the kind of response.

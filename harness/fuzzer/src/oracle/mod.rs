@@ -1,4 +1,4 @@
-//! The oracles, which derive the failures from the observation of a case: the worst first, and each once.
+//! The oracles, which derive the failures from the observation of a case: the worst first and without duplicates.
 
 pub(crate) mod client;
 pub(crate) mod server;

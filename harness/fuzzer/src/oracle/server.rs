@@ -24,7 +24,7 @@ const OUT_OF_STEP: [&str; 3] =
 /// The kind of message that each write to the server ends with, and the number of its messages.
 type Kinds = BTreeMap<u64, (MessageKind, usize)>;
 
-/// How likely it is that a process died since another had: 0 for the least.
+/// Returns how likely it is that a process died because another one had: 0 is the least likely.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
     match SignalCause::of(*signal) {
         SignalCause::Order => 2,
@@ -33,7 +33,7 @@ pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
     }
 }
 
-/// Returns all failures, the worst first, each once.
+/// Returns all failures, the worst first and without duplicates.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
     let fails = |key, what| Failure { key, what, requirement: None, seq: None, backtrace: None };
@@ -94,7 +94,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     distinct(all)
 }
 
-/// The findings that are failures. Of a server that is `over`, a missing answer is none.
+/// Returns the findings that are failures. If the server is `over`, a missing answer is not one of them.
 fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
     let is_end = |finding: &Finding| finding.kind == Some(SeenKind::ConnectionEnd);
     let fails = |finding: &&Finding| {
@@ -155,7 +155,7 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
 }
 
 /// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs any
-/// error like this. Nor does the report of a launcher about a process that the harness killed with SIGSEGV.
+/// error like this. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
 fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
     const SEGFAULT: &str = "Segmentation fault";
     const SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
@@ -194,7 +194,7 @@ fn mask(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// The last thing that we did before the implementation showed that something was wrong.
+/// Returns the last action of the harness before the first sign of trouble in the implementation.
 fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
     let trouble = seen.events.iter().position(|e| {
         matches!(
@@ -226,7 +226,7 @@ fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
     LastAction::Start
 }
 
-/// Returns the index of the last event before a finding in which its process sent something.
+/// Returns the index of the last event before a finding that shows its process sending something.
 fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
     let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
     before
@@ -239,7 +239,7 @@ fn is_of(event: &Event, proc: Option<Proc>) -> bool {
     matches!(event.kind, EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
 }
 
-/// The last request of a process before an event.
+/// Returns the last request from a process before an event.
 fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64) -> LastAction {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
     let mut last = None;
@@ -259,7 +259,7 @@ fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64)
             _ => {}
         }
     }
-    // With several requests in progress, one may have been answered meanwhile.
+    // With several requests in progress, one may already have been answered.
     let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
     let of_threads = seen.dialect.framing() == Framing::Frames;
     let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));

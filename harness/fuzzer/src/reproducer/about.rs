@@ -5,7 +5,7 @@ use pmi_wire::{Connection, Direction, Framing};
 /// Maximum number of lines of a script.
 pub(super) const LINES: usize = 60;
 
-/// Returns a text as one line, for a comment of Python.
+/// Returns a text as one line, for a Python comment.
 pub(super) fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -34,9 +34,9 @@ pub(super) fn carried(
 pub struct About<'a> {
     /// The finding in one line.
     pub title: &'a str,
-    /// The expected behavior.
+    /// The expected behaviour.
     pub expected: &'a str,
-    /// The observed behavior.
+    /// The observed behaviour.
     pub seen: &'a str,
     /// Number of runs that showed it, and of all runs, if these differ.
     pub shown: Option<(u32, u32)>,

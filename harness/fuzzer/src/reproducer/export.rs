@@ -1,4 +1,4 @@
-//! Writes the program that shows a finding again.
+//! Writes the program that reproduces a finding.
 
 use pmi_judge::event::Event;
 
@@ -8,7 +8,7 @@ use super::python::PythonScript;
 use super::steps::ReproducerSession;
 use super::symptom::{NotReproducible, Symptom};
 
-/// Returns the program that shows a symptom again. `events` is the session that showed it, and `quote` returns the text of a line of its
+/// Returns the program that reproduces a symptom. `events` is the session that showed it, and `quote` returns the text of a line of its
 /// scenario: the line, not the event, says how one of our processes ended.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! The program in C that calls functions of a library, while its parent answers as the process manager did.
+//! The C program that calls functions of a library, while its parent answers as the process manager did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ pub(super) fn is_of_library(events: &[Event]) -> bool {
     events.iter().any(|event| matches!(event.kind, EventKind::Called { .. }))
 }
 
-/// Returns an argument of a call as an expression of C.
+/// Returns an argument of a call as a C expression.
 fn argument(
     argument: &CallArgument,
     param: Option<&Param>,
@@ -42,7 +42,7 @@ fn argument(
     })
 }
 
-/// Returns a compound literal of C for the text form of an array; `None` if the parameter has none.
+/// Returns a C compound literal for the text form of an array, or `None` if the parameter has none.
 fn array(param: Param, text: &[u8]) -> Option<String> {
     let of = |kind: &str, parts: Vec<String>| format!("({kind}[]){{{}}}", parts.join(", "));
     let strings = |kind: &str, text: &[u8], separator, end: &[&str]| {
@@ -61,7 +61,7 @@ fn array(param: Param, text: &[u8]) -> Option<String> {
         let pairs = pairs(text)?.into_iter().map(|(key, value)| format!("{{{key}, {value}}}"));
         Some(of("keyval", pairs.collect()))
     };
-    // The structures of an array with several are linked, which takes names.
+    // An array with several structures links them, which requires names.
     let infos = |text: &[u8]| match &pairs(text)?[..] {
         [] => Some("0".to_owned()),
         [(key, value)] => Some(format!("(info[]){{{{0, 0, 1, 0, {key}, {value}}}}}")),
@@ -245,7 +245,7 @@ pub(super) fn program(
     Ok(text)
 }
 
-/// Returns one line for a comment of C.
+/// Returns one line for a C comment.
 fn c_comment(text: &str) -> String {
     comment(&text.replace("*/", "* /"))
 }
@@ -254,7 +254,7 @@ fn quoted(text: &str) -> String {
     literal(text.as_bytes())
 }
 
-/// Returns a string of C.
+/// Returns a C string literal.
 fn literal(text: &[u8]) -> String {
     let mut out = String::from("\"");
     for byte in text {

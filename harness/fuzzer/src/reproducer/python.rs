@@ -13,7 +13,7 @@ const START: &str = include_str!("server.py");
 /// The same part for a program under test.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
-/// Lets Hydra start its proxy through a script that notes the exit status of the proxy, which the launcher does not report.
+/// Lets Hydra start its proxy through a script that records the exit status of the proxy, which the launcher does not report.
 const PROXY: &str = "\
 real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
@@ -46,14 +46,14 @@ pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=no
 streams = [door.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
 ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 
-/// Holds the launcher where it reads its standard input, whose end it passes on to its proxy.
+/// Pauses the launcher when it reads its standard input, whose end it passes on to its proxy.
 const LAUNCH_HELD: &str = "\
 import ctypes; ptrace, regs = ctypes.CDLL(None).ptrace, (ctypes.c_ulong * 27)(); ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2
 job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=lambda: ptrace(0, 0, None, None)); status = os.waitpid(job.pid, 0)[1]
 step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)[1], ptrace(12, job.pid, None, ctypes.addressof(regs)))[1]
 while os.WIFSTOPPED(status) and not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38): status = step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5))";
 
-/// Lets the held launcher go on once all processes that it has started are gone.
+/// Lets the paused launcher continue once all processes that it has started are gone.
 const LET_GO: &str = "\
 [control.close() for _, control, *_ in ranks.values()]; children = f\"/proc/{job.pid}/task/{job.pid}/children\"
 gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(children).read().split())
@@ -61,7 +61,7 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 [time.sleep(0.1) for _ in range(60) if job.poll() is None]; said = job.poll()
 ";
 
-/// The remark of a script that holds the launcher.
+/// The remark in a script that pauses the launcher.
 const HELD: &str = "a race: the launcher dies only if it is slow to read its standard input, so that this holds it there (x86-64)";
 
 /// The end of every script.
@@ -312,20 +312,20 @@ fn packed(statements: &[String], most: usize) -> String {
     }
 }
 
-/// Returns a dictionary of Python.
+/// Returns a Python dictionary.
 fn dictionary(all: &BTreeMap<String, String>) -> String {
     let pairs: Vec<String> =
         all.iter().map(|(name, value)| format!("{}: {}", string(name), string(value))).collect();
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Returns a string of Python.
+/// Returns a Python string literal.
 fn string(text: &str) -> String {
     // Python understands the escapes of JSON.
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns bytes of Python, with long runs of letters as a product.
+/// Returns a Python bytes literal, with long runs of letters as a product.
 fn bytes(text: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut plain: Vec<u8> = Vec::new();

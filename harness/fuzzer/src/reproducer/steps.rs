@@ -34,11 +34,11 @@ pub(super) enum FinalCheck {
     Greeting(Proc, Vec<u8>),
     /// A process is started with these variables.
     Environment(Proc, BTreeMap<String, String>),
-    /// A process, or the launcher, dies of a signal.
+    /// A process, or the launcher, is killed by a signal.
     Death { launcher: bool, signal: i32 },
     /// A process of the program under test ends like this; `None` if it continues.
     Ends(Proc, Option<Exit>),
-    /// One of its processes dies of this signal.
+    /// One of its processes is killed by this signal.
     Dies(i32),
     /// The launcher ends like this.
     JobExits(Exit),
@@ -51,9 +51,9 @@ pub(super) enum FinalCheck {
 pub(super) struct ReproducerSession {
     /// The launcher, with `{agent}` for our agent, or the program under test.
     pub(super) command: Vec<String>,
-    /// The way in which processes get their connections.
+    /// The kind of connection that processes get.
     pub(super) connection_method: ConnectionMethod,
-    /// A program is under test, so that `Send` steps are the responses of its server.
+    /// A program is under test, so `Send` steps are the responses from its server.
     pub(super) of_program: bool,
     /// Number of process groups, including spawned ones.
     pub(super) groups: u32,
@@ -225,8 +225,8 @@ impl ReproducerSession {
         Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, look })
     }
 
-    /// Returns whether the script holds the launcher until its proxy is gone. Hydra's mpiexec dies of SIGPIPE if it passes the end of its
-    /// standard input on to a proxy that has ended. For this, the job must be over before mpiexec runs again.
+    /// Returns whether the script pauses the launcher until its proxy is gone. Hydra's mpiexec is killed by SIGPIPE if it passes the end of
+    /// its standard input on to a proxy that has ended. For this to happen, the job must be over before mpiexec runs again.
     pub(super) fn is_held(&self) -> bool {
         self.look == FinalCheck::Death { launcher: true, signal: SIGPIPE }
             && self.connection_method != ConnectionMethod::Singleton
@@ -320,7 +320,7 @@ impl StepReader<'_> {
         }
     }
 
-    /// Returns the direction in which the script receives.
+    /// Returns the direction of the messages that the script receives.
     fn received(&self) -> Direction {
         if self.of_program { Direction::ToServer } else { Direction::FromServer }
     }
@@ -366,7 +366,7 @@ impl StepReader<'_> {
     }
 
     fn sends(&mut self, proc: Proc, bytes: &[u8]) {
-        // The length of a frame is computed when it is sent, since names may have another length in that run.
+        // The length of a frame is computed when it is sent, since names may have a different length in that run.
         let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
         let step = match frame {
             Some(length) if bytes.len() == HEADER + length => {

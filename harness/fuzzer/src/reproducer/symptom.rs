@@ -6,7 +6,7 @@ use pmi_wire::Proc;
 
 use crate::failure::{CrashCause, Failure, FailureKey};
 
-/// The sign by which a finding is recognized.
+/// The sign that a finding is recognized by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
     /// The event that shows a finding: a message, the end of a connection, silence, or the start of a process. If it contains several
@@ -14,10 +14,10 @@ pub enum Symptom {
     Event {
         /// The number of the event.
         seq: u64,
-        /// The observed behavior, as the finding quotes it.
+        /// The observed behaviour, as the finding quotes it.
         seen: String,
     },
-    /// A process dies of this signal.
+    /// A process is killed by this signal.
     Death {
         /// The name of the process.
         name: String,
@@ -57,7 +57,7 @@ pub enum NotReproducible {
     Symptom,
 }
 
-/// Returns the event that shows a finding with this number. The judge reports a missing response of a server at the event before the one
+/// Returns the event that shows a finding with this number. The judge reports a missing response from a server at the event before the one
 /// that proves it. It reports the exit status of a program after all events: that of `proc`, or of any process.
 fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
     let shows = |event: &&Event| match &event.kind {

@@ -17,7 +17,7 @@ use crate::case::Case;
 use crate::failure::{Failure, FailureKey};
 use crate::observation::Observation;
 
-/// The thoroughness with which a case is judged.
+/// The level of thoroughness in judging a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// Accepts a silence quickly.
@@ -26,7 +26,7 @@ pub enum Pace {
     Thorough,
 }
 
-/// Whether a debugger records where processes die, which takes time.
+/// The use of a debugger that records where processes die, which takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     /// Without a debugger.

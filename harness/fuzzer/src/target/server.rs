@@ -101,7 +101,8 @@ impl ServerTarget {
         Self { maps: Some(Maps::default()), ..self }
     }
 
-    /// Returns the time after which a silence is accepted if the server's state is unknown: many times that of the slowest response.
+    /// Returns how long a silence must last to be accepted if the server's state is unknown: many times as long as the slowest response
+    /// took.
     fn fast_wait(&self) -> Duration {
         let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
         (slowest * ANSWERS).max(LEAST).min(self.wait)

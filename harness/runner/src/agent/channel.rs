@@ -23,17 +23,17 @@ use crate::process::connection::NonBlockingStream;
 
 /// Size of a read; nearly all messages are shorter.
 const PIECE: usize = 4096;
-/// Longest line from an agent or to it.
+/// Longest line to or from an agent.
 const LINE_MAX: usize = 256 << 20;
 /// Longest first line from a process that is not yet trusted.
 const HELLO_MAX: usize = 1 << 20;
 /// Longest line from a peer on the network that has not shown its token yet.
 const PASS_MAX: usize = 1024;
-/// Maximum number of bytes in the queue of a connection over which an agent relays.
+/// Maximum number of bytes in the queue of a connection that an agent relays over.
 const RELAY_MAX: usize = 64 << 20;
-/// Maximum number of descriptors of a message, and of descriptors that are kept until they are taken.
+/// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
 const DESCRIPTORS: usize = 2;
-/// Maximum number of bytes that are read at once from such a connection, so that a peer that writes without end still gets answers.
+/// Maximum number of bytes read at once from a peer that may never stop writing, so that the peer still gets answers.
 const AT_ONCE: usize = 1 << 20;
 
 /// A received line is not a valid message.
@@ -46,7 +46,7 @@ pub(crate) struct NoMessage(#[from] serde_json::Error);
 pub(crate) struct Channel {
     connection: NonBlockingStream,
     buffer: Vec<u8>,
-    /// The number of bytes at the start of the buffer that contain no end of a line.
+    /// The number of bytes at the start of the buffer that are known to contain no newline.
     searched: usize,
     descriptors: VecDeque<OwnedFd>,
     /// Maximum number of bytes in each of the two buffers, for input and output.
@@ -68,7 +68,7 @@ impl Channel {
         }
     }
 
-    /// Creates a channel to an unknown process, which may send only little before it is [`trust`](Self::trust)ed.
+    /// Creates a channel to an unknown process, which may send only a little before it is [`trust`](Self::trust)ed.
     pub(super) fn with_stranger(stream: UnixStream) -> Self {
         Self { limit: HELLO_MAX, ..Self::new(stream) }
     }
@@ -138,7 +138,7 @@ impl Channel {
         self.buffer.is_empty()
     }
 
-    /// Takes the first received descriptor, if there is one.
+    /// Takes the first received descriptor, if any.
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop_front()
     }
@@ -148,7 +148,7 @@ impl Channel {
         self.receive_up_to(usize::MAX);
     }
 
-    /// Reads some of the available bytes, for a connection over which others may write without end. Returns whether there may be more.
+    /// Reads some of the available bytes, for a connection whose peer may never stop writing. Returns whether there may be more.
     pub(crate) fn receive_some(&mut self) -> bool {
         self.receive_up_to(AT_ONCE)
     }

@@ -55,10 +55,10 @@ pub(crate) fn stderr_name(pid: u32) -> String {
     format!("stderr.{pid}")
 }
 
-/// Variables in which process managers pass ranks, the protocol's first.
+/// Variables that process managers use to pass ranks, the protocol's own first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
-/// Variables that identify the node where several nodes share a host.
+/// Variables that identify the node if several nodes share a host.
 const NODES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
 /// Returns whether a launcher has started the program to load a library.
@@ -112,8 +112,8 @@ fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
     }
 }
 
-/// Restores the default of C programs, which die if they write to a closed connection. Rust programs do not. The library must handle this
-/// case.
+/// Restores the default for C programs, which die when they write to a closed connection, unlike Rust programs. The library under test has
+/// to handle this case.
 fn default_sigpipe() {
     #[expect(unsafe_code, reason = "no crate has a safe call for it")]
     // SAFETY: this only sets a default, in a process with one thread.
@@ -195,7 +195,7 @@ fn keep<T>(all: Vec<T>) -> *mut c_void {
     Box::leak(all.into_boxed_slice()).as_mut_ptr().cast()
 }
 
-/// The reason why an argument cannot be made.
+/// The reason why an argument cannot be constructed.
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
     #[error("a string with a NUL inside")]
@@ -234,7 +234,7 @@ struct Keyval {
     val: *mut c_char,
 }
 
-/// `MPID_Info`, in which PMI-2 passes pairs.
+/// `MPID_Info`, which PMI-2 uses to pass pairs.
 #[repr(C)]
 struct Info {
     handle: c_int,
@@ -361,7 +361,7 @@ fn ints(
     start.wrapping_add(GUARD).cast()
 }
 
-/// Returns the content after the call, and whether the memory around it is unchanged.
+/// Returns the content of the buffer after the call, and whether the memory around it is unchanged.
 fn look(out: &OutBuffer) -> (OutputValue, bool) {
     match *out {
         OutBuffer::Opaque => (OutputValue::Opaque, true),

@@ -15,7 +15,7 @@ use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 use crate::process::scratch::{folder_on_disk, scratch_folder};
 use crate::process::{has_hung_up, lacks_descriptors, nonblocking};
 
-/// Maximum number of agents that have connected and not yet introduced themselves.
+/// Maximum number of agents that have connected but not yet introduced themselves.
 const PENDING_MAX: usize = 4096;
 
 /// Maximum number of network peers that have not shown their token; the oldest is disconnected for a new one.
@@ -45,12 +45,12 @@ impl AgentListener {
         Self::open_for(None)
     }
 
-    /// Opens one that agents also reach over the network, if `listen` requests it.
+    /// Opens a listener. Agents can also reach it over the network if `listen` requests that.
     pub(crate) fn open_for(listen: Option<&Listen>) -> io::Result<Self> {
         Self::open_in(scratch_folder()?, listen)
     }
 
-    /// Opens one in whose folder agents may write any amount.
+    /// Opens a listener whose folder is on disk, so that agents may write any amount of data to it.
     pub(crate) fn open_on_disk() -> io::Result<Self> {
         Self::open_in(folder_on_disk()?, None)
     }
@@ -62,12 +62,12 @@ impl AgentListener {
         Ok(Self { listener, network: door, pending: BTreeMap::new(), count: 0, scratch })
     }
 
-    /// Returns how agents reach it over the network, if they can.
+    /// Returns how agents reach the listener over the network, if they can.
     pub(crate) fn route(&self) -> Option<&Route> {
         self.network.as_ref().map(NetworkListener::route)
     }
 
-    /// Returns the command that starts an agent of the first process group, which has been made.
+    /// Returns the command that starts an agent of the first process group. That agent must already have been made.
     pub(crate) fn words(&self, agent: &Path) -> Vec<String> {
         let path = agent.to_string_lossy().into_owned();
         let way = self.route().map(|route| [OPTION.to_owned(), route.to_string()]);
@@ -89,7 +89,7 @@ impl AgentListener {
         self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Registers the reactor for new connections.
+    /// Registers the listener with the reactor, which then reports new connections.
     pub(crate) fn watch<S: Copy>(&self, reactor: &mut Reactor<S>, source: S) -> io::Result<ReactorKey> {
         if let Some(listener) = &self.network {
             reactor.add(listener.listener(), source, WatchMode::Read)?;
@@ -112,7 +112,8 @@ impl AgentListener {
         }
     }
 
-    /// Makes the agent of a rank: the quick one, if there is one, and beside it the one that it becomes if it cannot do the work.
+    /// Makes the agent of a rank: the quick one if available, and next to it the full one, which the quick one executes if it cannot do the
+    /// work.
     pub(crate) fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
         let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
         match quick {

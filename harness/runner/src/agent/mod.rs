@@ -1,15 +1,16 @@
-//! Our programs that other programs start, as a rank or to load a library: how they find the runner, and their protocol with it.
+//! Our programs that other programs start, as a rank or to load a library. This module defines how they find the runner, and their protocol
+//! with it.
 //!
 //! - [`rank`] is the program that a process manager under test starts as a rank.
-//! - `quick` is a faster version of it for nearly all launches, which becomes the other in all other cases.
+//! - `quick` is a faster version of it for nearly all launches; in all other cases, it executes the full one.
 //! - [`library`] loads a library under test and calls it.
 //! - [`mpiexec`] is started by a program under test that needs a process manager and has none.
 //! - `protocol` contains the messages between them and the runner, and `channel` their transport.
 //! - `listener` is where they connect to the runner.
-//! - [`network_listener`] is where those of other machines connect to it, and `relay` is their part of the work.
+//! - [`network_listener`] is where agents on other machines connect, and `relay` is the part of the work that such an agent does.
 //!
-//! An agent finds the runner's socket through the path by which it was started: a symbolic link in the scratch folder of the run. An agent
-//! on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
+//! An agent finds the runner's socket through the path that it was started by, which is a symbolic link in the scratch folder of the run.
+//! An agent on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
 
 pub(crate) mod channel;
 pub mod library;
@@ -36,8 +37,8 @@ pub(crate) const SOCKET: &str = "runner";
 /// Variable with the agent's path, for launchers that change `argv[0]`.
 pub(crate) const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of one of our programs. This is the small one of this name beside the command, which starts faster, or else the command
-/// itself, which contains all of them.
+/// Returns the path of one of our programs: the small executable of this name next to the command, because it starts faster, or else the
+/// command itself, because it contains all of them.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }
@@ -66,7 +67,7 @@ pub(crate) fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Returns the path by which the agent of this name was started: the first of these that contains folders.
+/// Returns the path that the agent of this name was started by: the first candidate that contains folders.
 pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let told = Some(PathBuf::from(program));
@@ -85,7 +86,7 @@ pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// An error of PMI_FD.
+/// The reason why PMI_FD cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadFd {
     #[error("PMI_FD is not set")]
@@ -98,7 +99,7 @@ pub(crate) enum BadFd {
     NotConnected(String),
 }
 
-/// Takes the descriptor that PMI_FD names, or returns the error.
+/// Takes the descriptor that PMI_FD names, or returns the reason why it cannot be used.
 pub(crate) fn pmi_fd() -> Result<OwnedFd, BadFd> {
     let value = std::env::var("PMI_FD").map_err(|_| BadFd::Unset)?;
     let number: i32 = value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| BadFd::NoNumber(value.clone()))?;
@@ -123,7 +124,7 @@ fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Dies of the signal; if the signal does not kill, returns the status to exit with.
+/// Sends this process the signal; if it survives, returns the status to exit with.
 fn die(signal: u8) -> io::Result<u8> {
     if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
         rustix::process::kill_process(rustix::process::getpid(), signal)?;

@@ -20,7 +20,7 @@ use super::{SOCKET, own_path};
 /// File name that makes the binary act as this program.
 pub(crate) const NAME: &str = "mpiexec";
 
-/// Returns whether the program was started in the place of an `mpiexec`: by this name, beside a runner.
+/// Returns whether the program was started as an `mpiexec`: by that name, and in the scratch folder of a runner.
 pub fn is_agent(argv0: &OsString) -> bool {
     place(argv0).is_some()
 }

@@ -1,4 +1,4 @@
-//! The runner's listener for agents of other machines: an address that it announces, and a token that each connection must show.
+//! The runner's listener for agents on other machines: an address that it announces, and a token that each connection must show.
 
 use std::fmt::Write;
 use std::io;
@@ -14,13 +14,13 @@ use crate::process::nonblocking;
 /// Maximum number of rejected connections that are reported, so that repeated attempts do not fill a terminal.
 const MAX_REJECTIONS_REPORTED: usize = 10;
 
-/// The value of `--listen`: the processes of a job relay their connections, to this address.
+/// The value of `--listen`: the address that the processes of a job relay their connections to.
 #[derive(Debug, Clone)]
 pub struct Listen {
     address: IpAddr,
     /// The allowed ports; `None` allows any.
     ports: Option<RangeInclusive<u16>>,
-    /// The path of the agent on the machines on which the processes run.
+    /// The path of the agent on the machines where the processes run.
     pub agent: PathBuf,
     /// Reports a rejected connection to the user.
     report: fn(&str),

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 
-/// Longest wait for an answer. A server that sends none is detected in this way.
+/// Longest wait for an answer. After that, the server counts as not answering.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An error of PMI_PORT.
+/// The reason why PMI_PORT cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadPort {
     #[error("PMI_PORT: \"{0}\" is not HOST:PORT")]
@@ -23,7 +23,7 @@ pub(super) enum BadPort {
     Short(String, usize, String),
 }
 
-/// A connection on which a process has identified itself.
+/// A connection whose process has identified itself.
 pub(super) struct GreetedConnection {
     pub(super) connection: OwnedFd,
     /// Its initack.

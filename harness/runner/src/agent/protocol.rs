@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use pmi_judge::event::Bytes;
 use pmi_judge::library::api::{CallArgument, Returned};
 
-/// The first message of an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
+/// The first message from an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pass {
-    /// The secret of the launch to which the agent belongs.
+    /// The secret of the launch that the agent belongs to.
     pub(super) token: String,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Hello {
         rank: Option<u32>,
         /// Its process id.
         pid: i32,
-        /// The node on which its launcher has placed it.
+        /// The node that its launcher has placed it on.
         node: String,
     },
     /// From a program that a process has started as its process manager. The connection to that process accompanies the message, if there
@@ -39,7 +39,7 @@ pub(crate) enum Hello {
         /// Its arguments without the program.
         args: Vec<Bytes>,
     },
-    /// From the program in the place of a proxy's launcher.
+    /// From the program that takes the place of a proxy's launcher.
     Upstream {
         /// Its process id.
         pid: u32,
@@ -57,13 +57,13 @@ pub(crate) struct RankHello {
     pub(crate) env: Vec<Bytes>,
     /// Arguments without the program.
     pub(crate) args: Vec<Bytes>,
-    /// The error of PMI_FD or PMI_PORT, in which case no descriptor accompanies the message.
+    /// The reason why PMI_FD or PMI_PORT cannot be used, in which case no descriptor accompanies the message.
     pub(crate) bad_fd: Option<String>,
     /// The bytes that it has sent and received on a connection that it made through PMI_PORT.
     pub(crate) greeted: Option<(Bytes, Bytes)>,
     /// The dialogue on a connection that was made to it, because it requested a process manager.
     pub(crate) singinit: Option<SingletonDialogue>,
-    /// The agent keeps its connection and relays its bytes, because it cannot pass it to the runner.
+    /// Set if the agent keeps its connection and relays its bytes, because it cannot pass the connection to the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relays: Option<Box<Namespaces>>,
 }
@@ -79,7 +79,7 @@ impl RankHello {
     }
 }
 
-/// The place where a process runs. Process numbers and addresses are only valid within the same place.
+/// The place where a process runs. Process numbers and addresses are valid only within one such place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespaces {
     /// The kernel, and its namespace of processes.
@@ -115,7 +115,7 @@ pub(crate) enum AgentOrder {
     },
     /// Exit with this status.
     Exit(u8),
-    /// Die of this signal.
+    /// Kill yourself with this signal.
     Kill(u8),
     /// Write to the connection that it relays.
     Write(Bytes),
@@ -123,7 +123,7 @@ pub(crate) enum AgentOrder {
     Close,
 }
 
-/// A report of an agent about the connection that it relays, in order of time.
+/// A report from an agent about the connection that it relays, in chronological order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Relayed {
@@ -131,7 +131,7 @@ pub(crate) enum Relayed {
     FromServer(Bytes),
     /// It has closed its end.
     ClosedByServer,
-    /// The process at the other end died of a signal.
+    /// The process at the other end was killed by a signal.
     Died {
         /// Its process id.
         pid: i32,
@@ -144,7 +144,7 @@ pub(crate) enum Relayed {
     Taken(u64),
 }
 
-/// A report of a process that loads a library.
+/// A report from a process that loads a library.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LibraryReport {

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use crate::process::scratch::folder_on_disk;
 
-/// Name of a link beside the quick agent: to the full agent, which it becomes if it cannot do the work.
+/// Name of a link next to the quick agent. It points to the full agent, which the quick one executes if it cannot do the work.
 pub(super) const FULL: &str = "full";
 
-/// Its exit status if it was started by a path that is not an agent's.
+/// Its exit status if it was started through a path that is not an agent's.
 const FAILED: i32 = 125;
 
 #[cfg(quick_agent)]

@@ -1,9 +1,9 @@
 //! The agent of a rank: our program that the process manager under test starts as a rank.
 //!
-//! It finds the runner's socket through the path by which it was started (a symbolic link in the run's scratch folder). It passes its
+//! It finds the runner's socket through the path that it was started by (a symbolic link in the run's scratch folder). It passes its
 //! connection to the runner: the descriptor that PMI_FD names, the connection that it makes through PMI_PORT, or the one that is made to
-//! it. It also sends its environment and arguments. Then it waits for the order to end, with which the descriptor returns. If the runner is
-//! on another machine, the agent relays instead (`relay`). It does not interpret PMI.
+//! it. It also sends its environment and arguments. Then it waits for the order to exit, which returns the descriptor. If the runner is on
+//! another machine, the agent relays instead (`relay`). It does not interpret PMI.
 
 use std::ffi::OsString;
 use std::io;
@@ -57,7 +57,7 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
     let mut runner = Channel::to_runner(scratch)?;
     let (hello, fd) = introduction(group, args, None);
     runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
-    // The runner now holds the only copy, so that the runner's close is the process's close.
+    // The runner now holds the only copy, so the connection closes as soon as the runner closes it.
     drop(fd);
     obey(runner)
 }
@@ -101,10 +101,10 @@ fn introduction(
     (RankHello { group, pid, env, args, bad_fd, greeted, singinit, relays }, fd)
 }
 
-/// Waits for the order to end.
+/// Waits for the order to exit.
 fn obey(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
-        // This process closes nothing itself: the kernel closes the descriptor that came with the order.
+        // This process closes nothing itself, because the kernel closes the descriptor that came with the order.
         Some(AgentOrder::Exit(status)) => std::process::exit(status.into()),
         Some(AgentOrder::Kill(signal)) => die(signal),
         Some(AgentOrder::Call { .. } | AgentOrder::Write(_) | AgentOrder::Close) | None => Ok(RUNNER_GONE),

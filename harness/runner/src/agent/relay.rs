@@ -1,8 +1,8 @@
 //! An agent that cannot reach the runner's socket, because it is on another machine or in another mount namespace. It connects to the
 //! address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its PMI_FD.
 //!
-//! Everything uses this one connection, in order: the runner's orders and the process manager's bytes. So a process that is ordered to end
-//! has carried out all earlier orders to write.
+//! The runner's orders and the process manager's bytes all use this one connection, in order. So by the time a process is ordered to exit,
+//! it has carried out all earlier orders to write.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ const UNWRITTEN_MAX: usize = 8 << 20;
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
-/// The address and the token with which an agent reaches the runner over the network: `ADDRESS:PORT/TOKEN`.
+/// The address and the token that an agent needs to reach the runner over the network: `ADDRESS:PORT/TOKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) address: SocketAddr,
@@ -169,7 +169,7 @@ fn maker_of(connection: &OwnedFd) -> Option<Foreign> {
     Foreign::new(pid?)
 }
 
-/// Relays bytes until the runner orders the end; returns the status to exit with.
+/// Relays bytes until the runner orders the process to exit; returns the status to exit with.
 pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     let mut reactor = Reactor::new()?;
     let runner_key = reactor.add(&runner, RelaySource::Runner, WatchMode::Read)?;
@@ -205,7 +205,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
 }
 
 impl Relay {
-    /// Sends a report to the runner. While the runner does not read, nothing is read for it.
+    /// Sends a report to the runner. As long as the runner does not read it, the agent reads nothing more from the process manager.
     fn report(&mut self, what: &Relayed) -> io::Result<()> {
         let was_blocked = self.runner.is_blocked();
         self.runner.send(what);
@@ -215,13 +215,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Carries out the runner's orders. Returns the exit status if one of them is to end.
+    /// Carries out the runner's orders. Returns the exit status if one of them is to exit.
     fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();
             if !self.runner.is_blocked() {
                 self.reactor.set(self.runner_key, WatchMode::Read)?;
-                // The agent did not read from it meanwhile.
+                // The agent did not read from it in the meantime.
                 self.pmi.iter().for_each(|pmi| self.reactor.again(pmi.key));
             }
         }
@@ -276,7 +276,7 @@ impl Relay {
             }
             Received::End => {
                 pmi.over = true;
-                // The descriptors of a process are closed a moment before it ends, and the next order of the runner may end this agent.
+                // The descriptors of a process are closed a moment before it ends, and the runner's next order may end this agent.
                 if self.maker.as_ref().is_some_and(|(maker, _)| maker.ends_within(DYING)) {
                     self.report_death()?;
                 }

@@ -1,4 +1,4 @@
-//! A process that was not started by a process manager, and requests one: it waits for the connection, and sends the same messages as
+//! A process that was not started by a process manager, and requests one. It waits for the connection, and sends the same messages as
 //! MPICH's client.
 
 use std::io::{self, Write};
@@ -16,7 +16,8 @@ use super::protocol::SingletonDialogue;
 /// Variable with the number of the listening socket.
 pub(crate) const LISTENER: &str = "PMI_CONFORM_LISTENER";
 
-/// Variable with the number of milliseconds in which the process manager must connect. If it does not, it is detected after this time.
+/// Variable with the number of milliseconds within which the process manager must connect. A manager that does not is detected after this
+/// time.
 pub(crate) const PATIENCE: &str = "PMI_CONFORM_PATIENCE";
 
 /// The result: the dialogue, and the connection or the reason why there is none.

@@ -1,10 +1,10 @@
-//! The requests of ranks that are measured, in either protocol.
+//! The measured requests of the ranks, in either protocol.
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::pmi2::{self, Pmi2SpawnProgram};
 use pmi_wire::{Decoded, Direction, Request, ResponseOutcome, SpawnProgram, Version, frame_header};
 
-/// One request of a rank.
+/// One request by a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ask {
     /// Offers the version.

@@ -38,12 +38,12 @@ impl Child {
         Self::start_with(command, None)
     }
 
-    /// Starts a command that inherits a connection under a descriptor number, or nothing.
+    /// Starts a command that inherits a connection under the given descriptor number, or inherits nothing.
     pub(crate) fn start_with(mut command: Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Self> {
         Self::adopt(inherited::start(&mut command, connection)?)
     }
 
-    /// Takes a running child.
+    /// Takes over a running child.
     pub(crate) fn adopt(mut child: process::Child) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
@@ -56,7 +56,7 @@ impl Child {
         }
     }
 
-    /// Takes a process that another one has started. Its exit status is not available to us.
+    /// Takes over a process that another one has started. Its exit status is not available to us.
     pub(crate) fn of_another(pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { child: None, pid, pidfd, exit: None })
@@ -76,7 +76,7 @@ impl Child {
         self.pidfd.as_fd()
     }
 
-    /// Returns whether it has been waited for, so that its number may belong to another process.
+    /// Returns whether it has been waited for. After that, its number may belong to another process.
     pub(crate) fn is_reaped(&self) -> bool {
         self.exit.is_some()
     }
@@ -133,7 +133,7 @@ impl Launch {
         Self::start_with(command, None, mark)
     }
 
-    /// Starts a command that inherits a connection under a descriptor number, or nothing.
+    /// Starts a command that inherits a connection under the given descriptor number, or inherits nothing.
     pub(crate) fn start_with(
         mut command: Command,
         connection: Option<(OwnedFd, RawFd)>,

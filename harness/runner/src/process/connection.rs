@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use super::tcp::{self, Ends};
 
-/// Size of a read: it has room for many of the longest usual lines, and limits how many answers one read can cause.
+/// Size of a read. It has room for many of the longest usual lines, and limits how many answers one read can cause.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
 /// Maximum number of bytes, and of messages, that stay in the system until later: see [`UnreadBytes`].
@@ -49,9 +49,9 @@ impl<B> Received<B> {
 /// Received bytes of a connection that are left in the system.
 ///
 /// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
-/// is taken from the system. A process that makes a request and waits is so woken twice for each answer. The first time is useless and
-/// takes as long as the rest. So we only peek at its requests, and take them from the system after an answer, when the process is awake
-/// anyway.
+/// is taken from the system. So a process that makes a request and waits is woken twice for each answer. The first wake-up is useless, and
+/// takes as long as everything else. Therefore, we only peek at its requests, and take them from the system after an answer, when the
+/// process is awake anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UnreadBytes {
     bytes: usize,
@@ -69,7 +69,7 @@ pub(crate) struct NonBlockingStream {
     out: Vec<u8>,
     /// Number of bytes of `out` that have been written.
     written: usize,
-    /// The other side has accepted fewer bytes than there are, so we wait until it accepts more.
+    /// The other side has accepted fewer bytes than were queued, so we wait until it accepts more.
     blocked: bool,
     /// The other side has closed its end and reads nothing more.
     unread: bool,
@@ -138,7 +138,7 @@ impl NonBlockingStream {
         self.out.len() - self.written
     }
 
-    /// Returns whether the other side has accepted fewer bytes than there are.
+    /// Returns whether the other side has accepted fewer bytes than were queued.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -198,7 +198,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// The addresses of the two ends of a TCP connection, ours first.
+    /// Returns the addresses of the two ends of a TCP connection, ours first.
     pub(crate) fn ends(&self) -> Option<Ends> {
         self.ends
     }
@@ -224,8 +224,8 @@ impl NonBlockingStream {
         }
     }
 
-    /// From here on, [`receive_or_look`](Self::receive_or_look) leaves short messages in the system. If the system cannot report where new
-    /// bytes begin, it takes them all the same.
+    /// Makes [`receive_or_look`](Self::receive_or_look) leave short messages in the system from now on. If the system cannot report where
+    /// new bytes begin, they are still taken.
     pub(crate) fn leave_short(&mut self) {
         // TCP does not wake the sender in this way.
         if self.ends.is_some() {
@@ -272,8 +272,8 @@ impl NonBlockingStream {
         received
     }
 
-    /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before all
-    /// was read.
+    /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before
+    /// everything was read.
     pub(crate) fn take_left(&mut self) {
         if let Some(left) = self.left.filter(|left| left.bytes > 0) {
             self.take(left.bytes);
@@ -293,7 +293,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Takes the bytes that were already left at the last call: their sender may have little buffer space, and wait for it.
+    /// Takes the bytes that were already left at the last call, because their sender may be waiting for buffer space.
     pub(crate) fn take_old(&mut self) {
         match &mut self.left {
             Some(left) if left.old => self.take_left(),
@@ -318,7 +318,7 @@ impl NonBlockingStream {
 
     /// Ends the connection, also for other processes that hold our end open.
     pub(crate) fn shut_down(&self) {
-        // It is not a socket, or has already ended: there is nothing to do but close it.
+        // If it is not a socket, or has already ended, it only needs to be closed.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }

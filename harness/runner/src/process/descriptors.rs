@@ -48,8 +48,8 @@ impl Drop for Room {
     }
 }
 
-/// Closes descriptors that we have inherited by chance from the process that started us. Nothing in this process may use any other
-/// descriptor than those in `kept`.
+/// Closes descriptors that we have inherited by chance from the process that started us. Nothing in this process may use any descriptor
+/// other than those in `kept`.
 pub(crate) fn close_all_but(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
     let begins = [0].into_iter().chain(kept.iter().map(|fd| fd + 1));

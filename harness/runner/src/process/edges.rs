@@ -88,8 +88,8 @@ impl EdgeMap {
         }
     }
 
-    /// Returns whether another process may have counted in it. If no process has attached the memory, none has, and nothing needs to be
-    /// read.
+    /// Returns whether another process may have counted in the map. If no process has attached the memory, none has, and the map need not
+    /// be read.
     pub fn was_taken(&self) -> bool {
         let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
         #[expect(unsafe_code, reason = "see `new`")]
@@ -104,7 +104,7 @@ impl EdgeMap {
     /// Clears the counts.
     pub fn clear(&self) {
         for word in self.words() {
-            // A page to which no process has written must not be allocated for us.
+            // A page that no process has written to must not be allocated just to clear it.
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
             }
@@ -124,7 +124,7 @@ impl EdgeMap {
         all
     }
 
-    /// Runs a function, and offers the map to processes that this thread starts meanwhile.
+    /// Runs a function, and offers the map to processes that this thread starts while the function runs.
     pub fn offered<T>(&self, play: impl FnOnce() -> T) -> T {
         OFFERED.set(Some(self.id.to_string()));
         let _offering = Offering;
@@ -135,14 +135,14 @@ impl EdgeMap {
 impl Drop for EdgeMap {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "see `new`")]
-        // SAFETY: nothing uses the address any more.
+        // SAFETY: the address is no longer used.
         unsafe {
             libc::shmdt(self.words.as_ptr().cast());
         }
     }
 }
 
-/// Offers a command the map, if there is one for it.
+/// Offers the map to a command, if this thread has one to offer.
 pub(super) fn prepare(command: &mut Command) {
     OFFERED.with_borrow(|id| {
         if let Some(id) = id {

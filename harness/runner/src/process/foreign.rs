@@ -94,7 +94,7 @@ impl Foreign {
         self.pid
     }
 
-    /// Returns whether a death by this signal is a crash. The launcher may have sent any other.
+    /// Returns whether a death by this signal is a crash. The launcher may have sent any other signal.
     pub(crate) fn is_crash(signal: i32) -> bool {
         matches!(SignalCause::of(signal), SignalCause::Fault | SignalCause::Abort)
     }
@@ -125,7 +125,7 @@ fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
 }
 
-/// Tests whether the kernel reports this: runs `program` to print its version.
+/// Tests whether the kernel reports exits in this way, by running `program` to print its version.
 pub(crate) fn kernel_tells(program: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -5,7 +5,7 @@
 //! never proved.
 //!
 //! A server whose threads wake periodically never looks idle. If all of them have done so several times without sending anything, this does
-//! not prove silence, but it is sufficient where silence is lawful.
+//! not prove silence, but it is sufficient where silence is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -24,7 +24,7 @@ type Sleeps = Vec<(i32, u64)>;
 enum ActivityState {
     /// Every thread waits without a time limit.
     Waiting(Sleeps),
-    /// At least one of them works, or is stopped.
+    /// At least one of them is running or stopped.
     Busy,
     /// At least one of them seems to have ended.
     Ended,
@@ -39,12 +39,12 @@ pub(crate) struct ControlledPeers {
     pub(crate) connections: HashSet<Ends>,
 }
 
-/// Processes that are examined repeatedly. Usually one of them runs; then nothing more is read than this one's state.
+/// Processes that are examined repeatedly. Usually one of them is running, in which case only its state is read.
 #[derive(Default)]
 pub(crate) struct IdleCheck {
     /// The last list of processes.
     pids: Vec<i32>,
-    /// The time at which they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
+    /// The time when they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
     since: Option<(Instant, Sleeps)>,
 }
 
@@ -67,8 +67,8 @@ impl IdleCheck {
         self.since.is_some()
     }
 
-    /// Returns the time since the first look that showed all threads in the same waits; `None` if the last look showed a working thread. On
-    /// a loaded machine, data may be on its way to a waiting process, which no look at the process shows.
+    /// Returns the time since the first look that showed all threads in the same waits, or `None` if the last look showed a running thread.
+    /// On a loaded machine, data may be on its way to a waiting process, which the state of the process does not show.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.since.as_ref().map(|(since, _)| since.elapsed())
     }
@@ -114,8 +114,8 @@ pub(crate) struct PollCount {
 }
 
 impl PollCount {
-    /// Returns how often every thread with a time limit has begun to wait since the count began. Returns 0 if a thread works or has been
-    /// created since, and if none has a limit.
+    /// Returns how often every thread with a time limit has begun to wait since the count began. Returns 0 if any thread is running or was
+    /// created since then, or if no thread has a limit.
     pub(crate) fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {
@@ -164,13 +164,14 @@ fn look(pids: &[i32]) -> ActivityState {
 enum Thread {
     /// It sleeps, and has gone to sleep voluntarily this many times.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
-    /// It works, is stopped, or waits for a disk: a slow read is not silence.
+    /// It is running or stopped, or waits for a disk, since a slow read is not silence.
     Busy,
     /// It seems to have ended.
     Ended,
 }
 
-/// Examines the threads of a process until `take` rejects one. Most processes have one thread, and then the others are not searched for.
+/// Examines the threads of a process until `take` rejects one. Most processes have a single thread, in which case no others are searched
+/// for.
 fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
     let (first, count) = look_at(pid, pid);
     let mut all = vec![take(first)?];
@@ -220,9 +221,9 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     }
 }
 
-/// Returns whether only these processes and their controlled peers can end the waits. Timers can also end a wait: a timerfd, a POSIX timer, or an
-/// alarm, of which only the handler is visible. So can a connection to a daemon or another host, and bytes on a TCP connection that the
-/// kernel delivers later.
+/// Returns whether only these processes and their controlled peers can end the waits. Other causes are timers (a timerfd, a POSIX timer, or
+/// an alarm, of which only the handler is visible), a connection to a daemon or another host, and bytes on a TCP connection that the kernel
+/// delivers later.
 fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
@@ -422,7 +423,7 @@ mod tests {
         let pipe = rustix::pipe::pipe().unwrap().0;
         assert!(reads(&file, 0) && reads(&file, 19));
         assert!(!reads(&pipe, 0));
-        // poll() has an address in the place of read()'s descriptor.
+        // poll() has an address where read() has its descriptor.
         assert!(!reads(&file, 7));
     }
 

@@ -18,7 +18,7 @@ const NUMBERS_MAX: usize = 8;
 
 /// The reserved descriptors.
 struct Reserved {
-    /// The file to which each of them refers while no process is started.
+    /// The file that each of them refers to while no process is being started.
     null: OwnedFd,
     descriptors: Vec<OwnedFd>,
 }

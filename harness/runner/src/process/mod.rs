@@ -52,7 +52,7 @@ pub(crate) fn prepare(command: &mut Command) {
     edges::prepare(command);
 }
 
-/// Makes reads from and writes to a descriptor return at once.
+/// Makes reads and writes on a descriptor return immediately.
 pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
@@ -63,7 +63,7 @@ pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Returns whether an error of `accept` concerns only one connection that has already ended: others may wait after it.
+/// Returns whether an error from `accept` concerns only one connection, which has already ended. Others may still be waiting.
 pub(crate) fn has_hung_up(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }

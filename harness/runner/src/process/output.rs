@@ -12,7 +12,8 @@ use pmi_judge::event::Bytes;
 pub(crate) const LINE_MAX: usize = 1024;
 /// Maximum number of lines that are reported as they arrive.
 pub(crate) const LINES_MAX: usize = 400;
-/// Number of further lines, the last ones, that are reported at the end: a process usually prints the reason for its end last.
+/// Number of lines beyond this limit that are reported at the end. They are the last ones, because a process usually prints the reason for
+/// its end last.
 const LAST_LINES: usize = 50;
 /// Maximum number of bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
@@ -42,7 +43,7 @@ impl Lines {
     }
 }
 
-/// Redirects standard output and error of a command into non-blocking pipes.
+/// Redirects a command's standard output and error into non-blocking pipes.
 pub(crate) fn capture(command: &mut Command) -> io::Result<[PipeReader; 2]> {
     let (out, out_writer) = io::pipe()?;
     let (err, err_writer) = io::pipe()?;
@@ -84,7 +85,7 @@ impl Last {
     }
 }
 
-/// Standard output and error of a process, in lines; or of no process.
+/// Standard output and error of a process, in lines. By default, those of no process.
 #[derive(Default)]
 pub(crate) struct Output {
     streams: [OutputStream; 2],
@@ -156,7 +157,7 @@ impl Output {
         }
     }
 
-    /// Reads until nothing is left, but at most as often as lines would be stored, because a process may write without end.
+    /// Reads until nothing is left, but at most as often as lines would be stored, because a process may never stop writing.
     pub(crate) fn read_rest<S: Copy>(
         &mut self,
         stderr: bool,

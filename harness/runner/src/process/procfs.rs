@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Maximum number of bytes that are read of a file: files of this kind are far shorter.
+/// Maximum number of bytes that are read from a file. Files of this kind are far shorter.
 const MOST: u64 = 1 << 20;
 /// Maximum number of bytes that the kernel returns at once.
 const PAGE: usize = 4096;
@@ -39,16 +39,16 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// The work of all processors since the start of the machine, in ticks of all of them together.
+/// The time of all processors since the machine was booted, in ticks summed over the processors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
     /// All ticks.
     pub(crate) all: u64,
-    /// Ticks without work.
+    /// Idle ticks.
     pub(crate) idle: u64,
 }
 
-/// Returns the processors' time until now.
+/// Returns the processor time since boot.
 pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     let text = text("/proc/stat")?;
     let first = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
@@ -109,12 +109,12 @@ impl Stat {
         &self.text[self.name.clone()]
     }
 
-    /// Returns all fields after the name: the first of them is the third, the state.
+    /// Returns all fields after the name. The first of them is field 3, the state.
     fn behind_name(&self) -> std::str::SplitAsciiWhitespace<'_> {
         self.text[self.name.end + 1..].split_ascii_whitespace()
     }
 
-    /// Returns a field by its number in the manual, in which the state is the third. Only fields after the name are available.
+    /// Returns a field by its number in the manual, where the state is field 3. Only fields after the name are available.
     pub(crate) fn field(&self, number: usize) -> Option<&str> {
         self.behind_name().nth(number.checked_sub(3)?)
     }

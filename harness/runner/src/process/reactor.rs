@@ -1,4 +1,4 @@
-//! One wait for many descriptors.
+//! Waits for many descriptors at once.
 //!
 //! mio reports each change once. If a reader reads only a part of the available bytes, it must request another report, with
 //! [`Reactor::again`] or [`Reactor::after_read`]; then the reactor does not block.
@@ -52,7 +52,7 @@ struct ReactorEntry<S> {
     ended: bool,
     /// It must be reported without waiting.
     again: bool,
-    /// A file that is always ready, for which the system cannot wait.
+    /// A file that is always ready, and that the system cannot wait for.
     always: bool,
 }
 
@@ -77,7 +77,7 @@ impl<S: Copy> Reactor<S> {
         })
     }
 
-    /// Returns the descriptor on which the reactor itself waits.
+    /// Returns the descriptor that the reactor itself waits on.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.poll.as_raw_fd()
     }
@@ -105,7 +105,7 @@ impl<S: Copy> Reactor<S> {
         Ok(ReactorKey(index))
     }
 
-    /// Changes which changes are reported. A current state is reported again.
+    /// Selects which changes are reported. The current state is reported again.
     pub(crate) fn set(&mut self, key: ReactorKey, wanted: WatchMode) -> io::Result<()> {
         match &self.entries[key.0] {
             Some(entry) if !entry.always => {
@@ -143,7 +143,7 @@ impl<S: Copy> Reactor<S> {
     /// Waits at most `limit`, or without a limit if there is none. A signal ends the wait.
     pub(crate) fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
         let mut limit = if self.again.is_empty() { limit } else { Some(Duration::ZERO) };
-        // mio counts milliseconds, in which most servers answer several times.
+        // mio rounds to milliseconds, and most servers answer several times within one.
         if let Some(time) = limit.filter(|time| time.subsec_nanos() % 1_000_000 != 0) {
             let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
             let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };

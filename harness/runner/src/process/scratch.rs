@@ -9,8 +9,8 @@ use tempfile::TempDir;
 /// each launch needs several.
 const MEMORY: &str = "/dev/shm";
 
-/// Creates a private folder for sockets and links, in memory unless TMPDIR names another place: its content is small, and contains no
-/// programs.
+/// Creates a private folder for sockets and links, in memory unless TMPDIR names another place, because its content is small and contains
+/// no programs.
 pub(crate) fn scratch_folder() -> io::Result<TempDir> {
     let asked_for = std::env::var_os("TMPDIR").is_some_and(|dir| !dir.is_empty());
     if !asked_for && let Ok(folder) = folder_in(Path::new(MEMORY)) {
@@ -19,7 +19,7 @@ pub(crate) fn scratch_folder() -> io::Result<TempDir> {
     folder_on_disk()
 }
 
-/// Creates a private folder for large files and for programs: files in memory often cannot be executed.
+/// Creates a private folder for large files and for programs, because files in memory often cannot be executed.
 pub(crate) fn folder_on_disk() -> io::Result<TempDir> {
     // Agents may run in another working directory.
     let temp = std::path::absolute(std::env::temp_dir())?;

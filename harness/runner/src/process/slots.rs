@@ -1,5 +1,5 @@
-//! The number of launches that work side by side. A launch that only waits for a silence to last takes no time from the others, and lets
-//! another one start.
+//! The limit for launches that work at the same time. A launch that only waits for a silence to last takes no time from the others, so
+//! another one may start.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::procfs::{ProcessorTime, processor_time};
 
-/// Interval between checks whether the machine is idle. Each time that it is, one more launch may be open.
+/// Interval between checks of whether the machine is idle. Each time the machine is idle, one more launch may be open.
 const LOOKS: Duration = Duration::from_millis(50);
 /// A machine is idle if this share of its processors' time is unused, in hundredths.
 const IDLE: u64 = 40;
@@ -17,7 +17,7 @@ const IDLE: u64 = 40;
 #[derive(Debug)]
 pub struct Slots {
     jobs: usize,
-    /// More than a few launches are open only while the machine is idle.
+    /// True if more than a few launches may be open while the machine is idle.
     fills_idle_machine: bool,
     taken: Mutex<Taken>,
     less: Condvar,
@@ -79,8 +79,8 @@ impl Slots {
         Arc::new(Self { jobs: jobs.max(1), fills_idle_machine, taken, less: Condvar::new() })
     }
 
-    /// Returns the maximum number of launches, including waiting ones. With one job, nothing runs beside it: some servers can only do one
-    /// thing at a time, and this is the setting for them.
+    /// Returns the maximum number of launches, including waiting ones. With one job, there is only one launch, because some servers can do
+    /// only one thing at a time and need this setting.
     pub fn launches(&self) -> usize {
         match (self.jobs, self.fills_idle_machine) {
             (1, _) => 1,
@@ -107,7 +107,7 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// Fails if the run is to end at once.
+    /// Fails if the run must end immediately.
     pub(crate) fn take(self: &Arc<Self>, interrupted: &AtomicBool) -> io::Result<Slot> {
         let mut taken = self.taken();
         loop {
@@ -118,7 +118,7 @@ impl Slots {
             if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
                 break;
             }
-            // No event reports that the machine becomes idle or that the run is to end, so this wait has a time limit.
+            // No event reports that the machine becomes idle or that the run must end, so this wait has a time limit.
             taken = self.less.wait_timeout(taken, LOOKS).unwrap_or_else(PoisonError::into_inner).0;
         }
         taken.working += 1;
@@ -141,8 +141,8 @@ impl Slot {
         }
     }
 
-    /// Declares that the launch works again. A launch that was started meanwhile works beside it for a while, because its server does not
-    /// wait for it either.
+    /// Declares that the launch works again. A launch that was started in the meantime works alongside it for a while, because its server
+    /// does not wait for it either.
     pub(crate) fn go_on(&mut self) {
         if !std::mem::replace(&mut self.works, true) {
             self.slots.taken().working += 1;

@@ -34,9 +34,9 @@ pub(crate) struct OtherEnd {
     /// Bytes that have arrived there and have not been read.
     pub(crate) unread: usize,
     /// Bytes that were written there and that its kernel holds back, because of Nagle's algorithm or because this end has no room. Bytes
-    /// that only lack an acknowledgement do not count: they have arrived, because both ends are on this host.
+    /// that only lack an acknowledgement do not count. They have arrived, because both ends are on this host.
     pub(crate) under_way: usize,
-    /// The number of its socket, with which its process can be found.
+    /// The number of its socket, which identifies its process.
     pub(crate) inode: u64,
 }
 

@@ -1,12 +1,12 @@
 //! Finds where processes die, as a debugger does.
 //!
 //! A traced process stops at each signal before it receives it. Its tracer learns of its end first, by waiting for any child. In this
-//! process, that would interfere with the way in which launches are waited for. So a small separate process does it, one for each examined
-//! play: the tracer. Each process that the same thread starts meanwhile requests to be traced before it executes its own program, and so do
-//! all processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, when the play is
-//! over.
+//! process, that would interfere with waiting for launches. So a small separate process, the tracer, does this, one for each examined
+//! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program, and so do
+//! all processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, once the scenario
+//! has ended.
 //!
-//! Nothing depends on the tracer: if it ends, the kernel releases all traced processes, and it ends when we do.
+//! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when we do.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -26,14 +26,15 @@ use super::tracer::{NAME, TracerReport};
 use super::tree::MARK;
 use super::unwind::backtrace;
 
-/// Maximum time in which a tracer returns its observations after the play.
+/// Maximum time for a tracer to return its observations at the end.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum size of these observations in bytes.
 const MAX_REPORT: u64 = 64 << 20;
 
-/// Runs `play`, and returns what a debugger sees of processes that this thread starts meanwhile and that die of a signal:
-/// [`EventKind::Backtrace`] for each, or why nothing can be seen: [`EventKind::Untraced`]. They must have ended when `play` returns.
+/// Runs `play`, and returns what a debugger sees of processes that this thread starts during the run and that are killed by a signal: an
+/// [`EventKind::Backtrace`] for each, or an [`EventKind::Untraced`] with the reason why nothing can be seen. The processes must have ended
+/// when `play` returns.
 ///
 /// `program` is our own binary, which can act as a tracer.
 pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {

@@ -24,7 +24,7 @@ impl Drop for Asking {
     }
 }
 
-/// Runs `play`; processes that this thread starts meanwhile request to be traced over this connection.
+/// Runs `play`; processes that this thread starts during the run request to be traced over this connection.
 pub(super) fn while_asking<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
     TRACER.set(Some((connection, tracer)));
     let _asking = Asking;
@@ -59,7 +59,7 @@ pub(crate) fn trace_daemon(pid: i32) {
     request(tracer, pid);
 }
 
-/// Requests the tracer to trace this process, and waits for its answer.
+/// Asks the tracer to trace this process, and waits for its answer.
 fn ask(tracer: BorrowedFd<'_>, pid: i32) {
     #[expect(unsafe_code, reason = "rustix has no call for this that takes the number of a process")]
     // SAFETY: the call takes only numbers. If only ancestors may trace, this allows a sibling to do it; elsewhere it fails.

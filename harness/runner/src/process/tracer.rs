@@ -1,7 +1,7 @@
-//! The tracer process. It traces processes that request it, or for which it is requested, and all processes that these start. It continues
+//! The tracer process. It traces processes that request it or that others request it for, and all processes that these start. It continues
 //! them after each stop, and stores what a debugger would examine of those that die.
 //!
-//! It is minimal: it waits only for the next stop or request, and its storage is limited.
+//! It is minimal. It only waits for the next stop or request, and its storage is limited.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -22,13 +22,13 @@ use super::procfs;
 use super::tree::variable_of;
 use super::unwind::{Mapping, Snapshot};
 
-/// The name by which our binary acts as a tracer.
+/// The name that makes our binary act as a tracer.
 pub(super) const NAME: &str = "pmi-conform-tracer";
 
-/// The final report of a tracer.
+/// The final report from a tracer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TracerReport {
-    /// The processes that died of a signal.
+    /// The processes that were killed by a signal.
     pub(super) dead: Vec<Snapshot>,
     /// The reason why a process could not be traced.
     pub(super) refused: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct TracerReport {
 const DEAD: usize = 16;
 const SIGNALS: usize = 8;
 
-/// Number of stored bytes of a stack, from below its end: functions that call no other may use this space.
+/// Number of bytes of a stack that are stored, beginning below its end, because functions that call no others may use that space.
 const STACK: usize = 256 << 10;
 const RED_ZONE: u64 = 128;
 
@@ -60,20 +60,20 @@ pub fn main() -> u8 {
         let (told, mut connection) = trace()?;
         connection.write_all(&serde_json::to_vec(&told)?)
     };
-    // No process is there to receive the error.
+    // No other process could receive the error.
     if run().is_ok() { 0 } else { 125 }
 }
 
 #[derive(Default)]
 struct TraceState {
-    /// The states of threads at signals that they may die of, by process.
+    /// The states of threads at signals that may kill them, by process.
     signals: HashMap<i32, Vec<Snapshot>>,
     /// The processes of examined threads.
     process: HashMap<i32, i32>,
     reported: TracerReport,
 }
 
-/// Traces the processes that the other side of standard input requests, until it ends its requests; returns that connection.
+/// Traces the processes that the other side of standard input requests, until it closes its sending direction; returns that connection.
 fn trace() -> io::Result<(TracerReport, UnixStream)> {
     // A tracer must not keep other connections open. Nothing has been opened here yet.
     descriptors::close_all_but(vec![0, 1, 2]);
@@ -166,7 +166,7 @@ impl TraceState {
     }
 }
 
-/// Returns the process of a thread that may die of a signal, because it does not ignore it.
+/// Returns the process of a thread that a signal may kill, because the thread does not ignore it.
 fn process_of(thread: i32, signal: i32) -> Option<i32> {
     let status = procfs::text(format!("/proc/{thread}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -254,11 +254,11 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
     None
 }
 
-/// Begins to trace a process with all its threads, and all that it starts.
+/// Begins to trace a process with all its threads, and everything that it starts.
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);
-    // A thread that is not traced yet may start another meanwhile.
+    // A thread that is not traced yet may start another in the meantime.
     loop {
         let new: Vec<i32> = procfs::threads(pid)?.filter(|thread| known.insert(*thread)).collect();
         if new.is_empty() {
@@ -272,7 +272,7 @@ fn seize_all(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins to trace a thread, and all that it starts.
+/// Begins to trace a thread, and everything that it starts.
 #[expect(unsafe_code, reason = "ptrace")]
 fn seize(pid: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;
@@ -288,7 +288,7 @@ fn seize(pid: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Continues a thread, with a signal unless that is 0. The thread may have been killed meanwhile.
+/// Continues a thread, with a signal unless that is 0. The thread may have been killed in the meantime.
 #[expect(unsafe_code, reason = "ptrace")]
 fn go_on(how: PtraceRequest, thread: i32, signal: i32) {
     // SAFETY: the call takes only numbers.

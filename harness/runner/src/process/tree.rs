@@ -56,7 +56,7 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
     })
 }
 
-/// Handles a launcher that has ended and is reaped. Orphans without a mark, because their environment was cleaned, are ended once every
+/// Handles a launcher that has ended and been reaped. Orphans without a mark, because their environment was cleared, are ended once every
 /// launch that may have left them is over. Orphans with the mark of this launch are ended at once. [`end_all`] may have missed one, because
 /// a process has no readable environment while it starts another program.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
@@ -110,7 +110,7 @@ fn end_orphans(mut orphans: HashSet<i32>) {
     });
 }
 
-/// Waits until `gone` returns true, at most two seconds: on a busy machine, a killed process does not disappear at once.
+/// Waits until `gone` returns true, but at most two seconds. On a busy machine, a killed process does not disappear immediately.
 fn until_gone(mut gone: impl FnMut() -> bool) {
     for round in 0..200 {
         if gone() {
@@ -142,10 +142,10 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
     Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
 
-/// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may be of
-/// this launch. `agents` are ours and are left out.
+/// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may belong
+/// to this launch. `agents` are ours and are left out.
 pub(crate) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
-    // Orphans are listed last: a process whose parent ends while its descendants are listed is an orphan by then.
+    // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
     let mut all = below(launcher, agents);
     let left = left_to_us();
     if !left.is_empty() {
@@ -174,7 +174,7 @@ fn mark_of(pid: i32) -> Option<String> {
     variable_of(pid, MARK)
 }
 
-/// Returns a variable of a process's environment. A zombie has no environment any more.
+/// Returns a variable of a process's environment. A zombie no longer has an environment.
 pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
     let value = |var: &[u8]| var.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
     environment(pid)?.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok())
@@ -183,7 +183,7 @@ pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
 /// Returns a process's environment, unless it is empty. While a process starts another program, its environment reads as empty or cut, so
 /// this repeats until it is complete.
 fn environment(pid: i32) -> Option<Vec<u8>> {
-    /// Longest time for which the start of a program is waited for. Only a file system that does not answer takes so long.
+    /// Longest wait for a program to start. Only a file system that does not respond takes this long.
     const STARTING: Duration = Duration::from_secs(10);
     let deadline = Instant::now() + STARTING;
     let mut before = None;
@@ -199,7 +199,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let is_starting = stat.field(26) == Some("0");
         let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
         let now = (env.len(), start, end);
-        // A process may have unmapped a part of its environment: then, reading again brings no more.
+        // A process may have unmapped a part of its environment, in which case reading again returns no more.
         let is_complete = env.len() == end.saturating_sub(start) || before == Some(now);
         if !is_starting && is_complete || Instant::now() >= deadline {
             return Some(env).filter(|env| !env.is_empty());
@@ -245,7 +245,7 @@ fn children(pid: i32) -> Vec<i32> {
     threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
 }
 
-/// Returns the children of a process whose state has just been read: most have one thread, and need no search for others.
+/// Returns the children of a process whose state has just been read. Most processes have one thread, so no search for others is needed.
 fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
     match stat.number(20) {
         Some(1) => children_of_thread(pid, pid),
@@ -301,8 +301,8 @@ fn adopted(mark: &str, launcher: i32) -> HashSet<i32> {
     marked
 }
 
-/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list when others end
-/// meanwhile, and a child that ends leaves us its own, so the list must be the same before and after.
+/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list if others end
+/// while it is read, and a child that ends leaves us its own, so the list must be the same before and after.
 fn carriers(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
     let mut children = list();
     loop {
@@ -334,7 +334,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             alive.extend(descendants(*root));
         }
         orphans.extend(adopted);
-        // The number of a process that has reported to us may have been reused since: only our descendants are ended.
+        // The number of a process that has reported to us may have been reused since, so only our descendants are ended.
         alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
         alive.remove(&me);
         for pid in &alive {
@@ -437,7 +437,7 @@ mod tests {
         assert!(child.wait().unwrap().success());
     }
 
-    /// The kernel needs long to copy so many arguments and variables, during which the environment reads as empty.
+    /// The kernel takes a long time to copy so many arguments and variables, during which the environment reads as empty.
     #[test]
     fn environment_is_read_while_a_program_starts() {
         let script = "import os, sys\n\

@@ -40,7 +40,7 @@ pub(super) struct Snapshot {
     /// The return address, if a register contains it.
     pub(super) lr: u64,
     pub(super) mappings: Vec<Mapping>,
-    /// The address at which `stack` begins.
+    /// The address where `stack` begins.
     pub(super) stack_at: u64,
     pub(super) stack: Vec<u8>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapping {
     memory: Range<u64>,
-    /// The offset in the file at which it begins.
+    /// The offset in the file where it begins.
     offset: u64,
     path: PathBuf,
 }
@@ -75,7 +75,7 @@ struct Image {
     address: u64,
     sections: HashMap<&'static str, (Range<u64>, Arc<[u8]>)>,
     functions: Vec<(Range<u64>, String)>,
-    /// The cached file and source line of an address, or that there is none.
+    /// The cached file and source line of each address; `None` if it has none.
     lines: Mutex<HashMap<u64, Option<String>>>,
 }
 
@@ -94,10 +94,10 @@ const KEPT: usize = 32;
 /// Maximum number of cached source lines of a file.
 const LINES: usize = 4096;
 
-/// The sections that are read of each file.
+/// The sections that are read from each file.
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
 
-/// The sections that are read of files on the call stack.
+/// The sections that are read from files on the call stack.
 const DEBUG: &str = ".debug_";
 
 impl Placed {
@@ -105,7 +105,7 @@ impl Placed {
         Some(Self { image: Image::of(&mapping)?, mapping })
     }
 
-    /// Returns the difference between an address of the process and the same address of the file.
+    /// Returns the difference between an address in the process and the same address in the file.
     fn bias(&self) -> u64 {
         self.mapping.memory.start.wrapping_sub(self.image.address)
     }
@@ -131,7 +131,7 @@ impl Placed {
 }
 
 impl Image {
-    /// Returns the code of a mapping. Reading a file takes long, and crashes of one run use the same files, so they are cached.
+    /// Returns the code of a mapping. Reading a file takes a long time, and crashes of one run use the same files, so they are cached.
     fn of(mapping: &Mapping) -> Option<Arc<Self>> {
         static READ: Mutex<Vec<(Identity, Arc<Image>)>> = Mutex::new(Vec::new());
         let file = File::open(&mapping.path).ok()?;
@@ -190,7 +190,7 @@ impl Image {
         self.sections.get(name).map(|(range, data)| (range.clone(), data)).unzip()
     }
 
-    /// Returns the function that contains an address of the file.
+    /// Returns the function that contains an address in the file.
     fn function(&self, address: u64) -> Option<(u64, &str)> {
         let after = self.functions.partition_point(|(range, _)| range.start <= address);
         let before =
@@ -199,8 +199,8 @@ impl Image {
         Some((range.start, name))
     }
 
-    /// Returns the file and source line of each of these addresses that has one; `path` is the file. Finding them needs much of the file,
-    /// and crashes of one run use the same calls, so the results are cached.
+    /// Returns the file and source line of each of these addresses that has one; `path` is the file. Finding them requires much of the
+    /// file, and crashes of one run use the same calls, so the results are cached.
     fn lines(&self, path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
         let mut known = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= LINES {
@@ -215,7 +215,7 @@ impl Image {
         addresses.iter().filter_map(line).collect()
     }
 
-    /// Returns where the function begins that contains an address of the file, according to the table for exceptions.
+    /// Returns the beginning of the function that contains an address in the file, according to the exception table.
     fn begin(&self, address: u64) -> Option<u64> {
         let (range, data) = self.sections.get(".eh_frame")?;
         let bases = BaseAddresses::default().set_eh_frame(range.start);
@@ -236,8 +236,8 @@ fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
     word.try_into().map(u64::from_ne_bytes).map_err(|_| ())
 }
 
-/// Returns the addresses of the instructions on the call stack, the last first, as far as their files have been read. Each but the first is
-/// the last byte of a call.
+/// Returns the addresses of the instructions on the call stack, the innermost first, as far as their files have been read. Each but the
+/// first is the last byte of a call.
 fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     let mut unwinder = UnwinderNative::<Arc<[u8]>, MayAllocateDuringUnwind>::new();
     for placed in images {
@@ -277,7 +277,7 @@ fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     found
 }
 
-/// Returns files and source lines for addresses of one file.
+/// Returns files and source lines for addresses in one file.
 fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
     let mut found = HashMap::new();
     let Ok(file) = File::open(path) else { return found };

@@ -1,4 +1,4 @@
-//! Writes a session as a scenario for its program, with the recorded answers of the process manager, which the reference server repeats.
+//! Writes a session as a scenario for its program, with the recorded answers from the process manager, which the reference server repeats.
 //!
 //! Answers that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and the
 //! answer to fullinit. Their keys have the recorded order, and include unusual keys. Answers that depend on earlier requests (keyval space,
@@ -26,7 +26,8 @@ struct RecordedRank {
     exchanges: Vec<RecordedExchange>,
 }
 
-/// Writes the scenario. Returns `None` if the session did not end well, or had no such request. `dialects` are the dialects of the session.
+/// Writes the scenario. Returns `None` if the session did not end successfully, or had no such request. `dialects` are the dialects of the
+/// session.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! Carries the messages between the processes of a session and their process manager, and reports them in the order in which they happen.
+//! Carries the messages between the processes of a session and their process manager, and reports them in the order of their occurrence.
 //!
 //! The taps pass the connections of all processes to this component, so there is a single order. A cause is reported before its effect,
-//! because it is reported before it is forwarded. A tap keeps copies of both ends: so the connection ends together with the tap, and the
-//! tap can carry on alone if the recorder ends.
+//! because it is reported before it is forwarded. A tap keeps copies of both ends. That way, the connection ends together with the tap, and
+//! the tap can carry on alone if the recorder ends.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,8 +57,8 @@ pub(super) enum Fact<B = Vec<u8>> {
     Ended(Exit),
 }
 
-/// The facts since the last batch, in order. The bytes of all messages are in one buffer. So no memory is allocated per message that the
-/// judge would free in another thread.
+/// The facts since the last batch, in order. The bytes of all messages are in one buffer. That way, no memory is allocated for each
+/// message, only to be freed by the judge in another thread.
 #[derive(Default)]
 pub(super) struct Batch {
     facts: Vec<ProcessFact<usize>>,
@@ -138,8 +138,8 @@ struct ObservedProcess {
 }
 
 impl ObservedProcess {
-    /// Returns whether the program is ending or has ended. Its tap may have waited for it and not reported it yet. The program of a tap
-    /// that has just started may still be unknown.
+    /// Returns whether the program is ending or has ended. Its tap may have reaped it without having reported this yet. The program of a
+    /// tap that has just started may still be unknown.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
         self.ended.is_some() || self.over || self.program.is_none_or(ends)
@@ -273,7 +273,7 @@ impl Carrier {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
-        // The process manager's messages come first: the waiting processes continue meanwhile, and their next requests reach it together.
+        // The process manager's messages come first, so that the waiting processes continue and their next requests reach it together.
         let says = |ready: &Ready<CarrierSource>| {
             matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
         };
@@ -299,7 +299,7 @@ impl Carrier {
         std::mem::take(&mut self.facts.reported)
     }
 
-    /// Must be called from time to time, see [`Pump::leave_requests`].
+    /// Must be called periodically, see [`Pump::leave_requests`].
     pub(super) fn take_old(&mut self) {
         self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old);
     }
@@ -346,7 +346,7 @@ impl Carrier {
         }
     }
 
-    /// Handles the messages of a tap.
+    /// Handles the messages from a tap.
     fn receive(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         for notice in tap.control.messages::<Notice>() {

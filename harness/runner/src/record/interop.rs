@@ -280,7 +280,7 @@ impl InteropMatrix {
         }
     }
 
-    /// Lists each broken requirement once, with the cells in which it was broken.
+    /// Lists each broken requirement once, with the cells where it was broken.
     fn blame(&self, rows: &[&[InteropResult]], text: &mut String) {
         for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
             let all = || {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use pmi_judge::event::{Bytes, Exit};
 
-/// A notice of a tap to the recorder.
+/// A notice from a tap to the recorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Notice {
     /// The program is about to start.
@@ -33,15 +33,15 @@ pub(super) struct Start {
     pub(super) env: BTreeMap<String, String>,
     /// Arguments without the program.
     pub(super) args: Vec<Bytes>,
-    /// The error of PMI_FD.
+    /// The reason why PMI_FD cannot be used.
     pub(super) bad_fd: Option<String>,
 }
 
-/// A message of the recorder to a tap.
+/// A message from the recorder to a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RecorderMessage {
     /// The connection has ended, so the tap must close its copies.
     Close,
-    /// Everything that the program has written was carried, and no other process here holds the connection.
+    /// Everything that the program has written has been carried, and no other process here holds the connection.
     Done,
 }

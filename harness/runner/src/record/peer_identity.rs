@@ -1,5 +1,5 @@
 //! Identifies the process that connects to the port of a tap: the program, or another process on this machine. The tap has replaced the
-//! process manager's port by its own.
+//! process manager's port with its own.
 
 use std::fs;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::process::{procfs, tcp, tree};
 
-/// Variable with HOST:PORT, to which a process connects that has no descriptor.
+/// Variable with the HOST:PORT that a process without a descriptor connects to.
 pub(super) const PORT: &str = "PMI_PORT";
 
 /// The identity of a process at the other end.
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a connection of a child without the port in its environment, so that only its ancestry identifies it.
+    /// Returns a connection of a child without the port in its environment, so only its ancestry identifies it.
     fn visit(listener: &TcpListener, script: &str) -> (std::process::Child, TcpStream) {
         let at = listener.local_addr().unwrap().port();
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{at}; {script}");

@@ -36,7 +36,7 @@ impl PumpSide {
 pub(super) trait Owner {
     /// A piece has arrived from this side. Returns the bytes to forward.
     fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
-    /// This side has closed its end; `left_unread` is true if it is known to have left bytes of the other side unread. Returns the bytes
+    /// This side has closed its end; `left_unread` is true if it is known to have left bytes from the other side unread. Returns the bytes
     /// that must still be forwarded.
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
     /// Returns whether the client has closed its end because it is ending, which ends the connection in any case.
@@ -96,7 +96,7 @@ impl Pump {
         Ok(Self { client, server })
     }
 
-    /// Avoids wake-ups of the client by reads of its requests. [`take_old`](Self::take_old) must be called from time to time.
+    /// Avoids waking up the client when its requests are read. [`take_old`](Self::take_old) must then be called periodically.
     pub(super) fn leave_requests(&mut self) {
         self.client.connection.leave_short();
     }
@@ -137,8 +137,8 @@ impl Pump {
         Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
     }
 
-    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running could write
-    /// without end.
+    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running might never
+    /// stop writing.
     pub(super) fn drain<S: Copy>(
         &mut self,
         owner: &mut dyn Owner,
@@ -173,7 +173,7 @@ impl Pump {
         self.client.connection.left_unread()
     }
 
-    /// Returns whether bytes of the client wait for the server to read.
+    /// Returns whether bytes from the client wait for the server to read them.
     pub(super) fn is_held_up(&self) -> bool {
         self.server.connection.unwritten() > 0
     }
@@ -190,14 +190,14 @@ impl Pump {
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
         if unread && !other.over {
-            // This side does not read any more. Its own bytes can still be read, and the other side learns that its reader is gone.
+            // This side no longer reads. Its own bytes can still be read, and the other side learns that its reader is gone.
             other.over = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
         match (was_blocked, blocked) {
             (false, true) => reactor.set(key, WatchMode::ReadWrite),
             (true, false) => {
-                // The other side was not read meanwhile.
+                // The other side was not read in the meantime.
                 reactor.again(other.key);
                 reactor.set(key, WatchMode::Read)
             }
@@ -231,7 +231,7 @@ impl Pump {
         Ok(true)
     }
 
-    /// Forwards the close of each side to the other one, after everything before it. Returns true if a side is gone for good.
+    /// Forwards the closing of each side to the other one, after everything that came before it. Returns true if a side is gone for good.
     fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).over;
@@ -413,7 +413,7 @@ mod tests {
             taken += u32::from(!hand.is_left());
         }
         assert!((10..50).contains(&taken), "not behind each answer, and not too much at once: {taken}");
-        // A request without an answer is taken in the end, which frees its buffer space.
+        // A request without an answer is taken eventually, which frees its buffer space.
         hand.program.write_all(b"ask").unwrap();
         hand.carry();
         hand.pump.take_old();

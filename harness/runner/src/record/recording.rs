@@ -1,4 +1,4 @@
-//! Turns the facts of the taps into events, and passes them to the judge. Determines the rank of each process, and the spawn request that
+//! Turns the facts from the taps into events, and passes them to the judge. Determines the rank of each process, and the spawn request that
 //! started it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -132,7 +132,7 @@ impl Recording {
         }
     }
 
-    /// Records that a process of the process manager has died of a signal.
+    /// Records that a process of the process manager was killed by a signal.
     pub(super) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
         self.event(EventKind::Crashed { name, signal }, &mut EventContext { at, sink });
     }
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 closed", "0 exit 0"]), []);
-        // A client that fails or is killed need not read the answer. Neither need one that receives an unrequested message.
+        // A client need not read the answer if it fails, is killed, or receives an unrequested message.
         assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
         assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
         let unasked = [(Side::Server, "rfc13.wire.lock-step".to_owned(), 0)];

@@ -1,9 +1,9 @@
 //! The only change to the messages: a spawn request names a tap as its program, in `execname` or in the `subcmd` of PMI-2. The tap knows
 //! the original program.
 //!
-//! Everything else is forwarded unchanged, piece by piece. Of lines, only the bytes from an `execname` to the end of its block are held
-//! back. A `path` may follow, in which the process manager searches for the program, and which contains no tap. Frames follow if PMI-2 was
-//! negotiated. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
+//! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
+//! back, because a `path` may follow. The process manager would search for the program there, and would not find a tap. If PMI-2 was
+//! negotiated, frames follow. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ enum BlockState {
 enum FrameState {
     /// It is held back, because it may be a spawn request.
     Held,
-    /// It is another request. The number is that of its bytes still to be forwarded.
+    /// Another request, with the number of its bytes that are still to be forwarded.
     Passes(usize),
     /// The boundaries of frames are lost.
     Unreadable,
@@ -56,7 +56,7 @@ enum Protocol {
     Frames,
 }
 
-/// Finds the names of programs in the requests of one client.
+/// Finds the names of programs in one client's requests.
 #[derive(Debug)]
 pub(super) struct Rewriter {
     protocol: Protocol,
@@ -80,7 +80,7 @@ impl Default for Rewriter {
 }
 
 impl Rewriter {
-    /// Reads a message of the server, which may negotiate frames.
+    /// Reads a message from the server, which may negotiate frames.
     pub(super) fn read_response(&mut self, piece: &[u8]) {
         let Protocol::Negotiated(connection) = &mut self.protocol else { return };
         connection.push(Direction::FromServer, piece);
@@ -154,7 +154,7 @@ impl Rewriter {
         out
     }
 
-    /// Returns the number of bytes after which the frame that is held back can be recognized, or is complete.
+    /// Returns the number of bytes that are needed to recognize or complete the frame that is held back.
     fn wanted(&self) -> usize {
         let Some(length) = self.held.first_chunk().and_then(|header| frame_length(*header)) else {
             return HEADER - self.held.len();
@@ -249,7 +249,7 @@ fn rewritten(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec
     }
 }
 
-/// Returns a spawn request of PMI-2 with taps as its programs, or `None` if it must be forwarded unchanged.
+/// Returns a PMI-2 spawn request with taps as its programs, or `None` if it must be forwarded unchanged.
 fn rewritten_frame(
     header: [u8; HEADER],
     body: &[u8],

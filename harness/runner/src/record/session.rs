@@ -1,4 +1,4 @@
-//! Runs a session: starts the launcher with taps in it, reads their reports, and waits for the end.
+//! Runs a session: starts the launcher with taps in its command, reads their reports, and waits until the session ends.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -26,14 +26,14 @@ use pmi_judge::event::{Event, Exit};
 /// Number of facts that are passed to the judge together, so that it is not woken for each.
 const TOGETHER: usize = 256;
 
-/// Maximum number of batches that wait for the judge. If the judge is slower than the session, the session is delayed and memory does not
-/// grow.
+/// Maximum number of batches that wait for the judge. If the judge is slower than the session, this delays the session instead of letting
+/// memory grow.
 const AHEAD: usize = 64;
 
-/// Maximum interval between checks whether the session is over.
+/// Maximum interval between checks of whether the session is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Time in which programs that outlive their launcher are still recorded.
+/// Time during which programs that outlive their launcher are still recorded.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The result of running a session.
@@ -50,7 +50,7 @@ pub struct RecordedSession {
     pub time: Duration,
 }
 
-/// The way in which a session is run.
+/// The mode of running a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Transparently: the launcher has our standard streams, and no time limit.
@@ -128,7 +128,7 @@ enum SessionMessage {
     Interrupted(Duration),
     /// The time is over.
     Hung(Duration),
-    /// A process of the process manager has died of a signal.
+    /// A process of the process manager was killed by a signal.
     Crashed {
         at: Duration,
         name: String,
@@ -237,7 +237,7 @@ impl Running {
                     hung = true;
                     let at = self.start.elapsed();
                     self.report(SessionMessage::Hung(at));
-                    // SIGTERM first: launchers then end their own processes.
+                    // SIGTERM comes first, so that launchers can end their own processes.
                     self.launcher.signal(Signal::TERM);
                 }
                 if self.start.elapsed() > time + GRACE || interrupts > 2 {
@@ -259,7 +259,7 @@ impl Running {
     }
 }
 
-/// Returns whether we and the launcher are in the process group to which the terminal sends signals.
+/// Returns whether we and the launcher are in the process group that the terminal sends signals to.
 fn is_foreground() -> bool {
     // Our process group, and the foreground process group of the terminal.
     Stat::of(procfs::own_pid()).is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))

@@ -132,7 +132,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     prepare(&mut command, mask);
     let connection = agent::pmi_fd();
-    // A process with a port instead of a descriptor has no error of PMI_FD.
+    // A process with a port instead of a descriptor needs no PMI_FD, so its absence is not an error.
     let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
     let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
     let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
@@ -195,7 +195,7 @@ struct TapLink {
     held: Option<(OwnedFd, OwnedFd)>,
     /// The pump between both ends, after the recorder is gone.
     pump: Option<Pump>,
-    /// The listener to which the program connects, and the process manager's PMI_PORT.
+    /// The listener that the program connects to, and the process manager's PMI_PORT.
     listens: Option<(TcpListener, String)>,
     buffer: Vec<u8>,
 }
@@ -253,7 +253,7 @@ impl TapLink {
         }
     }
 
-    /// Handles the messages of the recorder. Returns whether the tap may end.
+    /// Handles the messages from the recorder. Returns whether the tap may end.
     fn receive(&mut self) -> bool {
         let Some((recorder, key)) = &mut self.recorder else { return true };
         let words = recorder.messages::<RecorderMessage>();
@@ -345,7 +345,7 @@ impl Owner for ForwardingOwner {
     }
 }
 
-/// Restores the signal settings with which we were started, and makes the program die if we are killed in its place.
+/// Restores the signal settings that we were started with, and makes the program die if we are killed in its place.
 #[expect(unsafe_code, reason = "what runs just before exec")]
 fn prepare(command: &mut Command, mask: SigSet) {
     // SAFETY: these calls are allowed between fork and exec.
@@ -415,7 +415,7 @@ fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io:
 }
 
 /// Leaves the process group, so that a signal to the group reaches the program only once and a signal to this process can be forwarded. A
-/// session leader cannot leave; signals for it go to the whole group, so nothing is forwarded.
+/// session leader cannot leave; signals for it go to the whole group, so nothing is forwarded. Returns whether the process left.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {
@@ -455,12 +455,12 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     }
 }
 
-/// Dies of the signal, or returns the exit status.
+/// Kills this process with the signal, or returns the exit status.
 fn end_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,
         Exit::Signal(signal) => {
-            // The program has dumped core already, so this process does not.
+            // The program has already dumped core, so this process does not.
             #[cfg(target_os = "linux")]
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_hook::low_level::emulate_default_handler(signal).is_err() {

@@ -54,7 +54,7 @@ fn program(command: &[String]) -> Option<usize> {
             option if options.contains(&option) => at += 2,
             option if option.starts_with('-') => return None,
             _ => {
-                // A further part of the command would have a program without a tap.
+                // Another part of the command would start a program without a tap.
                 return (!command[at..].iter().any(|word| word == ":")).then_some(at);
             }
         }

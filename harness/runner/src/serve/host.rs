@@ -33,7 +33,7 @@ pub(crate) trait View {
     fn connections(&self) -> HashSet<Ends>;
 }
 
-/// The component that determines what the processes receive. The first methods are those of [`Server`].
+/// The component that determines what the processes receive. The first methods correspond to those of [`Server`].
 pub(crate) trait Host {
     fn add_group(&mut self, spec: GroupSpec) -> GroupId;
     fn size(&self, group: GroupId) -> u32;

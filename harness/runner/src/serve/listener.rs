@@ -72,7 +72,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Waits for reports of the programs that a process starts as its process manager.
+    /// Waits for reports from the programs that a process starts as its process manager.
     pub(super) fn with_agent_listener<S: Copy>(
         listener: AgentListener,
         reactor: &mut Reactor<S>,
@@ -136,7 +136,7 @@ impl Listener {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut connection = NonBlockingStream::new(OwnedFd::from(stream));
-        // A new connection accepts so few bytes at once.
+        // A new connection accepts this few bytes at once.
         connection.push(welcome);
         connection.flush();
         let key = reactor.add(&connection, source(self.next), WatchMode::Read)?;

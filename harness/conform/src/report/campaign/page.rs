@@ -56,7 +56,7 @@ struct Curve {
     met: Vec<Mark>,
 }
 
-/// The time at which something was found.
+/// The time when something was found.
 #[derive(Serialize)]
 struct Mark {
     x: String,

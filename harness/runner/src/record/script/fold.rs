@@ -1,6 +1,6 @@
 //! The steps of a session. Steps that many ranks share are written once.
 //!
-//! Between two barriers, the requests of different ranks are independent, because a value that is put is not expected before the next
+//! Between two barriers, the requests from different ranks are independent, because a value that is put is not expected before the next
 //! barrier. So the steps of different ranks may be reordered there: the first step of every rank, then the second one, and so on. The order
 //! within each rank is kept. If this does not shorten the scenario, the recorded order stays. Steps that differ only in numbers that depend
 //! on the rank are also written once.

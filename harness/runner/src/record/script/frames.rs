@@ -1,4 +1,4 @@
-//! Steps for messages in frames, which are those of PMI-2.
+//! Steps for messages in frames, which only PMI-2 uses.
 
 use pmi_scenario::ids;
 use pmi_wire::pmi2::{Command, KEY_MAX, Request, Response, VALUE_MAX, is_key};
@@ -13,7 +13,7 @@ use super::state::{
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
-/// Writes the value of a tuple, in which a blank would separate tuples.
+/// Writes the value of a tuple, because a blank in it would separate tuples.
 fn value(bytes: &[u8]) -> String {
     escaped(bytes).replace(' ', "<sp>")
 }
@@ -53,7 +53,7 @@ fn order(command: Command) -> StepOrder {
 }
 
 impl ScenarioWriter {
-    /// Returns whether this message follows a fence that some rank has not entered yet, so that it must wait for that.
+    /// Returns whether this message follows a fence that some rank has not entered yet, and so must wait for that rank.
     pub(super) fn waits_in_fence(&mut self, p: Proc, happening: &Happening) -> bool {
         if self.is_over {
             return false;
@@ -155,8 +155,8 @@ impl ScenarioWriter {
         }
     }
 
-    /// Writes a body as it is sent: values that the server has chosen by their names, and a body that the language cannot express byte by
-    /// byte.
+    /// Writes a body as it is sent. Values that the server has chosen are written as their names. A body that the language cannot express
+    /// is written byte by byte.
     fn sent_in_frame(&mut self, p: Proc, body: &Decoded<'_>) -> String {
         let jobid = self.group(p.group).jobid.clone();
         let rank = p.rank.to_string();
@@ -195,7 +195,7 @@ impl ScenarioWriter {
         let place =
             pending.iter().position(|p| of_thread(p) && fits(p)).or_else(|| pending.iter().position(fits));
         let Some(place) = place else { return };
-        // Servers differ in the order in which they answer several requests.
+        // Servers answer several requests in different orders.
         let alone = pending.len() == 1;
         let asked = pending.remove(place);
         let order = match order(asked.command) {

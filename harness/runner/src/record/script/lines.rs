@@ -77,7 +77,7 @@ impl ScenarioWriter {
         self.step_in(p, order, 'C', "", text);
     }
 
-    /// Writes a line as it is sent, with the kvsname by its name.
+    /// Writes a line as it is sent, with the kvsname replaced by its name.
     fn sent(&mut self, p: Proc, line: &[u8]) -> String {
         if line.is_empty() {
             return "<partial> <0x0a>".into();

@@ -1,8 +1,8 @@
 //! Writes a session as a scenario: the clients' requests, and the reactions that every server must show.
 //!
 //! Steps are in the recorded order, in which a cause precedes its effects. Values that a server may choose become names or types: the
-//! kvsname, the limits, the mapping, and values of `PMI_` keys. Results that depend on timing are not expected: a value is expected only if
-//! RFC 13 guarantees it, after a barrier between put and get.
+//! kvsname, the limits, the mapping, and values of `PMI_` keys. Results that depend on timing are not expected. A value is expected only if
+//! RFC 13 guarantees it, because there was a barrier between put and get.
 
 mod fold;
 mod frames;
@@ -160,7 +160,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Writes the messages that had to wait for a fence which all ranks have entered by now.
+    /// Writes the messages that had to wait until all ranks had entered a fence.
     fn release(&mut self, group: u32) {
         let waiting: Vec<Proc> = self
             .members

@@ -17,7 +17,7 @@ const MIN_RANKS: usize = 3;
 /// A text in the scenario language, split at its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SplitText {
-    /// The text around the numbers, in one more part than there are numbers.
+    /// The text around the numbers: one part more than there are numbers.
     context: Vec<String>,
     numbers: Vec<i64>,
 }

@@ -26,7 +26,7 @@ pub(super) enum PendingLine {
     Unknown,
 }
 
-/// The properties of a request in a frame on which its answer depends.
+/// The properties of a request in a frame that its answer depends on.
 pub(super) enum FrameDetail {
     Put {
         valid: bool,
@@ -43,7 +43,7 @@ pub(super) enum FrameDetail {
     Lookup {
         name: Vec<u8>,
     },
-    /// `bare` is true if a key is missing that some servers require.
+    /// `bare` is true if a key that some servers require is missing.
     Fullinit {
         bare: bool,
     },
@@ -138,7 +138,7 @@ pub(super) struct ScenarioWriter {
     pub(super) steps: RecordedSteps,
     pub(super) spawns: bool,
     pub(super) names: bool,
-    /// The session has had a failure, after which any process may end at any time.
+    /// The session has had a failure. From then on, any process may end at any time.
     pub(super) trouble: bool,
     /// The group that was aborted, if the failure was an abort.
     pub(super) aborted: Option<u32>,

@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmi_fuzzer::campaign::corpus;
-use pmi_fuzzer::campaign::corpus::{Corpus, Evolving};
+use pmi_fuzzer::campaign::corpus::{self, Corpus, Evolving};
 use pmi_fuzzer::campaign::state::CampaignState;
 use pmi_fuzzer::campaign::stored::Stored;
 use pmi_fuzzer::campaign::{CampaignError, CampaignOptions, Progress, Reporter, Summary, run};
@@ -25,15 +24,14 @@ use pmi_fuzzer::target::program::{ClientKind, ClientTarget};
 use pmi_fuzzer::target::server::{Access, ServerTarget};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
 use pmi_fuzzer::triage::known_failures::KnownFailures;
-use pmi_fuzzer::triage::store;
-use pmi_fuzzer::triage::store::{StoredFinding, TRIES};
+use pmi_fuzzer::triage::store::{self, StoredFinding, TRIES};
+use pmi_process::slots::Slots;
 use pmi_runner::iut::Iut;
 use pmi_runner::optional_operations::offered_operations;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
-use pmi_runner::process::slots::Slots;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 
 use super::args::{Fuzz, side_by_side};

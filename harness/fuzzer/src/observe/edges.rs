@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use pmi_runner::process::edges::EdgeMap;
+use pmi_process::observe::edges::EdgeMap;
 use serde::{Deserialize, Serialize};
 
 /// All classes of a count.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::{Side, is_reached_by_valid_input};
-use pmi_runner::process::trace;
+use pmi_process::trace;
 use pmi_scenario::UnderTest;
 
 use crate::observe::failure::{Failure, FailureKey};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use pmi_judge::event::{Event, EventKind, SilenceProof};
+use pmi_process::Memory;
 use pmi_runner::interpret::{EventSink, Watched, Watcher, watch};
 use pmi_runner::party::proxy::UpstreamCommand;
 use pmi_runner::party::{Limits, Party};
-use pmi_runner::process::Memory;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 

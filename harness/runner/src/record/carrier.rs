@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::Exit;
+use pmi_process::agent::channel::Channel;
+use pmi_process::nonblocking;
+use pmi_process::observe::procfs::is_exiting;
+use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use pmi_wire::Direction;
 use rustix::process::{Pid, test_kill_process};
 
@@ -21,10 +25,6 @@ use super::notice::{Notice, RecorderMessage, Start};
 use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
 use super::rewrite::Rewriter;
 use super::tap;
-use crate::agent::channel::Channel;
-use crate::process::nonblocking;
-use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 
 /// A fact about a process of the session. `B` holds the bytes of a message, or their number.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use pmi_process::stop::StopSignals;
 use serde::{Deserialize, Serialize};
 
 use super::result;
 use super::session::{self, Mode};
 use super::tap_position::TAP;
 use crate::party::server::with_ranks;
-use crate::process::stop::StopSignals;
 use pmi_judge::event::Exit;
 use pmi_judge::verdict::{Judged, Verdict};
 use pmi_judge::{Severity, Side};

@@ -5,10 +5,9 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 
+use pmi_process::observe::{procfs, tcp, tree};
 use pmi_wire::port::initack;
 use rustix::net::{RecvFlags, recv};
-
-use crate::process::{procfs, tcp, tree};
 
 /// Variable with HOST:PORT, to which a process connects that has no descriptor.
 pub(super) const PORT: &str = "PMI_PORT";

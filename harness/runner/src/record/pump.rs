@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use pmi_process::connection::{NonBlockingStream, Received};
+use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{Shutdown, shutdown};
-
-use crate::process::connection::{NonBlockingStream, Received};
-use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 
 /// Maximum number of bytes that are read and reported at once.
 pub(super) const PIECE: usize = 32 * 1024;
@@ -258,7 +257,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use crate::process::connection::{LEFT_MESSAGES, MESSAGE_COST, unread_bytes};
+    use pmi_process::connection::{LEFT_MESSAGES, MESSAGE_COST, unread_bytes};
 
     struct Log(mpsc::Sender<(PumpSide, Option<Vec<u8>>)>);
 

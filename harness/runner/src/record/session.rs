@@ -7,20 +7,20 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use pmi_process::child::Child;
+use pmi_process::context;
+use pmi_process::descriptors::Room;
+use pmi_process::observe::procfs::{self, Stat};
+use pmi_process::observe::tree::{become_subreaper, end_descendants, parent};
+use pmi_process::scratch::scratch_folder;
+use pmi_process::stop::StopSignals;
+use pmi_process::trace::foreign::Foreign;
 use rustix::process::{Pid, Signal};
 
 use super::carrier::{Batch, Carrier};
 use super::recording::Recording;
 use super::tap::{self, FIRST};
 use super::tap_position;
-use crate::process::child::Child;
-use crate::process::context;
-use crate::process::descriptors::Room;
-use crate::process::foreign::Foreign;
-use crate::process::procfs::{self, Stat};
-use crate::process::scratch::scratch_folder;
-use crate::process::stop::StopSignals;
-use crate::process::tree::{become_subreaper, end_descendants, parent};
 use pmi_judge::event::{Event, Exit};
 
 /// Number of facts that are passed to the judge together, so that it is not woken for each.

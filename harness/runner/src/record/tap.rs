@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use pmi_process::agent;
+use pmi_process::agent::channel::Channel;
+use pmi_process::child::Child;
+use pmi_process::connection::pair;
+use pmi_process::descriptors;
+use pmi_process::observe::procfs::is_exiting;
+use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
 use super::notice::{Notice, RecorderMessage, Start};
 use super::peer_identity::{self, PORT};
 use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
-use crate::agent;
-use crate::agent::channel::Channel;
-use crate::process::child::Child;
-use crate::process::connection::pair;
-use crate::process::descriptors;
-use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 use pmi_judge::event::{Bytes, Exit};
 
 /// File name that makes the binary act as a tap.

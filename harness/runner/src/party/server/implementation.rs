@@ -396,7 +396,7 @@ impl Implementation {
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
         // The runner does not exist yet, and the proxy must not find that of an outer run.
-        let run = run.env_remove(crate::agent::PATH_VARIABLE);
+        let run = run.env_remove(pmi_process::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
             // The program limits its own time, and a signal that it can catch makes it clean up.

@@ -19,8 +19,8 @@ fn main() -> ExitCode {
     if argv.first().is_some_and(pmi_process::agent::mpiexec::is_agent) {
         return ExitCode::from(pmi_process::agent::mpiexec::main(&argv));
     }
-    if argv.first().is_some_and(pmi_runner::record::tap::is_tap) {
-        return ExitCode::from(pmi_runner::record::tap::main(argv));
+    if argv.first().is_some_and(pmi_record::tap::is_tap) {
+        return ExitCode::from(pmi_record::tap::main(argv));
     }
     if argv.first().is_some_and(pmi_process::agent::library::is_agent) {
         return ExitCode::from(pmi_process::agent::library::under_launcher(&argv[0]));

@@ -14,12 +14,13 @@ use crate::observe::tcp::{self, Ends};
 /// Size of a read: it has room for many of the longest usual lines, and limits how many answers one read can cause.
 pub const CHUNK: usize = 64 * 1024;
 
-/// Maximum number of bytes, and of messages, that stay in the system until later: see [`UnreadBytes`].
+/// Maximum number of bytes that stay in the system until later: see [`UnreadBytes`].
 const LEFT_BYTES: usize = 4096;
-pub(crate) const LEFT_MESSAGES: usize = 16;
+/// The same for messages.
+pub const LEFT_MESSAGES: usize = 16;
 
 /// An upper bound for the system's accounting of such a message, most of which is overhead.
-pub(crate) const MESSAGE_COST: usize = 2048;
+pub const MESSAGE_COST: usize = 2048;
 
 /// The result of receiving from the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -342,7 +343,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Returns the number of bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`); `None` if this is not known.
-pub(crate) fn unread_bytes(fd: impl AsFd) -> Option<usize> {
+pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
     // SAFETY: TIOCOUTQ writes one int to its argument, which the getter provides.
     let unread: i32 = unsafe {

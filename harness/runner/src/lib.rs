@@ -10,7 +10,6 @@ pub mod kill_matrix;
 pub mod measure;
 pub mod optional_operations;
 pub mod party;
-pub mod record;
 pub mod run;
 pub mod serve;
 pub mod suite;

@@ -187,6 +187,7 @@ impl Channel {
     }
 
     /// Returns the next received message.
+    #[expect(clippy::should_implement_trait, reason = "the caller chooses the type of each message")]
     pub fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, NoMessage>> {
         let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();

@@ -625,7 +625,7 @@ fn is_count(word: &str) -> bool {
 }
 
 /// Replaces the number of processes in a launcher's command by `{ranks}`, or adds `-n {ranks}` if it has none.
-pub(crate) fn with_ranks(command: &str) -> String {
+pub fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));
     match words.iter().position(|word| is_count(word)) {

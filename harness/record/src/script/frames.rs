@@ -33,7 +33,7 @@ fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -
 }
 
 /// Writes a body in the scenario language. Returns `None` if the language cannot express it.
-pub(in crate::record) fn tuples(body: &Decoded<'_>) -> Option<String> {
+pub(crate) fn tuples(body: &Decoded<'_>) -> Option<String> {
     written(body, |_, _| None)
 }
 

@@ -8,7 +8,7 @@ use pmi_judge::event::{Bytes, Exit};
 
 /// A notice of a tap to the recorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     /// The program is about to start.
     Started(Start),
     /// The program could not be started.
@@ -24,22 +24,22 @@ pub(super) enum Notice {
 
 /// The properties of a process at its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Start {
+pub(crate) struct Start {
     /// The process id of the tap, which the process manager takes for that of the process.
-    pub(super) pid: i32,
+    pub(crate) pid: i32,
     /// The folder of the tap's path, which identifies the process group.
-    pub(super) folder: String,
+    pub(crate) folder: String,
     /// The `PMI_*` variables.
-    pub(super) env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
     /// Arguments without the program.
-    pub(super) args: Vec<Bytes>,
+    pub(crate) args: Vec<Bytes>,
     /// The error of PMI_FD.
-    pub(super) bad_fd: Option<String>,
+    pub(crate) bad_fd: Option<String>,
 }
 
 /// A message of the recorder to a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RecorderMessage {
+pub(crate) enum RecorderMessage {
     /// The connection has ended, so the tap must close its copies.
     Close,
     /// Everything that the program has written was carried, and no other process here holds the connection.

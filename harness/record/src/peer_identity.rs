@@ -10,7 +10,7 @@ use pmi_wire::port::initack;
 use rustix::net::{RecvFlags, recv};
 
 /// Variable with HOST:PORT, to which a process connects that has no descriptor.
-pub(super) const PORT: &str = "PMI_PORT";
+pub(crate) const PORT: &str = "PMI_PORT";
 
 /// The identity of a process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum PeerIdentity {
 /// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is this process's
 /// descendant, or has the port in its environment, like processes that have left their parents. If neither can be seen, the first bytes
 /// decide. A connection on which nothing was sent is not a stranger's.
-pub(super) fn is_stranger(client: &TcpStream, port: &str) -> bool {
+pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::Ours => false,
         PeerIdentity::Stranger => true,

@@ -18,7 +18,6 @@
 pub mod answers;
 mod carrier;
 pub mod interop;
-mod notice;
 mod peer_identity;
 mod pump;
 pub mod recording;
@@ -27,4 +26,3 @@ mod rewrite;
 pub mod script;
 pub mod session;
 pub mod tap;
-pub mod tap_position;

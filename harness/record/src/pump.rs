@@ -10,14 +10,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{Shutdown, shutdown};
 
 /// Maximum number of bytes that are read and reported at once.
-pub(super) const PIECE: usize = 32 * 1024;
+pub(crate) const PIECE: usize = 32 * 1024;
 
 /// Maximum number of reads from a side whose process has ended.
 const LAST_ROUNDS: usize = 64;
 
 /// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PumpSide {
+pub(crate) enum PumpSide {
     Client,
     Server,
 }
@@ -32,7 +32,7 @@ impl PumpSide {
 }
 
 /// The owner of a pump. It receives each event before the other side can observe it.
-pub(super) trait Owner {
+pub(crate) trait Owner {
     /// A piece has arrived from this side. Returns the bytes to forward.
     fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
     /// This side has closed its end; `left_unread` is true if it is known to have left bytes of the other side unread. Returns the bytes
@@ -64,7 +64,7 @@ impl PumpEnd {
 
 /// The state of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PumpState {
+pub(crate) enum PumpState {
     /// One side is gone, and everything that it wrote has been carried.
     Over,
     /// More bytes may arrive.
@@ -72,14 +72,14 @@ pub(super) enum PumpState {
 }
 
 /// A pump between two sides, which are closed on drop.
-pub(super) struct Pump {
+pub(crate) struct Pump {
     client: PumpEnd,
     server: PumpEnd,
 }
 
 impl Pump {
     /// Creates a pump between these ends. `source` names them for the reactor.
-    pub(super) fn new<S: Copy>(
+    pub(crate) fn new<S: Copy>(
         client: OwnedFd,
         server: OwnedFd,
         reactor: &mut Reactor<S>,
@@ -96,12 +96,12 @@ impl Pump {
     }
 
     /// Avoids wake-ups of the client by reads of its requests. [`take_old`](Self::take_old) must be called from time to time.
-    pub(super) fn leave_requests(&mut self) {
+    pub(crate) fn leave_requests(&mut self) {
         self.client.connection.leave_short();
     }
 
     /// See [`NonBlockingStream::take_old`].
-    pub(super) fn take_old(&mut self) {
+    pub(crate) fn take_old(&mut self) {
         self.client.connection.take_old();
     }
 
@@ -113,14 +113,14 @@ impl Pump {
     }
 
     /// Removes both sides from the reactor, and closes them.
-    pub(super) fn close<S: Copy>(mut self, reactor: &mut Reactor<S>) {
+    pub(crate) fn close<S: Copy>(mut self, reactor: &mut Reactor<S>) {
         self.client.connection.take_left();
         reactor.remove(self.client.key);
         reactor.remove(self.server.key);
     }
 
     /// Carries the available bytes after an event of this side.
-    pub(super) fn carry<S: Copy>(
+    pub(crate) fn carry<S: Copy>(
         &mut self,
         side: PumpSide,
         owner: &mut dyn Owner,
@@ -138,7 +138,7 @@ impl Pump {
 
     /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running could write
     /// without end.
-    pub(super) fn drain<S: Copy>(
+    pub(crate) fn drain<S: Copy>(
         &mut self,
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
@@ -168,12 +168,12 @@ impl Pump {
     }
 
     /// Returns true if the client has closed its end before it read everything that was carried to it.
-    pub(super) fn client_left_unread(&self) -> bool {
+    pub(crate) fn client_left_unread(&self) -> bool {
         self.client.connection.left_unread()
     }
 
     /// Returns whether bytes of the client wait for the server to read.
-    pub(super) fn is_held_up(&self) -> bool {
+    pub(crate) fn is_held_up(&self) -> bool {
         self.server.connection.unwritten() > 0
     }
 

@@ -230,7 +230,7 @@ pub(super) fn is_plain(value: &[u8]) -> bool {
 }
 
 /// Writes bytes in the scenario language.
-pub(in crate::record) fn escaped(bytes: &[u8]) -> String {
+pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for (i, byte) in bytes.iter().enumerate() {
         let between = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_graphic());

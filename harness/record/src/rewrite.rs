@@ -58,7 +58,7 @@ enum Protocol {
 
 /// Finds the names of programs in the requests of one client.
 #[derive(Debug)]
-pub(super) struct Rewriter {
+pub(crate) struct Rewriter {
     protocol: Protocol,
     place: BlockState,
     /// The beginning of the current line.
@@ -81,7 +81,7 @@ impl Default for Rewriter {
 
 impl Rewriter {
     /// Reads a message of the server, which may negotiate frames.
-    pub(super) fn read_response(&mut self, piece: &[u8]) {
+    pub(crate) fn read_response(&mut self, piece: &[u8]) {
         let Protocol::Negotiated(connection) = &mut self.protocol else { return };
         connection.push(Direction::FromServer, piece);
         while connection.next(Direction::FromServer).is_some() {}
@@ -103,7 +103,7 @@ impl Rewriter {
     }
 
     /// Returns the bytes to forward for a piece. `tap` creates a tap for the program of this name and returns its path.
-    pub(super) fn pass<'a>(
+    pub(crate) fn pass<'a>(
         &mut self,
         piece: &'a [u8],
         mut tap: impl FnMut(&[u8]) -> Option<Vec<u8>>,
@@ -233,7 +233,7 @@ impl Rewriter {
     }
 
     /// Returns the bytes that are held back, to be forwarded unchanged at the end of the connection.
-    pub(super) fn finish(&mut self) -> Vec<u8> {
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 }

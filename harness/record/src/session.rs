@@ -19,8 +19,8 @@ use rustix::process::{Pid, Signal};
 
 use super::carrier::{Batch, Carrier};
 use super::recording::Recording;
+use super::tap::position;
 use super::tap::{self, FIRST};
-use super::tap_position;
 use pmi_judge::event::{Event, Exit};
 
 /// Number of facts that are passed to the judge together, so that it is not woken for each.
@@ -75,7 +75,7 @@ pub fn run(
     let start = Instant::now();
     let mut carrier = Carrier::new(scratch.path(), binary, start)?;
     let tap = tap::make(binary, &scratch.path().join(FIRST))?;
-    let command = tap_position::filled(command, &tap);
+    let command = position::filled(command, &tap);
     let mut launcher = Command::new(&command[0]);
     launcher.args(&command[1..]);
     if matches!(mode, Mode::Bounded(_)) {

@@ -21,24 +21,24 @@ use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use pmi_wire::Direction;
 use rustix::process::{Pid, test_kill_process};
 
-use super::notice::{Notice, RecorderMessage, Start};
 use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
 use super::rewrite::Rewriter;
 use super::tap;
+use super::tap::notice::{Notice, RecorderMessage, Start};
 
 /// A fact about a process of the session. `B` holds the bytes of a message, or their number.
 #[derive(Debug)]
-pub(super) struct ProcessFact<B = Vec<u8>> {
+pub(crate) struct ProcessFact<B = Vec<u8>> {
     /// Time since the session began.
-    pub(super) at: Duration,
+    pub(crate) at: Duration,
     /// The process id that the process manager knows.
-    pub(super) pid: i32,
-    pub(super) fact: Fact<B>,
+    pub(crate) pid: i32,
+    pub(crate) fact: Fact<B>,
 }
 
 /// The kind of fact.
 #[derive(Debug)]
-pub(super) enum Fact<B = Vec<u8>> {
+pub(crate) enum Fact<B = Vec<u8>> {
     /// The process is about to start.
     Started(Start),
     /// Its program could not be started.
@@ -60,24 +60,24 @@ pub(super) enum Fact<B = Vec<u8>> {
 /// The facts since the last batch, in order. The bytes of all messages are in one buffer. So no memory is allocated per message that the
 /// judge would free in another thread.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     facts: Vec<ProcessFact<usize>>,
     bytes: Vec<u8>,
 }
 
 impl Batch {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.facts.len()
     }
 
     /// Returns the processes that have started.
-    pub(super) fn started(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn started(&self) -> impl Iterator<Item = i32> {
         let started = self.facts.iter().filter(|told| matches!(told.fact, Fact::Started(_)));
         started.map(|told| told.pid)
     }
 
     /// Returns the facts one by one.
-    pub(super) fn facts(self) -> impl Iterator<Item = ProcessFact> {
+    pub(crate) fn facts(self) -> impl Iterator<Item = ProcessFact> {
         let Self { facts, bytes } = self;
         let mut at = 0;
         facts.into_iter().map(move |ProcessFact { at: time, pid, fact }| {
@@ -102,7 +102,7 @@ impl Batch {
 
 /// A source of events.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum CarrierSource {
+pub(crate) enum CarrierSource {
     /// A descriptor that the owner waits for.
     Other,
     Listener,
@@ -147,7 +147,7 @@ impl ObservedProcess {
 }
 
 /// The carrier of all connections of a session.
-pub(super) struct Carrier {
+pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
     /// `None` after the descriptors have run out. Taps that connect then, or wait to be accepted, carry on alone.
     listener: Option<UnixListener>,
@@ -240,7 +240,7 @@ impl Owner for FactReporter<'_> {
 
 impl Carrier {
     /// Creates the carrier of a session that begins at `start`. Its taps are links to `binary`, and find the carrier in this folder.
-    pub(super) fn new(scratch: &Path, binary: &Path, start: Instant) -> io::Result<Self> {
+    pub(crate) fn new(scratch: &Path, binary: &Path, start: Instant) -> io::Result<Self> {
         let listener = UnixListener::bind(scratch.join(tap::SOCKET))?;
         nonblocking(&listener)?;
         let mut reactor = Reactor::new()?;
@@ -264,12 +264,12 @@ impl Carrier {
     }
 
     /// Adds another descriptor to wait for.
-    pub(super) fn watch(&mut self, other: impl AsFd) -> io::Result<()> {
+    pub(crate) fn watch(&mut self, other: impl AsFd) -> io::Result<()> {
         self.reactor.add(other, CarrierSource::Other, WatchMode::Read).map(drop)
     }
 
     /// Waits at most `wait`, and carries what is available. Returns whether another watched descriptor is ready.
-    pub(super) fn carry(&mut self, wait: Duration) -> bool {
+    pub(crate) fn carry(&mut self, wait: Duration) -> bool {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
@@ -290,29 +290,29 @@ impl Carrier {
     }
 
     /// Returns the facts that have not been taken yet.
-    pub(super) fn reported_facts(&self) -> &Batch {
+    pub(crate) fn reported_facts(&self) -> &Batch {
         &self.facts.reported
     }
 
     /// Takes these facts.
-    pub(super) fn take_reported_facts(&mut self) -> Batch {
+    pub(crate) fn take_reported_facts(&mut self) -> Batch {
         std::mem::take(&mut self.facts.reported)
     }
 
     /// Must be called from time to time, see [`Pump::leave_requests`].
-    pub(super) fn take_old(&mut self) {
+    pub(crate) fn take_old(&mut self) {
         self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old);
     }
 
     /// Returns the processes that have started, whose end was not reported, and whose taps still run.
-    pub(super) fn left(&self) -> Vec<i32> {
+    pub(crate) fn left(&self) -> Vec<i32> {
         let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
         let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.process.over);
         open.filter_map(|tap| tap.process.pid).filter(lives).collect()
     }
 
     /// Returns whether some processes are not recorded, because descriptors have run out.
-    pub(super) fn lost(&self) -> bool {
+    pub(crate) fn lost(&self) -> bool {
         self.lost
     }
 

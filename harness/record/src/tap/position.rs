@@ -63,7 +63,7 @@ fn program(command: &[String]) -> Option<usize> {
 }
 
 /// Returns the command with `{tap}` replaced by a path.
-pub(super) fn filled(command: &[String], tap: &Path) -> Vec<String> {
+pub(crate) fn filled(command: &[String], tap: &Path) -> Vec<String> {
     let tap = tap.to_string_lossy();
     command.iter().map(|word| if word == TAP { tap.to_string() } else { word.clone() }).collect()
 }

@@ -1,5 +1,8 @@
 //! The tap: it takes the place of the program, starts it, passes its connection to the recorder, and ends as the program does.
 
+pub(crate) mod notice;
+pub mod position;
+
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -24,19 +27,19 @@ use pmi_process::observe::procfs::is_exiting;
 use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
-use super::notice::{Notice, RecorderMessage, Start};
-use super::peer_identity::{self, PORT};
-use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
+use crate::peer_identity::{self, PORT};
+use crate::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
+use notice::{Notice, RecorderMessage, Start};
 use pmi_judge::event::{Bytes, Exit};
 
 /// File name that makes the binary act as a tap.
 pub const NAME: &str = "pmi-conform-tap";
 
 /// Name of the recorder's socket, in the folder above the tap's.
-pub(super) const SOCKET: &str = "recorder";
+pub(crate) const SOCKET: &str = "recorder";
 
 /// Folder of the taps of the process group that the launcher starts.
-pub(super) const FIRST: &str = "first";
+pub(crate) const FIRST: &str = "first";
 
 /// File in the folder of a spawned tap that contains the name of its program.
 const PROGRAM: &str = "program";
@@ -95,7 +98,7 @@ fn status_of(error: &io::Error) -> u8 {
 }
 
 /// Creates the tap of a folder. Returns its path.
-pub(super) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
+pub(crate) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     std::fs::create_dir(folder)?;
     let path = folder.join(NAME);
     std::os::unix::fs::symlink(binary, &path)?;
@@ -103,7 +106,7 @@ pub(super) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
 }
 
 /// Creates a tap for a program of this name.
-pub(super) fn make_for(program: &[u8], binary: &Path, folder: &Path) -> io::Result<PathBuf> {
+pub(crate) fn make_for(program: &[u8], binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     let path = make(binary, folder)?;
     std::fs::write(folder.join(PROGRAM), program)?;
     Ok(path)

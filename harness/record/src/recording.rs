@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::carrier::{Fact, ProcessFact};
-use super::notice::Start;
 use super::tap::FIRST;
+use super::tap::notice::Start;
 use pmi_judge::event::{Abandoned, Bytes, Event, EventKind, Exit, HangProof};
 use pmi_judge::session::SessionJudge;
 use pmi_wire::port::{Greeting, LINES, MAX_RESPONSE};
@@ -101,7 +101,7 @@ impl Recording {
     }
 
     /// Handles a fact about a process, and passes the resulting events to `sink`.
-    pub(super) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
+    pub(crate) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
         let ProcessFact { at, pid, fact } = told;
         let mut context = EventContext { at, sink };
         match fact {
@@ -116,7 +116,7 @@ impl Recording {
     }
 
     /// Records that the launcher has ended, and that the processes with the ids `left` have not.
-    pub(super) fn job_exited(
+    pub(crate) fn job_exited(
         &mut self,
         at: Duration,
         exit: Exit,
@@ -133,17 +133,17 @@ impl Recording {
     }
 
     /// Records that a process of the process manager has died of a signal.
-    pub(super) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
+    pub(crate) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
         self.event(EventKind::Crashed { name, signal }, &mut EventContext { at, sink });
     }
 
     /// Records that the user has interrupted the session.
-    pub(super) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
+    pub(crate) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
         self.event(EventKind::Abandoned(Abandoned::Interrupted), &mut EventContext { at, sink });
     }
 
     /// Records that the time of the session is over.
-    pub(super) fn hung(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
+    pub(crate) fn hung(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
         let procs = self.processes.iter().filter(|(_, ended)| !**ended).map(|(p, _)| *p).collect();
         self.event(
             EventKind::StillRunning { procs, proof: HangProof::Endless },

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use pmi_process::stop::StopSignals;
+use pmi_runner::party::server::with_ranks;
 use serde::{Deserialize, Serialize};
 
 use super::result;
 use super::session::{self, Mode};
-use super::tap_position::TAP;
-use crate::party::server::with_ranks;
+use super::tap::position::TAP;
 use pmi_judge::event::Exit;
 use pmi_judge::verdict::{Judged, Verdict};
 use pmi_judge::{Severity, Side};

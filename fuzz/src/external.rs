@@ -16,19 +16,19 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pmi_fuzzer::case::Case;
-use pmi_fuzzer::confirm::Examiner;
-use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::decided;
-use pmi_fuzzer::generate::scope::SessionFeatures;
-use pmi_fuzzer::known_failures::KnownFailures;
-use pmi_fuzzer::schedule::Schedule;
-use pmi_fuzzer::store::{FindingOrigin, TRIES, store};
+use pmi_fuzzer::generate::server::scope::SessionFeatures;
+use pmi_fuzzer::observe::failure::Failure;
+use pmi_fuzzer::observe::transition::{Transition, transitions};
+use pmi_fuzzer::session::case::Case;
 use pmi_fuzzer::target::server::{Access, ServerTarget};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
-use pmi_fuzzer::transition::{Transition, transitions};
+use pmi_fuzzer::triage::confirm::Examiner;
+use pmi_fuzzer::triage::known_failures::KnownFailures;
+use pmi_fuzzer::triage::schedule::Schedule;
+use pmi_fuzzer::triage::store::{FindingOrigin, TRIES, store};
+use pmi_process::trace::tracer;
 use pmi_runner::party::server::{Implementation, ImplementationError, LaunchEnvironment};
-use pmi_runner::process::tracer;
 use pmi_scenario::ast::Need;
 
 use crate::counters;
@@ -51,8 +51,8 @@ pub fn be_agent() {
     if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
         std::process::exit(tracer::main().into());
     }
-    if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
-        std::process::exit(pmi_runner::agent::rank::main(argv).into());
+    if argv.first().is_some_and(pmi_process::agent::rank::is_agent) {
+        std::process::exit(pmi_process::agent::rank::main(argv).into());
     }
 }
 

@@ -219,7 +219,7 @@ fn retries_do_not_hide_interference() {
     };
     let alone = play("1", &[]);
     assert_eq!(alone.status, 0, "{}", alone.log);
-    std::fs::remove_file(folder.path().join("count.jobs")).unwrap();
+    fs::remove_file(folder.path().join("count.jobs")).unwrap();
     let beside = play("2", &["--retries", "2"]);
     assert_eq!(beside.status, 1, "{}", beside.log);
     let results = beside.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

@@ -13,7 +13,6 @@ use crate::iut::{Iut, PlayResult, append};
 use crate::optional_operations::{dialects, offers};
 use crate::party::Limits;
 use crate::party::server::{Implementation, LaunchEnvironment};
-use crate::process::trace;
 use pmi_judge::attempts::Repetitions;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
 use pmi_judge::deviations::Deviations;
@@ -21,6 +20,7 @@ use pmi_judge::event::{Event, EventKind, OtherJob};
 use pmi_judge::result::{self, RunFacts};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{ScenarioOutcome, Unjudged};
+use pmi_process::trace;
 use pmi_scenario::ast::{Dialect, Scenario, SourceFile};
 use pmi_scenario::suite::Suite;
 

@@ -16,7 +16,7 @@ use super::{markdown, page, tally, text};
 use pmi_judge::builtin_requirements;
 use pmi_judge::verdict::Verdict;
 use pmi_judge::{Severity, Side};
-use pmi_runner::record::interop;
+use pmi_record::interop;
 use pmi_scenario::requirement::{Catalogue, Level};
 use pmi_scenario::suite::embedded_catalogue;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use pmi_fuzzer::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use pmi_fuzzer::triage::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
 use pmi_judge::Finding;
 use pmi_judge::result::{is_interference, same};
 use pmi_judge::verdict::{Judged, ScenarioResult};

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use super::queue::{FailureOccurrence, PendingShrink, next_to_shrink, next_to_try};
 use super::{Campaign, Shared};
-use crate::case::Case;
-use crate::confirm::MinimizedFailure;
-use crate::failure::{Failure, FailureKey};
-use crate::store::{FindingOrigin, WriteError, store};
+use crate::observe::failure::{Failure, FailureKey};
+use crate::session::WriteError;
+use crate::session::case::Case;
+use crate::triage::confirm::MinimizedFailure;
+use crate::triage::store::{FindingOrigin, store};
 
 /// A failure that did not recur in this many examinations is not examined again.
 const MAX_FAILED_CONFIRMATIONS: u32 = 3;

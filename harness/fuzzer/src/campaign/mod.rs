@@ -1,7 +1,11 @@
 //! A campaign: plays cases in parallel and separates known failures from new ones.
 
+pub mod corpus;
 mod examination;
+mod frontier;
 mod queue;
+pub mod state;
+pub mod stored;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -11,18 +15,19 @@ use std::time::{Duration, Instant};
 
 use queue::{FailureOccurrence, PendingShrink};
 
-use crate::case::Case;
-use crate::confirm::Examiner;
-use crate::edges::{Edges, NewCoverage};
 use crate::generate::{Generator, numbered};
-use crate::known_failures::{KnownFailures, Steering};
-use crate::schedule::Schedule;
-use crate::shrink::leave_out;
-use crate::state::{CampaignState, StateError};
-use crate::store::{StoredFinding, WriteError};
+use crate::observe::edges::{Edges, NewCoverage};
+use crate::observe::transition::transitions;
+use crate::session::WriteError;
+use crate::session::case::Case;
 use crate::target::exclusive::ExclusiveTarget;
 use crate::target::{CaseRun, Pace, Target, Tracing};
-use crate::transition::transitions;
+use crate::triage::confirm::Examiner;
+use crate::triage::known_failures::{KnownFailures, Steering};
+use crate::triage::schedule::Schedule;
+use crate::triage::shrink::leave_out;
+use crate::triage::store::StoredFinding;
+use state::{CampaignState, StateError};
 
 /// Maximum number of silence durations that are kept for their median.
 const MAX_SILENCES: usize = 100_000;
@@ -426,7 +431,7 @@ impl Campaign<'_> {
                 shared.silences.extend(&run.seen.silences);
             }
             let mut ended_as_known = false;
-            let counts = |failure: &&crate::failure::Failure| {
+            let counts = |failure: &&crate::observe::failure::Failure| {
                 !self.options.valid || run.is_valid(case.tests(), failure)
             };
             for failure in run.failures.iter().filter(counts) {
@@ -532,14 +537,14 @@ mod tests {
     use pmi_wire::Proc;
 
     use super::*;
-    use crate::corpus::{Corpus, Evolving};
-    use crate::failure::{CrashCause, CrashSite, Failure, FailureKey, LastAction};
-    use crate::fields::text;
-    use crate::generate::scope::SessionFeatures;
-    use crate::observation::Observation;
-    use crate::statement::write;
-    use crate::store;
-    use crate::stored::Stored;
+    use crate::campaign::corpus::{Corpus, Evolving};
+    use crate::campaign::stored::Stored;
+    use crate::generate::server::scope::SessionFeatures;
+    use crate::observe::failure::{CrashCause, CrashSite, Failure, FailureKey, LastAction};
+    use crate::observe::observation::Observation;
+    use crate::session::fields::text;
+    use crate::session::statement::write;
+    use crate::triage::store;
 
     /// An implementation whose runs are the results of a function.
     struct Plays<F>(F);

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::case::Case;
-use crate::confirm::ConfirmedFailure;
-use crate::failure::Failure;
+use crate::observe::failure::Failure;
+use crate::session::case::Case;
+use crate::triage::confirm::ConfirmedFailure;
 
 /// A failure as it was encountered.
 pub(super) struct FailureOccurrence {
@@ -48,7 +48,7 @@ mod tests {
     use pmi_scenario::UnderTest;
 
     use super::*;
-    use crate::failure::{FailureKey, LastAction};
+    use crate::observe::failure::{FailureKey, LastAction};
 
     #[test]
     fn tries_fast_failures_first_then_oldest() {

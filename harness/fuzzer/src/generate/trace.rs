@@ -7,13 +7,13 @@ use pmi_judge::event::{Event, EventKind};
 use pmi_scenario::ast::{Dialect, Piece, Stmt, Template};
 use pmi_wire::{Connection, Direction, Framed, Framing, Operation, Proc};
 
-use crate::client_steps::{MAPPING, kill_all, of_thread, pattern, request_step, response_step};
-use crate::fields::{FieldList, MessageField, tuples_of};
+use crate::mutate::client_steps::{MAPPING, kill_all, of_thread, pattern, request_step, response_step};
 use crate::mutate::{CorrectResponse, ResponseStep};
-use crate::op::Op;
-use crate::pieces::{Limit, kvsname, literal, push, template};
-use crate::reading::request;
-use crate::statement::kill;
+use crate::session::fields::{FieldList, MessageField, tuples_of};
+use crate::session::op::Op;
+use crate::session::pieces::{Limit, kvsname, literal, push, template};
+use crate::session::reading::request;
+use crate::session::statement::kill;
 
 /// The operation of a request, and whether it requests the process mapping.
 pub(super) type RequestKind = (Op, bool);
@@ -242,7 +242,7 @@ pub(super) enum RequestAction {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::pieces::Limit;
+    use crate::session::pieces::Limit;
     use pmi_judge::event::Bytes;
 
     /// Returns the trace of a small program with this number of ranks.

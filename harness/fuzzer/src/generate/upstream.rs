@@ -6,13 +6,13 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, UpstreamAction};
 use pmi_wire::{Operation, pmi2};
 
-use super::requests::{own_space, spawn_messages};
-use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{FieldList, Written, field, text};
+use crate::generate::server::requests::{own_space, spawn_messages};
 use crate::mutate::{Mutation, cached, junk_line, split};
-use crate::op::Op;
-use crate::plan::{PlannedStep, ask, may_answer, request_of};
-use crate::statement::{close, exit, passed_on, upstream};
+use crate::session::decisions::{percent, pick, shuffle};
+use crate::session::fields::{FieldList, Written, field, text};
+use crate::session::op::Op;
+use crate::session::plan::{PlannedStep, ask, may_answer, request_of};
+use crate::session::statement::{close, exit, passed_on, upstream};
 
 /// A response from the upstream.
 struct UpstreamReply {

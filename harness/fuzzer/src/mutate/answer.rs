@@ -8,12 +8,12 @@ use super::frame::{self, Halves};
 use super::message::{framing, junk, value};
 use super::mutation::Mutation;
 use super::places::split;
-use crate::decisions::pick;
-use crate::fields::{FieldList, Written, text};
-use crate::op::Op;
-use crate::pieces::{Limit, length, letters, literal, template, tidy};
-use crate::texts::{self, Use};
-use crate::values::{self, values};
+use crate::mutate::texts::{self, Use};
+use crate::mutate::values::{self, values};
+use crate::session::decisions::pick;
+use crate::session::fields::{FieldList, Written, text};
+use crate::session::op::Op;
+use crate::session::pieces::{Limit, length, letters, literal, template, tidy};
 
 /// Maximum number of attempts to find an applicable mutation.
 const ATTEMPTS: usize = 20;

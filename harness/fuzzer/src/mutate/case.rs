@@ -7,15 +7,15 @@ use super::content;
 use super::message::{bytes, junk, separator};
 use super::mutation::Mutation;
 use super::places::any_length;
-use crate::bindings::BoundNames;
-use crate::case::Case;
-use crate::decisions::pick;
-use crate::op::Op;
-use crate::pieces::tidy;
-use crate::statement::{
+use crate::session::case::Case;
+use crate::session::case::bindings::BoundNames;
+use crate::session::case::waits;
+use crate::session::decisions::pick;
+use crate::session::op::Op;
+use crate::session::pieces::tidy;
+use crate::session::statement::{
     AwaitedResponse, ServerStep, close, encoding_of, sent, sent_mut, set_rank, toggle_partial, wait, write_as,
 };
-use crate::waits;
 
 /// Maximum number of steps of a derived case.
 const STEPS: usize = 600;

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
 
-use crate::decisions::{percent, pick};
-use crate::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wait};
+use crate::session::decisions::{percent, pick};
+use crate::session::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wait};
 
 /// Keys of fields that name something ...
 const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
@@ -186,9 +186,9 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decisions::draw;
-    use crate::pieces::{bytes_of, literal, template};
-    use crate::statement::write_as;
+    use crate::session::decisions::draw;
+    use crate::session::pieces::{bytes_of, literal, template};
+    use crate::session::statement::write_as;
     use pmi_scenario::ast::Encoding;
 
     fn body(lines: &[&str]) -> Vec<Stmt> {

@@ -7,10 +7,10 @@ use pmi_wire::Framing;
 use super::frame;
 use super::mutation::Mutation;
 use super::places::{ByteSource, any_length, positions};
-use crate::decisions::pick;
-use crate::fields::{FieldList, MessageField, Written, field, text};
-use crate::pieces::{kvsname, letters, literal, push, template, tidy};
-use crate::values::{self, LENGTHS, values};
+use crate::mutate::values::{self, LENGTHS, values};
+use crate::session::decisions::pick;
+use crate::session::fields::{FieldList, MessageField, Written, field, text};
+use crate::session::pieces::{kvsname, letters, literal, push, template, tidy};
 
 impl Mutation {
     /// Changes a message. Returns false if the mutation is not applicable, or does not change text. `commands` are those that may replace

@@ -7,6 +7,7 @@
 
 mod answer;
 mod case;
+pub(crate) mod client_steps;
 mod content;
 mod frame;
 mod message;
@@ -14,6 +15,8 @@ mod mutation;
 mod places;
 mod request;
 mod series;
+pub(crate) mod texts;
+pub(crate) mod values;
 
 pub(crate) use answer::{CorrectResponse, ResponseStep};
 pub(crate) use case::{explore, vary};

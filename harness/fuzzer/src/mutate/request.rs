@@ -7,11 +7,11 @@ use super::frame::{self, Halves};
 use super::message::junk;
 use super::mutation::Mutation;
 use super::places::split;
-use crate::decisions::pick;
-use crate::fields::Written;
-use crate::plan::{PlannedStep, may_answer};
-use crate::statement::{close, exit, kill, write_as};
-use crate::values;
+use crate::mutate::values;
+use crate::session::decisions::pick;
+use crate::session::fields::Written;
+use crate::session::plan::{PlannedStep, may_answer};
+use crate::session::statement::{close, exit, kill, write_as};
 
 /// Draws a mutation and applies it. Returns its name with the operation that it changed, or `None` if it is not applicable.
 pub(crate) fn mutate(

@@ -7,10 +7,10 @@ use super::answer::{CorrectResponse, ResponseStep, blocks};
 use super::frame::{self, Halves};
 use super::mutation::Mutation;
 use super::places::{cut, positions};
-use crate::fields::{FieldList, Written, field, text};
-use crate::pieces::{letters, template};
-use crate::texts::{self, Text};
-use crate::values::{LENGTHS, values};
+use crate::mutate::texts::{self, Text};
+use crate::mutate::values::{LENGTHS, values};
+use crate::session::fields::{FieldList, Written, field, text};
+use crate::session::pieces::{letters, template};
 
 /// The kind of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use pmi_wire::{Connection, Direction, Framed, Proc};
 
 use super::server::ServerTarget;
 use super::{CaseRun, Pace, Target, Tracing};
-use crate::case::Case;
-use crate::failure::{Failure, FailureKey, LastAction};
-use crate::message_kind::{MessageKind, MessageWrites};
-use crate::observation::Observation;
-use crate::reading::ParsedResponse;
+use crate::observe::failure::{Failure, FailureKey, LastAction};
+use crate::observe::message_kind::{MessageKind, MessageWrites};
+use crate::observe::observation::Observation;
+use crate::session::case::Case;
+use crate::session::reading::ParsedResponse;
 
 /// Several servers to compare.
 pub struct Differential {
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::generate::numbered;
-    use crate::generate::scope::SessionFeatures;
+    use crate::generate::server::scope::SessionFeatures;
     use crate::target::server::Access;
 
     fn server(config: Config) -> ServerTarget {

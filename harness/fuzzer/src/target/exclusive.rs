@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::{CaseRun, Pace, Target, Tracing};
-use crate::case::Case;
+use crate::session::case::Case;
 
 /// An implementation that is shared by parallel users, each with its own wrapper and the same `jobs`.
 pub(crate) struct ExclusiveTarget<'a> {

@@ -18,14 +18,14 @@ use pmi_scenario::UnderTest;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
+use super::command::output_of;
 use super::{CaseRun, Pace, Target, Tracing, tell_last, traced};
-use crate::case::Case;
-use crate::command::output_of;
-use crate::failure::Failure;
 use crate::generate::library::sign_of_life;
 use crate::generate::trace::Trace;
-use crate::observation::Observation;
-use crate::oracle::client::failures;
+use crate::observe::failure::Failure;
+use crate::observe::observation::Observation;
+use crate::observe::oracle::client::failures;
+use crate::session::case::Case;
 
 /// Minimum time without activity before a process counts as hanging, when a failure is confirmed.
 const THOROUGH: Duration = Duration::from_secs(5);

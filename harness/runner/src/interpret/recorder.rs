@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use pmi_judge::Judge;
 use pmi_judge::event::{Event, EventKind, SilenceProof};
+use pmi_process::Memory;
 
 use crate::party::proxy::UpstreamCommand;
-use crate::process::Memory;
 
 /// Controls a run without expectations.
 pub trait Watcher {

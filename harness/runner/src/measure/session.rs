@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{EventKind, SilenceProof};
+use pmi_process::descriptors::Room;
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
@@ -11,7 +12,6 @@ use super::plan::{MeasuredPhase, Plan, Unmeasured};
 use super::request::{Ask, succeeds};
 use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
 use crate::party::{Incoming, Party, Silence};
-use crate::process::descriptors::Room;
 
 /// Longest message that is read.
 const MAX_MESSAGE: usize = 64 * 1024;

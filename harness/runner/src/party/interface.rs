@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use pmi_judge::event::{EventKind, SilenceProof};
 use pmi_judge::library::api::CallArgument;
+use pmi_process::Memory;
 use pmi_wire::Proc;
 
 use super::proxy::UpstreamCommand;
-use crate::process::Memory;
 
 /// The result of waiting.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::process::tcp::Ends;
 use pmi_faults::{GroupId, GroupSpec, Server, ServerAction};
 use pmi_judge::event::Bytes;
+use pmi_process::observe::tcp::Ends;
 use pmi_wire::{ConnectionMethod, Proc};
 
 use pmi_judge::event::Exit;

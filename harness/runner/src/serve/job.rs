@@ -8,6 +8,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
 use pmi_faults::{GroupId, GroupSpec, ServerAction};
+use pmi_process::agent::listener::AgentListener;
+use pmi_process::child::Child;
+use pmi_process::connection::{CHUNK, NonBlockingStream, Received};
+use pmi_process::observe::procfs::is_exiting;
+use pmi_process::observe::tcp::Ends;
+use pmi_process::output::capture;
+use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
+use pmi_process::stop::StopSignals;
+use pmi_process::{context, inherited};
 use pmi_wire::singleton::Caller;
 use pmi_wire::{ConnectionMethod, Proc, SpawnProgram};
 use rustix::process::Pid;
@@ -16,15 +25,6 @@ use super::host::{Host, LoopPace, View};
 use super::launch::{Executable, Launcher, StartedProcess, shown};
 use super::listener::{FirstLine, Listener};
 use super::remote::Remote;
-use crate::agent::listener::AgentListener;
-use crate::process::child::Child;
-use crate::process::connection::{CHUNK, NonBlockingStream, Received};
-use crate::process::output::capture;
-use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
-use crate::process::stop::StopSignals;
-use crate::process::tcp::Ends;
-use crate::process::{context, inherited};
 use pmi_judge::event::Exit;
 
 /// Maximum number of consecutive reads from one rank before the others get their turn.

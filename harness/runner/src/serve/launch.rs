@@ -10,14 +10,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pmi_process::child::Child;
+use pmi_process::connection::pair;
+use pmi_process::{descriptors, inherited};
 use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::process;
-use crate::process::child::Child;
-use crate::process::connection::pair;
-use crate::process::{descriptors, inherited};
 
 /// Descriptors that we need in addition to those of the processes: standard streams, epoll, signals, the one that processes inherit, and
 /// those that we may have inherited.
@@ -63,7 +61,7 @@ impl Launcher {
     /// Returns a command for the program, which is in this file. Each start of the command starts one process.
     pub(super) fn command(&self, program: &Executable, file: &Path) -> io::Result<Command> {
         let mut command = Command::new(file);
-        process::prepare(&mut command);
+        pmi_process::prepare(&mut command);
         command.arg0(&program.name).args(&program.args).process_group(0);
         command.stdin(Stdio::from(self.null.try_clone()?));
         if let Some(dir) = &program.dir {

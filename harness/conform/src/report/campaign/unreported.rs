@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pmi_fuzzer::campaign::Summary;
-use pmi_fuzzer::store::TRIES;
+use pmi_fuzzer::triage::store::TRIES;
 
 /// The reason why a bucket was not reported.
 #[derive(Debug, Clone, Copy)]

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pmi_faults::{Config, GroupId, GroupSpec, Server, ServerAction};
+use pmi_process::observe::idle::{ControlledPeers, IdleCheck};
+use pmi_process::observe::{procfs, tree};
+use pmi_process::output::LINES_MAX;
 use pmi_wire::{
     ConnectionMethod, Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
     frame_header,
@@ -16,9 +19,6 @@ use pmi_wire::{
 use super::process::{PendingOutput, ProgramProcess, Why};
 use super::serving::{Mistake, ProcessScript, ProgramServer, ServerAct};
 use crate::party::Limits;
-use crate::process::idle::{ControlledPeers, IdleCheck};
-use crate::process::output::LINES_MAX;
-use crate::process::{procfs, tree};
 use crate::serve::host::{Host, LoopPace, View};
 use pmi_judge::crash::is_broken_memory;
 use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, HangProof};

@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pmi_judge::event::{EventKind, PlainRun, ReceivedValues};
+use pmi_process::agent::listener::AgentListener;
+use pmi_process::agent::mpiexec;
+use pmi_process::observe::{procfs, tree};
 use pmi_wire::{ConnectionMethod, Proc};
 
 use super::Limits;
 use super::server::no_program;
-use crate::agent::listener::AgentListener;
-use crate::agent::mpiexec;
-use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
 use crate::serve::launch::{Executable, is_executable};
 use job::{EventRecorder, ProgramJob};

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use pmi_judge::event::Exit;
 use pmi_judge::expectation::ExpectationKind;
+use pmi_process::output::Lines;
 use pmi_scenario::ast::ExitPattern;
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
 use super::serving::{ProcessScript, ServerAct, ServerRule};
-use crate::process::output::Lines;
 
 /// Maximum number of bytes of standard output that are kept for comparison.
 const OUTPUT_MAX: usize = 1 << 20;

@@ -9,18 +9,19 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pmi_process::agent::channel::Channel;
+use pmi_process::child::Child;
+use pmi_process::connection::{CHUNK, NonBlockingStream, Received, pair};
+use pmi_process::context;
+use pmi_process::observe::tree;
+use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
+use pmi_process::stop::StopSignals;
 use pmi_wire::SpawnProgram;
 use rustix::io::FdFlags;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::script;
 use super::upstream::{DriverOrder, PROTOCOL_ERROR_STATUS, Upstream};
-use crate::agent::channel::Channel;
-use crate::process::child::Child;
-use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
-use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
-use crate::process::stop::StopSignals;
-use crate::process::{context, tree};
 use crate::serve::launch::Executable;
 use pmi_judge::event::{EventKind, Exit};
 use pmi_wire::hydra::Family;

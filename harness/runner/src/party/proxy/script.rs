@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
+use pmi_process::agent;
+use pmi_process::agent::channel::Channel;
+use pmi_process::agent::protocol::Hello;
 use serde::{Deserialize, Serialize};
 
-use crate::agent;
-use crate::agent::channel::Channel;
-use crate::agent::protocol::Hello;
 use pmi_judge::event::{Bytes, EventKind};
 
 /// A command from the runner.

@@ -396,7 +396,7 @@ impl Implementation {
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
         // The runner does not exist yet, and the proxy must not find the runner of an outer run.
-        let run = run.env_remove(crate::agent::PATH_VARIABLE);
+        let run = run.env_remove(pmi_process::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
             // The program limits its own time, and a signal that it can catch makes it clean up.
@@ -625,7 +625,7 @@ fn is_count(word: &str) -> bool {
 }
 
 /// Replaces the number of processes in a launcher's command with `{ranks}`, or adds `-n {ranks}` if it has none.
-pub(crate) fn with_ranks(command: &str) -> String {
+pub fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));
     match words.iter().position(|word| is_count(word)) {

@@ -7,12 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::agent::{
-    self,
-    singleton::{LISTENER, PATIENCE},
-};
-use crate::process::child::{Child, without_protocol_variables};
-use crate::process::tree;
+use pmi_process::agent;
+use pmi_process::agent::singleton::{LISTENER, PATIENCE};
+use pmi_process::child::{Child, without_protocol_variables};
+use pmi_process::observe::tree;
 
 /// Number of the listening socket's descriptor in the process.
 const NUMBER: i32 = 3;

@@ -14,7 +14,7 @@ fn counter(what: u32) -> &'static AtomicU8 {
     &COUNTERS[(what.wrapping_mul(0x9e37_79b1) >> 16) as usize % COUNT]
 }
 
-/// Marks this as reached, regardless of the number of times.
+/// Marks this as reached, regardless of how often it was.
 pub(crate) fn seen(what: u32) {
     counter(what).store(1, Ordering::Relaxed);
 }

@@ -113,7 +113,7 @@ fn requests() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the success of an operation in lines; for abort, an empty line.
+/// Returns the response to a successful operation as a line; for abort, the line is empty.
 fn success(exchange: &'static Exchange) -> Vec<u8> {
     let response = exchange.response;
     response.map_or(Vec::new(), |cmd| message(Framing::Lines, cmd, &[("rc", "0")], exchange.results))
@@ -125,7 +125,7 @@ fn responses() -> Vec<Vec<u8>> {
     lines().map(success).chain(refusals).flat_map(|line| tuples(&line)).collect()
 }
 
-/// Returns complete records of `client_bytes`: an operation and its success.
+/// Returns complete records of `client_bytes`: an operation and the response to its success.
 fn records() -> Vec<Vec<u8>> {
     (0..).zip(lines()).map(|(at, exchange)| [&[at][..], &success(exchange), b"\n\xff"].concat()).collect()
 }

@@ -2,7 +2,7 @@
 //! used.
 //!
 //! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`; not a bare `hydra_pmi_proxy`.
-//! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known_failures`.
+//! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known`.
 //! - `PMI_CONFORM_OUT`: the folder for findings, `pmi-conform-fuzz` by default.
 //!
 //! Input: the decisions of the generator.
@@ -16,19 +16,19 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pmi_fuzzer::case::Case;
-use pmi_fuzzer::confirm::Examiner;
-use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::decided;
-use pmi_fuzzer::generate::scope::SessionFeatures;
-use pmi_fuzzer::known_failures::KnownFailures;
-use pmi_fuzzer::schedule::Schedule;
-use pmi_fuzzer::store::{FindingOrigin, TRIES, store};
+use pmi_fuzzer::generate::server::scope::SessionFeatures;
+use pmi_fuzzer::observe::failure::Failure;
+use pmi_fuzzer::observe::transition::{Transition, transitions};
+use pmi_fuzzer::session::case::Case;
 use pmi_fuzzer::target::server::{Access, ServerTarget};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
-use pmi_fuzzer::transition::{Transition, transitions};
+use pmi_fuzzer::triage::confirm::Examiner;
+use pmi_fuzzer::triage::known_failures::KnownFailures;
+use pmi_fuzzer::triage::schedule::Schedule;
+use pmi_fuzzer::triage::store::{FindingOrigin, TRIES, store};
+use pmi_process::trace::tracer;
 use pmi_runner::party::server::{Implementation, ImplementationError, LaunchEnvironment};
-use pmi_runner::process::tracer;
 use pmi_scenario::ast::Need;
 
 use crate::counters;
@@ -44,14 +44,15 @@ pub fn run(data: &[u8]) {
     EXTERNAL.run(data);
 }
 
-/// Acts as an agent or a tracer if this program was started as one: launchers start it for the processes of a session. Call this first.
+/// Acts as an agent or a tracer if this program was started as one, because launchers start it for the processes of a session. Call this
+/// first.
 pub fn be_agent() {
     let argv: Vec<_> = std::env::args_os().collect();
     if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
         std::process::exit(tracer::main().into());
     }
-    if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
-        std::process::exit(pmi_runner::agent::rank::main(argv).into());
+    if argv.first().is_some_and(pmi_process::agent::rank::is_agent) {
+        std::process::exit(pmi_process::agent::rank::main(argv).into());
     }
 }
 
@@ -60,7 +61,7 @@ struct External {
     scope: SessionFeatures,
     known: KnownFailures,
     out: PathBuf,
-    /// Print figures and store findings. This is off for the server in memory.
+    /// True to print figures and store findings; false for the server in memory.
     tells: bool,
     reached: Mutex<CampaignProgress>,
 }
@@ -130,7 +131,7 @@ impl External {
         assert!(*unplayed < UNPLAYED, "{UNPLAYED} sessions in a row could not be judged: {why}");
     }
 
-    /// Counts transitions as coverage, and prints figures now and then.
+    /// Counts transitions as coverage, and prints figures from time to time.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
             // The counters are coarse: the reaction by number of waiting processes, and the order of requests. Finer ones would make every
@@ -150,7 +151,7 @@ impl External {
         }
     }
 
-    /// Returns whether a failure is known, or was examined and is not examined again.
+    /// Returns whether a failure is known, or has already been examined and need not be examined again.
     fn is_settled(&self, failure: &Failure) -> bool {
         let (bucket, place) = (failure.key.to_string(), failure.key.place().map(ToString::to_string));
         self.known.name(&bucket, place.as_deref()).is_some() || self.reached().settled.contains(&bucket)

@@ -1,7 +1,7 @@
 //! PMI-2 frames, both directions of a connection, and the parsers of bodies, with arbitrary bytes.
 //!
-//! Input: a byte for the maximum length and the choice of the two, one for the fragmentation, and the stream. For a connection, the stream
-//! consists of records: a byte for the direction, the bytes, and 0xff.
+//! Input: a byte for the maximum length and the choice between frames and a connection, one for the fragmentation, and the stream. For a
+//! connection, the stream consists of records: a byte for the direction, the bytes, and 0xff.
 
 use pmi_wire::pmi2::{Body, BodyError, SemicolonReading};
 use pmi_wire::{Connection, Decoded, Direction, Framer, Framing};

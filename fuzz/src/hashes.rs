@@ -1,7 +1,7 @@
 //! Deterministic keys for hash maps.
 //!
-//! Random keys would change the course through a map from run to run. Then the comparisons from which libFuzzer learns words differ, and so
-//! does the coverage. The standard library gets its keys from a symbol that may be replaced for reproducible runs.
+//! With random keys, the path through a map would change from run to run. So would the coverage, and the comparisons that libFuzzer learns
+//! words from. The standard library gets its keys from a symbol that may be replaced for reproducible runs.
 
 use std::ffi::{c_uint, c_void};
 

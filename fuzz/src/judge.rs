@@ -20,7 +20,7 @@ thread_local! {
 }
 
 /// Checks that the judge limits its findings and its memory for arbitrary events, and cites requirements that exist. It must have no
-/// finding about a server that follows RFC 13, whatever its clients do.
+/// finding about a server that follows RFC 13, no matter what its clients do.
 pub fn run(data: &[u8]) {
     // Initialized before memory is measured.
     KNOWN.with(|known| _ = known.get_or_init(requirements));

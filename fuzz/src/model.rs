@@ -301,7 +301,8 @@ impl Model {
         }
     }
 
-    /// Sends the mapping of ranks in even blocks over the nodes. A mapping with more than one block exceeds the limit of values.
+    /// Sends the mapping that distributes the ranks over the nodes in even blocks. A mapping with more than one block exceeds the limit of
+    /// values.
     fn mapping(&mut self, who: ProcessId) {
         let size = self.size(who.0);
         let nodes = self.nodes.min(size);

@@ -42,7 +42,7 @@ pub(crate) const GROUPS: u32 = 3;
 /// Number of versions that are offered.
 pub(crate) const OFFERS: u8 = 5;
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientOp {
     /// Version 0.9, 1.0, 1.1, 1.2 or 2.0, selected by the remainder modulo [`OFFERS`].
@@ -53,9 +53,9 @@ pub(crate) enum ClientOp {
     Kvsname,
     Barrier,
     Finalize,
-    /// The exit code, if there is one.
+    /// The exit code, if any.
     Abort(Option<i8>),
-    /// Into the own keyval space, or into one with another name.
+    /// Into the group's own keyval space, or into one with another name.
     Put {
         own: bool,
         key: u8,
@@ -112,7 +112,7 @@ impl ClientOp {
 pub(crate) enum Write {
     /// At once.
     Whole,
-    /// With the next bytes of the process.
+    /// With the next bytes from the process.
     Later,
     /// All except the last few.
     Part(u8),
@@ -187,7 +187,7 @@ impl ProcessStep {
     }
 }
 
-/// Appends the bytes of a request of a process in group `group`, as the protocol table spells it.
+/// Appends the bytes of a request from a process in group `group`, as the protocol table spells it.
 pub(crate) fn bytes(op: ClientOp, group: u32, out: &mut Vec<u8>) {
     let space = |own: bool| if own { format!("kvs-{}", group.min(2)) } else { "kvs-other".to_owned() };
     let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();

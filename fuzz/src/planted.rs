@@ -10,7 +10,7 @@ pub(crate) fn is(bug: &str) -> bool {
     chosen() == Some(bug)
 }
 
-/// Returns whether this bug is planted: never, in this build.
+/// Returns whether this bug is planted, which is never the case in this build.
 #[cfg(not(feature = "planted"))]
 pub(crate) const fn is(_: &str) -> bool {
     false
@@ -31,7 +31,7 @@ pub(crate) fn behaviour() -> pmi_faults::Behaviour {
     fault.map(Fault::behaviour).unwrap_or_default()
 }
 
-/// Returns the behaviour of the reference server: without faults, in this build.
+/// Returns the behaviour of the reference server, which has no faults in this build.
 #[cfg(not(feature = "planted"))]
 pub(crate) fn behaviour() -> pmi_faults::Behaviour {
     pmi_faults::Behaviour::default()

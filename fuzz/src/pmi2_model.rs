@@ -324,7 +324,7 @@ impl Pmi2Model {
             },
             Pmi2ClientOp::Spawn { first, second, key } => {
                 let size = u32::from(first) + second.map_or(0, u32::from);
-                // The limits of a put also hold for the pairs of a spawn.
+                // The limits of a put also apply to the pairs of a spawn.
                 let is_too_long = key.is_some_and(|key| !is_short(key));
                 if size == 0 || u64::from(size) > SPAWN_MAX || is_too_long {
                     return self.refuse(who, thrid, "spawn", 1);

@@ -1,4 +1,4 @@
-//! The messages of PMI-2 clients in the target `pmi2_ops`, and their bytes.
+//! The messages from PMI-2 clients in the target `pmi2_ops`, and their bytes.
 
 use pmi_wire::Framing;
 use pmi_wire::{SpawnProgram, SpawnRequest};
@@ -34,14 +34,14 @@ pub(crate) const DRAFT_ONLY: [(&str, &str); 3] =
 /// Maximum number of processes of one spawn.
 pub(crate) const SPAWN_MAX: u64 = 4;
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pmi2ClientOp {
-    /// The line with which a connection begins.
+    /// The line that a connection begins with.
     Offer,
     Fullinit,
     Finalize,
-    /// The exit code, if there is one.
+    /// The exit code, if any.
     Abort(Option<u8>),
     JobGetid,
     /// One of [`DRAFT_ONLY`], for the job with this number.
@@ -53,7 +53,7 @@ pub(crate) enum Pmi2ClientOp {
         key: u8,
         value: u8,
     },
-    /// From the own job, or from the job with this number.
+    /// From the process's own job, or from the job with this number.
     Get {
         key: u8,
         job: Option<u8>,

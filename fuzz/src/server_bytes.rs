@@ -27,7 +27,7 @@ const SCRIPT: [(&str, &str); 8] = [
     ("cmd=finalize\n", "cmd=finalize_ack rc=0\n"),
 ];
 
-/// The behavior of both groups in one dialect.
+/// The behaviour of both groups in one dialect.
 pub(crate) struct DialectSession {
     /// The framing after the offer.
     pub(crate) framing: Framing,

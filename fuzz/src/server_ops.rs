@@ -35,7 +35,7 @@ pub(crate) trait ServerObserver {
 
 impl ServerObserver for () {}
 
-/// The messages of a process that are not completely delivered.
+/// The messages from a process that have not been delivered completely.
 #[derive(Default)]
 struct SendBuffer {
     bytes: Vec<u8>,

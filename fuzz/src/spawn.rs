@@ -1,4 +1,4 @@
-//! The spawn request, the only one of several lines.
+//! The spawn request, the only request that consists of several lines.
 //!
 //! Input: a byte. Below 128, lines follow unchanged; from 128 on, the fields of a request (see `input`).
 
@@ -10,8 +10,8 @@ use crate::{memory, planted};
 
 const LIMITS: SpawnLimits = SpawnLimits { max_bytes: 2048, max_elements: 16, max_programs: 8 };
 
-/// Checks that arbitrary lines are parsed without a panic and within the limits. A printed request must be parsed as the same request, also
-/// with the lines of a block in another order.
+/// Checks that arbitrary lines are parsed without a panic and within the limits. A printed request must be parsed as the same request, even
+/// if the lines of a block are reordered.
 pub fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     if *kind < 128 {

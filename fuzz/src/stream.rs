@@ -127,8 +127,8 @@ fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
     assert!(rest.iter().all(|byte| is_blank(*byte)), "the tuples cover the line");
 }
 
-/// Counts the kind of message and its ending as coverage. Code coverage alone would leave no message of most kinds in the corpus, since a
-/// shorter line of another kind covers the same code.
+/// Counts the kind of message and its ending as coverage. With code coverage alone, the corpus would contain no message of most kinds,
+/// since a shorter line of another kind covers the same code.
 fn understood(operation: Operation, request: bool, reading: ValueReading, line: &[u8]) {
     let end = match line.last() {
         Some(b' ') => 0,

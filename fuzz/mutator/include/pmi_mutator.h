@@ -22,7 +22,7 @@ extern "C" {
 enum { PMI_1 = 1, PMI_2 = 2 };
 
 /* Mutates the messages of one side in place, and returns the new number of bytes: at most `most`, for which there must be room. The result
- * depends only on the input and the seed. From an empty input, it makes the requests of a session. */
+ * depends only on the input and the seed. For an empty input, it generates the requests of a session. */
 size_t pmi_mutate(uint8_t *data, size_t size, size_t most, unsigned int seed, int protocol);
 
 #ifdef PMI_MUTATOR_PROTOCOL

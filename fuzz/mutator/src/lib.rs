@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::slice;
 
-use pmi_fuzzer::stream::mutated;
+use pmi_fuzzer::generate::stream::mutated;
 use pmi_scenario::ast::Dialect;
 
 /// The header's number for PMI-2; all others are PMI-1.

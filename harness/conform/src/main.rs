@@ -5,24 +5,25 @@ mod report;
 
 use std::process::ExitCode;
 
-use pmi_runner::process::{inherited, tracer};
+use pmi_process::inherited;
+use pmi_process::trace::tracer;
 
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();
     if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
         return ExitCode::from(tracer::main());
     }
-    if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
-        return ExitCode::from(pmi_runner::agent::rank::main(argv));
+    if argv.first().is_some_and(pmi_process::agent::rank::is_agent) {
+        return ExitCode::from(pmi_process::agent::rank::main(argv));
     }
-    if argv.first().is_some_and(pmi_runner::agent::mpiexec::is_agent) {
-        return ExitCode::from(pmi_runner::agent::mpiexec::main(&argv));
+    if argv.first().is_some_and(pmi_process::agent::mpiexec::is_agent) {
+        return ExitCode::from(pmi_process::agent::mpiexec::main(&argv));
     }
-    if argv.first().is_some_and(pmi_runner::record::tap::is_tap) {
-        return ExitCode::from(pmi_runner::record::tap::main(argv));
+    if argv.first().is_some_and(pmi_record::tap::is_tap) {
+        return ExitCode::from(pmi_record::tap::main(argv));
     }
-    if argv.first().is_some_and(pmi_runner::agent::library::is_agent) {
-        return ExitCode::from(pmi_runner::agent::library::under_launcher(&argv[0]));
+    if argv.first().is_some_and(pmi_process::agent::library::is_agent) {
+        return ExitCode::from(pmi_process::agent::library::under_launcher(&argv[0]));
     }
     // If no descriptor number is available, the error is reported when one is needed.
     let _ = inherited::number();

@@ -1,4 +1,4 @@
-//! README and the book: their examples print what they show, their commands exist, and their links have targets.
+//! README and the book: their examples produce the output shown, their commands exist, and their links resolve.
 //!
 //! A fenced block that begins with `console` is a session. A shell runs the lines with `$ `, one after the other, in a folder for each
 //! page, and the other lines are their expected output. In it, `...` stands for any lines and `[..]` for any text within a line; durations
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use pmi_test_programs::peers;
 use tempfile::TempDir;
 
-/// Links of our pages to files of the repository begin like this.
+/// Links from our pages to files in the repository begin like this.
 const REPOSITORY: [&str; 2] = [
     "https://github.com/pmi-conform/pmi-conform/blob/main/",
     "https://github.com/pmi-conform/pmi-conform/tree/main/",
@@ -111,7 +111,7 @@ fn comparable(line: &str) -> String {
     format!("{mark}EVENT{after}")
 }
 
-/// Returns whether a line matches the shown one, where `[..]` is any text.
+/// Returns whether a line matches the shown one, where `[..]` stands for any text.
 fn line_fits(shown: &str, line: &str) -> bool {
     match shown.split_once("[..]") {
         None => shown == line,
@@ -121,7 +121,7 @@ fn line_fits(shown: &str, line: &str) -> bool {
     }
 }
 
-/// Returns whether lines match the shown ones, where `...` is any lines.
+/// Returns whether lines match the shown ones, where `...` stands for any lines.
 fn fits(shown: &[String], lines: &[String]) -> bool {
     match (shown, lines) {
         ([], []) => true,
@@ -168,8 +168,8 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Number of attempts for a page that needs real implementations. Hydra's mpiexec dies of SIGPIPE in one of some hundred launches, on a
-/// busy machine in one of thirty, when it writes to a proxy that has ended. The verdicts then differ.
+/// Number of attempts for a page that needs real implementations. Hydra's mpiexec is killed by SIGPIPE when it writes to a proxy that has
+/// ended, in about one in a hundred launches, or one in thirty on a busy machine. The verdicts then differ.
 const TRIES: usize = 3;
 
 /// Runs the sessions of all pages: those with real implementations, or the others; returns their number.
@@ -222,7 +222,7 @@ fn play_page(blocks: &[Block], path: &str, with_peers: bool) -> Result<usize, Ve
     if wrong.is_empty() { Ok(played) } else { Err(wrong) }
 }
 
-/// Returns a path in which the folder of the built command comes first.
+/// Returns a path that begins with the folder of the built command.
 fn path(folders: &[PathBuf]) -> String {
     let own = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).parent().unwrap().to_owned();
     let system = std::env::var_os("PATH").unwrap_or_default();

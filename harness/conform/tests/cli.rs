@@ -127,7 +127,7 @@ fn reports_failure_of_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
-    // The order of the ranks' events varies, correctly so: they run side by side.
+    // The ranks run concurrently, so the order of their events may vary.
     let transcript = ran.out.find("  last events").unwrap();
     let after = ran.out.find("  play it again").unwrap();
     let steady = format!("{}...\n{}", &ran.out[..transcript], &ran.out[after..]);
@@ -335,7 +335,7 @@ fn finding_in_one_attempt_is_flaky_and_drafted() {
     );
 }
 
-/// Launches on several nodes use another command. If that one does not work, the command for one node may still do.
+/// Launches on several nodes use a different command. If that command does not work, the one for a single node may still work.
 #[test]
 fn judges_on_one_node_if_two_nodes_fail() {
     let twice = RIGHT.replace("universe.size\n", "universe.size\nranks 2\nnodes 2\n");
@@ -374,7 +374,7 @@ fn names_report_that_cannot_be_written() {
     if !Path::new("/dev/full").exists() {
         return;
     }
-    // `conform` reads every written log, but this one has no end.
+    // `conform` reads every log that is written, but this one has no end.
     let args = ["--memory", "-q", "-f", "=kvs/own-key", "--report", "ndjson=/dev/full"];
     let ran = Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(args).output().unwrap();
     let received = String::from_utf8_lossy(&ran.stderr);
@@ -392,7 +392,7 @@ fn listed(args: &[&str]) -> Vec<String> {
 fn selects_scenarios_by_shard_filter_and_requirement() {
     let all = listed(&[]);
     assert!(all.len() >= 100);
-    // The requirement is the one of RFC 13 for each protocol.
+    // In either protocol, the first requirement is one of RFC 13.
     let places = ["environment/", "init/", "kvs/", "barrier/", "abort/", "pmi2/init/", "pmi2/abort/"];
     let places = places.map(|folder| all.iter().position(|name| name.starts_with(folder)).unwrap());
     assert!(places.is_sorted() && places[0] == 0, "{places:?}");
@@ -421,7 +421,7 @@ fn compares_two_runs() {
     let same = conform(folder.path(), &["report", "compare", "one", "one"]);
     assert_eq!(same.status, 0, "{}", same.whole());
     assert!(same.out.contains("2 the same, 0 different"), "{}", same.whole());
-    // A scenario that only one of the runs has played is no difference.
+    // A scenario that was played in only one of the runs is not a difference.
     let apart = conform(folder.path(), &["report", "compare", "-v", "one", "two"]);
     assert_eq!(apart.status, 0, "{}", apart.whole());
     assert!(apart.out.contains("played only before: a\n\nplayed only after: b\n"), "{}", apart.whole());
@@ -499,7 +499,7 @@ fn writes_reports_in_several_formats() {
         first < again.out.find("  FAIL  wrong").unwrap() && last > ran.out.find("  FAIL  wrong").unwrap()
     );
 
-    // A report to standard output is its only content.
+    // A report sent to standard output is the only thing written there.
     let ran = conform(folder.path(), &["--memory", "--report", "json", "."]);
     serde_json::from_str::<Value>(&ran.out).unwrap();
     assert!(ran.err.contains("1 failed"), "{}", ran.err);
@@ -548,14 +548,14 @@ fn runs_in_memory_are_deterministic() {
 
 #[test]
 fn reference_processes_conform_repeatably() {
-    // Processes run side by side, so the order of independent events may vary, but the findings may not.
+    // Processes run concurrently, so the order of independent events may vary, but the findings must not.
     let found = |args: &[&str]| -> Vec<Value> {
         let mut lines = results(&written(args));
         for line in &mut lines {
             timeless(line);
             let line = line.as_object_mut().unwrap();
             line.remove("last_events");
-            // In a job in which a rank dies, the end of another process may be seen before or after the death itself.
+            // If a rank dies, the end of another process may be observed before or after that death.
             line.remove("exit");
             for finding in line.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten() {
                 finding["finding"].as_object_mut().unwrap().remove("seq");
@@ -606,7 +606,7 @@ fn schema_names_every_line_kind() {
     }
 }
 
-/// The text names the words of RFC 13 and of the draft of PMI-2.
+/// The text names the words of RFC 13 and of the PMI-2 draft.
 #[test]
 fn explains_an_operation_in_each_protocol() {
     for word in ["put", "kvs-put", "put_result", "PMI2_KVS_Put"] {
@@ -721,7 +721,7 @@ fn acknowledged_operation_counts_as_supported() {
 
 #[test]
 fn strict_levels_decide_the_exit_code() {
-    // An aborted job ends with status 0.
+    // The launcher exits with status 0 even if the job is aborted.
     let server = format!(
         "sh -c '{} serve \"$@\"; exit 0' sh -n {{ranks}} {{agent}}",
         env!("CARGO_BIN_EXE_pmi-conform")
@@ -780,7 +780,7 @@ fn all_reports_have_the_same_figures() {
     let end = |text: &str| read(text)["end"].clone();
     let played = end(&fs::read_to_string(folder.path().join("run.json")).unwrap());
     assert_eq!((&played["counts"], &played["deviations"]), (&serde_json::json!({ "pass": 1 }), &1.into()));
-    // In this log, scenarios that were played side by side took longer together than the run.
+    // In this log, the durations of scenarios played concurrently add up to more than that of the run.
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     let slow = |line: &str| {
         let mut line = read(line);
@@ -818,7 +818,7 @@ fn refused_operation_is_lacking() {
     assert!(ran.out.contains("it lacks names: asked once, it answered"), "{}", ran.whole());
 }
 
-/// A server that never answers an operation lacks it, and is red once for the silence itself.
+/// A server that never answers requests for an operation lacks it, and is red only once, for the silence itself.
 #[rstest]
 #[case("names-publish-no-answer", "pmi-1.1", "=names/own-name", "=names/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs-separate", "=spawn/answered-when-not-served")]
@@ -864,7 +864,7 @@ fn transcript(name: &str) -> String {
         .collect()
 }
 
-/// Golden transcripts of the self-check: they show every change of how a scenario is played or how the reference answers.
+/// Golden transcripts of the self-check. They reveal every change in how a scenario is played and in how the reference answers.
 #[rstest]
 fn golden_transcripts_are_unchanged(
     #[values(
@@ -930,7 +930,7 @@ fn failed_start_does_not_make_pmi12_required() {
     assert!(ran.status == 4 && ran.out.contains("it lacks pmi-1.2: asked once"), "{}", ran.whole());
 }
 
-/// The agent waits for the connection. For any patience, shorter or longer than a step, its report arrives afterwards.
+/// The agent waits for the connection. No matter whether this wait is shorter or longer than a step, its report arrives afterwards.
 #[test]
 fn manager_must_connect_to_its_singleton() {
     side_by_side(&["0.3", "3"], |patience| {

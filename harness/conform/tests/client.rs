@@ -23,8 +23,8 @@ struct Found {
     scenarios: BTreeMap<String, (String, Vec<String>)>,
 }
 
-/// Judges a program. `patience` is how long it may show no activity: no test asserts it, and short values save time where a fault must be
-/// found.
+/// Judges a program. `patience` limits how long it may show no activity. No test asserts a duration; short values only save time when a
+/// fault must be found.
 fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
     let scratch = TempDir::new().unwrap();
     let log = scratch.path().join("log");
@@ -57,8 +57,8 @@ static CLEAN_OF_1_2: LazyLock<Found> = LazyLock::new(|| {
     )
 });
 
-/// Returns one scenario of each file, and of a product one for each row of its table: the other rows differ in the server's
-/// behaviour, and lawful programs in their reactions.
+/// Returns one scenario from each file, or for a product, one for each row of its table. The other rows differ only in the server's
+/// behaviour, to which conforming programs may react differently.
 fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
@@ -110,8 +110,8 @@ fn lawful_program_variations_pass(#[case] variation: &str) {
     passes(&judge(&faulty(variation), "20", &filters), 100);
 }
 
-/// A program that aborts ends its process, and so loses its own exit status. RFC 13 does not specify the reaction to an answer with a
-/// version that the client did not offer.
+/// A program that aborts ends its process and thus loses its own exit status. RFC 13 does not specify how to react to an answer whose
+/// version the client did not offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
@@ -125,7 +125,7 @@ fn unusual_program_is_only_noted(#[case] variation: &str, #[case] scenario: &str
     assert_eq!((&**verdict, &all[..]), ("note", &[cited.to_owned()][..]));
 }
 
-/// A program that never finalizes and still ends successfully is judged like any other.
+/// A program that never finalizes but still exits successfully is judged like any other.
 #[test]
 fn plain_flaw_is_reported_once_and_hides_nothing() {
     const FLAW: &str = "rfc13.abnf.c-finalize";
@@ -136,7 +136,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
     for (name, (verdict, cited)) in &found.scenarios {
         let plain = name.starts_with("client/plain/") && verdict != "pass";
         assert_eq!(cited.iter().any(|id| id == FLAW), plain, "{name}\n{}", found.ran.whole());
-        // A program that never sends finalize is not judged by its answer.
+        // A program that never sends finalize cannot be judged by how it handles the answer.
         if !name.contains("finalize") {
             let applies = CLEAN.scenarios[name].0 != "not_applicable";
             assert_eq!(verdict != "not_applicable", applies, "{name}\n{}", found.ran.whole());
@@ -155,7 +155,7 @@ fn failed_program_is_reported_with_last_answer() {
     assert!(found.ran.out.contains(seen), "{}", found.ran.whole());
 }
 
-/// Its first thread ends long before the process, whose last thread is still at work.
+/// Its main thread ends long before the process does, while the last thread is still at work.
 const LAST_THREAD: &str = r#"
 import ctypes, os, socket, threading, time
 pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
@@ -207,7 +207,7 @@ fn process_without_main_thread_is_not_idle() {
 #[case("numbers-in-sixteen-bits", "lawful/appnum-large", "rfc13.abnf.uint")]
 #[case("asserts-small-limits", "limits/roomy", "iut.no-crash")]
 #[case("polls-instead-of-the-barrier", "lawful/forms[get-after-barrier-only]", "iut.no-hang")]
-// Faults in reading lawful messages.
+// Faults in reading valid messages.
 #[case("counts-on-the-order", "lawful/forms[order-reversed]", "rfc13.parser.order")]
 #[case("counts-on-the-order", "lawful/forms[rc-last]", "rfc13.parser.order")]
 #[case("rejects-other-keys", "lawful/forms[extra-key]", "rfc13.parser.extra-keys")]

@@ -97,7 +97,7 @@ fn suggested_profile_can_be_used() {
     assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
-/// A manager that starts more slowly than a step allows gets the time that its profile states.
+/// A manager that starts more slowly than a step allows gets the time that its profile specifies.
 #[test]
 fn profile_sets_the_start_timeout() {
     let folder = TempDir::new().unwrap();
@@ -146,7 +146,7 @@ fn examines_programs_and_libraries() {
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
-/// A program that gets another rank's value without a barrier in between breaks a rule, whether the value exists or not.
+/// A program that gets another rank's value without a barrier in between breaks a rule, whether or not the value exists.
 #[test]
 fn names_missing_barrier_of_a_program() {
     let (_, steps, _) = examined(&["--client", &format!("{FAULTY_PROGRAM} gets-before-the-barrier")]);
@@ -182,7 +182,7 @@ fn init_writes_passing_files_and_overwrites_none() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 known") && ran.out.contains("1 not applicable"), "{}", ran.out);
 
-    // The files for CI are those of the sample repository, except for the name of the profile.
+    // The CI files are the same as in the sample repository, except for the name of the profile.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/example");
     for (ours, sample, keys) in [
         (

@@ -17,7 +17,7 @@ fn faulty_manager(fault: &str) -> String {
     format!("{FAULTY_MANAGER} {fault} {{ranks}} {{agent}}")
 }
 
-/// Returns the command of the manager with a rare bug, or none.
+/// Returns the command that starts the manager, with a rare bug or without any.
 fn planted_manager(bug: Option<&str>) -> String {
     let bug = bug.map(|bug| format!(" --bug {bug}")).unwrap_or_default();
     format!("{PLANTED_MANAGER}{bug} --nodes {{nodes}} -n {{ranks}} {{agent}}")
@@ -36,7 +36,7 @@ fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
 /// The place where the manager with the fault `crash` dies.
 const CRASH: &str = "crash--faulty-manager--SIGABRT--in-build_script_main-faulty_manager-Fault-asked";
 
-/// Runs the script of a finding, with another command if one is given, and returns whether the symptom shows.
+/// Runs the script of a finding, with another command if one is given, and returns whether the symptom occurs.
 fn reproduces(script: &Path, command: &[String]) -> bool {
     let output = Command::new("python3").arg(script).args(command).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -126,7 +126,7 @@ fn replays_bug_together_with_its_earlier_job() {
     let earlier = fs::read_to_string(finding.join("earlier.pmi")).unwrap();
     assert!(earlier.contains("cmd=put") && !earlier.contains("cmd=get "), "{earlier}");
 
-    // Without any state from earlier jobs, the finding shows with both jobs, and not alone.
+    // Without any state left by earlier jobs, the finding occurs with both jobs, and not with the second one alone.
     let afresh = || {
         if state.exists() {
             fs::remove_file(&state).unwrap();
@@ -147,8 +147,8 @@ fn replays_bug_together_with_its_earlier_job() {
     assert!(status == 0 && text.starts_with("wrote 0 scenarios to exported\nleft out 1"), "{text}");
 }
 
-/// If a server answers 1.2, sessions have barriers of parts of a group, several at once and with any tag. Violations of MPICH's table count
-/// on request only.
+/// If a server accepts 1.2, sessions contain barriers for parts of a group, several at once and with any tag. Violations of MPICH's table
+/// count only on request.
 #[test]
 fn finds_bugs_in_group_barriers() {
     let cases = [
@@ -172,7 +172,7 @@ fn reference_has_no_group_barrier_bugs() {
     assert!(!found.iter().any(|name| name.contains("mpich-1.2")), "{text}");
 }
 
-/// Runs a short campaign against the reference with a fault or none; returns the exit status, the findings and the output.
+/// Runs a short campaign against the reference, with or without a fault; returns the exit status, the findings and the output.
 fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{CONFORM} serve {fault} -n {{ranks}} -- {{agent}}");
@@ -214,18 +214,18 @@ fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
     let (status, text) = fuzz(folder.path(), &["--server", &server, "--replay", finding.to_str().unwrap()]);
     assert_eq!(status, 1, "{text}");
     assert!(text.ends_with(&format!("{bucket}: 5 of 5\n")), "{text}");
-    // Without the bug, the finding does not show.
+    // Without the bug, the finding does not occur.
     let healthy = faulty_manager("none");
     let (status, text) = fuzz(folder.path(), &["--server", &healthy, "--replay", finding.to_str().unwrap()]);
     assert_eq!((status, text.ends_with(&format!("{bucket}: 0 of 5\n"))), (0, true), "{text}");
 
-    // The script shows the same without pmi-conform.
+    // The script shows the same finding without pmi-conform.
     let script = finding.join("reproducer.py");
     let healthy_words = shell_words::split(&healthy.replace("{ranks}", &ranks_of(&finding))).unwrap();
     assert!((0..5).any(|_| reproduces(&script, &[])), "{}", fs::read_to_string(&script).unwrap());
     assert!(!reproduces(&script, &healthy_words));
 
-    // As a scenario of the suite, it shows the same.
+    // Played as a scenario of the suite, it shows the same finding.
     let exported = folder.path().join("exported");
     let (status, text) = fuzz(folder.path(), &["--export", exported.to_str().unwrap()]);
     assert_eq!(status, 0, "{text}");
@@ -236,7 +236,7 @@ fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
         let output = conform.output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    // A finding that needs a certain interleaving does not show in every run; without the bug, it never shows.
+    // A finding that needs a certain interleaving does not occur in every run; without the bug, it never occurs.
     let runs: Vec<_> = (0..5).map(|_| play(&server)).collect();
     assert!(runs.iter().any(|(status, _)| *status == Some(1)), "{runs:?}");
     assert!(runs.iter().all(|(status, _)| [Some(0), Some(1)].contains(status)), "{runs:?}");
@@ -260,7 +260,7 @@ fn finds_memory_leak_of_a_server() {
             folder.path(),
             &["--server", &server, "--replay", "pmi-conform-fuzz/memory--faulty-manager"],
         );
-        // On a busy machine, the server may not yet have allocated the memory each time that it is measured.
+        // On a busy machine, the server may not yet have allocated the memory whenever it is measured.
         assert_eq!(!text.ends_with("memory--faulty-manager: 0 of 5\n"), shows, "{text}");
         assert_eq!(status, i32::from(shows), "{text}");
     }
@@ -306,7 +306,7 @@ fn detects_crash_under_a_successful_launcher() {
     }
 }
 
-/// Returns the names of the findings of some sessions with the manager that dies in several functions, and the output.
+/// Runs some sessions with the manager that dies in several functions; returns the names of the findings and the output.
 fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("crash-in-places");
@@ -511,7 +511,7 @@ fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
     assert!(told["again_minimal"] == 5 && told["steps"][1].as_u64().unwrap() <= 5, "{told}");
 
-    // Without pmi-conform, the script shows the same, as far as this is possible without a judge.
+    // Even without pmi-conform, the script shows the same finding, as far as this is possible without a judge.
     assert!(reproduces(&finding.join("reproducer.py"), &[]));
     for (server, wanted) in [(&server, (1, "5 of 5")), (&serve(""), (0, "0 of 5"))] {
         let (status, text) =
@@ -632,7 +632,7 @@ fn check_program_bug(
             fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);
         assert_eq!((status, text.ends_with(&format!("{name}: {}\n", wanted.1))), (wanted.0, true), "{text}");
     }
-    // As a scenario of the suite, it has no errors and shows the same.
+    // As a scenario of the suite, it has no errors and shows the same finding.
     let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
     assert_eq!(status, 0, "{text}");
     let scenario = folder.path().join(format!("exported/{name}.pmi"));

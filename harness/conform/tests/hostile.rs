@@ -1,4 +1,5 @@
-//! Implementations that crash, hang, flood, fork or leave processes behind cost one scenario, never the run. No process of theirs remains.
+//! Implementations that crash, hang, flood, fork or leave processes behind cost one scenario, never the whole run. None of their processes
+//! survive.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,7 @@ fn hostile(mode: &str) -> String {
     format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}")
 }
 
-/// Returns the command of the reference process manager, after some lines of shell.
+/// Returns a command that runs some lines of shell and then the reference process manager.
 fn after(shell: &str) -> String {
     format!("sh -c '{shell} exec {CONFORM} serve -n {{ranks}} -- {{agent}}'")
 }
@@ -62,7 +63,7 @@ fn run(args: &[&str]) -> Run {
     read(scratch.path(), &output)
 }
 
-/// Options for tests in which nothing can prove that no answer will come: each such wait takes a second. The start may take longer.
+/// Options for tests in which nothing can prove that no answer will come, so that each wait takes only a second. The start may take longer.
 const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
@@ -162,7 +163,7 @@ fn names_the_rank_whose_request_was_not_read() {
     assert!(!run.log.contains("has read everything"), "{}", run.log);
 }
 
-/// The only cause is a request that was not read, in any scenario.
+/// The only cause is an unread request, in whichever scenario it occurs.
 #[test]
 fn unread_request_breaks_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
@@ -202,7 +203,7 @@ fn manager_that_starts_only_small_jobs_fails() {
     assert!(run.log.contains("iut.starts") && run.log.contains("pm: out of slots"), "{}", run.log);
 }
 
-/// Every job conforms alone. Two jobs at the same time share the count of their barriers.
+/// Every job conforms on its own. Two concurrent jobs share the count of their barriers.
 #[test]
 fn retries_do_not_hide_interference() {
     let folder = tempfile::tempdir().unwrap();
@@ -289,8 +290,8 @@ fn kills_processes_left_by_a_manager() {
     }
 }
 
-/// A manager whose launcher passes its jobs to a daemon, which the test starts and which is not our descendant. A job continues after its
-/// processes have ended.
+/// A manager whose launcher hands its jobs to a daemon. The test starts this daemon, which is not a descendant of ours. A job continues
+/// after its processes have ended.
 struct Daemon {
     folder: tempfile::TempDir,
     process: Child,
@@ -462,7 +463,8 @@ fn ctrl_c_ends_the_run_and_its_processes() {
     assert_eq!(sleeping(&sleep), Vec::<String>::new());
 }
 
-/// The scenarios that need it are played on connections that processes make themselves, and those about PMI_FD are not.
+/// Scenarios that need such connections are played over connections that the processes make themselves; scenarios about PMI_FD are not
+/// played.
 #[test]
 fn processes_may_connect_by_port() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));

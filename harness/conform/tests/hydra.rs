@@ -142,7 +142,7 @@ fn proxies_support_nodes_spawns_and_names(
     assert!(ran.out.contains("4 passed"), "{}", ran.whole());
 }
 
-/// The processes receive what a scenario sends as the upstream, and a missing expected message is found.
+/// Messages that a scenario sends as the upstream reach the processes, and a missing message from the proxy is a finding.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn upstream_messages_are_checked_and_answered(
@@ -167,7 +167,7 @@ fn upstream_messages_are_checked_and_answered(
     assert_eq!(ran.out.contains("hydra.upstream.requests-kept"), !right, "{}", ran.whole());
 }
 
-/// These proxies die of an answer without `cmd=`.
+/// These proxies crash on an answer without `cmd=`.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
@@ -207,8 +207,8 @@ fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &st
         "--known",
         "known.toml",
     ];
-    // By its place, the crash would be the same finding as one that a process's own messages cause, and the first of the two would be
-    // reported.
+    // With a known place, the crash would be the same finding as one that a process's own messages cause, and only the first of the two
+    // would be reported.
     let mut command = Command::new(WITHOUT_PTRACE);
     command.arg(env!("CARGO_BIN_EXE_pmi-conform")).args(campaign).current_dir(scratch.path());
     let output = command.env_remove("PMI_CONFORM_SERVER").stdin(Stdio::null()).output().unwrap();
@@ -220,7 +220,7 @@ fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &st
     let why = fs::read_to_string(scratch.path().join(&finding).join("no-reproducer.txt")).unwrap();
     assert!(why.contains("plays the upstream of the proxy"), "{why}");
     assert!(!scratch.path().join(&finding).join("reproducer.py").exists());
-    // As a scenario of the suite, it shows the same.
+    // Played as a scenario of the suite, it shows the same finding.
     conform(scratch.path(), &["fuzz", "--export", "found"]);
     let scenario = format!("found/{bucket}.pmi");
     assert_eq!(conform(scratch.path(), &["scenario", "check", &scenario]).status, 0);

@@ -1,4 +1,4 @@
-//! PMI libraries under test: our own has no findings, and each of many faulty ones has a finding that cites the broken requirement.
+//! PMI libraries under test: our own has no findings, and for each of many faulty ones, a finding cites the broken requirement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -225,7 +225,7 @@ const PMI2_FAULTS: &[Fault] = &[
     ("unpublish-never-fails", &["pmi2.common.api.errors"]),
 ];
 
-/// Variations that the header of PMI-2 allows.
+/// Variations that the PMI-2 header allows.
 const PMI2_LAWFUL: &str = "lawful-abort-core";
 
 /// Faults of the file itself.
@@ -258,12 +258,12 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Our own libraries, of PMI-1 and PMI-2, which cargo has built beside this test: it depends on their crates.
+/// Our own libraries for PMI-1 and PMI-2, which cargo has built next to this test, because it depends on their crates.
 static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     ["pmi", "pmi2"].map(|target| {
         let built = test.with_file_name(format!("lib{target}.so"));
-        // The name under which programs search for it.
+        // The name that programs search for.
         let own = folder().join(format!("lib{target}.so.0"));
         let part = folder().join(format!("lib{target}.so.0.{}", std::process::id()));
         std::fs::copy(&built, &part).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
@@ -277,7 +277,7 @@ fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
 
-/// Returns all scenarios for libraries of a dialect that need a process manager, as our own do.
+/// Returns all scenarios for a dialect's libraries that need a process manager, as our own libraries do.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
     suite
         .testing(UnderTest::Library)
@@ -290,7 +290,7 @@ fn needs_to_be_alone(scenario: &Scenario) -> bool {
     scenario.needs.iter().any(|need| need.value == Need::Alone)
 }
 
-/// Beginnings and ends of the names of rows in which the process manager breaks the grammar or sends an unrequested answer.
+/// Prefixes and suffixes of the names of rows in which the process manager breaks the grammar or sends an unrequested answer.
 const INVALID: [(&str, &str); 15] = [
     ("thrid", ""),
     ("", "huge"),
@@ -419,8 +419,8 @@ fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &
     judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
 }
 
-/// Returns one row of each file for each list of requirements: the other rows differ in what a library receives, and not in the results
-/// of its calls.
+/// Returns one row of each file for each list of requirements. The other rows differ in what a library receives, but not in the results of
+/// its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     let mut samples = BTreeSet::new();
     let is_first = |s: &&Arc<Scenario>| {
@@ -526,7 +526,8 @@ fn judges_singletons_if_the_library_supports_them(
 
 /// RFC 13: a library SHOULD provide all functions. A scenario that calls a missing one does not apply.
 #[rstest]
-#[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/all-functions", "library/object/optional-functions"])]
+#[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/all-functions",
+"library/object/optional-functions"])]
 #[case(Dialect::Pmi2, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, "PMI2_Job_Disconnect", &["pmi2/library/object/functions"])]
 fn missing_functions_are_reported_once(
     #[case] dialect: Dialect,
@@ -560,7 +561,7 @@ fn library_without_its_manager_is_not_judged() {
     assert!(why.contains("PMI_FD") && why.contains("PMI_FAIL") && why.contains("--server"), "{why}");
     assert!(results.iter().all(|r| r.verdict != Verdict::NotApplicable));
     assert!(results.iter().any(|r| r.scenario == "library/object/soname" && r.verdict == Verdict::Pass));
-    // The same holds under a manager that is not its own.
+    // The same is true under a manager that is not its own.
     let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
     assert!(results.iter().all(|r| r.findings.is_empty()));
     let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
@@ -571,7 +572,7 @@ fn library_without_its_manager_is_not_judged() {
 /// Starts two ranks of our own server, without a connection to it.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
-/// A library whose processes do not find their process manager breaks no rule: each process is then a separate job.
+/// A library whose processes do not find their process manager breaks no rule, because each process is then a separate job.
 #[rstest]
 #[case::uses_another_manager(
     "lawful-other-manager",
@@ -701,7 +702,7 @@ fn library_follows_the_rules_for_programs() {
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
         (result.verdict, cited)
     };
-    // It dies of SIGPIPE at any failure. This is no crash if we have closed the connection, and a crash if we have not.
+    // It is killed by SIGPIPE at any failure. That counts as a crash unless we have closed the connection.
     let (verdict, cited) = of("library/replies/closed[get]", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);
@@ -739,7 +740,7 @@ fn judges_library_under_a_process_manager() {
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Faults that show between ranks, in the remains of a process, or without a scripted answer.
+    // Faults that only show between ranks, when a process has died, or without a scripted answer.
     for (library, fault, id) in [
         (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),

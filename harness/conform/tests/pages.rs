@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::conform;
 use tempfile::TempDir;
 
-/// Expects a value that no server returns, so that there is a finding; the key is a script.
+/// Expects a value that no server returns, which causes a finding. The key is a script.
 const WRONG: &str = "\
 # A key that is a script, <script>document.title = \"broken\"</script>, is shown as it is.
 requires rfc13.get.value
@@ -82,7 +82,7 @@ fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
         .output();
     let run = run.unwrap_or_else(|e| panic!("{browser}: {e}; these tests need `apt-get install chromium`"));
     assert!(run.status.success(), "{browser}: {}", run.status);
-    // All requests of the pages have arrived by now.
+    // All requests from the pages have arrived by now.
     let mut all = Vec::new();
     while let Ok(line) = requests.recv_timeout(Duration::ZERO) {
         all.push(line);

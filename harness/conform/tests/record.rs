@@ -118,7 +118,7 @@ fn records_spawned_processes() {
     let script = script(folder.path());
     assert!(script.contains("execname=$agent"), "{script}");
     assert!(script.contains("S[rfc13.spawn.preput]: cmd=get_result rc=ok value="), "{script}");
-    // The log contains the original bytes of the program.
+    // The log contains the original bytes from the program.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("execname={CLIENT}")), "{log}");
     plays(folder.path());
@@ -152,7 +152,7 @@ fn records_and_plays_pmi2_session(#[case] mode: &[&str], #[case] code: i32) {
     }
 }
 
-/// Hydra's fence releases its processes early. Its recording also plays against a process manager whose fence holds them.
+/// Hydra's fence releases its processes early. The recording also plays against a process manager whose fence holds them.
 #[test]
 fn plays_recording_of_early_fence() {
     let folder = TempDir::new().unwrap();
@@ -240,7 +240,7 @@ fn records_processes_spawned_in_pmi2() {
         script.contains("S[pmi2.common.spawn.preput]: cmd=kvs-get-response rc=0 value=hello"),
         "{script}"
     );
-    // The log contains the original bytes of the program.
+    // The log contains the original bytes from the program.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("subcmd={PMI2_CLIENT};")), "{log}");
     plays(folder.path());
@@ -386,7 +386,7 @@ fn tap_records_connection_by_port() {
     assert_eq!(plain.status.code(), Some(6));
     assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
     assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
-    // RFC 13 describes only descriptors and not the handshake: it requires none where there is a port.
+    // RFC 13 describes only descriptors and not the handshake; where there is a port, it requires no descriptor.
     assert!(!ran.err.contains("rfc13.env"), "{}", ran.whole());
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(r#""greeted""#), "what was said before the protocol is an event of its own: {log}");
@@ -430,7 +430,7 @@ fn tap_rejects_stranger_at_the_port() {
     assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
 }
 
-/// A process manager that kills the recorder, which has started it, before it answers a request.
+/// A process manager that was started by the recorder, and kills it before it answers a request.
 const KILLING_MANAGER: &str = r#"
 import os, signal, socket, subprocess, sys
 ours, theirs = socket.socketpair()

@@ -45,13 +45,13 @@ fn alike(args: &[&str]) -> Found {
     relayed
 }
 
-/// Returns the command of the reference process manager, with this option to break the protocol or to end.
+/// Returns the command that starts the reference process manager, with an option that makes it break the protocol or end.
 fn serve(option: &str) -> String {
     format!("{CONFORM} serve -n {{ranks}} {option} -- {{agent}}")
 }
 
-/// These scenarios depend on what the relay could change: the amount of bytes, their pieces and order, the number of processes, and the
-/// end. Over a relay, nothing can prove that no answer will come, so the runner waits.
+/// These scenarios depend on what the relay could change: the number of bytes, how they are split and ordered, the number of processes, and
+/// how they end. Over a relay, nothing can prove that no answer will come, so the runner waits.
 #[rstest]
 #[case::conversation("5", &["kvs/many-*", "kvs/o*", "kvs/value-*", "kvs/seven-ranks", "maxes/*", "mapping/*", "environment/*"])]
 #[case::ends("2", &["abort/*", "death/*", "finalize/*"])]
@@ -103,8 +103,8 @@ fn free_port() -> u16 {
 fn rejects_and_reports_connections_without_token() {
     let folder = TempDir::new().unwrap();
     let port = free_port();
-    // One connection sends junk, one sends another token, one sends nothing, like an agent that is ended early, and one does not end its
-    // line. The first two must be rejected before the job begins.
+    // One connection sends junk, one sends a different token, one sends nothing, like an agent that is killed early, and one does not
+    // finish its line. The first two must be rejected before the job begins.
     let strangers = format!(
         "connect() {{ exec {{to}}<>/dev/tcp/127.0.0.1/{port}; }}
          connect; echo junk >&$to; cat <&$to

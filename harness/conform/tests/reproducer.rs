@@ -1,4 +1,4 @@
-//! `--report python=DIR` writes programs that show a finding, and show nothing after the fault is fixed.
+//! `--report python=DIR` writes programs that reproduce a finding, and that find nothing once the fault is fixed.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +60,7 @@ fn shows_a_fault_of_a_server(
     }
 }
 
-/// Processes that connect through PMI_PORT, and a process to which the manager connects.
+/// Processes that connect through PMI_PORT, and a process that the manager connects to.
 #[rstest]
 #[case::port(
     "--pmi-port -n {ranks} -- {agent}",

@@ -42,7 +42,7 @@ fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
     assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
 }
 
-/// A program that is linked with a library which does not find our server runs once for each rank, alone each time. Only our warning
+/// If a program is linked with a library that does not find our server, it runs once for each rank, alone each time. Only our warning
 /// reports this.
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
@@ -56,7 +56,7 @@ fn warns_of_processes_that_run_as_singletons(#[case] fault: &str, #[case] told: 
     assert_eq!((status, error.as_str()), (0, ""));
 }
 
-/// Connects through PMI_PORT, requests the mapping, and prints the host on which it was launched.
+/// Connects through PMI_PORT, requests the mapping, and prints the host that it was launched on.
 const ELSEWHERE: &str = r#"
 import os, socket, sys
 host, port = os.environ["PMI_PORT"].rsplit(":", 1)
@@ -220,7 +220,7 @@ fn first_failed_rank_sets_the_exit_status() {
 )]
 #[case::abort_with_success(&["abort", "1", "0"], 0, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
 fn failing_rank_ends_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
-    // A process that is not ended would print a line.
+    // A process that is not killed would print a line.
     assert_eq!(run_client("3", args), (status, String::new(), log.to_owned()));
 }
 
@@ -328,7 +328,7 @@ mod mpi {
         for name in ["mpich-4.3.2", "mpich-5.0.2"] {
             compilers.push((peers().join(name).join("bin/mpicc"), true));
         }
-        // Debian's library (4.0.2, ch4:ucx) fails in the client, under any process manager.
+        // With Debian's library (4.0.2, ch4:ucx), the client fails under any process manager.
         compilers.push(("/usr/bin/mpicc.mpich".into(), false));
         compilers.retain(|(mpicc, _)| mpicc.exists());
         assert!(!compilers.is_empty(), "no mpicc");
@@ -396,7 +396,7 @@ fn serves_singleton_that_requests_a_manager() {
     assert_eq!(manager.wait().unwrap().code(), Some(0));
 }
 
-/// A process that does not answer correctly is given up.
+/// A process that does not answer correctly is abandoned.
 #[test]
 fn gives_up_on_process_without_singinit() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -412,7 +412,8 @@ fn gives_up_on_process_without_singinit() {
     }
 }
 
-/// Every process can connect to the port. Only the id of a process is accepted, once, and other connections have no effect.
+/// Any process can connect to the port. Only the ids of the job's processes are accepted, each of them once. Other connections have no
+/// effect.
 #[test]
 fn port_accepts_each_process_once() {
     use std::io::{BufRead, BufReader};
@@ -481,7 +482,7 @@ for request, answers in ("initack pmiid=0", 4), ("init pmi_version=1 pmi_subvers
     assert!(output.status.success());
 }
 
-/// A process whose port cannot be reached is not a member of the job, and is not ended with it.
+/// If the port of a process cannot be reached, the process is not a member of the job and is not ended with it.
 #[test]
 fn leaves_unreachable_process_running() {
     let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -496,8 +497,8 @@ fn leaves_unreachable_process_running() {
     process.wait().unwrap();
 }
 
-/// A job of a process that requests a process manager ends with that process, also if we end the connection: no other event reports its
-/// end.
+/// The job of a process that requested a process manager ends with that process, even if we close the connection, because no other event
+/// reports its end.
 #[test]
 fn singleton_job_ends_with_its_process() {
     let mut named = Command::new("sleep").arg("1000").spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Checks step by step whether an implementation can be judged here. Each step takes one or two launches, which are probes of the runner.
+//! Checks step by step whether an implementation can be judged here. Each step takes one or two launches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub struct Examination {
     /// True if a launch on two nodes succeeded.
     #[serde(skip)]
     pub two_nodes: bool,
-    /// The dialect in which a process manager was examined: that of its profile, or another one if it accepts only that.
+    /// The dialect used to examine a process manager: that of its profile, or another one if the manager accepts only that one.
     #[serde(skip)]
     pub dialect: Dialect,
 }
@@ -124,7 +124,7 @@ const LINES: usize = 3;
 /// The reason why a probe has no result.
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
-    /// The play could not be judged. Contains the last lines of the output.
+    /// The probe could not be judged. Contains the last lines of the output.
     #[error("{why}{printed}")]
     Unjudged { why: Unjudged, printed: String },
     /// The implementation could not be started, at all or with this number of processes.
@@ -155,7 +155,7 @@ fn probe(
     }
 }
 
-/// Returns the last lines of the output, if there are any.
+/// Returns the last lines of the output, if any.
 fn printed(events: &[Event]) -> String {
     let lines = events.iter().filter_map(|event| match &event.kind {
         EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),
@@ -166,7 +166,7 @@ fn printed(events: &[Event]) -> String {
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
-/// Describes the crash of a play, or else its most severe finding with at least this severity.
+/// Describes the crash in a probe, or else its most severe finding of at least this severity.
 fn trouble(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));
@@ -559,5 +559,5 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     all
 }
 
-/// Default of the longest wait for an answer.
+/// Default for the longest wait for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
 //! Interference between jobs: finds out whether a failure depends on another job that runs at the same time.
 //!
-//! A scenario that failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with. These plays
-//! alternate with plays beside the same scenarios of the reference manager, because load alone makes some failures more frequent. The facts
-//! are recorded as events; the judge distinguishes interference from chance.
+//! A scenario that failed while others were running is played again alone. If it passes, it is played alongside scenarios that it ran with.
+//! These runs alternate with runs alongside the same scenarios on the reference manager, because load alone makes some failures more
+//! frequent. The facts are recorded as events; the judge distinguishes interference from chance.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,34 +14,34 @@ use pmi_judge::event::{EventKind, OtherJob};
 use pmi_judge::result::{SHOWS_INTERFERENCE, is_shown};
 use pmi_judge::verdict::Judged;
 
-/// Maximum number of scenarios beside which a failed one is played again.
+/// Maximum number of scenarios alongside which a failed one is played again.
 pub(crate) const MAX_NEIGHBOURS: usize = 3;
-/// Number of plays beside them in which the failure must show at least once.
+/// Number of runs alongside them in which the failure must occur at least once.
 const FIRST_ROUNDS: u32 = 4;
-/// Maximum number of plays beside them.
+/// Maximum number of runs alongside them.
 const MAX_ROUNDS: u32 = 16;
-/// Number of plays beside jobs of the reference manager for each play beside jobs of the implementation. All of them must pass. So a chance
-/// failure, of any probability, is taken for interference in at most about one of eighty cases.
+/// Number of runs alongside jobs of the reference manager for each run alongside jobs of the implementation. All of them must pass. Thus a
+/// chance failure, of any probability, is mistaken for interference in at most about one in eighty cases.
 const UNRELATED: u32 = 2;
-/// Number of plays beside jobs of the reference manager that must pass if the run has already shown interference.
+/// Number of runs alongside jobs of the reference manager that must pass once interference has been found.
 const PLAYS_ONCE_SHOWN: u32 = 3;
 /// Maximum number of events of another job that are kept as evidence.
 const EVENTS_OF_OTHER_JOB: usize = 40;
 
-/// The process manager whose job is played beside the failed scenario.
+/// The process manager whose job is played alongside the failed scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlayedBy {
     Implementation,
-    /// The reference manager. Its jobs share only the machine with those of the implementation.
+    /// The reference manager. Its jobs share nothing but the machine with those of the implementation.
     Reference,
 }
 
 /// The scenarios of a run that are played at the same time.
 #[derive(Default)]
 pub(crate) struct Neighbours {
-    /// Locked for writing by a play that needs to be alone.
+    /// Locked for writing by a scenario that must run alone.
     gate: RwLock<()>,
-    /// The scenarios in play, each with all scenarios that were in play at the same time.
+    /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
     /// Skips failures that another scenario has already shown alone.
     examines_once: bool,
@@ -56,12 +56,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Neighbours {
-    /// Returns neighbours with nothing in play. `examines_once` skips failures that another scenario has already shown alone.
+    /// Creates the neighbours of a run that has not started any scenario yet. `examines_once` skips failures that another scenario has
+    /// already shown alone.
     pub(crate) fn new(examines_once: bool) -> Self {
         Self { examines_once, ..Self::default() }
     }
 
-    /// Plays a scenario, and also returns the scenarios that were in play at the same time.
+    /// Plays a scenario, and also returns the scenarios that ran at the same time.
     pub(crate) fn beside_others<T>(&self, index: usize, play: impl FnOnce() -> T) -> (T, BTreeSet<usize>) {
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut playing = lock(&self.playing);
@@ -75,7 +76,7 @@ impl Neighbours {
         (played, lock(&self.playing).remove(&index).unwrap_or_default())
     }
 
-    /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` plays any
+    /// Examines a failure of the scenario `name` that occurred alongside these others. `fails` plays the failed scenario, `play` plays any
     /// scenario of the run, and `names` returns its name. Returns the facts as events, or none if the scenario also fails alone.
     pub(crate) fn examine(
         &self,
@@ -132,7 +133,7 @@ impl Neighbours {
     }
 }
 
-/// The number of plays of a scenario, and of failures among them.
+/// The number of times that a scenario was played, and how often it failed.
 #[derive(Default, Clone, Copy)]
 struct PlayCounts {
     played: u32,
@@ -150,7 +151,7 @@ impl PlayCounts {
     }
 }
 
-/// Plays the failed scenario while others are played in a loop. Returns whether it failed, and the last play of each other scenario.
+/// Plays the failed scenario while others are played in a loop. Returns whether it failed, and the last outcome of each other scenario.
 fn fails_beside(
     fails: impl FnOnce() -> bool,
     others: &[usize],
@@ -198,7 +199,7 @@ mod tests {
     ) {
         let (beside, plays) = (AtomicU8::new(0), AtomicU8::new(0));
         let fails = || {
-            // The first play is alone.
+            // The first time, the scenario is played alone.
             if plays.fetch_add(1, Ordering::SeqCst) == 0 {
                 return false;
             }

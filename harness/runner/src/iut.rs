@@ -21,7 +21,7 @@ use pmi_scenario::ast::{Dialect, Need, ProcessAction, Scenario, SourceFile, Step
 use pmi_scenario::suite::Suite;
 use pmi_wire::ConnectionMethod;
 
-/// Maximum time in which a process reports that no process manager has connected to it.
+/// Maximum time within which a process reports that no process manager has connected to it.
 const REPORT_WAIT: Duration = Duration::from_secs(10);
 
 /// The outcome of a scenario and its duration; or a verdict and its reason, if the scenario could not be played.
@@ -85,7 +85,7 @@ impl Iut {
         matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
     }
 
-    /// Returns the maximum number of scenarios in progress, including those that wait.
+    /// Returns the maximum number of scenarios in progress, including waiting ones.
     pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
         match self {
             // Each relayed launch needs a port.
@@ -162,7 +162,7 @@ impl Iut {
         Ok((outcome, start.elapsed()))
     }
 
-    /// Returns whether the launcher has reported that it cannot start the processes, and a job of one process per node starts.
+    /// Returns whether the launcher has reported that it cannot start the processes, although it can start a job of one process per node.
     fn starts_fewer(
         &self,
         suite: &Suite,
@@ -190,7 +190,7 @@ impl Iut {
     }
 }
 
-/// Appends an event to a play that has ended, for a fact that was found out afterwards.
+/// Appends an event to the outcome of a scenario that has ended, for a fact that was established afterwards.
 pub(crate) fn append(outcome: &mut ScenarioOutcome, kind: EventKind, sink: &mut dyn EventSink) {
     let time_us = outcome.events.last().map_or(0, |event| event.time_us);
     let event = Event { time_us, ..Event::new(outcome.events.len() as u64, kind) };

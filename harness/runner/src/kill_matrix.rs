@@ -1,7 +1,7 @@
-//! Proof that the suite can fail, the kill matrix: it is played against every fault and variation of the reference server.
+//! The kill matrix, which proves that the suite can fail: plays the suite against every fault and every variation of the reference server.
 //!
-//! A fault is killed by a scenario with a finding that cites a requirement that the fault breaks. A variation must not lead
-//! to any finding, of whatever weight.
+//! A fault is killed if a scenario has a finding that cites a requirement that the fault breaks. A variation must not cause any finding,
+//! however minor.
 
 pub mod client;
 
@@ -23,10 +23,10 @@ use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::requirement::{Binds, Set};
 use pmi_scenario::suite::Suite;
 
-/// Events of a scenario from which on it is long: those that repeat something up to hundreds of times.
+/// Minimum number of events in a scenario that counts as long. Such scenarios repeat something up to hundreds of times.
 const LONG: usize = 250;
 
-/// What one scenario found.
+/// The findings of one scenario.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillResult {
     /// The scenario.
@@ -55,57 +55,57 @@ pub struct FaultResult {
 }
 
 impl FaultResult {
-    /// Returns whether a scenario found it for the right reason.
+    /// Returns whether a scenario found the fault for the right reason.
     pub fn is_killed(&self) -> bool {
         !self.killers.is_empty()
     }
 
-    /// The name of the fault and the dialect, for people.
+    /// Returns the name of the fault and the dialect, for display.
     pub fn label(&self) -> String {
         format!("{} ({})", self.name, self.dialect.word())
     }
 }
 
-/// What became of a variation.
+/// The result of a variation.
 #[derive(Debug, Clone, Serialize)]
 pub struct VariationResult {
     /// Its name.
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
-    /// Scenarios that found something, which there should not be.
+    /// Scenarios that have findings, although there should be none.
     pub punished_by: Vec<KillResult>,
 }
 
 /// The kill matrix.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillMatrix {
-    /// Scenarios that were played against each.
+    /// Number of scenarios that were played against each server.
     pub scenarios: usize,
-    /// In the order of the table, by dialect.
+    /// Results in the order of the fault table, by dialect.
     pub faults: Vec<FaultResult>,
-    /// In the order of the table; the first is the server with neither fault nor variation.
+    /// Results in the order of the variation table. The first is for the server with neither fault nor variation.
     pub variations: Vec<VariationResult>,
-    /// Requirements that bind servers and that no fault shows to be tested.
+    /// Requirements that bind servers, but that no fault proves to be tested.
     pub without_fault: Vec<String>,
 }
 
 impl KillMatrix {
-    /// Whether everything is as it has to be.
+    /// Returns whether every fault is killed, no variation has a finding, and every requirement has a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
             && self.variations.iter().all(|v| v.punished_by.is_empty())
             && self.without_fault.is_empty()
     }
 
-    /// Requirements that a finding about a fault that breaks them has cited.
+    /// Returns the requirements that were cited by a finding about a fault that breaks them.
     pub fn shown(&self) -> BTreeSet<&str> {
         let cited = |f: &FaultResult, id: &str| f.killers.iter().any(|k| k.requirements.contains(id));
         self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id))).collect()
     }
 }
 
-/// Plays one scenario against a server that behaves like this; what came of it, and which effects have shown.
+/// Plays one scenario against a server with this behaviour. Returns the outcome, and which of the behaviour's effects showed.
 fn play_scenario(
     suite: &Suite,
     scenario: &Scenario,
@@ -135,22 +135,23 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option
     Some(KillResult { scenario: scenario.name.clone(), requirements, first })
 }
 
-/// Whether all that was found is told only: the sets that it cites are not agreed on, and servers differ.
+/// Returns whether all findings are advisory: the sets of requirements that they cite are not generally agreed on, and servers differ.
 fn is_advice(suite: &Suite, found: &KillResult) -> bool {
     let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
     !found.requirements.is_empty() && found.requirements.iter().all(advisory)
 }
 
-/// A scenario, and what a rehearsal of all faults and variations has told about it.
+/// A scenario, and the result of rehearsing all faults and variations with it.
 struct Rehearsed<'a> {
     scenario: &'a Scenario,
-    /// It exchanges much with the plain server.
+    /// True if it exchanges many messages with the plain server.
     is_long: bool,
-    /// Of each fault, then of each variation, whether it shows. Where it does not, the server is the plain one.
+    /// For each fault and then for each variation, whether it shows in this scenario. If it does not, the server behaves like the plain
+    /// one.
     shows: Vec<bool>,
 }
 
-/// Does `work` for each number below `count`, on so many threads. Returns the results in the order of the numbers.
+/// Calls `work` for each number below `count`, on `jobs` threads. Returns the results in the order of the numbers.
 fn in_parallel<T: Send>(count: usize, jobs: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(count));
@@ -173,7 +174,7 @@ fn in_parallel<T: Send>(count: usize, jobs: usize, work: impl Fn(usize) -> T + S
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Plays each scenario once with the plain server and lets it note what would have shown, on so many threads.
+/// Plays each scenario once against the plain server, which notes the effects that would have shown. Uses `jobs` threads.
 fn rehearse<'a>(
     suite: &'a Suite,
     faults: &[&'static Fault],
@@ -192,7 +193,7 @@ fn rehearse<'a>(
     })
 }
 
-/// The scenarios that can be played in memory, where nobody has an upstream.
+/// Returns the scenarios that can be played in memory, where no server has an upstream.
 fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
     let played = |s: &&Scenario| !s.needs.iter().any(|n| n.value == Need::Upstream);
     suite.testing(UnderTest::Server).map(Arc::as_ref).filter(played)
@@ -207,8 +208,8 @@ fn all_found(
     scenarios.iter().filter_map(|s| found(suite, s, play_scenario(suite, s, behaviour, limits).0)).collect()
 }
 
-/// Plays the suite against these faults and variations, on so many threads. Unless `all`, scenarios that repeat themselves
-/// at length are kept for the faults that the others do not kill.
+/// Plays the suite against these faults and variations, on `jobs` threads. Unless `all` is true, scenarios that repeat something many times
+/// are played only against faults that no other scenario kills.
 pub fn run(
     suite: &Suite,
     faults: &[&'static Fault],
@@ -216,7 +217,7 @@ pub fn run(
     all: bool,
     jobs: usize,
 ) -> KillMatrix {
-    // Nothing has to be waited for in memory, and what floods is soon known to.
+    // In memory, there is nothing to wait for, and a low limit detects floods quickly.
     let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
     let cases: Vec<(usize, &'static Fault, Dialect)> = faults
@@ -226,7 +227,7 @@ pub fn run(
         .flat_map(|(number, fault)| Dialect::NAMES.map(|(_, dialect)| (number, fault, dialect)))
         .filter(|(_, fault, dialect)| !broken_in(fault, *dialect).is_empty())
         .collect();
-    // The plain server, then each variation with its number among what was rehearsed.
+    // The plain server, then each variation with its index among the rehearsed behaviours.
     let entries = (faults.len()..).zip(variations.iter().copied()).map(Some);
     let servers: Vec<Option<(usize, &'static Variation)>> = std::iter::once(None).chain(entries).collect();
     let mut matrix = KillMatrix {
@@ -247,7 +248,7 @@ pub fn run(
     matrix
 }
 
-/// `number` is that of the fault among what was rehearsed.
+/// Plays the scenarios in which a fault shows. `number` is the index of the fault among the rehearsed behaviours.
 fn try_fault(
     suite: &Suite,
     rehearsed: &[Rehearsed<'_>],
@@ -271,8 +272,8 @@ fn try_fault(
     FaultResult { name: fault.name, dialect, about: fault.about, breaks, killers, wrong_reason }
 }
 
-/// The requirements that a fault breaks in a dialect: those of the standards of this dialect. A fault of one dialect may also break
-/// requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
+/// Returns the requirements that a fault breaks in a dialect. Only requirements of the dialect's standards are included. A fault that is
+/// limited to one dialect may also break requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
 fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     let is_of =
         |id: &&str| fault.dialects != Dialects::All || Set::of(id).is_pmi2() == (dialect == Dialect::Pmi2);
@@ -282,7 +283,8 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     }
 }
 
-/// A variation comes with its number among what was rehearsed; without one, the plain server plays everything.
+/// Plays the scenarios in which a variation shows. The variation comes with its index among the rehearsed behaviours; without one, the
+/// plain server plays every scenario.
 fn try_variation(
     suite: &Suite,
     rehearsed: &[Rehearsed<'_>],
@@ -319,7 +321,8 @@ mod tests {
 
     use super::*;
 
-    /// A scenario in which a fault does not show is not played against it. That it would find nothing is tried for some.
+    /// A scenario in which a fault does not show is not played against it. This test checks for some of them that playing would find
+    /// nothing.
     #[test]
     fn skipped_scenarios_would_find_nothing() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");

@@ -1,6 +1,5 @@
-//! The runner: processes, agents and sockets, and the interpreter that plays scenarios over them.
+//! The runner: the parties of a scenario, and the interpreter that plays scenarios over them.
 
-pub mod agent;
 pub mod behaviours;
 pub mod doctor;
 pub mod hint;
@@ -11,8 +10,6 @@ pub mod kill_matrix;
 pub mod measure;
 pub mod optional_operations;
 pub mod party;
-pub mod process;
-pub mod record;
 pub mod run;
 pub mod serve;
 pub mod suite;

@@ -23,18 +23,18 @@ use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation, Proc, Version};
 
-/// The optional operations of an implementation, with the reason for each lack.
+/// The optional operations of an implementation, with a reason for each one that it lacks.
 #[derive(Default)]
 pub(crate) struct OptionalOperations {
     /// For each optional operation in a dialect: true if it is supported, or else the reason.
     needs: BTreeMap<(Dialect, Need), (bool, String)>,
     /// Reasons why scenarios in a dialect do not apply.
     dialect_exclusions: BTreeMap<Dialect, String>,
-    /// Reasons why a library does not speak the wire protocol, so that it cannot be judged by its process manager's messages.
+    /// Reasons why a library does not speak the wire protocol, and so cannot be judged by its process manager's messages.
     no_wire_reasons: BTreeMap<Dialect, String>,
-    /// The server passes the arguments of a spawn only if they are numbered from one.
+    /// True if the server passes on the arguments of a spawn only if they are numbered from one.
     arguments_from_one: bool,
-    /// Reasons why a library cannot be judged after its initialization: it sends nothing on PMI_FD, and its initialization fails.
+    /// Reasons why a library cannot be judged after its initialization, because it sends nothing on PMI_FD and its initialization fails.
     init_failure_reasons: BTreeMap<Dialect, String>,
 }
 
@@ -62,7 +62,7 @@ impl OptionalOperations {
 }
 
 impl OptionalOperations {
-    /// Returns the scenario with the names bound whose values depend on the server.
+    /// Returns the scenario with values bound to the names that depend on the server.
     pub(crate) fn bind(&self, scenario: &Arc<Scenario>) -> Arc<Scenario> {
         if !self.arguments_from_one || !names_first_argument(scenario) {
             return Arc::clone(scenario);
@@ -78,7 +78,8 @@ fn names_first_argument(scenario: &Scenario) -> bool {
     scenario.source.text.contains(FIRST_ARGUMENT)
 }
 
-/// Returns whether a server passes the arguments of a spawned program if they are numbered from one, but not from zero.
+/// Returns whether a server passes on the arguments of a spawned program if they are numbered from one, but not if they are numbered from
+/// zero.
 fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bool {
     let takes = |text: &str| {
         let comes = |event: &Event| matches!(&event.kind, EventKind::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
@@ -88,7 +89,7 @@ fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bo
     !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
-/// Determines which optional operations are supported: from the claims, or else by a probe of each.
+/// Determines which optional operations are supported, from the claims or else by probing each one.
 pub(crate) fn offers(
     suite: &Suite,
     selected: &[Arc<Scenario>],
@@ -239,7 +240,7 @@ pub(crate) fn asked_for(
     let (text, request): (_, &[u8]) = match (iut, need, dialect) {
         // These are known without a probe.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton, _) => return None,
-        // No scenario judges spawns of a library under its own process manager.
+        // No scenario judges how a library spawns processes under its own process manager.
         (Iut::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
             return None;
         }
@@ -271,7 +272,7 @@ pub(crate) fn asked_for(
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
         (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
     };
-    // If the probe gets no result, the scenarios report the failure themselves. But a late process, or a launcher that fails now and then,
+    // If the probe gets no result, the scenarios report the failure themselves. But a late process, or a launcher that fails occasionally,
     // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
     let came_to_something =
@@ -294,8 +295,8 @@ const PASSED_ON: &str =
 const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
      environment and its program's path";
 
-/// Returns whether a server with relayed connections accepts a spawn and no process reports. The runner cannot see whether a process was
-/// started.
+/// Returns whether a server with relayed connections accepts a spawn although no process reports. The runner cannot see whether a process
+/// was started.
 fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
     iut.is_relayed()
         && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, support)| {
@@ -323,8 +324,8 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// Returns the response of a server to the first request with this beginning. A successful answer counts as support, even if its promise is
-/// not kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+/// Returns a server's response to the first request with this beginning. A successful answer counts as support, even if its promise is not
+/// kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
 fn support(outcome: &ScenarioOutcome, need: Need, request: &[u8]) -> Support {
     let mut connections = Connections::default();
     let mut asked = None;
@@ -461,8 +462,8 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have not found their process manager, and so not each other. A library that uses
-/// our PMI_FD and lets a process pass its barrier alone is judged for that instead.
+/// Returns the evidence that the processes of a library have found neither their process manager nor each other. A library that uses our
+/// PMI_FD and lets a process pass its barrier alone is judged for that instead.
 pub(crate) fn apart(
     suite: &Suite,
     api: Dialect,
@@ -532,8 +533,8 @@ pub(crate) const ELSEWHERE: &str =
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 
-/// Returns whether a library's scenario needs the wire protocol: its ranks must find each other, or it defines the process manager's
-/// behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
+/// Returns whether a library's scenario needs the wire protocol, because its ranks must find each other or because it defines the process
+/// manager's behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
 fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     // A removed variable does not need a process manager.
     let removed =

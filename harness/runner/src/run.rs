@@ -13,7 +13,6 @@ use crate::iut::{Iut, PlayResult, append};
 use crate::optional_operations::{dialects, offers};
 use crate::party::Limits;
 use crate::party::server::{Implementation, LaunchEnvironment};
-use crate::process::trace;
 use pmi_judge::attempts::Repetitions;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
 use pmi_judge::deviations::Deviations;
@@ -21,6 +20,7 @@ use pmi_judge::event::{Event, EventKind, OtherJob};
 use pmi_judge::result::{self, RunFacts};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{ScenarioOutcome, Unjudged};
+use pmi_process::trace;
 use pmi_scenario::ast::{Dialect, Scenario, SourceFile};
 use pmi_scenario::suite::Suite;
 
@@ -119,7 +119,7 @@ struct AttemptsResult {
     events: Vec<Event>,
     /// The last attempt showed no sign of life.
     lifeless: bool,
-    /// The scenario has a mistake.
+    /// True if the scenario has an error.
     mistake: bool,
     interrupted: bool,
 }
@@ -235,7 +235,7 @@ pub fn run(
                             && !found.is_empty()
                         {
                             let fails = || match once(scenario, &mut ()) {
-                                // The run is ending, so no failure is examined any more.
+                                // The run is ending, so failures are no longer examined.
                                 _ if stop.load(Ordering::Relaxed) => true,
                                 Ok((again, _)) => {
                                     let trouble = again.unjudged.is_some() || again.crashed.is_some();
@@ -400,7 +400,7 @@ fn judged(
     result::scenario_result(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
 }
 
-/// Returns the findings that make an outcome red, with the `known` deviations applied. A crash, and a play that cannot be judged, have
+/// Returns the findings that make an outcome red, with the `known` deviations applied. A crash and an outcome that cannot be judged have
 /// none.
 fn failure(
     suite: &Suite,
@@ -419,7 +419,7 @@ fn failure(
     findings
 }
 
-/// Locates the crash of an outcome by playing its scenario again under a tracer. Only the place of the crash is used from that play.
+/// Locates the crash of an outcome by playing its scenario again under a tracer. Only the place of the crash is taken from that run.
 fn look_into(outcome: &mut ScenarioOutcome, tracer: &Path, again: impl FnOnce(), sink: &mut dyn EventSink) {
     let Some((name, signal)) = &outcome.crashed else { return };
     let ((), told) = trace::traced(tracer, again);
@@ -436,8 +436,8 @@ fn look_into(outcome: &mut ScenarioOutcome, tracer: &Path, again: impl FnOnce(),
     append(outcome, events[index].kind.clone(), sink);
 }
 
-/// Plays a scenario as often as the options require. Returns the events of the attempt that counts, because a log contains one play of each
-/// scenario.
+/// Plays a scenario as often as the options require. Returns the events of the attempt that counts, because a log contains each scenario
+/// only once.
 fn try_often(
     suite: &Suite,
     scenario: &Scenario,
@@ -494,7 +494,7 @@ fn not_tried() -> String {
     )
 }
 
-/// Sorts the reports of several workers into the order of the suite.
+/// Sorts the reports from several workers into the order of the suite.
 #[derive(Default)]
 struct InOrder {
     next: usize,

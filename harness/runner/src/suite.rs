@@ -13,7 +13,7 @@ use pmi_scenario::{Behaviours, UnderTest};
 /// An error in reading scenarios.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// The scenarios have mistakes.
+    /// The scenarios have errors.
     #[error(transparent)]
     Suite(#[from] SuiteError),
     /// A file cannot be read.

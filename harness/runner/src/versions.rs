@@ -97,7 +97,7 @@ fn shown(text: &[u8]) -> String {
 /// An offer to a server, and its name in the table.
 struct Offer {
     name: &'static str,
-    /// Ranks and their lines, in the order in which they are sent.
+    /// Ranks and their lines, in sending order.
     lines: &'static [(u32, &'static str)],
 }
 
@@ -202,7 +202,7 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) ->
         .collect()
 }
 
-/// Sends these requests, each after the answer to the one before, and returns the replies.
+/// Sends these requests, each after the answer to the previous one, and returns the replies.
 pub(crate) fn send_requests(
     suite: &Suite,
     iut: &Iut,
@@ -226,8 +226,8 @@ pub(crate) fn send_requests(
     Some(replies)
 }
 
-/// Returns whether the end of a connection after these offers was the end of the whole job. A further process, which has sent nothing yet,
-/// makes a request to find out.
+/// Returns whether the end of a connection after these offers was the end of the whole job. To find out, an additional process, which has
+/// sent nothing yet, makes a request.
 fn ends_job(suite: &Suite, iut: &Iut, limits: Limits, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut asks = lines.to_vec();
@@ -253,7 +253,7 @@ fn asking(lines: &[(u32, &str)], frames: bool) -> String {
     text
 }
 
-/// Returns the reply to a request of this process, before which it has made `before` others.
+/// Returns the reply to the request that this process made after `before` others.
 pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeReply {
     let mut connection = Connection::new(LINE_LIMIT);
     let (mut sent, mut answers) = (0, 0);
@@ -408,7 +408,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
         for arrival in arrivals.filter(|arrival| arrival.direction == Direction::ToServer) {
             all.push(match arrival.message {
                 Ok((framing, text)) => (framing, text.into_owned()),
-                // The process uses the other framing than the negotiated one.
+                // The process does not use the negotiated framing.
                 Err(FramingError::FrameForLine) => (Framing::Frames, b"a frame of PMI-2".to_vec()),
                 Err(FramingError::LineForFrame) => (Framing::Lines, b"a line".to_vec()),
                 Err(_) => break,

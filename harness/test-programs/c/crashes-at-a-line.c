@@ -1,4 +1,4 @@
-// A process manager that dies in fn_get at a get without a key.
+// A process manager that crashes in fn_get on a get without a key.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

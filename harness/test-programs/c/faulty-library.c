@@ -42,7 +42,7 @@ const char planted_bugs[] =
     "publish-port-41\ta port of exactly 41 bytes crashes\n"
     "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
 
-/* The process has no process manager, and nothing tells it so: "lawful-alone", or names that begin with "alone-". With
+/* Set if the process has no process manager and does not notice that: "lawful-alone", or names that begin with "alone-". With
  * "lawful-other-manager", it has the rank and size of its environment, and ignores PMI_FD because its manager is elsewhere. */
 static int alone;
 
@@ -56,7 +56,7 @@ static int is_to_be_alone(void)
 
 static char alone_key[64], alone_value[1024];
 
-/* Returns what a process without a process manager returns in the place of a good one. */
+/* Returns what a process without a process manager returns instead of a valid result. */
 static int alone_integer(const char *function, int *out)
 {
     if (!out)
@@ -81,7 +81,7 @@ static int dies_slowly(void)
 }
 
 /* Uses up the descriptors, the last for PMI_FD, so that the kernel needs time between closing that and ending the process. The good
- * library is loaded before. */
+ * library is loaded beforehand. */
 static void delay_death(void)
 {
     good("PMI_Init");

@@ -19,7 +19,7 @@ const char planted_bugs[] =
     "id-one-short\tPMI2_Job_GetId ignores its length where that is one too small (PMI-2)\n"
     "attribute-again\tan attribute that is put again crashes (PMI-2)\n";
 
-/* The process has no process manager, and nothing tells it so. */
+/* Set if the process has no process manager and does not notice that. */
 static int alone;
 
 int PMI2_Init(int *spawned, int *size, int *rank, int *appnum)

@@ -12,7 +12,7 @@ pub(super) fn is(name: &str) -> bool {
     is_any(|fault| fault == name)
 }
 
-/// Reports whether a fault is selected whose name begins with `begin`.
+/// Reports whether a fault whose name begins with `begin` is selected.
 pub(super) fn is_some_of(begin: &str) -> bool {
     is_any(|fault| fault.starts_with(begin))
 }

@@ -1,5 +1,5 @@
-//! A small program that is a rank, through PMI_FD or PMI_PORT: for the tests of `serve` and `record`, for benches, and to compare process
-//! managers.
+//! A small program that is a rank, through PMI_FD or PMI_PORT, for the tests of `serve` and `record`, for benchmarks, and for comparing
+//! process managers.
 //!
 //! Modes, as the first argument:
 //!

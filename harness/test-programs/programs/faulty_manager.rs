@@ -6,8 +6,8 @@
 //! * `swap`: a get while another rank waits in a barrier returns another value
 //! * `hang`: no request is answered after the 100th put
 //! * `leak`: each of the first five puts costs ten megabytes
-//! * `crash-in-places`: a put dies in one of two functions, depending on the length of its message; get_appnum and get_universe_size die in
-//!   a third
+//! * `crash-in-places`: a put crashes in one of two functions, depending on the length of its message; get_appnum and get_universe_size
+//!   crash in a third
 //! * `none`
 
 use std::collections::HashSet;

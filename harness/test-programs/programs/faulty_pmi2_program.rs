@@ -295,7 +295,7 @@ pub(crate) fn main() {
             None => fail("a value is missing"),
         }
     }
-    // Only rank 0 and its node are used, so that no process waits for another for ever.
+    // Only rank 0 and its node are used, so that no process waits forever for another.
     if own == 0 {
         let there = pmi.value("info-getnodeattr", "key=there;wait=TRUE;");
         all.push(

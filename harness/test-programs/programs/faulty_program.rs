@@ -27,7 +27,7 @@ pub(super) fn crash(signal: Signal) -> ! {
     wait_for_ever()
 }
 
-/// Ends the program: the connection or the other side cannot be used any more.
+/// Ends the program, because the connection or the other side can no longer be used.
 pub(super) fn fail(what: &str) -> ! {
     eprintln!("faulty-program: {what}");
     if is("aborts-itself") {
@@ -60,8 +60,7 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
-/// Acts as a program that is linked with the library of another implementation: it finds no process manager and is a program of one
-/// process.
+/// Acts as a program that is linked with another implementation's library, which finds no process manager and so runs as a single process.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is("goes-alone") || is("last-goes-alone") && last() {
@@ -258,7 +257,7 @@ impl Pmi {
     }
 }
 
-/// Enters two barriers of PMI-1.2 at once, which open in any order.
+/// Enters two PMI-1.2 barriers at once, which open in any order.
 fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let others = |other: &usize| *other != rank || !is("groups-without-itself");
     let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();

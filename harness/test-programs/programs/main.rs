@@ -1,9 +1,9 @@
-//! All programs that tests start, in one binary, which becomes each of them by its name.
+//! All programs that tests start, in one binary, which acts as one of them depending on its name.
 //!
 //! It is the build script of its crate. As such, it copies itself into the output folder under the name of every program, and compiles the
-//! C sources. So cargo builds the programs before it starts a test that depends on this crate, for any selection of tests, profile and
-//! target folder. Cargo builds the programs of a package (`[[bin]]`, examples) only before the tests of that package, and the package that
-//! needs these must not install them.
+//! C sources. That way, cargo builds the programs before it starts a test that depends on this crate, for any selection of tests, profile
+//! and target folder. By contrast, cargo builds the programs of a package (`[[bin]]`, examples) only before the tests of that package, and
+//! the package that needs these must not install them.
 
 mod chosen;
 mod client;

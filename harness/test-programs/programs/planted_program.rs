@@ -107,7 +107,7 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             refused += 1;
             if is("get-refused-twice") && refused == 2 {
-                // The text of the C library. A process that only gave up would be allowed to.
+                // This is the C library's message. A process that merely gave up would be allowed to.
                 eprintln!("free(): double free detected in tcache 2");
                 crash(Signal::ABORT);
             }
@@ -199,7 +199,7 @@ fn read(answer: &Tuples) {
     }
 }
 
-/// Uses the name service, if there is one.
+/// Uses the name service, if the manager has one.
 fn named(pmi: &mut Pmi) {
     if !succeeded(&pmi.ask("cmd=publish_name service=planted port=tag#0$port#4242$", "publish_result")) {
         return;

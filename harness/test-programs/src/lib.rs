@@ -82,10 +82,10 @@ pub const SMALL_MANAGER_WITH_EDGES: &str = built!("small-manager-with-edges");
 /// The source of both.
 pub const SMALL_MANAGER_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/small-manager.c");
 
-/// The folder of small process managers in Python, one for each behavior.
+/// The folder of small process managers in Python, one for each behaviour.
 pub const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cases");
 
-/// Runs a command in which ptrace is refused, as in many containers: `without-ptrace PROGRAM ARGS...`.
+/// Runs a command with ptrace refused, as in many containers: `without-ptrace PROGRAM ARGS...`.
 pub const WITHOUT_PTRACE: &str = built!("without-ptrace");
 
 /// Runs [`CLIENT`] in this process, for a program that needs to be its own client.

@@ -3,11 +3,11 @@
 
 use std::process::ExitCode;
 
-use pmi_runner::process::tracer;
+use pmi_process::trace::tracer;
 
 fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| tracer::is_tracer(&name)) {
         return ExitCode::from(tracer::main());
     }
-    ExitCode::from(pmi_runner::agent::rank::main(std::env::args_os().collect()))
+    ExitCode::from(pmi_process::agent::rank::main(std::env::args_os().collect()))
 }

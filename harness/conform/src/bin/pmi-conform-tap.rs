@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ExitCode::from(pmi_runner::record::tap::main(std::env::args_os().collect()))
+    ExitCode::from(pmi_record::tap::main(std::env::args_os().collect()))
 }

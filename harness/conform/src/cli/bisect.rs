@@ -43,7 +43,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     Ok(u8::from(history.got_worse()))
 }
 
-/// Plays the suite on each version, then repeats the scenarios whose results differ as often as `--repeat` says. Returns `None` if
+/// Plays the suite on each version, then replays the scenarios whose results differ, `--repeat` times on each version. Returns `None` if
 /// interrupted.
 fn played(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
     let interrupted = ends_on_signals()?;

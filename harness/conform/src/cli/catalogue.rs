@@ -136,7 +136,7 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Shows the messages of a scenario in a dialect, and those of its fragments.
+/// Prints the messages of a scenario and of its fragments, as spelled in a dialect.
 fn show_spelled(suite: &Suite, found: &Scenario, dialect: Dialect) -> anyhow::Result<u8> {
     let spelled = |s: &&Arc<Scenario>| s.source.path == found.source.path && s.dialect == dialect;
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
@@ -173,7 +173,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the rows of the protocol table for an operation, given by its name, by a command or by a function of the C API.
+/// Prints the rows of the protocol table for an operation, given its name, a command, or a function of the C API.
 fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
     let is_meant = |exchange: &&Exchange| {
         exchange.operation == word
@@ -207,7 +207,7 @@ fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
     Ok(Some(0))
 }
 
-/// Prints the fields of a message, one on each line.
+/// Prints the fields of a message, one per line.
 fn fields(text: &mut String, label: &str, fields: &[Field]) -> anyhow::Result<()> {
     for (i, field) in fields.iter().enumerate() {
         let label = if i == 0 { label } else { "" };
@@ -293,7 +293,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     for path in &args.log {
         logged.extend(read_run(path, Keep::Nothing)?.results);
     }
-    // The input space is that of the suite, whatever the logs contain.
+    // The input space comes from the suite, no matter what the logs contain.
     let mut inputs = Inputs::default();
     let options = RunOptions::uncounted(Limits::default());
     let iut = Iut::Memory(pmi_faults::Config::default());

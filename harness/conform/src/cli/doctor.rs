@@ -24,7 +24,7 @@ use crate::report::doctor_text;
 pub(super) struct Patient {
     pub(super) label: String,
     pub(super) examination: Examination,
-    /// A suggested profile, if it is a process manager without one.
+    /// A suggested profile, if this is a process manager that has none.
     pub(super) profile: Option<String>,
     /// The command line that judges it.
     pub(super) next: String,

@@ -1,6 +1,6 @@
 //! Exit statuses; `--help` lists all of them.
 
-/// A usage error, or mistakes in scenarios.
+/// A usage error, or errors in scenarios.
 pub(super) const USAGE: u8 = 2;
 /// The implementation could not be judged.
 pub(super) const UNJUDGED: u8 = 3;
@@ -8,5 +8,5 @@ pub(super) const UNJUDGED: u8 = 3;
 pub(super) const INTERRUPTED: u8 = 130;
 /// `doctor` found that the implementation cannot be judged as it is.
 pub(super) const UNFIT: u8 = 1;
-/// No scenario was played, or would be.
+/// No scenario was played, or none was selected.
 pub(super) const NOTHING_RAN: u8 = 4;

@@ -9,29 +9,29 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
+use pmi_fuzzer::campaign::corpus::{self, Corpus, Evolving};
+use pmi_fuzzer::campaign::state::CampaignState;
+use pmi_fuzzer::campaign::stored::Stored;
 use pmi_fuzzer::campaign::{CampaignError, CampaignOptions, Progress, Reporter, Summary, run};
-use pmi_fuzzer::case::Case;
-use pmi_fuzzer::corpus::{self, Corpus, Evolving};
-use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
-use pmi_fuzzer::generate::library_api::LibraryGenerator;
+use pmi_fuzzer::generate::library::api::LibraryGenerator;
 use pmi_fuzzer::generate::program::ProgramGenerator;
-use pmi_fuzzer::generate::scope::{DialectChoice, SessionFeatures};
-use pmi_fuzzer::known_failures::KnownFailures;
-use pmi_fuzzer::state::CampaignState;
-use pmi_fuzzer::store::{self, StoredFinding, TRIES};
-use pmi_fuzzer::stored::Stored;
+use pmi_fuzzer::generate::server::scope::{DialectChoice, SessionFeatures};
+use pmi_fuzzer::observe::failure::Failure;
+use pmi_fuzzer::session::case::Case;
 use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{ClientKind, ClientTarget};
 use pmi_fuzzer::target::server::{Access, ServerTarget};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
+use pmi_fuzzer::triage::known_failures::KnownFailures;
+use pmi_fuzzer::triage::store::{self, StoredFinding, TRIES};
+use pmi_process::slots::Slots;
 use pmi_runner::iut::Iut;
 use pmi_runner::optional_operations::offered_operations;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
-use pmi_runner::process::slots::Slots;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 
 use super::args::{Fuzz, side_by_side};
@@ -97,8 +97,8 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &client, interrupted, || Ok(Box::new(ProgramGenerator { traces, mutate })))
 }
 
-/// Returns the APIs of a library that the campaign covers. A library that appears to export neither is tried as PMI-1, and loading it shows
-/// the error.
+/// Returns the APIs of a library that the campaign covers. If the library appears to export neither, it is tried as PMI-1, so that loading
+/// it reports the error.
 fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<Dialect>> {
     let all = match apis_of(&library.path) {
         none if none.is_empty() => vec![Dialect::Pmi1],
@@ -256,7 +256,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Each relayed launch needs a separate port, so relayed launches are limited to the number of workers.
+    // Each relayed launch needs its own port, so there are at most as many relayed launches as workers.
     if args.listen.is_none() {
         environment.slots = Slots::filling_idle_machine(workers);
     }
@@ -286,7 +286,7 @@ fn server(
     let spoken = spoken(args).or(implementation.dialect.map(DialectChoice::One)).unwrap_or_default();
     let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
     let iut = Iut::Processes(Box::new(implementation), environment);
-    // Nothing is probed for a replay: the case already contains its requests.
+    // Nothing is probed for a replay, because the case already contains its requests.
     let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())
@@ -444,7 +444,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let what = found.as_ref().map_or("something is wrong", |found| found.bucket.as_str());
     let more = match elsewhere {
         0 => String::new(),
-        // Contents of uninitialized memory differ between runs, and with them the place of the crash.
+        // The contents of uninitialized memory differ between runs, and so does the place of the crash.
         times => format!("; the same signal killed it in another place {times} times"),
     };
     print(&format!("{what}: {shown} of {TRIES}{more}\n"))?;

@@ -21,7 +21,8 @@ const DEVIATIONS: &str = "pmi-conform-deviations.toml";
 const GITHUB: (&str, &str) = (".github/workflows/pmi-conform.yml", include_str!("init/github.yml"));
 const GITLAB: (&str, &str) = (".gitlab/pmi-conform.yml", include_str!("init/gitlab.yml"));
 
-/// Retries in the CI job. Its deviations list the intermittent failures that the draft's runs showed; retries excuse the others.
+/// Number of retries in the CI job. The drafted deviations list the intermittent failures that occurred while drafting; retries cover those
+/// that did not.
 const RETRIES: u32 = 3;
 
 pub(super) fn init(args: &Init) -> anyhow::Result<u8> {

@@ -1,4 +1,4 @@
-//! `coverage --inputs`: the operations that scenarios play, in each state, with each kind of argument, and in each product.
+//! `coverage --inputs`: the operations that scenarios play, by state, by kind of argument, and by product.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -15,14 +15,14 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states in which a process makes a request, and the number of requests after which it counts as repeated.
+/// The states that a process can be in when it makes a request. After this number of requests, a request counts as repeated.
 const STATES: [&str; 7] =
     ["before-init", "joined", "after-refusal", "others-wait", "finalized", "spawned", "repeated"];
 const REPEATED: u32 = 200;
-/// The length from which a value counts as long.
+/// Minimum length of a value that counts as long.
 const LONG: usize = 200;
 
-/// Empty cells: the party and the dialect, the operation and the column, with `*` for any, and the reason.
+/// Cells that may be empty: party and dialect, operation and column (`*` matches any), and the reason.
 const EMPTY: &[(&str, &str, &str, &str)] = &[
     ("server *", "*connect", "*", "no known server has it"),
     ("server *", "ring", "*", "only Slurm has it"),
@@ -100,7 +100,7 @@ struct ScriptedProcess {
     is_refused: bool,
     waits: bool,
     times: HashMap<&'static str, u32>,
-    /// The tuples of a spawn request of PMI-1 that has begun.
+    /// The tuples received so far of a PMI-1 spawn request.
     block: Option<RequestTuples>,
 }
 
@@ -112,7 +112,7 @@ impl Observer for Inputs {
         let session = self.sessions.entry(scenario.to_owned()).or_default();
         for arrival in session.connections.read(event) {
             let Ok(message) = arrival.decode() else { continue };
-            // The offer of PMI-2 is a line.
+            // The line that offers PMI-2 is not itself a PMI-2 request.
             if scenario.starts_with("pmi2/") && message.framing == Framing::Lines {
                 continue;
             }
@@ -190,14 +190,14 @@ impl ScriptedSession {
     }
 }
 
-/// Returns the column of the values of a kind.
+/// Returns the column for a kind of value.
 fn column_of(field: &Field, kind: &str) -> String {
     format!("{}:{kind}", field.name)
 }
 
 type ValueClass = (&'static str, fn(&[&[u8]]) -> bool);
 
-/// The kinds of values of a field, which its rule determines.
+/// Returns the kinds of values that a field may have, according to its rule.
 fn kinds(field: &Field) -> &'static [ValueClass] {
     const TEXT: [ValueClass; 5] = [
         ("missing", |values| values.is_empty()),
@@ -236,7 +236,7 @@ impl Inputs {
         }
     }
 
-    /// Writes each operation with its columns, and its empty cells with their reasons. Returns the number of those without one.
+    /// Writes each operation with its columns, and its empty cells with their reasons. Returns the number of empty cells that have none.
     pub(super) fn table(&self, text: &mut String) -> Result<usize, std::fmt::Error> {
         let mut open = 0;
         for ((tests, dialect), played) in &self.played {

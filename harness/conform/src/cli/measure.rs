@@ -1,4 +1,4 @@
-//! `measure`: measures the phases of a job by the number of ranks.
+//! `measure`: measures the phases of a job for different numbers of ranks.
 
 use std::io::Write;
 

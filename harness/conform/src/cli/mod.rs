@@ -60,7 +60,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Interop(args)) => run_compatibility(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
         Some(Command::LibraryAgent { library }) => {
-            Ok(pmi_runner::agent::library::main(&library).unwrap_or(UNJUDGED))
+            Ok(pmi_process::agent::library::main(&library).unwrap_or(UNJUDGED))
         }
         Some(Command::Explain(explain)) => run_explain(explain),
         Some(Command::Scenario(command)) => match command {

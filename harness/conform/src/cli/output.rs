@@ -30,12 +30,12 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
     }
 }
 
-/// The rendered mistakes of scenarios, each with its source line. It is printed without the prefix `error:`.
+/// Rendered errors in scenarios, each with its source line. They are printed without the prefix `error:`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Diagnosed(String);
 
-/// Returns the error for unusable scenarios, with all of their mistakes.
+/// Returns an error that lists everything that is wrong with unusable scenarios.
 pub(super) fn scenario_errors(error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Suite(SuiteError::Diagnostics(all)) => {

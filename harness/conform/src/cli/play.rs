@@ -14,8 +14,8 @@ use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft, drafted};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
-use pmi_runner::agent::network_listener::Listen;
-use pmi_runner::agent::rank::NAME;
+use pmi_process::agent::network_listener::Listen;
+use pmi_process::agent::rank::NAME;
 use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis};
@@ -34,7 +34,7 @@ use super::output::{print, write_report};
 use super::read::{judge_by, read_deviations};
 use super::select::{are_scenario_files, select, suite_for};
 
-/// Lists the scenarios that these arguments select. Starts nothing, so that the scenarios of a program are those of all dialects.
+/// Lists the scenarios that these arguments select. It starts nothing, so the scenarios for a program are listed in all dialects.
 pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
     are_scenario_files(args)?;
     let Chosen { selected, .. } = chosen(args, false)?;
@@ -82,7 +82,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     torn_down.map(|()| status)
 }
 
-/// Returns a flag that is set when the user asks the command to end.
+/// Returns a flag that is set when the user asks the command to stop.
 ///
 /// # Errors
 ///
@@ -107,8 +107,7 @@ pub(super) struct Chosen {
 /// Reads the implementation under test, and selects its scenarios.
 ///
 /// # Errors
-///
-/// The scenarios have mistakes, or the implementation cannot be used.
+/// The scenarios contain errors, or the implementation cannot be used.
 pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
     chosen(args, true)
 }
@@ -261,7 +260,7 @@ impl Prepared {
     }
 }
 
-/// Has processes come to their connections in the way that `--connection` says.
+/// Makes processes obtain their connections as `--connection` specifies.
 pub(super) fn by_connection(implementation: &mut Implementation, way: Connection) -> anyhow::Result<()> {
     match way {
         Connection::Fd => {}
@@ -271,7 +270,7 @@ pub(super) fn by_connection(implementation: &mut Implementation, way: Connection
     Ok(())
 }
 
-/// Makes the processes of jobs relay their connections, according to `--listen` and `--agent`.
+/// Makes the processes of jobs relay their connections, as `--listen` and `--agent` specify.
 pub(super) fn listen(
     address: &str,
     agent: Option<&Path>,
@@ -321,7 +320,7 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
     );
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
     pmi_runner::party::library::check(path).context("--library takes a shared library")?;
-    // Without a slash, the loader would search its own path.
+    // If a name has no slash, the loader searches its own path for it.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
 }
@@ -335,7 +334,7 @@ fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Progra
         (Some("all"), _) => all(),
         (Some(word), _) => Dialect::called(word).into_iter().collect(),
         (None, _) if !args.paths.is_empty() => all(),
-        // A library that exports neither API is tested for that of RFC 13.
+        // A library that exports neither API is tested as one with RFC 13's API.
         (None, Some(library)) => match apis(library) {
             apis if apis.is_empty() => vec![Dialect::Pmi1],
             apis => apis,

@@ -20,7 +20,7 @@ pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
     Ok(suite)
 }
 
-/// Returns the embedded requirements with these sets enabled. Recorded sessions need no more of the suite.
+/// Returns the embedded requirements with these sets enabled. A recorded session can be judged without the rest of the suite.
 pub(super) fn catalogue_against(sets: &[String]) -> anyhow::Result<Catalogue> {
     let mut catalogue = embedded_catalogue()?;
     judge_by(&mut catalogue, sets);
@@ -34,7 +34,7 @@ pub(super) fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
     }
 }
 
-/// Reads the known deviations of an implementation of this version.
+/// Reads the known deviations for this version of an implementation.
 pub(super) fn read_deviations(
     path: &Path,
     version: Option<&Version>,
@@ -72,7 +72,7 @@ pub(super) fn open_log(path: &Path) -> anyhow::Result<(String, io::BufReader<std
     Ok((name, io::BufReader::with_capacity(1 << 18, file)))
 }
 
-/// Reads `NAME=LOG` or `LOG`.
+/// Parses `NAME=LOG` or `LOG`, and reads the log.
 pub(super) fn named_run(log: &str) -> anyhow::Result<NamedRun> {
     let (name, path) = match log.split_once('=').filter(|_| !Path::new(log).exists()) {
         Some((name, path)) => (Some(name.to_owned()), path),

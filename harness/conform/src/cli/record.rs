@@ -9,11 +9,12 @@ use pmi_judge::builtin_requirements::CRASH;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, ScenarioResult};
 use pmi_judge::{Severity, Side};
-use pmi_runner::agent;
-use pmi_runner::process::stop::StopSignals;
-use pmi_runner::record::answers::answers;
-use pmi_runner::record::script::script;
-use pmi_runner::record::{interop, result, session, tap, tap_position};
+use pmi_process::agent;
+use pmi_process::stop::StopSignals;
+use pmi_record::answers::answers;
+use pmi_record::script::script;
+use pmi_record::tap::{self, position};
+use pmi_record::{interop, result, session};
 
 use super::args::{Interop, Record};
 use super::output::print;
@@ -24,12 +25,12 @@ const LOG: &str = "session.ndjson";
 const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
 
-/// The option that keeps a session, for messages.
+/// The option that keeps a session, as named in messages.
 pub(super) const LOG_OPTION: &str = "record -o DIR";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
-    let command = tap_position::placed(&args.command)?;
+    let command = position::placed(&args.command)?;
     let header = result::header(&args.command);
     let mut log = match &args.output {
         Some(folder) => Some(open_log(folder)?),

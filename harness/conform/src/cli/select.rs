@@ -65,14 +65,14 @@ fn under_test(args: &Play) -> UnderTest {
 ///
 /// # Errors
 ///
-/// The scenarios have mistakes.
+/// The scenarios have errors.
 pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     if !args.paths.is_empty() {
         return pmi_runner::suite::of_paths(&args.paths).map_err(scenario_errors);
     }
     let whom = under_test(args);
     let filters = Filter::all(&args.filter);
-    // A requirement without scenarios is an error only if the whole suite has none for it, so all scenarios of this kind are read.
+    // A requirement without scenarios is an error only if there are none in the whole suite, so all scenarios of this kind are read.
     let any = filters.is_empty() || !args.requirement.is_empty();
     let wanted = |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.fits(name)));
     pmi_runner::suite::embedded_part(wanted).map_err(scenario_errors)
@@ -144,7 +144,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     let is_played = |s: &&Arc<Scenario>| s.tests == whom && dialects.contains(&s.dialect);
     let playable: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(is_played).collect();
     let filters = Filter::all(&args.filter);
-    // Suggestions are made from the whole suite, since only a part of it was read.
+    // Only a part of the suite was read, but suggestions must consider all of it.
     let whole = || {
         if args.paths.is_empty() {
             pmi_runner::suite::embedded().map_err(scenario_errors)

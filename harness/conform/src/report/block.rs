@@ -1,4 +1,4 @@
-//! A result in full, as terminals show a failure and as JUnit carries it in its text.
+//! A result in full, as shown for a failure on the terminal and in the text of a JUnit test case.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -83,7 +83,7 @@ pub(super) struct ResultBlock<'a> {
     pub(super) log: &'static str,
 }
 
-/// The option that writes the log of a run, for messages.
+/// The option that writes the log of a run, as named in messages.
 pub(crate) const LOG_OPTION: &str = "--report ndjson=FILE";
 
 impl Display for ResultBlock<'_> {

@@ -126,7 +126,7 @@ fn errata(catalogue: &Catalogue) -> String {
     text
 }
 
-/// Formats the level, the bound parties and the text of a requirement.
+/// Formats a requirement: its level, the parties that it binds, and its text.
 fn format_requirement(r: &Requirement) -> String {
     let binds = r.binds.iter().map(Binds::to_string).collect::<Vec<_>>().join(", ");
     format!("({}, {binds}) {}", r.level, plain(&r.text))

@@ -115,7 +115,7 @@ impl<'a> ScenarioFindings<'a> {
         }
         for (judged, times) in found {
             let id = judged.finding.requirement.as_str();
-            // Several findings of a requirement may be from the same attempts, so only the largest number is certain.
+            // Several findings about a requirement may come from the same attempts, so only the largest number is certain.
             let most = this.times.entry(id).or_default();
             *most = times.max(*most);
             if judged.severity > Severity::Note {
@@ -130,8 +130,8 @@ impl<'a> ScenarioFindings<'a> {
         self.times.keys().filter(|id| !other.times.contains_key(*id)).copied().collect()
     }
 
-    /// Returns whether `other` may lack a finding by chance. A finding in some attempts here can be absent from the same number of attempts
-    /// there.
+    /// Returns whether `other` may lack a finding by chance: if it occurs in only some attempts here, it may be absent from the same number
+    /// of attempts there.
     fn may_be_missed(&self, id: &str, other: &Self) -> bool {
         let rate = f64::from(self.times[id]) / f64::from(self.played);
         (1.0 - rate).powf(f64::from(other.played)) >= CHANCE
@@ -207,7 +207,8 @@ impl Comparison {
             Some((scenario, old, new, ScenarioFindings::of(old), ScenarioFindings::of(new)))
         });
         let judged: Vec<_> = judged.collect();
-        // For each requirement, the numbers of scenarios that break it in the first or the second run only, where chance is not excluded.
+        // For each requirement, the numbers of scenarios that break it only in the first run or only in the second, if chance cannot be
+        // excluded.
         let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for (_, old, new, was, is) in &judged {
             if !(old.verdict.is_judged() && new.verdict.is_judged()) {
@@ -287,8 +288,8 @@ impl Comparison {
         self.changed.iter().any(|change| change.worse)
     }
 
-    /// Writes the comparison as text. Scenarios that apply in one run only are grouped: they show what an implementation supports, not how
-    /// well. Scenarios that one run has not played are counted, and with `all` also named.
+    /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show what an implementation supports,
+    /// not how well. Scenarios that one run has not played are counted, and with `all` also named.
     ///
     /// # Errors
     ///
@@ -433,7 +434,7 @@ mod tests {
             // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of an answer do not depend on timing, unless another process left in the middle of a message before.
+            // The contents of an answer do not depend on timing, unless another process has left in the middle of a message before that.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), behind_half_a_message("a"), true),
         ] {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::text;
 use pmi_judge::compatibility::{Compatibility, Fit, Sender};
 
-/// Writes the messages that the other side does not understand, those for which this is unknown, and the names of the others.
+/// Writes the messages that the other side does not understand, those that it may not understand, and the names of all others.
 ///
 /// # Errors
 ///

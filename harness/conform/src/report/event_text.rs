@@ -63,7 +63,7 @@ impl EventInWords<'_> {
 /// Maximum number of frames of the backtrace of a process that died.
 const CALLS: usize = 6;
 
-/// Describes an event. Returns `None` for output, which is shown apart from the transcript: the time at which it arrives says little about
+/// Describes an event. Returns `None` for output, which is shown separately from the transcript, because its arrival time says little about
 /// when it was written.
 pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a>> {
     let told = |proc: Option<&Proc>, direction, what: String| {
@@ -75,7 +75,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
     };
     match &event.kind {
         EventKind::Launched { ranks, nodes, .. } => {
-            // A recording knows the number only from the environment of a process.
+            // A recording knows the number only from a process's environment.
             let of = |number: u32, prefix, noun| match number {
                 0 => String::new(),
                 _ => format!("{prefix}{}", text::count(number as usize, noun)),

@@ -65,7 +65,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     if more > 0 {
         writeln!(out, "::notice title=pmi-conform::{more} more are in the reports")?;
     }
-    // At the beginning of a line, it would be taken for another command.
+    // At the beginning of a line, the text could be interpreted as another command.
     writeln!(out, "{}: {}", run.title(), tally::meaning(run))
 }
 

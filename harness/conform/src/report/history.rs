@@ -136,7 +136,7 @@ fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<Intermittent>
     keys.into_iter().map(of).collect()
 }
 
-/// Returns whether the scenario ended early, so that later findings are unknown.
+/// Returns whether the scenario ended early, which leaves later findings unknown.
 fn ends_early(result: &ScenarioResult) -> bool {
     result.unreached > 0 || matches!(result.verdict, Verdict::Crashed | Verdict::Hung)
 }
@@ -388,7 +388,7 @@ mod tests {
                 (1, ChangeKind::Fixed, "x"),
                 // A scenario that ends early does not fix its later findings.
                 (1, ChangeKind::LostSight, "z"),
-                // A scenario that gets further does not introduce them. A scenario that does not apply does neither.
+                // A scenario that gets further does not introduce them. Neither does a scenario that does not apply.
                 (2, ChangeKind::Introduced, "x"),
                 (2, ChangeKind::Fixed, "w"),
                 (2, ChangeKind::FirstSeen, "z"),

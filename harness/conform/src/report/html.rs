@@ -432,7 +432,7 @@ fn kind_of_severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Generates unique anchors of the page, from characters that URLs need not escape.
+/// Generates unique anchors for the page, from characters that URLs need not escape.
 #[derive(Default)]
 struct Anchors {
     taken: HashSet<String>,

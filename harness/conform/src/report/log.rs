@@ -92,7 +92,7 @@ pub(crate) enum LogError {
         name: String,
         /// Line number, from 1.
         line: usize,
-        /// The mistake in the line.
+        /// The error in the line.
         why: String,
     },
 }
@@ -106,13 +106,13 @@ pub(crate) enum Keep {
     All,
     /// The first and the last events of each scenario, as many as reports show.
     Edges,
-    /// The same for scenarios with findings only.
+    /// The same, but only for scenarios with findings.
     EdgesOfFindings,
 }
 
-/// Number of first events of a scenario that [`Keep::Edges`] keeps.
+/// Number of events at the start of a scenario that [`Keep::Edges`] keeps.
 const FIRST: usize = 1000;
-/// Minimum number of last events that it keeps.
+/// Minimum number of events at the end of a scenario that it keeps.
 const LAST: usize = 4000;
 
 impl Keep {
@@ -125,8 +125,8 @@ impl Keep {
     }
 }
 
-/// Reads a log, which errors call `name`. A last line that is incomplete after a crash is ignored, and scenarios without a result count as
-/// unfinished.
+/// Reads a log, which errors refer to as `name`. A last line that is incomplete because of a crash is ignored, and scenarios without a
+/// result count as unfinished.
 ///
 /// # Errors
 ///

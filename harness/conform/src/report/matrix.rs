@@ -16,7 +16,7 @@ use super::{markdown, page, tally, text};
 use pmi_judge::builtin_requirements;
 use pmi_judge::verdict::Verdict;
 use pmi_judge::{Severity, Side};
-use pmi_runner::record::interop;
+use pmi_record::interop;
 use pmi_scenario::requirement::{Catalogue, Level};
 use pmi_scenario::suite::embedded_catalogue;
 
@@ -40,7 +40,7 @@ struct MatrixPages {
 pub(crate) struct Extra {
     /// Results of programs under process managers.
     pub(crate) interop: Vec<interop::InteropMatrix>,
-    /// True if runs with the same title are of consecutive versions of one implementation, the oldest first.
+    /// True if runs with the same title belong to consecutive versions of one implementation, the oldest first.
     pub(crate) history: bool,
 }
 
@@ -81,7 +81,7 @@ struct Table {
     title: String,
     runs: Vec<Column>,
     requirements: Vec<MatrixRow>,
-    /// Changes from run to run, if they are of consecutive versions of one implementation.
+    /// Changes from run to run, if the runs belong to consecutive versions of one implementation.
     history: Option<History>,
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn write_matrix(entries: &[NamedRun], extra: &Extra, folder: &Path) -
     Ok(written)
 }
 
-/// Returns the entries with names that are unique within a table, made unique by versions or else by numbers.
+/// Returns the entries with names that are unique within a table. Names that occur more than once get the version, or else a number.
 fn distinct(entries: &[NamedRun]) -> Vec<NamedRun> {
     let alike =
         |one: &NamedRun, other: &NamedRun| one.name == other.name && title(&one.run) == title(&other.run);

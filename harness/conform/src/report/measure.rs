@@ -18,7 +18,7 @@ enum MeasureRow {
 }
 
 impl MeasureRow {
-    /// Returns the rows for which there are measurements.
+    /// Returns the rows that have measurements.
     fn all<'a>(measured: impl Iterator<Item = &'a [Measured]> + Clone) -> Vec<Self> {
         let phases = MeasuredPhase::NAMES.into_iter().map(|(name, phase)| Self::Phase(name, phase));
         let rows = phases.chain([Self::Requests, Self::Memory]);
@@ -145,7 +145,7 @@ struct Cells {
     cells: Vec<String>,
 }
 
-/// A quantity by the number of ranks. Both axes are logarithmic, so a power is a straight line.
+/// A quantity plotted against the number of ranks. Both axes are logarithmic, so a power is a straight line.
 #[derive(Serialize)]
 struct Plot {
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Reports: renderings of a run's log, for people and for CI.
+//! Reports: renderings of a run's log, for human readers and for CI.
 //!
 //! Every name, line and text may come from the implementation under test. Therefore each format escapes characters that would control a
 //! terminal, end a row or break the document.

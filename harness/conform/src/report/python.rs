@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use pmi_fuzzer::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use pmi_fuzzer::triage::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
 use pmi_judge::Finding;
 use pmi_judge::result::{is_interference, same};
 use pmi_judge::verdict::{Judged, ScenarioResult};
@@ -24,7 +24,7 @@ fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &Judged)> {
     results.flat_map(move |result| result.findings.iter().filter(red).map(move |judged| (result, judged)))
 }
 
-/// Returns the text of a scenario file, of the suite or the user; empty if the file is gone.
+/// Returns the text of a scenario file from the suite or the user, or an empty string if the file is gone.
 fn source(path: &str) -> String {
     let of_suite = embedded_files().iter().find(|(file, _)| Path::new(path).ends_with(file));
     match of_suite {

@@ -44,7 +44,7 @@ impl Complaint {
 }
 
 impl Run {
-    /// Judges the run by another strictness.
+    /// Judges the run again with another strictness.
     pub(crate) fn set_strict(&mut self, strict: Strictness) {
         self.header.strict = strict;
         self.results = std::mem::take(&mut self.results).into_iter().map(|r| r.at(strict)).collect();

@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(document["runs"][0]["invocations"][0]["executionSuccessful"], false);
     }
 
-    /// One cause is one result, in any number of scenarios, and GitHub's limits are kept.
+    /// One cause is one result, no matter how many scenarios show it, and the report stays within GitHub's limits.
     #[test]
     fn reports_each_cause_once_within_github_limits() {
         let many = |number: usize, seen: &dyn Fn(usize) -> String| {

@@ -109,7 +109,7 @@ pub(super) struct RequirementStatus<'a> {
     pub(super) scenarios: Vec<&'a ScenarioResult>,
     /// Number of scenarios that show this standing.
     pub(super) shown_by: usize,
-    /// The reason why it is not offered or not judged, or that of its deviation.
+    /// The reason why it is not offered or not judged, or why it deviates.
     pub(super) reason: Option<&'a str>,
 }
 

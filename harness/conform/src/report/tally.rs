@@ -72,7 +72,7 @@ pub(super) fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the suffix for reports in which more than MUSTs and SHALLs are red.
+/// Returns the suffix for reports where more than MUSTs and SHALLs are red.
 pub(super) fn by_strictness(strict: Strictness) -> &'static str {
     match strict {
         Strictness::Must => "",
@@ -91,7 +91,7 @@ pub(super) fn counted(counts: &[(usize, &str)]) -> String {
     counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Counts the scenarios in the words and the order of the summary. Rare verdicts are omitted if their count is 0.
+/// Counts the scenarios by verdict, in the wording and order of the summary. Rare verdicts are omitted if their count is 0.
 pub(super) fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usize, &'static str)> {
     let all = result::counts(results);
     // Counts warnings and notes that are red because of the strictness.

@@ -79,7 +79,7 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
     writeln!(out, "  ...")
 }
 
-/// Escapes a description, in which a hash would begin a directive.
+/// Escapes a description, because a hash in it would begin a directive.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('#', "\\#")
 }

@@ -61,7 +61,7 @@ pub(crate) struct TerminalOptions {
     pub(crate) progress: bool,
     /// The level of detail.
     pub(crate) verbosity: Verbosity,
-    /// The option that keeps the omitted events, for messages.
+    /// The option that keeps the omitted events, as named in messages.
     pub(crate) log: &'static str,
 }
 
@@ -74,7 +74,8 @@ pub(crate) struct Terminal<W> {
     log: &'static str,
     bar: ProgressBar,
     strict: Strictness,
-    /// The findings printed in full, by requirement: a key that is equal for the same cause, and whether valid input reached it.
+    /// The findings printed in full, by requirement. Each has a key that is equal for the same cause, and a flag that is true if valid
+    /// input reached it.
     shown: HashMap<String, HashSet<(String, bool)>>,
     /// Number of red scenarios whose findings were all shown before.
     again: usize,
@@ -314,7 +315,7 @@ impl<W: Write> Terminal<W> {
         };
         let is_shown = |(requirement, key, valid): &(String, String, bool)| {
             let Some(shown) = self.shown.get(requirement) else { return false };
-            // A first example with valid input is shown even after one with invalid input.
+            // A first example with valid input is shown even if one with invalid input was shown before.
             let is_enough = requirement != CRASH && shown.len() >= BLOCKS;
             shown.iter().any(|(other, with)| (other == key || is_enough) && (*with || !valid))
         };

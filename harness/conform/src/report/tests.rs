@@ -11,7 +11,7 @@ use pmi_judge::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
 use pmi_wire::{ConnectionMethod, Proc};
 
-/// Characters with a meaning in some format: terminal escapes, and ends of lines, rows, documents and directives.
+/// Characters that have a meaning in some format: terminal escapes, and ends of lines, rows, documents and directives.
 const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";
 
 fn proc(group: u32, rank: u32) -> Proc {
@@ -193,7 +193,7 @@ fn rendered(run: &Run, format: Format) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Returns the log of a run that crashed: scenario `get/value` has started, another one has not.
+/// Returns the log of a run that was cut off by a crash: scenario `get/value` has started, and another one has not.
 fn torn() -> String {
     let mut run = run();
     run.header.selected = 4;
@@ -369,7 +369,7 @@ fn log_round_trips() {
     run.events.insert("get/value".to_owned(), events());
     let log = rendered(&run, Format::Ndjson);
     assert_eq!(read(&log).unwrap(), run);
-    // As another program may write it: with blanks, and with the type elsewhere.
+    // As another program may write it, with extra blanks and the type in another place.
     let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let other: String = lines.map(|line| format!(" {line}\n")).collect();
     assert_eq!(read(&other).unwrap(), run);

@@ -34,7 +34,7 @@ pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        // JSON's own line breaks are outside of strings; those in strings are escaped already.
+        // JSON's own line breaks are outside strings; those within strings are already escaped.
         if c == '\n' || !is_harmful(c) {
             out.push(c);
         } else {
@@ -75,7 +75,7 @@ pub(crate) fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }
 
-/// Escapes at most `limit` bytes. `cut` is the number of further bytes of the message that are not in `bytes`.
+/// Escapes at most `limit` bytes. `cut` is the number of additional bytes of the message that are not in `bytes`.
 pub(super) fn bytes(bytes: &[u8], limit: usize, cut: usize) -> String {
     let (part, all) = (&bytes[..limit.min(bytes.len())], bytes.len() + cut);
     match part.len() < all {

@@ -1,7 +1,7 @@
-//! The examination of the failures that a campaign meets: each is played again, and if it recurs, its case is minimized and stored.
+//! The examination of the failures that a campaign encounters: each is played again, and if it recurs, its case is minimized and stored.
 //!
-//! Minimizing a case takes longer than confirming a failure. When the time is up, confirmed failures are stored with the cases that they
-//! have.
+//! Minimizing a case takes longer than confirming a failure. When the time is up, confirmed failures are stored with their cases as they
+//! are.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use super::queue::{FailureOccurrence, PendingShrink, next_to_shrink, next_to_try};
 use super::{Campaign, Shared};
-use crate::case::Case;
-use crate::confirm::MinimizedFailure;
-use crate::failure::{Failure, FailureKey};
-use crate::store::{FindingOrigin, WriteError, store};
+use crate::observe::failure::{Failure, FailureKey};
+use crate::session::WriteError;
+use crate::session::case::Case;
+use crate::triage::confirm::MinimizedFailure;
+use crate::triage::store::{FindingOrigin, store};
 
 /// A failure that did not recur in this many examinations is not examined again.
 const MAX_FAILED_CONFIRMATIONS: u32 = 3;
 
 impl Campaign<'_> {
-    /// Examines the failures that players have met, until no player is left and the queues are empty.
+    /// Examines the failures that players have encountered, until no player is left and the queues are empty.
     pub(super) fn examine_others(&self) {
         loop {
             let nothing = |shared: &mut Shared| {
@@ -29,7 +30,7 @@ impl Campaign<'_> {
             // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
             if tries && let Some(occurrence) = next_to_try(&mut shared.waiting) {
-                // A failure must be found or not found regardless of the remaining time.
+                // Whether a failure is found must not depend on the remaining time.
                 let has_any = !shared.found.is_empty() || !shared.confirmed.is_empty();
                 if self.schedule.is_late() && has_any || self.interrupted.load(Ordering::Relaxed) {
                     let name = self.options.known.name_of_unseen(&occurrence.failure.key);
@@ -76,7 +77,7 @@ impl Campaign<'_> {
         let Some((root, smaller)) = self.examiner.root(failure, case) else {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
-            // A failure that was an alias is examined again now and then, and may have been confirmed under its own key before.
+            // A failure that was an alias is examined again from time to time, and may have been confirmed under its own key before.
             let is_confirmed = shared.shown.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);
             return is_confirmed || self.confirms(occurrence, failure, case);
@@ -165,7 +166,7 @@ impl Campaign<'_> {
             let mut shared = self.lock();
             let earlier = shared.found.iter_mut().find(|earlier| earlier.bucket == found.bucket);
             match earlier {
-                // The stored session already has only valid input, or this one needs invalid input too.
+                // The stored session already has only valid input, or this one also needs invalid input.
                 Some(earlier) if earlier.valid || !found.valid => return,
                 Some(earlier) => {
                     *earlier = found.clone();

@@ -1,7 +1,11 @@
 //! A campaign: plays cases in parallel and separates known failures from new ones.
 
+pub mod corpus;
 mod examination;
+mod frontier;
 mod queue;
+pub mod state;
+pub mod stored;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -11,18 +15,19 @@ use std::time::{Duration, Instant};
 
 use queue::{FailureOccurrence, PendingShrink};
 
-use crate::case::Case;
-use crate::confirm::Examiner;
-use crate::edges::{Edges, NewCoverage};
 use crate::generate::{Generator, numbered};
-use crate::known_failures::{KnownFailures, Steering};
-use crate::schedule::Schedule;
-use crate::shrink::leave_out;
-use crate::state::{CampaignState, StateError};
-use crate::store::{StoredFinding, WriteError};
+use crate::observe::edges::{Edges, NewCoverage};
+use crate::observe::transition::transitions;
+use crate::session::WriteError;
+use crate::session::case::Case;
 use crate::target::exclusive::ExclusiveTarget;
 use crate::target::{CaseRun, Pace, Target, Tracing};
-use crate::transition::transitions;
+use crate::triage::confirm::Examiner;
+use crate::triage::known_failures::{KnownFailures, Steering};
+use crate::triage::schedule::Schedule;
+use crate::triage::shrink::leave_out;
+use crate::triage::store::StoredFinding;
+use state::{CampaignState, StateError};
 
 /// Maximum number of silence durations that are kept for their median.
 const MAX_SILENCES: usize = 100_000;
@@ -31,12 +36,12 @@ const MAX_SILENCES: usize = 100_000;
 /// more that would never be reached.
 const MAX_WAITING_FAILURES: usize = 16;
 
-/// If this many cases cannot be judged and none can, the campaign ends, since no case ever will be.
+/// The campaign ends if this many cases could not be judged and no case could, since none ever will be.
 const MAX_UNJUDGED: u64 = 20;
 
-/// Maximum number of plays for trimming one case, which leaves out the steps that do not lead to a new edge.
+/// Maximum number of runs for trimming one case, which leaves out the steps that do not lead to a new edge.
 const MAX_TRIM_PLAYS: u64 = 32;
-/// Additional plays for trimming, on top of one per case: the first cases have the most to leave out.
+/// Additional runs for trimming, on top of one per case: the first cases have the most to leave out.
 const TRIM_ALLOWANCE: u64 = 400;
 
 /// The options of a campaign.
@@ -75,7 +80,7 @@ pub struct Progress {
     pub transitions: usize,
     /// Edges covered in the implementation's program, if coverage was requested; 0 if the program is not instrumented.
     pub edges: Option<usize>,
-    /// Cases in the corpus, from which others are derived.
+    /// Cases in the corpus; others are derived from them.
     pub corpus: usize,
     /// Buckets found in this campaign, and how often each was seen.
     pub new: BTreeMap<String, u64>,
@@ -85,7 +90,7 @@ pub struct Progress {
     pub unconfirmed: BTreeMap<String, u32>,
     /// Buckets that were not completely examined when the campaign ended.
     pub unexamined: BTreeSet<String>,
-    /// Failures that are being examined or wait for it.
+    /// Number of failures that are being examined or waiting to be examined.
     pub examining: usize,
     /// Number of cases that could not be judged, and the reason for the last one.
     pub unjudged: (u64, String),
@@ -174,9 +179,9 @@ pub struct Summary {
     pub history: Vec<Moment>,
     /// Findings that were stored.
     pub found: Vec<StoredFinding>,
-    /// When each of these buckets was first met.
+    /// When each of these buckets was first encountered.
     pub met: BTreeMap<String, Duration>,
-    /// The user interrupted the campaign.
+    /// True if the user interrupted the campaign.
     pub interrupted: bool,
 }
 
@@ -189,7 +194,7 @@ struct Shared {
     taken: BTreeSet<String>,
     /// Buckets with a confirmed failure.
     shown: BTreeSet<String>,
-    /// Buckets that were found with invalid input and later met with valid input, which is why they are examined again.
+    /// Buckets that were found with invalid input and later encountered with valid input, which is why they are examined again.
     valid: BTreeSet<String>,
     found: Vec<StoredFinding>,
     met: BTreeMap<String, Duration>,
@@ -202,7 +207,7 @@ struct Shared {
     examining: usize,
     /// Workers that play new cases.
     playing: usize,
-    /// Number of plays that were used for trimming.
+    /// Number of runs that were used for trimming.
     trimmed: u64,
 }
 
@@ -223,7 +228,7 @@ struct Campaign<'a> {
     next: AtomicU64,
     end: AtomicBool,
     schedule: Schedule,
-    /// Some workers only examine the failures that the others meet.
+    /// True if some workers only examine the failures that the others encounter.
     has_examiners: bool,
     shared: Mutex<Shared>,
     /// Notified when a failure waits to be examined, or when the last player ends.
@@ -333,7 +338,7 @@ impl Campaign<'_> {
         progress
     }
 
-    /// Saves the state from which a later campaign continues.
+    /// Saves the state that a later campaign continues from.
     fn save(&self) {
         let state = self.lock().state.clone();
         if let Err(error) = state.write(&self.options.out) {
@@ -426,7 +431,7 @@ impl Campaign<'_> {
                 shared.silences.extend(&run.seen.silences);
             }
             let mut ended_as_known = false;
-            let counts = |failure: &&crate::failure::Failure| {
+            let counts = |failure: &&crate::observe::failure::Failure| {
                 !self.options.valid || run.is_valid(case.tests(), failure)
             };
             for failure in run.failures.iter().filter(counts) {
@@ -512,7 +517,7 @@ impl Campaign<'_> {
         kept
     }
 
-    /// Reserves plays for trimming a case. In total, trimming does not take many more plays than the campaign itself.
+    /// Reserves runs for trimming a case. In total, trimming does not take many more runs than the campaign itself.
     fn trims(&self) -> usize {
         let mut shared = self.lock();
         let left = (shared.progress.sessions + TRIM_ALLOWANCE).saturating_sub(shared.trimmed);
@@ -532,14 +537,14 @@ mod tests {
     use pmi_wire::Proc;
 
     use super::*;
-    use crate::corpus::{Corpus, Evolving};
-    use crate::failure::{CrashCause, CrashSite, Failure, FailureKey, LastAction};
-    use crate::fields::text;
-    use crate::generate::scope::SessionFeatures;
-    use crate::observation::Observation;
-    use crate::statement::write;
-    use crate::store;
-    use crate::stored::Stored;
+    use crate::campaign::corpus::{Corpus, Evolving};
+    use crate::campaign::stored::Stored;
+    use crate::generate::server::scope::SessionFeatures;
+    use crate::observe::failure::{CrashCause, CrashSite, Failure, FailureKey, LastAction};
+    use crate::observe::observation::Observation;
+    use crate::session::fields::text;
+    use crate::session::statement::write;
+    use crate::triage::store;
 
     /// An implementation whose runs are the results of a function.
     struct Plays<F>(F);
@@ -726,7 +731,7 @@ mod tests {
 
     #[test]
     fn confirmed_finding_survives_an_interrupt() {
-        // One play meets the failure, and five more confirm it.
+        // One run encounters the failure, and five more confirm it.
         for (after, told) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
             let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -752,7 +757,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
         let options = options(folder.path(), Some(30));
-        // A debugger locates the crash the first ten times, and then no longer.
+        // A debugger locates the crash the first ten times, but not after that.
         let looks = AtomicU64::new(0);
         let target = Plays(|_: &Case, tracing| {
             let site = match tracing {

@@ -1,13 +1,13 @@
-//! The failures that a campaign has met, and the order in which they are examined.
+//! The failures that a campaign has encountered, and the order of their examination.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::case::Case;
-use crate::confirm::ConfirmedFailure;
-use crate::failure::Failure;
+use crate::observe::failure::Failure;
+use crate::session::case::Case;
+use crate::triage::confirm::ConfirmedFailure;
 
-/// A failure as it was met.
+/// A failure as it was encountered.
 pub(super) struct FailureOccurrence {
     pub(super) failure: Failure,
     pub(super) case: Case,
@@ -22,12 +22,12 @@ pub(super) struct FailureOccurrence {
 /// A confirmed failure whose case is to be minimized.
 pub(super) struct PendingShrink {
     pub(super) shown: ConfirmedFailure,
-    /// Time when it was met, since the campaign began.
+    /// Time when it was encountered, since the campaign began.
     pub(super) time: Duration,
 }
 
 /// Takes the waiting failure to confirm next: the one that takes the least time, so that slow ones do not block the others until the
-/// campaign is over. Among equals, the first that was met.
+/// campaign is over. Among equals, this is the one that was encountered first.
 pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<FailureOccurrence> {
     take_first_by(waiting, |occurrence| occurrence.failure.key.patience())
 }
@@ -48,7 +48,7 @@ mod tests {
     use pmi_scenario::UnderTest;
 
     use super::*;
-    use crate::failure::{FailureKey, LastAction};
+    use crate::observe::failure::{FailureKey, LastAction};
 
     #[test]
     fn tries_fast_failures_first_then_oldest() {

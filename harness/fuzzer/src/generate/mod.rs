@@ -1,30 +1,19 @@
-//! Generators make cases from decisions: for servers, for proxies whose upstream is the harness, for programs and for libraries.
+//! Generators, which make cases from decisions: for servers, for proxies whose upstream is the harness, for programs and for libraries.
 
-mod course;
-pub(crate) mod jobs;
 pub mod library;
-pub mod library_api;
-mod library_call;
-mod model;
-mod pmi12;
 pub mod program;
-mod requests;
-pub mod scope;
 pub mod server;
-mod swarm;
-mod sweep;
+pub mod stream;
 pub(crate) mod systematic;
-mod systematic_answers;
-mod systematic_calls;
 pub mod trace;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};
 
-use crate::case::Case;
-use crate::decisions;
-use crate::edges::Edges;
-use crate::store::WriteError;
+use crate::observe::edges::Edges;
+use crate::session::WriteError;
+use crate::session::case::Case;
+use crate::session::decisions;
 
 /// A source of cases for a campaign.
 pub trait Generator: Sync {
@@ -32,7 +21,7 @@ pub trait Generator: Sync {
     ///
     /// # Errors
     ///
-    /// The decisions fail, which does not happen: after the last one, the first choice is taken.
+    /// Never in practice: after the last decision, the first choice is taken.
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
     /// Returns the systematic case with this number. `None` if the case is random.

@@ -1,5 +1,5 @@
 //! Cases for a program: the server's responses to the requests that the program makes by itself, with at most two mutations. A case also
-//! depends on the requests of the program in a plain run.
+//! depends on the program's requests in a plain run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,15 @@ use arbitrary::{Result, Unstructured};
 use pmi_faults::variations;
 use pmi_scenario::ast::{Setting, UnderTest};
 
+use super::Generator;
 use super::systematic::turn;
 use super::trace::{AnswerChange, PASSED, RequestAction, Trace, TracedRequest, write};
-use super::{Generator, systematic_answers};
-use crate::case::Case;
-use crate::decisions::{percent, pick};
+use crate::generate::systematic::answers;
 use crate::mutate::Mutation;
-use crate::op::Op;
-use crate::pieces::unplaced;
+use crate::session::case::Case;
+use crate::session::decisions::{percent, pick};
+use crate::session::op::Op;
+use crate::session::pieces::unplaced;
 
 /// A generator of cases for a program.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct ProgramGenerator {
 
 impl Generator for ProgramGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        // Traces of more processes cover more, so they are more likely.
+        // Traces of more processes cover more, so they are drawn more often.
         let (one, other) = (valid.choose_index(self.traces.len())?, valid.choose_index(self.traces.len())?);
         let trace = &self.traces[one.max(other)];
         let mut maker = ProgramSessionBuilder {
@@ -60,8 +61,8 @@ impl Generator for ProgramGenerator {
         let at = turn(number)?;
         // The trace of the most processes covers the most.
         let trace = self.traces.last()?;
-        let through = systematic_answers::all(trace, self.mutate).into_iter().nth(at)?;
-        Some(systematic_answers::made(trace, through))
+        let through = answers::all(trace, self.mutate).into_iter().nth(at)?;
+        Some(answers::made(trace, through))
     }
 }
 
@@ -204,11 +205,11 @@ impl ProgramSessionBuilder<'_, '_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_steps::{pattern, request_step, response_step};
     use crate::generate::numbered;
     use crate::generate::trace::tests::{pmi2_trace, trace};
     use crate::mutate::ResponseStep;
-    use crate::testing::{mutations, read_again};
+    use crate::mutate::client_steps::{pattern, request_step, response_step};
+    use crate::session::testing::{mutations, read_again};
     use pmi_wire::Framing;
     use pmi_wire::Operation;
 
@@ -219,8 +220,8 @@ mod tests {
     /// Returns the systematic sessions.
     fn fixed(programs: &ProgramGenerator) -> Vec<Case> {
         let trace = programs.traces.last().unwrap();
-        let all = systematic_answers::all(trace, programs.mutate).into_iter();
-        all.map(|through| systematic_answers::made(trace, through)).collect()
+        let all = answers::all(trace, programs.mutate).into_iter();
+        all.map(|through| answers::made(trace, through)).collect()
     }
 
     #[test]
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn unmutated_fixed_cases_have_an_empty_script() {
         for case in fixed(&programs(false)) {
-            assert_eq!(case.scenario.body, [crate::statement::ends()], "{}", case.text());
+            assert_eq!(case.scenario.body, [crate::session::statement::ends()], "{}", case.text());
         }
     }
 
@@ -318,7 +319,7 @@ mod tests {
         let programs = programs(false);
         for number in 0..300 {
             let case = numbered(&programs, 3, number);
-            assert_eq!(case.scenario.body, [crate::statement::ends()], "{}", case.text());
+            assert_eq!(case.scenario.body, [crate::session::statement::ends()], "{}", case.text());
         }
     }
 

@@ -1,4 +1,4 @@
-//! The requests of a program in a plain run, and the steps of a case at one of these requests.
+//! A program's requests in a plain run, and the steps of a case at one of these requests.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use pmi_judge::event::{Event, EventKind};
 use pmi_scenario::ast::{Dialect, Piece, Stmt, Template};
 use pmi_wire::{Connection, Direction, Framed, Framing, Operation, Proc};
 
-use crate::client_steps::{MAPPING, kill_all, of_thread, pattern, request_step, response_step};
-use crate::fields::{FieldList, MessageField, tuples_of};
+use crate::mutate::client_steps::{MAPPING, kill_all, of_thread, pattern, request_step, response_step};
 use crate::mutate::{CorrectResponse, ResponseStep};
-use crate::op::Op;
-use crate::pieces::{Limit, kvsname, literal, push, template};
-use crate::reading::request;
-use crate::statement::kill;
+use crate::session::fields::{FieldList, MessageField, tuples_of};
+use crate::session::op::Op;
+use crate::session::pieces::{Limit, kvsname, literal, push, template};
+use crate::session::reading::request;
+use crate::session::statement::kill;
 
 /// The operation of a request, and whether it requests the process mapping.
 pub(super) type RequestKind = (Op, bool);
@@ -23,7 +23,7 @@ pub(super) const PASSED: usize = 40;
 /// The limits of the reference server, for a program that does not request them.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
-/// The requests of a program in a plain run.
+/// A program's requests in a plain run.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// The dialect that the program uses.
@@ -242,7 +242,7 @@ pub(super) enum RequestAction {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::pieces::Limit;
+    use crate::session::pieces::Limit;
     use pmi_judge::event::Bytes;
 
     /// Returns the trace of a small program with this number of ranks.

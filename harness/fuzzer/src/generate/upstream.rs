@@ -6,22 +6,22 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, UpstreamAction};
 use pmi_wire::{Operation, SpawnProgram};
 
-use super::requests::{own_space, spawn_messages};
-use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{FieldList, Written, field, text};
+use crate::generate::server::requests::{own_space, spawn_messages};
 use crate::mutate::{Mutation, cached, junk_line, split};
-use crate::op::Op;
-use crate::plan::{PlannedStep, ask, may_answer, request_of};
-use crate::statement::{close, exit, passed_on, upstream};
+use crate::session::decisions::{percent, pick, shuffle};
+use crate::session::fields::{FieldList, Written, field, text};
+use crate::session::op::Op;
+use crate::session::plan::{PlannedStep, ask, may_answer, request_of};
+use crate::session::statement::{close, exit, passed_on, upstream};
 
-/// A response of the upstream.
+/// A response from the upstream.
 struct UpstreamReply {
     /// The number of the request that it answers, from 1.
     number: u32,
     rank: u32,
     draft: Written,
     partial: bool,
-    /// Send the normal response of the upstream instead.
+    /// Send the upstream's normal response instead.
     usual: bool,
     before: Vec<PlannedStep>,
     after: Vec<PlannedStep>,
@@ -29,7 +29,7 @@ struct UpstreamReply {
     never: bool,
 }
 
-/// Requests of one kind, the responses of the upstream, and the mutations.
+/// Requests of one kind, the responses from the upstream, and the mutations.
 pub(super) struct UpstreamExchange {
     pub(super) plan: Vec<PlannedStep>,
     pub(super) ingredients: BTreeSet<String>,
@@ -147,7 +147,7 @@ fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> PlannedStep {
     request_of(rank, op, &fields)
 }
 
-/// Returns the response of an upstream, a success or a failure.
+/// Returns an upstream's response, a success or a failure.
 fn answer(op: Op, number: usize, fails: bool) -> FieldList {
     let mut fields = vec![field("cmd", op.response_name().unwrap_or_default())];
     let value = match op.operation() {

@@ -8,12 +8,12 @@ use super::frame::{self, Halves};
 use super::message::{framing, junk, value};
 use super::mutation::Mutation;
 use super::places::split;
-use crate::decisions::pick;
-use crate::fields::{FieldList, Written, text};
-use crate::op::Op;
-use crate::pieces::{Limit, length, letters, literal, template, tidy};
-use crate::texts::{self, Use};
-use crate::values::{self, values};
+use crate::mutate::texts::{self, Use};
+use crate::mutate::values::{self, values};
+use crate::session::decisions::pick;
+use crate::session::fields::{FieldList, Written, text};
+use crate::session::op::Op;
+use crate::session::pieces::{Limit, length, letters, literal, template, tidy};
 
 /// Maximum number of attempts to find an applicable mutation.
 const ATTEMPTS: usize = 20;
@@ -98,7 +98,7 @@ impl CorrectResponse<'_> {
                 }
                 _ => Mutation::Refusal,
             };
-            // Faults of a program in reading a mapping depend on its text.
+            // Whether a program misreads a mapping depends on the mapping's text.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
             if let Some(said) = self.with(mutation, u)? {
@@ -245,7 +245,7 @@ impl CorrectResponse<'_> {
         })
     }
 
-    /// Replaces lengths that are relative to a limit by numbers, since limits have no names before they are announced.
+    /// Replaces lengths that are relative to a limit with numbers, since limits have no names before they are announced.
     fn absolute(&self, line: &mut Template) {
         for piece in &mut line.pieces {
             if let Piece::Fill(expr) = piece

@@ -7,15 +7,15 @@ use super::content;
 use super::message::{bytes, junk, separator};
 use super::mutation::Mutation;
 use super::places::any_length;
-use crate::bindings::BoundNames;
-use crate::case::Case;
-use crate::decisions::pick;
-use crate::op::Op;
-use crate::pieces::tidy;
-use crate::statement::{
+use crate::session::case::Case;
+use crate::session::case::bindings::BoundNames;
+use crate::session::case::waits;
+use crate::session::decisions::pick;
+use crate::session::op::Op;
+use crate::session::pieces::tidy;
+use crate::session::statement::{
     AwaitedResponse, ServerStep, close, encoding_of, sent, sent_mut, set_rank, toggle_partial, wait, write_as,
 };
-use crate::waits;
 
 /// Maximum number of steps of a derived case.
 const STEPS: usize = 600;
@@ -29,8 +29,7 @@ pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> R
     Ok(())
 }
 
-/// Mutates a case whose frontier edge probably depends on bytes that it puts or requests: there are many more of these than of anything
-/// else.
+/// Mutates a case whose frontier edge probably depends on bytes that it puts or requests, which by far outnumber all others.
 pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     let other = case.clone();
     for mutation in [pick(u, &[Mutation::Multiply, Mutation::Content])?, Mutation::Multiply] {

@@ -1,13 +1,13 @@
 //! Mutations of the bytes that a case puts and requests. The bytes that matter to an implementation are unknown, and a launch takes as long
-//! as hundreds of requests, so one session changes many. Values that were read back still are.
+//! as hundreds of requests, so one session changes many of them. Values that were read back before are still read back.
 
 use std::collections::HashMap;
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
 
-use crate::decisions::{percent, pick};
-use crate::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wait};
+use crate::session::decisions::{percent, pick};
+use crate::session::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wait};
 
 /// Keys of fields that name something ...
 const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
@@ -44,7 +44,7 @@ pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Replicates one request many times, with other names or other contents. If its name is requested later, so are the new ones.
+/// Replicates one request many times, with other names or other contents. If its name is requested later, so are the new names.
 pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result<()> {
     let has_name = |stmt: &Stmt| name_of(stmt).is_some();
     let all: Vec<usize> = (0..body.len()).filter(|at| has_name(&body[*at])).collect();
@@ -85,7 +85,7 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
             read.extend(new(&body[later], rank)?);
         }
     }
-    // After the responses to the original requests.
+    // The new gets follow the responses to the original requests.
     if let Some(later) = reads {
         let after = text_after(body, later);
         body.splice(after..after, read);
@@ -101,7 +101,7 @@ fn text_after(body: &[Stmt], at: usize) -> usize {
     at + if matches!(answered, Some(ServerStep::Wait { .. })) { 2 } else { 1 }
 }
 
-/// Returns whether a request asks for a content rather than stating it.
+/// Returns whether a request asks for contents rather than stating them.
 fn requests_content(stmt: &Stmt) -> bool {
     let mut tells = false;
     for line in sent(stmt, UnderTest::Server).into_iter().flatten() {
@@ -114,7 +114,7 @@ fn requests_content(stmt: &Stmt) -> bool {
     !tells
 }
 
-/// Returns the rank that makes a request of a single message, and the name in it.
+/// Returns the rank that makes a request, and the name in it, if the request is a single message.
 fn name_of(stmt: &Stmt) -> Option<(u32, Vec<u8>)> {
     let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(stmt) else {
         return None;
@@ -186,9 +186,9 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decisions::draw;
-    use crate::pieces::{bytes_of, literal, template};
-    use crate::statement::write_as;
+    use crate::session::decisions::draw;
+    use crate::session::pieces::{bytes_of, literal, template};
+    use crate::session::statement::write_as;
     use pmi_scenario::ast::Encoding;
 
     fn body(lines: &[&str]) -> Vec<Stmt> {

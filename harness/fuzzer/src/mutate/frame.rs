@@ -5,10 +5,10 @@ use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::frame_header;
 
 use super::places::{ByteSource, any_length, cut, positions, split};
-use crate::decisions::pick;
-use crate::fields::{Written, text};
-use crate::pieces::{known_length, literal, push, template, tidy};
-use crate::values::values;
+use crate::mutate::values::values;
+use crate::session::decisions::pick;
+use crate::session::fields::{Written, text};
+use crate::session::pieces::{known_length, literal, push, template, tidy};
 
 /// Returns a frame whose body is not a message, or bytes that are not a frame.
 pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {

@@ -1,4 +1,4 @@
-//! Mutations of the text of a message, of any sender.
+//! Mutations of the text of a message, from any sender.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};
@@ -7,10 +7,10 @@ use pmi_wire::Framing;
 use super::frame;
 use super::mutation::Mutation;
 use super::places::{ByteSource, any_length, positions};
-use crate::decisions::pick;
-use crate::fields::{FieldList, MessageField, Written, field, text};
-use crate::pieces::{kvsname, letters, literal, push, template, tidy};
-use crate::values::{self, LENGTHS, values};
+use crate::mutate::values::{self, LENGTHS, values};
+use crate::session::decisions::pick;
+use crate::session::fields::{FieldList, MessageField, Written, field, text};
+use crate::session::pieces::{kvsname, letters, literal, push, template, tidy};
 
 impl Mutation {
     /// Changes a message. Returns false if the mutation is not applicable, or does not change text. `commands` are those that may replace
@@ -141,7 +141,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     if u.ratio(1, 8)? {
         let key = "k".repeat(pick(u, &[31, 32, 63, 64, 65, 255, 256, 1023, 1024, 5000])?);
         let m = u.choose_index(messages.len())?;
-        // After the command, since a later value may extend to the end of the line.
+        // The position is right after the command, because a later value may extend to the end of the line.
         let at = 1.min(messages[m].len());
         messages[m].insert(at, field(&key, "1"));
         return Ok(());
@@ -270,7 +270,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
     Ok(())
 }
 
-/// Draws a line of pairs for a proxy's cache, some of which are invalid.
+/// Draws a line of pairs for a proxy's cache. Some of them are invalid.
 pub(crate) fn cached(u: &mut Unstructured<'_>) -> Result<Template> {
     let mut line = text("cmd=keyval_cache");
     match u.int_in_range(0..=9)? {

@@ -1,12 +1,13 @@
 //! The mutation engine: ways to make messages to an implementation unusual or invalid, regardless of the sender. Only faults in the order
-//! and time of an upstream's replies are drawn elsewhere, in `generate/upstream.rs`.
+//! and timing of an upstream's replies are drawn elsewhere, in `generate/upstream.rs`.
 //!
-//! `message` changes the text of messages, which is common to requests, responses and a proxy's upstream. `request` changes the course of
-//! requests, `frame` the frames of PMI-2, and `answer` the responses of a server. `case` derives a case from others. `places` finds the
+//! `message` changes the text of messages, which is common to requests, responses and a proxy's upstream. `request` changes the sequence of
+//! requests, `frame` the frames of PMI-2, and `answer` the responses from a server. `case` derives a case from others. `places` finds the
 //! positions of changes within a text.
 
 mod answer;
 mod case;
+pub(crate) mod client_steps;
 mod content;
 mod frame;
 mod message;
@@ -14,6 +15,8 @@ mod mutation;
 mod places;
 mod request;
 mod series;
+pub(crate) mod texts;
+pub(crate) mod values;
 
 pub(crate) use answer::{CorrectResponse, ResponseStep};
 pub(crate) use case::{explore, vary};

@@ -1,4 +1,4 @@
-//! The mutations, by name and by the input to which they apply.
+//! The mutations, by name and by the input that they apply to.
 
 use pmi_wire::Framing;
 
@@ -76,7 +76,7 @@ pub(crate) enum Mutation {
 }
 
 impl Mutation {
-    /// Returns the mutations of the requests of a case.
+    /// Returns the mutations of the requests in a case.
     pub(crate) fn of_requests(framing: Framing) -> &'static [Self] {
         const OF_LINES: &[Mutation] = &Mutation::requests(Mutation::Kvsname);
         const OF_FRAMES: &[Mutation] = &Mutation::requests(Mutation::Frame);
@@ -91,7 +91,7 @@ impl Mutation {
         [Token, Separator, Length, Number, Count, Order, Repeat, Half, Pipeline, Close, own, Junk, Bytes]
     }
 
-    /// The mutations of the replies of a proxy's upstream.
+    /// The mutations of replies from a proxy's upstream.
     pub(crate) const OF_REPLIES: &[Self] = {
         use Mutation::*;
         &[
@@ -100,7 +100,7 @@ impl Mutation {
         ]
     };
 
-    /// Returns the mutations of the responses of a server.
+    /// Returns the mutations of responses from a server.
     pub(crate) fn of_answers(framing: Framing) -> &'static [Self] {
         const OF_LINES: &[Mutation] = &Mutation::answers([Mutation::Limits, Mutation::Kvsname]);
         const OF_FRAMES: &[Mutation] = &Mutation::answers([Mutation::Thread, Mutation::Frame]);

@@ -3,9 +3,9 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};
 
-use crate::decisions::pick;
-use crate::pieces::{Limit, letters, letters_to, literal, push, template};
-use crate::values::LENGTHS;
+use crate::mutate::values::LENGTHS;
+use crate::session::decisions::pick;
+use crate::session::pieces::{Limit, letters, letters_to, literal, push, template};
 
 /// Draws bytes, which are zeros after the last decision.
 pub(super) trait ByteSource {

@@ -1,4 +1,4 @@
-//! Mutations of the course of requests.
+//! Mutations of the sequence of requests.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
@@ -7,11 +7,11 @@ use super::frame::{self, Halves};
 use super::message::junk;
 use super::mutation::Mutation;
 use super::places::split;
-use crate::decisions::pick;
-use crate::fields::Written;
-use crate::plan::{PlannedStep, may_answer};
-use crate::statement::{close, exit, kill, write_as};
-use crate::values;
+use crate::mutate::values;
+use crate::session::decisions::pick;
+use crate::session::fields::Written;
+use crate::session::plan::{PlannedStep, may_answer};
+use crate::session::statement::{close, exit, kill, write_as};
 
 /// Draws a mutation and applies it. Returns its name with the operation that it changed, or `None` if it is not applicable.
 pub(crate) fn mutate(
@@ -116,7 +116,7 @@ fn half(
     after.extend_from_slice(&lines[cut_line + 1..]);
     plan[at] = PlannedStep::Stmt(write_as(rank, how, before, partial));
     if u.ratio(1, 4)? {
-        // The rest never comes.
+        // The rest is never sent.
         let rest = plan.split_off(at + 1);
         plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         return Ok(());

@@ -1,4 +1,4 @@
-//! All changes of one kind that a response may have, in order. Random choices would take long to find a fault that only one of them
+//! All changes of one kind that a response may have, in order. Random choices would take a long time to find a fault that only one of them
 //! triggers.
 
 use pmi_scenario::ast::{Encoding, Template};
@@ -7,10 +7,10 @@ use super::answer::{CorrectResponse, ResponseStep, blocks};
 use super::frame::{self, Halves};
 use super::mutation::Mutation;
 use super::places::{cut, positions};
-use crate::fields::{FieldList, Written, field, text};
-use crate::pieces::{letters, template};
-use crate::texts::{self, Text};
-use crate::values::{LENGTHS, values};
+use crate::mutate::texts::{self, Text};
+use crate::mutate::values::{LENGTHS, values};
+use crate::session::fields::{FieldList, Written, field, text};
+use crate::session::pieces::{letters, template};
 
 /// The kind of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(crate) enum ResponseChange {
     Map(Template),
 }
 
-/// The longest message of a failure that every implementation should accept.
+/// The length of the longest failure message that every implementation should accept.
 const LONGEST_MESSAGE: i64 = 512;
 
 impl CorrectResponse<'_> {

@@ -11,11 +11,11 @@ use pmi_wire::{Connection, Direction, Framed, Proc};
 
 use super::server::ServerTarget;
 use super::{CaseRun, Pace, Target, Tracing};
-use crate::case::Case;
-use crate::failure::{Failure, FailureKey, LastAction};
-use crate::message_kind::{MessageKind, MessageWrites};
-use crate::observation::Observation;
-use crate::reading::ParsedResponse;
+use crate::observe::failure::{Failure, FailureKey, LastAction};
+use crate::observe::message_kind::{MessageKind, MessageWrites};
+use crate::observe::observation::Observation;
+use crate::session::case::Case;
+use crate::session::reading::ParsedResponse;
 
 /// Several servers to compare.
 pub struct Differential {
@@ -34,7 +34,7 @@ impl Target for Differential {
         let mut all = Vec::new();
         for server in &self.servers {
             let seen = server.play(case, pace, tracing)?.seen;
-            // If one server could not be judged, there is no basis for a comparison.
+            // If one server could not be judged, nothing can be compared.
             if seen.unjudged.is_some() {
                 return Ok(CaseRun { seen, failures: Vec::new() });
             }
@@ -64,7 +64,7 @@ struct ServerDifference {
     proc: Proc,
     /// The request.
     request: LastAction,
-    /// The response of each server.
+    /// The response from each server.
     answers: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl ServerDifference {
     }
 }
 
-/// The requests of each process with their responses.
+/// Each process's requests with their responses.
 type ServerExchanges = BTreeMap<Proc, Vec<(LastAction, String)>>;
 
 /// Returns the first response that is not the same from all servers, of the lowest rank that has one.
@@ -106,7 +106,7 @@ fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
     None
 }
 
-/// Returns the requests and responses of each process of the first group, until its connection ended.
+/// Returns the requests and responses of each process in the first group, until its connection ended.
 fn exchanges(seen: &Observation) -> ServerExchanges {
     let mut all = ServerExchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();
@@ -144,7 +144,8 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
     all
 }
 
-/// Returns an answer without the parts that may differ. In PMI-2, `rc` or a flag states a miss, and either of two keys has the port.
+/// Returns an answer without the parts that may differ. In PMI-2, either `rc` or a flag indicates a miss, and either of two keys contains
+/// the port.
 fn normalized(message: Framed<'_>) -> String {
     let Some(answered) = ParsedResponse::read(message.framing, message.text) else {
         return "unreadable".into();
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::generate::numbered;
-    use crate::generate::scope::SessionFeatures;
+    use crate::generate::server::scope::SessionFeatures;
     use crate::target::server::Access;
 
     fn server(config: Config) -> ServerTarget {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::{CaseRun, Pace, Target, Tracing};
-use crate::case::Case;
+use crate::session::case::Case;
 
 /// An implementation that is shared by parallel users, each with its own wrapper and the same `jobs`.
 pub(crate) struct ExclusiveTarget<'a> {
@@ -13,10 +13,10 @@ pub(crate) struct ExclusiveTarget<'a> {
     pub(crate) target: &'a dyn Target,
     /// Locked exclusively by a case that must be alone, and shared by all others.
     pub(crate) jobs: &'a RwLock<()>,
-    /// Play cases with an earlier job alone. For the first play of a case, this would block all others for little: a failure is confirmed
-    /// anyway.
+    /// True to play cases with an earlier job alone. For the first play of a case, this would block all others for little benefit, since a
+    /// failure is confirmed anyway.
     pub(crate) alone: bool,
-    /// The campaign must end: a case that waited for the lock is not played.
+    /// Set when the campaign must end. A case that was waiting for the lock is then not played.
     pub(crate) interrupted: &'a AtomicBool,
 }
 

@@ -1,7 +1,9 @@
 //! The implementations against which cases are played.
 
+pub(crate) mod command;
 pub mod differential;
 pub(crate) mod exclusive;
+mod play;
 pub mod program;
 pub mod server;
 
@@ -10,14 +12,14 @@ use std::path::Path;
 
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::{Side, is_reached_by_valid_input};
-use pmi_runner::process::trace;
+use pmi_process::trace;
 use pmi_scenario::UnderTest;
 
-use crate::case::Case;
-use crate::failure::{Failure, FailureKey};
-use crate::observation::Observation;
+use crate::observe::failure::{Failure, FailureKey};
+use crate::observe::observation::Observation;
+use crate::session::case::Case;
 
-/// The thoroughness with which a case is judged.
+/// The level of thoroughness in judging a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// Accepts a silence quickly.
@@ -26,7 +28,7 @@ pub enum Pace {
     Thorough,
 }
 
-/// Whether a debugger records where processes die, which takes time.
+/// The use of a debugger that records where processes die, which takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     /// Without a debugger.

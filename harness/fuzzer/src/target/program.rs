@@ -18,14 +18,14 @@ use pmi_scenario::UnderTest;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
+use super::command::output_of;
 use super::{CaseRun, Pace, Target, Tracing, tell_last, traced};
-use crate::case::Case;
-use crate::command::output_of;
-use crate::failure::Failure;
 use crate::generate::library::sign_of_life;
 use crate::generate::trace::Trace;
-use crate::observation::Observation;
-use crate::oracle::client::failures;
+use crate::observe::failure::Failure;
+use crate::observe::observation::Observation;
+use crate::observe::oracle::client::failures;
+use crate::session::case::Case;
 
 /// Minimum time without activity before a process counts as hanging, when a failure is confirmed.
 const THOROUGH: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub struct ClientTarget {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// Whether it leaves processes behind in a plain run, once that was checked.
+    /// True if it leaves processes behind in a plain run. Set once this has been checked.
     leaves: OnceLock<bool>,
     /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
     dialect: Option<Dialect>,
@@ -69,13 +69,13 @@ pub enum CaseError {
     /// The case is invalid: the line and the error.
     #[error("line {0} of the scenario: {1}")]
     Case(usize, String),
-    /// The program fails even in a plain run, so that its failures prove nothing.
+    /// The program fails even in a plain run, so its failures prove nothing.
     #[error("it must succeed if its server does nothing unusual: {0}")]
     FailsPlain(String),
 }
 
 impl ClientTarget {
-    /// Prepares it. A process without visible activity for `wait` hangs. `tracer` is our own binary.
+    /// Prepares the client. A process without visible activity for `wait` counts as hanging. `tracer` is our own binary.
     pub fn new(
         mut subject: ClientKind,
         dialect: Option<Dialect>,
@@ -94,8 +94,8 @@ impl ClientTarget {
         Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, tracer, interrupted }
     }
 
-    /// Records the requests of a program in plain runs of one to `ranks` ranks. Skips runs that do not end well, or use another dialect
-    /// than the campaign.
+    /// Records the program's requests in plain runs of one to `ranks` ranks. Skips runs that do not end successfully, or use another
+    /// dialect than the campaign.
     ///
     /// # Errors
     ///

@@ -8,23 +8,23 @@ use std::time::{Duration, SystemTime};
 use pmi_faults::Config;
 use pmi_judge::event::EventKind;
 use pmi_judge::names_before::{NamesBefore, is_found};
+use pmi_process::observe::tree::left_over;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment, Patience, ServerParty};
 use pmi_runner::party::{Limits, MemoryParty};
-use pmi_runner::process::tree::left_over;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 use pmi_wire::Framing;
 
+use super::command::{output_of, plain};
 use super::{CaseRun, Launched, Pace, Target, Tracing, tell_last, traced};
-use crate::case::Case;
-use crate::command::{output_of, plain};
-use crate::edges::Maps;
-use crate::failure::Failure;
-use crate::generate::jobs::publish_and_lookup;
-use crate::observation::Observation;
-use crate::oracle::server::{consequence, failures};
-use crate::play::play;
-use crate::proxy_status::{self, ProxyStatus};
+use crate::generate::server::jobs::publish_and_lookup;
+use crate::observe::edges::Maps;
+use crate::observe::failure::Failure;
+use crate::observe::observation::Observation;
+use crate::observe::oracle::server::{consequence, failures};
+use crate::observe::proxy_status::{self, ProxyStatus};
+use crate::session::case::Case;
+use crate::target::play::play;
 
 /// The patience with a silent server in a campaign. Failures that this causes are confirmed with the usual patience.
 const FAST: Patience =
@@ -101,7 +101,8 @@ impl ServerTarget {
         Self { maps: Some(Maps::default()), ..self }
     }
 
-    /// Returns the time after which a silence is accepted if the server's state is unknown: many times that of the slowest response.
+    /// Returns how long a silence must last to be accepted if the server's state is unknown: many times as long as the slowest response
+    /// took.
     fn fast_wait(&self) -> Duration {
         let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
         (slowest * ANSWERS).max(LEAST).min(self.wait)
@@ -269,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::generate::numbered;
-    use crate::generate::scope::{DialectChoice, SessionFeatures};
+    use crate::generate::server::scope::{DialectChoice, SessionFeatures};
 
     /// Returns the first failure in this number of PMI-2 cases.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {

@@ -1,5 +1,5 @@
-//! The common part of all plays: it connects the party and the judge, and keeps them in step. It passes each expectation to the judge and
-//! waits for it. Meanwhile, it records all events and answers the requests of a library to its process manager.
+//! The part that all kinds of runs share. It connects the party and the judge, and keeps them in step. It passes each expectation to the
+//! judge and waits for it. Meanwhile, it records all events and answers a library's requests to its process manager.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use super::manager::{LibraryManager, ManagerReply, ReplyRule};
 use super::recorder::Recorder;
 use crate::party::{Incoming, Limits, Party, Silence};
 
-/// Interval between looks at the memory of a server that works without sending anything.
+/// Interval between measurements of the memory of a server that is busy but sends nothing.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Playing ends early, for a reason that the judge knows.
+/// The scenario ends early, for a reason that the judge already knows.
 pub(super) struct Stop;
 
 pub(super) struct Interpreter<'a> {
@@ -34,9 +34,9 @@ pub(super) struct Interpreter<'a> {
     pub(super) dismissed: HashSet<Proc>,
     /// The lines of the statements that the walk has left out.
     pub(super) left_out: Vec<usize>,
-    /// Nothing is expected; the sink has a watcher.
+    /// True if nothing is expected, and the sink has a watcher.
     pub(super) watching: bool,
-    /// The watcher has ended the play.
+    /// True if the watcher has ended the scenario.
     pub(super) enough: bool,
     /// The process manager of a library under test, which this process plays.
     pub(super) manager: Option<LibraryManager>,
@@ -127,8 +127,8 @@ impl<'a> Interpreter<'a> {
         Stop
     }
 
-    /// Lets everything end, and reads the remaining messages. If nothing has happened for as long as `settled`, the job is considered to
-    /// stay, and the proof is returned.
+    /// Lets everything end, and reads the remaining messages. If nothing happens for as long as `settled`, the job is considered not to
+    /// end, and the proof is returned.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
         let deadline = Instant::now() + ending;
@@ -156,14 +156,14 @@ impl<'a> Interpreter<'a> {
             };
             return Some(proof);
         }
-        // One more event may follow the launcher's end: that it died of a signal.
+        // After the launcher has ended, one more event may report that it was killed by a signal.
         while let Incoming::Event(kind) = self.party.next(Instant::now(), Silence::Expected) {
             self.recorder.record(kind);
         }
         None
     }
 
-    /// Ends a job that does not end by itself, and records the processes that still ran.
+    /// Ends a job that does not end by itself, and records the processes that were still running.
     pub(super) fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
         let (procs, names) = self.party.still_running();
         let waited_ms = waited.as_millis() as u64;
@@ -217,7 +217,7 @@ impl<'a> Interpreter<'a> {
         Ok(Choice { grade: alternative.grade, cites, kind })
     }
 
-    /// Passes an expectation to the judge, and waits until it is met or cannot be met any more.
+    /// Passes an expectation to the judge, and waits until it is met or can no longer be met.
     pub(super) fn expect(&mut self, proc: Option<Proc>, kind: ExpectationKind) -> Result<(), Stop> {
         let expectation = Expectation { proc, cites: self.cited.clone(), kind };
         self.recorder.record(EventKind::Expected(Box::new(expectation)));
@@ -246,7 +246,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Records which requests have not been read, when no answer arrives.
+    /// Records which requests have not been read if no answer arrives.
     pub(super) fn record_unread(&mut self) {
         for proc in self.party.unread() {
             self.recorder.record(EventKind::NotRead { proc });
@@ -404,7 +404,7 @@ impl<'a> Interpreter<'a> {
 
     /// Reports to the reference server that a process has ended by itself.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        // Another process manager sees itself how the processes end that it has started.
+        // Any other process manager sees for itself how the processes that it started end.
         if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {
             return Ok(());
         }

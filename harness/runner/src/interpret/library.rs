@@ -1,4 +1,4 @@
-//! The meaning of a step for a library under test: the runner makes its calls (`A:`), expects its requests (`C:`) and is its process
+//! The meaning of a step for a library under test: the runner makes its calls (`A:`), expects its requests (`C:`) and acts as its process
 //! manager (`S:`).
 //!
 //! The library decides when it makes a request: for the limits in `PMI_Init` or on first use, for the mapping once or at each call. So the
@@ -32,7 +32,7 @@ use crate::party::{Limits, Party, Silence};
 ///
 /// # Errors
 ///
-/// Fails if the scenario is about the placement of the processes, and a process manager has used other nodes.
+/// Fails if the scenario depends on the placement of the processes, and a process manager has used other nodes.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,
@@ -85,7 +85,7 @@ impl Interpreter<'_> {
     fn run_calls(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
         let scenario = self.scenario;
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))?;
-        // Processes that still run must end now.
+        // Processes that are still running must end now.
         for rank in 0..scenario.ranks {
             let p = Proc { group: 0, rank };
             let calls = self.recorder.judge.library();
@@ -155,7 +155,7 @@ impl Interpreter<'_> {
 
     // ----- calls ----------------------------------------------------------------------------------------------------
 
-    /// Makes a process load the library, if it has not done so.
+    /// Makes a process load the library, if it has not done so yet.
     fn load(&mut self, p: Proc) -> Result<(), Ended> {
         let manager = self.manager()?;
         if manager.started.insert(p) {
@@ -184,7 +184,7 @@ impl Interpreter<'_> {
         if self.recorder.judge.is_over(p) {
             return Ok(());
         }
-        // Calls of other ranks that have begun must return or block first, so that the result does not depend on their speed. For processes
+        // Calls that other ranks have begun must return or block first, so that the result does not depend on their speed. For processes
         // under a launcher, only a timeout can show that they block.
         let wait = if self.manager()?.launched { self.limits.silence } else { self.limits.step };
         for rank in (0..self.scenario.ranks).filter(|rank| *rank != p.rank) {

@@ -1,4 +1,4 @@
-//! The process manager of a library under test: the reference server in memory, with the replies that the scenario defines in its place.
+//! The process manager of a library under test: the reference server in memory, except for the replies that the scenario defines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -10,16 +10,16 @@ use pmi_wire::Proc;
 
 use crate::party::{Incoming, MemoryParty, Party, Silence};
 
-/// First part of the kvsnames of the reference server.
+/// Prefix of the kvsnames that the reference server assigns.
 pub const KVS_PREFIX: &str = "library-kvs-";
-/// Descriptor for PMI_FD if the scenario names none. The number is seldom in use, so it can be reserved.
+/// Descriptor for PMI_FD if the scenario names none. This number is rarely in use, so it can be reserved.
 const PMI_FD: &str = "50";
 
 /// The process manager of a library under test.
 pub(super) struct LibraryManager {
     /// Answers requests that the scenario does not answer.
     pub(super) server: MemoryParty,
-    /// The library's own process manager has started its processes.
+    /// True if the library's own process manager has started its processes.
     pub(super) launched: bool,
     pub(super) env: BTreeMap<Proc, BTreeMap<String, String>>,
     pub(super) started: BTreeSet<Proc>,

@@ -3,9 +3,9 @@
 //!
 //! - `walk`: statements, in order
 //! - `recorder`: numbers the events, passes them to the judge, and stores them
-//! - `interpreter`: the common part of all plays. The meaning of a step is defined in `server`, in `library`, and in `watch` for plays
+//! - `interpreter`: the common part of all runs. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
 //!   without expectations
-//! - `program`: a script for the server under which a program is started
+//! - `program`: a script for the server that a program is started under
 
 mod interpreter;
 pub mod library;
@@ -53,7 +53,7 @@ impl StepReceiver for Interpreter<'_> {
         let (group, set) = match &step.who {
             StepTarget::Job => return self.job_step(&step.action),
             StepTarget::Ranks { group, set } => (*group, set),
-            // The walk has replaced the name by the number.
+            // The walk has replaced the name with the number.
             StepTarget::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
         };
         for rank in self.members(group, set) {

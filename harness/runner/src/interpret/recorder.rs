@@ -4,21 +4,22 @@ use std::time::{Duration, Instant};
 
 use pmi_judge::Judge;
 use pmi_judge::event::{Event, EventKind, SilenceProof};
+use pmi_process::Memory;
 
 use crate::party::proxy::UpstreamCommand;
-use crate::process::Memory;
 
-/// Controls a play without expectations.
+/// Controls a run without expectations.
 pub trait Watcher {
     /// Receives the memory of the implementation's processes when all ranks have started.
     fn started(&mut self, memory: Vec<Memory>);
-    /// Receives their current memory. Returns true to end the play, because it is too large.
+    /// Receives their current memory. Returns true to end the run because the memory is too large.
     fn holds(&mut self, memory: Vec<Memory>) -> bool;
-    /// A message arrived for a step after this time.
+    /// Receives the time that a step waited for its message.
     fn received(&mut self, waited: Duration);
-    /// No message arrived for a step. Returns false if the implementation may be waiting for us.
+    /// Receives the proof that no message arrived for a step, and the time that it waited. Returns false if the implementation may be
+    /// waiting for us.
     fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
-    /// The upstream of a proxy receives this order.
+    /// Receives an order to the upstream of a proxy.
     fn ordered(&mut self, command: &UpstreamCommand);
 }
 
@@ -27,7 +28,7 @@ pub trait EventSink {
     /// Receives one event.
     fn event(&mut self, event: &Event);
 
-    /// Returns the watcher of a play without expectations.
+    /// Returns the watcher of a run without expectations.
     fn watcher(&mut self) -> Option<&mut dyn Watcher> {
         None
     }

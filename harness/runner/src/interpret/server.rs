@@ -16,11 +16,11 @@ use super::walk::{Fragments, leave_out_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Limits, Party};
 
-/// Time in which an implementation that has hung may end by itself.
+/// Time that an implementation gets to end by itself after it has hung.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Time without events after which a launcher that does not end is reported. A daemon for which it waits may still connect to it, which
-/// nothing shows in advance.
+/// Time without events after which a launcher that does not end is reported. A daemon that it waits for may still connect to it, and
+/// nothing indicates this in advance.
 const STAYS: Duration = Duration::from_secs(1);
 
 /// Plays one scenario, with a function that finds its fragments. The party has been launched; `Launched` is recorded here.
@@ -35,7 +35,7 @@ pub fn play(
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
-    // If the play ended early, the judge knows the reason.
+    // If the run ended early, the judge knows the reason.
     let _ = interpreter.run(fragments);
     // After a step has timed out, waiting longer rarely helps.
     let hung = interpreter.recorder.judge.is_hung();

@@ -1,4 +1,4 @@
-//! The walk over a scenario's statements: it inserts fragments, repeats repetitions, and binds names.
+//! The walk over a scenario's statements: it inserts fragments, expands repetitions, and binds names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Position<'a> {
     pub(crate) rest: &'a [Stmt],
 }
 
-/// Receives the steps in their order.
+/// Receives the steps in order.
 pub(crate) trait StepReceiver {
     /// The reason why the walk ends early.
     type Stop: From<ScenarioError>;
@@ -31,13 +31,13 @@ pub(crate) trait StepReceiver {
     /// Returns the bound names.
     fn scope(&mut self) -> &mut Scope;
 
-    /// The walk has reached a line, with a step or another statement.
+    /// Called when the walk reaches a line with a step or another statement.
     fn at(&mut self, line: usize);
 
-    /// The walk ends before the statement in this line.
+    /// Called for each line whose statement the walk does not reach.
     fn leave_out(&mut self, _line: usize) {}
 
-    /// The walk has reached a step.
+    /// Called when the walk reaches a step.
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Self::Stop>;
 }
 
@@ -45,7 +45,7 @@ pub(crate) trait StepReceiver {
 ///
 /// # Errors
 ///
-/// Returns the error of a step, or an error of the scenario that only its execution shows.
+/// Returns the error of a step, or an error in the scenario that shows only when it is executed.
 pub(crate) fn walk<S: StepReceiver>(
     steps: &mut S,
     scenario: &Scenario,
@@ -87,7 +87,7 @@ impl<'a> StepWalk<'a> {
         }
     }
 
-    /// Leaves out the statements of a body from one on.
+    /// Leaves out the statements of a body, starting with the given one.
     fn leave_out(
         &self,
         steps: &mut impl StepReceiver,
@@ -165,7 +165,7 @@ impl<'a> StepWalk<'a> {
     }
 }
 
-/// Replaces the name of a step's group by its number.
+/// Replaces the name of a step's group with its number.
 fn spawned<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, ScenarioError> {
     let StepTarget::Spawned { number, set } = &step.who else { return Ok(Cow::Borrowed(step)) };
     let group = scope.number(&Expr::Var(number.clone()))?;

@@ -1,5 +1,5 @@
-//! A play without expectations, for campaigns: a step that waits for a message accepts any next one, and only the monitors judge. A
-//! [`Watcher`] controls the play.
+//! Plays scenarios without expectations, for campaigns. A step that waits for a message accepts whatever comes next, and only the monitors
+//! judge. A [`Watcher`] controls the run.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::party::{Limits, Party, Silence};
 /// Minimum time for the processes of a job to report.
 const START: Duration = Duration::from_secs(5);
 
-/// Time without events after which a job that does not end is given up: processes that were ordered to end take a moment to die.
+/// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to end take a moment to die.
 const SETTLED: Duration = Duration::from_millis(150);
 
 /// Maximum time until a server that ends has closed all connections.
@@ -25,16 +25,16 @@ const CLOSING: Duration = Duration::from_millis(20);
 /// A limit for lengths, because a server may announce a larger one than we want to send.
 const LENGTH: i64 = 1 << 20;
 
-/// The result of a play without expectations.
+/// The result of playing a scenario without expectations.
 #[derive(Debug)]
 pub struct Watched {
     /// The events; the findings are those of the monitors.
     pub outcome: ScenarioOutcome,
     /// The exit of the launcher.
     pub exit: Option<Exit>,
-    /// Number of events when the last step was done; the following ones are the end of every play.
+    /// Number of events when the last step was done. The events after that belong to the end of the job.
     pub steps_done: usize,
-    /// The job did not end although every process had; the proof of silence.
+    /// The proof of silence if the job did not end although every process had.
     pub stays: Option<SilenceProof>,
 }
 
@@ -81,14 +81,14 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// If one connection has ended, waits whether the server ends all of them, before we close the others. Otherwise, the order of the
-    /// requests would not be known.
+    /// If one connection has ended, waits to see whether the server ends all of them before we close the others. Otherwise, the order of
+    /// the requests would not be known.
     fn hear_end(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started();
         let closed = started.iter().filter(|p| judge.is_closed(**p)).count();
         if (1..started.len()).contains(&closed) {
-            // The play is over in any case.
+            // The run is over in any case.
             let _ = self.listen(Instant::now() + CLOSING, Silence::Expected, &|_| false);
         }
     }
@@ -149,7 +149,7 @@ impl Interpreter<'_> {
         due.map_or(Ok(()), |line| self.bind(line, &message))
     }
 
-    /// Binds the names in the expected message; without them, later messages cannot be written.
+    /// Binds the names in the expected message, without which later messages cannot be written.
     fn bind(&mut self, line: &Template, message: &ReceivedMessage) -> Result<(), Ended> {
         let captures = || {
             line.pieces.iter().filter_map(|piece| match piece {

@@ -1,7 +1,8 @@
-//! Proof that the monitor finds out clients: scripted sessions, each with one fault or variation, against the reference server.
+//! The kill matrix of clients, which proves that the monitor finds their errors: plays scripted sessions, each with one fault or variation,
+//! against the reference server.
 //!
-//! A fault is killed by a finding against the client that cites a requirement that it breaks. A variation must not lead to
-//! any finding, against either side.
+//! A fault is killed by a finding against the client that cites a requirement that the fault breaks. A variation must not cause any
+//! finding, against either side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -19,7 +20,7 @@ use pmi_scenario::requirement::{Binds, Requirement};
 use pmi_scenario::suite::Suite;
 use pmi_wire::{Proc, frame_header};
 
-/// What became of a client's fault.
+/// The result of a client's fault.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClientFaultResult {
     /// Its name.
@@ -30,68 +31,69 @@ pub struct ClientFaultResult {
     pub breaks: &'static [&'static str],
     /// Requirements that findings against the client cite.
     pub cited: BTreeSet<String>,
-    /// The first finding that cites one that the fault breaks, or else the first of all.
+    /// The first finding that cites a requirement that the fault breaks, or else the first finding of all.
     pub first: Option<String>,
-    /// Whether there is one that cites what the fault breaks.
+    /// True if a finding cites a requirement that the fault breaks.
     pub killed: bool,
 }
 
-/// What became of a client's variation.
+/// The result of a client's variation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClientVariationResult {
     /// Its name.
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
-    /// Findings, which there should not be.
+    /// Findings, although there should be none.
     pub punished_by: Vec<String>,
 }
 
-/// A requirement for clients that no script breaks, and why.
+/// A requirement for clients that no script can visibly break, with the reason.
 #[derive(Debug, Clone, Serialize)]
 pub struct NotSeen {
     /// Its id.
     pub id: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
 /// The kill matrix of the clients.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClientMatrix {
-    /// In the order of the table.
+    /// Results in the order of the fault table.
     pub faults: Vec<ClientFaultResult>,
-    /// In the order of the table; the first are the sessions with neither fault nor variation.
+    /// Results in the order of the variation table. The first ones are for the sessions with neither fault nor variation.
     pub variations: Vec<ClientVariationResult>,
-    /// Requirements that bind clients and that no fault shows to be watched over.
+    /// Requirements that bind clients, but that no fault proves to be monitored.
     pub without_fault: Vec<String>,
-    /// Those that cannot be broken so that it shows.
+    /// Requirements that cannot be broken in an observable way.
     pub unseen: Vec<NotSeen>,
 }
 
 impl ClientMatrix {
-    /// Whether everything is as it has to be.
+    /// Returns whether every fault is killed, no variation has a finding, and every requirement has a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(|f| f.killed)
             && self.variations.iter().all(|v| v.punished_by.is_empty())
             && self.without_fault.is_empty()
     }
 
-    /// Requirements that a finding about a fault that breaks them has cited.
+    /// Returns the requirements that were cited by a finding about a fault that breaks them.
     pub fn shown(&self) -> BTreeSet<&str> {
         let broken = |f: &ClientFaultResult, id: &str| f.cited.contains(id);
         self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| broken(f, id))).collect()
     }
 }
 
-/// Whether a client's fault has to show that the requirement is watched over: no script can break what is unseen.
+/// Returns whether a client's fault must prove that the requirement is monitored. This excludes requirements that no script can visibly
+/// break.
 pub fn needs_client_fault(requirement: &Requirement) -> bool {
     requirement.needs_fault(Binds::Client) && UNSEEN.iter().all(|u| u.id != requirement.id)
 }
 
-/// A process of a session, as far as the script has to know.
+/// The state of a process of a session, as far as the script needs it.
 struct ScriptedState {
-    /// Something that it wrote has no answer.
+    /// True if one of its messages has not been answered.
     waits: bool,
 }
 
@@ -100,12 +102,12 @@ struct Playing<'a> {
     party: MemoryParty,
     recorder: Recorder<'a>,
     procs: BTreeMap<Proc, ScriptedState>,
-    /// The names of the keyval spaces that groups have been told.
+    /// The names of the keyval spaces that the server has sent, by group.
     names: BTreeMap<u32, String>,
 }
 
 impl Playing<'_> {
-    /// Takes in what the server did.
+    /// Processes and records the server's new actions.
     fn drain(&mut self) {
         while let Incoming::Event(kind) = self.party.next(Instant::now(), Silence::Expected) {
             match &kind {
@@ -134,7 +136,7 @@ impl Playing<'_> {
         }
     }
 
-    /// The process closes its connection and ends.
+    /// Closes the connection of a process and ends it.
     fn end(&mut self, proc: Proc) {
         self.procs.remove(&proc);
         self.recorder.record(EventKind::ClosedByClient { proc });
@@ -160,7 +162,7 @@ impl Playing<'_> {
 /// Plays a session and returns the monitor's findings.
 fn judged(session: &ClientSession) -> Vec<Finding> {
     let ClientSession { server_fault, pmi2, pmi12, .. } = *session;
-    // The names are those of our own data.
+    // The names come from our own data.
     let wrapper = behaviour(server_fault, []).unwrap_or_else(|error| panic!("faults.toml: {error}"));
     let config = Config { wrapper, pmi2, pmi12, ..Config::default() };
     let mut sink = ();
@@ -226,7 +228,7 @@ fn try_fault(fault: &ClientFault) -> ClientFaultResult {
     }
 }
 
-/// Plays all of these. It takes a fraction of a second, so on one thread.
+/// Plays all of these on one thread, which takes a fraction of a second.
 pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariation]) -> ClientMatrix {
     let plain =
         |name, about, plain| ClientVariation { name, breaks: &[], about, plain, edit: Edit::default() };

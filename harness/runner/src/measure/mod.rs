@@ -1,8 +1,8 @@
-//! Measures how long a process manager takes to answer its processes, by their number. Users of MPI first notice start-up times, and these
-//! measurements show the part of them that is due neither to the library nor to the network.
+//! Measures how long a process manager takes to answer its processes, depending on their number. MPI users notice start-up times first, and
+//! these measurements show the part that is due neither to the library nor to the network.
 //!
-//! All ranks make their requests at once, and the time lasts until the last of them has its answer. One process speaks for all of them and
-//! takes some microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
+//! All ranks make their requests at once, and the clock stops when the last of them has its answer. One process speaks for all of them and
+//! takes a few microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
 
 mod plan;
 mod request;
@@ -21,7 +21,7 @@ use session::MeasuredJob;
 
 /// Number of measured barriers after the first.
 const BARRIERS: usize = 5;
-/// Number of consecutive gets of each rank when requests are counted.
+/// Number of consecutive gets by each rank when requests are counted.
 const GETS: u32 = 10;
 /// Number of keys that all ranks together put to measure the memory of a key.
 const KEYS: u32 = 2000;
@@ -105,7 +105,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Measures a request of every rank. A refusal is an error.
+    /// Measures one request by every rank. A refusal is an error.
     fn ask(
         &mut self,
         session: &mut MeasuredJob,
@@ -151,15 +151,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Returns the bytes of memory for each further rank, by the line that fits best. `None` for a single number of ranks, or if the memory
-/// cannot be measured.
+/// Returns the bytes of memory for each additional rank, from the best-fitting line. Returns `None` if there is only one number of ranks,
+/// or if the memory cannot be measured.
 pub fn memory_per_rank(measured: &[Measured]) -> Option<f64> {
     let known = measured.iter().filter(|of| of.memory > 0);
     slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())
 }
 
-/// Returns the exponent `k` for which the value grows as `ranks^k`: 0 if it is constant, 1 if it doubles when the number of ranks doubles.
-/// `None` for fewer than three numbers of ranks.
+/// Returns the exponent `k` such that the value grows as `ranks^k`: 0 if it is constant, 1 if it doubles whenever the number of ranks
+/// doubles. Returns `None` if there are fewer than three points.
 pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     let logs: Vec<(f64, f64)> = points
         .iter()
@@ -169,7 +169,7 @@ pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     slope(&logs).filter(|_| logs.len() >= 3)
 }
 
-/// Returns the slope of the line that fits best, by least squares; `None` if all points have the same abscissa.
+/// Returns the slope of the best-fitting line, by least squares, or `None` if all points have the same abscissa.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

@@ -41,7 +41,7 @@ pub enum MeasuredPhase {
 }
 
 impl MeasuredPhase {
-    /// All phases with their names, in the order in which they are measured.
+    /// All phases with their names, in the order of their measurement.
     pub const NAMES: [(&str, Self); 14] = [
         ("start", Self::Start),
         ("init", Self::Init),
@@ -107,7 +107,7 @@ pub enum Unmeasured {
 pub struct Plan {
     /// The protocol.
     pub dialect: Dialect,
-    /// Number of nodes over which the ranks are spread.
+    /// Number of nodes that the ranks are spread over.
     pub nodes: u32,
     /// Longest time for an answer.
     pub longest: Duration,

@@ -1,10 +1,10 @@
-//! The requests of ranks that are measured, in either protocol.
+//! The measured requests of the ranks, in either protocol.
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::documented;
 use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, SpawnRequest, Version};
 
-/// One request of a rank.
+/// One request by a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ask {
     /// Offers the version.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{EventKind, SilenceProof};
+use pmi_process::descriptors::Room;
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
@@ -11,7 +12,6 @@ use super::plan::{MeasuredPhase, Plan, Unmeasured};
 use super::request::{Ask, succeeds};
 use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
 use crate::party::{Incoming, Party, Silence};
-use crate::process::descriptors::Room;
 
 /// Longest message that is read.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -57,7 +57,7 @@ impl MeasuredJob {
         let (mut party, _) =
             ServerParty::launch(implementation, ranks, plan.nodes, plan.longest, environment)?;
         party.set_in_turn(false);
-        // The limit is raised after the launch, because it is for us and not for the manager.
+        // The limit is raised after the launch, because we need it and the manager must not inherit it.
         let room = Room::make(u64::from(ranks) * PER_RANK + SPARE, format_args!("{ranks} ranks"))?;
         let mut session = Self {
             party,
@@ -147,7 +147,7 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// Checks that the processes are ranks of one job: many jobs of one process each would measure nothing that grows.
+    /// Checks that the processes are ranks of one job, because many one-process jobs would show no growth.
     fn has_its_place(
         &self,
         env: &BTreeMap<String, String>,
@@ -178,7 +178,7 @@ impl MeasuredJob {
         Ok(offered)
     }
 
-    /// Makes the first requests of the processes of a group.
+    /// Makes the first requests for the processes in a group.
     fn join_ranks(&mut self, group: u32) -> Result<Duration, Unmeasured> {
         let procs = self.procs(group);
         let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
@@ -220,7 +220,7 @@ impl MeasuredJob {
         Ok(told)
     }
 
-    /// Makes the requests of every rank, each after the answer to the one before.
+    /// Makes every rank's requests, each after the answer to the previous one.
     pub(super) fn each(
         &mut self,
         phase: MeasuredPhase,
@@ -294,8 +294,8 @@ impl MeasuredJob {
         std::iter::from_fn(next).collect()
     }
 
-    /// Spawns a process, which joins and finalizes, so that nothing waits for it. Returns the time until it was there; `None` if the spawn
-    /// was refused.
+    /// Spawns a process, which joins and finalizes so that nothing waits for it. Returns the time until it has reported, or `None` if the
+    /// spawn was refused.
     pub(super) fn spawn(&mut self) -> Result<Option<Duration>, Unmeasured> {
         let agent = self.party.agent(SPAWNED);
         let start = Instant::now();

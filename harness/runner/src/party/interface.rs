@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use pmi_judge::event::{EventKind, SilenceProof};
 use pmi_judge::library::api::CallArgument;
+use pmi_process::Memory;
 use pmi_wire::Proc;
 
 use super::proxy::UpstreamCommand;
-use crate::process::Memory;
 
 /// The result of waiting.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub enum Incoming {
 pub enum Silence {
     /// Nothing is expected.
     Expected,
-    /// Silence is one of several lawful outcomes.
+    /// Silence is one of several valid outcomes.
     Valid,
-    /// An answer is due. Its absence takes a proof, or the whole time.
+    /// An answer is due. Its absence must be proved; otherwise, the wait lasts until the deadline.
     Wrong,
 }
 
@@ -43,11 +43,11 @@ pub trait Party {
     fn close(&mut self, proc: Proc);
     /// Makes the process exit with this status, and closes our end.
     fn exit(&mut self, proc: Proc, status: u8);
-    /// Makes the process die of this signal, and closes our end.
+    /// Makes the process kill itself with this signal, and closes our end.
     fn kill(&mut self, proc: Proc, signal: u8);
     /// Waits for the next event, until the deadline. If an answer may arrive, a server that only seems to wait gets some more time.
     fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming;
-    /// Starts a process that loads the library under test. Other parties ignore this, and calls as well.
+    /// Starts a process that loads the library under test. Other parties ignore this, and calls too.
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.
     fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<CallArgument>) {}
@@ -69,12 +69,12 @@ pub trait Party {
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())
     }
-    /// Ends everything that is still running, through the launcher if possible. Returns the steps taken, and the launcher's output
-    /// meanwhile.
+    /// Ends everything that is still running, through the launcher if possible. Returns the steps taken, and the launcher's output until
+    /// then.
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
-    /// Makes a stray connection to the port in `PMI_PORT`, unless it exists.
+    /// Makes a stray connection to the port in `PMI_PORT`, unless that connection already exists.
     fn connect(&mut self, _stray: Proc) {}
 
     /// Returns a program for a spawn request, which reports to the runner as process group `group`.

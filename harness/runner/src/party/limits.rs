@@ -9,7 +9,7 @@ pub struct Limits {
     pub step: Duration,
     /// Maximum wait for a started process to report, if it differs from `step`.
     pub start: Option<Duration>,
-    /// Wait after which silence is believed if the server's state cannot be read.
+    /// Length of a silence that is accepted if the server's state cannot be observed.
     pub silence: Duration,
     /// Maximum number of bytes that the implementation may send on all connections together.
     pub bytes: u64,

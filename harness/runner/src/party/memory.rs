@@ -1,4 +1,4 @@
-//! The reference server, joined to the interpreter in memory: without processes, sockets and waiting.
+//! The reference server, connected to the interpreter in memory, without processes, sockets or waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -69,7 +69,7 @@ impl MemoryParty {
         }
     }
 
-    /// Performs the handshake of a singleton. Returns the error of its connection, if there is one.
+    /// Performs the handshake of a singleton. Returns the error of its connection, if any.
     fn singinit(&mut self, proc: Proc) -> Option<String> {
         let asked = self.server.welcome();
         let said = if asked.is_empty() { String::new() } else { format!("{}\n", singleton::RESPONSE) };

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::process::tcp::Ends;
 use pmi_faults::{GroupId, GroupSpec, Server, ServerAction};
 use pmi_judge::event::Bytes;
+use pmi_process::observe::tcp::Ends;
 use pmi_wire::{ConnectionMethod, Proc};
 
 use pmi_judge::event::Exit;
@@ -33,7 +33,7 @@ pub(crate) trait View {
     fn connections(&self) -> HashSet<Ends>;
 }
 
-/// The component that determines what the processes receive. The first methods are those of [`Server`].
+/// The component that determines what the processes receive. The first methods correspond to those of [`Server`].
 pub(crate) trait Host {
     fn add_group(&mut self, spec: GroupSpec) -> GroupId;
     fn size(&self, group: GroupId) -> u32;

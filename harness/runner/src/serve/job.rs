@@ -8,6 +8,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
 use pmi_faults::{GroupId, GroupSpec, ServerAction};
+use pmi_process::agent::listener::AgentListener;
+use pmi_process::child::Child;
+use pmi_process::connection::{CHUNK, NonBlockingStream, Received};
+use pmi_process::observe::procfs::is_exiting;
+use pmi_process::observe::tcp::Ends;
+use pmi_process::output::capture;
+use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
+use pmi_process::stop::StopSignals;
+use pmi_process::{context, inherited};
 use pmi_wire::singleton::Caller;
 use pmi_wire::{ConnectionMethod, Proc, SpawnProgram};
 use rustix::process::Pid;
@@ -16,20 +25,11 @@ use super::host::{Host, LoopPace, View};
 use super::launch::{Executable, Launcher, StartedProcess, shown};
 use super::listener::{FirstLine, Listener};
 use super::remote::Remote;
-use crate::agent::listener::AgentListener;
-use crate::process::child::Child;
-use crate::process::connection::{CHUNK, NonBlockingStream, Received};
-use crate::process::output::capture;
-use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
-use crate::process::stop::StopSignals;
-use crate::process::tcp::Ends;
-use crate::process::{context, inherited};
 use pmi_judge::event::Exit;
 
 /// Maximum number of consecutive reads from one rank before the others get their turn.
 const ROUNDS: usize = 16;
-/// Maximum number of reads from a rank that has ended. It can write no more, but processes that it left running could write without end.
+/// Maximum number of reads from a rank that has ended. It can no longer write, but processes that it left running might never stop.
 const LAST_ROUNDS: usize = 64;
 
 /// A source of events: signals, or a process by its index.
@@ -192,7 +192,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Does the same as [`run`](Self::run), and waits for reports of programs that its processes start as their process manager.
+    /// Does the same as [`run`](Self::run), and waits for reports from programs that its processes start as their process manager.
     pub(crate) fn hearing(mut self, listener: Option<AgentListener>, ranks: u32) -> (io::Result<i32>, H) {
         if let Some(listener) = listener {
             match Listener::with_agent_listener(listener, &mut self.reactor, JobSource::Listener) {
@@ -227,7 +227,7 @@ impl<H: Host> Job<H> {
         (done.map(|()| self.status.unwrap_or(0)), self.host)
     }
 
-    /// Warns about processes that have ended successfully and sent nothing: they may each have run as a program of one process.
+    /// Warns about processes that have ended successfully without sending anything, because each may have run as a singleton.
     fn tell_who_was_alone(&mut self) {
         let silent = |p: &&JobProcess| !p.spoke && p.end == Some(Exit::Code(0));
         for group in self.groups.iter().filter(|group| group.size > 1 && !group.over) {
@@ -256,7 +256,8 @@ impl<H: Host> Job<H> {
         let welcome = self.host.welcome();
         let listener =
             Listener::connect(caller.port, welcome, &mut self.reactor, JobSource::PendingConnection);
-        // The connection is made before the process is a member of the job: if a job does not begin, its processes are killed.
+        // The connection is made before the process becomes a member of the job, because the processes of a job that does not begin are
+        // killed.
         self.listener = Some(listener.map_err(context(format_args!("port {}", caller.port)))?);
         let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
         self.groups.push(JobGroup { first: 0, size: 1, over: false });
@@ -369,7 +370,7 @@ impl<H: Host> Job<H> {
         let by_door = self.comes_by_door(id);
         let place = match self.listener.as_ref().filter(|_| by_door).and_then(Listener::address) {
             Some(address) => address.to_string(),
-            // A process that does not connect gets a number that no process has open.
+            // A process that does not connect gets a descriptor number that no process has open.
             None if !self.host.connects(id) => "1021".to_owned(),
             None => number.to_string(),
         };
@@ -380,7 +381,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Starts each process of a group on its host: a local command stands for it here.
+    /// Starts each process of a group on its host. Here, a local command stands for the process.
     fn launch_each(
         &mut self,
         remote: &Remote,
@@ -402,7 +403,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Reads the report of a program that a process has started as its process manager, and sends the first message to that process.
+    /// Reads the report from a program that a process has started as its process manager, and sends the first message to that process.
     fn receive_manager(&mut self, number: u64) -> io::Result<()> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         let heard = listener.receive_manager(
@@ -495,7 +496,7 @@ impl<H: Host> Job<H> {
             let key = self.reactor.add(&socket, JobSource::Connection(index), WatchMode::Read)?;
             process.connection = Some((NonBlockingStream::new(socket), key));
         }
-        // A process that we did not start has ended when its connection has ended: it may have given us a wrong process id.
+        // A process that we did not start counts as ended when its connection has ended, because it may have given us a wrong process id.
         if !process.child.is_anothers() {
             self.reactor.add(process.child.pidfd(), JobSource::Process(index), WatchMode::Read)?;
         }
@@ -592,7 +593,7 @@ impl<H: Host> Job<H> {
             return self.ended(index, &mut []);
         }
         // A process loses its connection a moment before it can be waited for. Its exit status is more informative than the end of its
-        // connection, and must come first in order of time.
+        // connection, and must be reported first.
         if self.host.is_joined(process.id) && is_exiting(process.child.pid()) {
             return Ok(());
         }
@@ -646,7 +647,7 @@ impl<H: Host> Job<H> {
         }
         if !self.groups[id.group as usize].over {
             self.settle(status(end));
-            // No other component reports that a process is missing for which others may wait.
+            // Nothing else reports that a process is missing, and others may be waiting for it.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].spoke {
                 self.abort(id, status(end).into(), "the command to start it failed");
             }
@@ -766,7 +767,7 @@ impl<H: Host> Job<H> {
         if let Some(signal) = signals.take().into_iter().next() {
             self.host.print(format_args!("killing the job: signal {signal}"));
             self.kill_all();
-            // The sender of the signal expects this status, whatever the processes did before.
+            // The sender of the signal expects this status, no matter what the processes did before.
             self.status = Some(128 + signal);
         }
     }

@@ -10,14 +10,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pmi_process::child::Child;
+use pmi_process::connection::pair;
+use pmi_process::{descriptors, inherited};
 use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::process;
-use crate::process::child::Child;
-use crate::process::connection::pair;
-use crate::process::{descriptors, inherited};
 
 /// Descriptors that we need in addition to those of the processes: standard streams, epoll, signals, the one that processes inherit, and
 /// those that we may have inherited.
@@ -60,10 +58,10 @@ impl Launcher {
         Ok(())
     }
 
-    /// Returns a command for the program, which is in this file. Each start of the command makes one process.
+    /// Returns a command for the program, which is in this file. Each start of the command starts one process.
     pub(super) fn command(&self, program: &Executable, file: &Path) -> io::Result<Command> {
         let mut command = Command::new(file);
-        process::prepare(&mut command);
+        pmi_process::prepare(&mut command);
         command.arg0(&program.name).args(&program.args).process_group(0);
         command.stdin(Stdio::from(self.null.try_clone()?));
         if let Some(dir) = &program.dir {
@@ -86,7 +84,7 @@ impl Launcher {
         Ok(StartedProcess { child, socket: Some(socket) })
     }
 
-    /// Starts a process without a connection, which connects itself.
+    /// Starts a process without a connection, which connects by itself.
     pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<StartedProcess> {
         Ok(StartedProcess { child: self.start(command, None)?, socket: None })
     }
@@ -111,7 +109,7 @@ pub(crate) struct Executable {
     pub(crate) name: OsString,
     pub(crate) args: Vec<OsString>,
     pub(crate) dir: Option<PathBuf>,
-    /// Folders in which to search for it before `PATH`.
+    /// Folders to search for it before `PATH`.
     pub(crate) path: Option<OsString>,
 }
 
@@ -143,8 +141,8 @@ impl Executable {
         this
     }
 
-    /// Returns the file to execute. It is relative to the working directory if the name has a slash, and otherwise searched in `path` and
-    /// `PATH`. It is searched once, and not by every process.
+    /// Returns the file to execute. If the name has a slash, the file is relative to the working directory; otherwise, it is searched for
+    /// in `path` and `PATH`. The search is done once, and not by every process.
     pub(crate) fn resolve(&self) -> io::Result<PathBuf> {
         let dir = match &self.dir {
             Some(dir) => std::path::absolute(dir)?,

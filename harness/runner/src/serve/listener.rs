@@ -8,14 +8,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
+use pmi_process::agent::channel::Channel;
+use pmi_process::agent::listener::AgentListener;
+use pmi_process::agent::protocol::{AgentOrder, Hello};
+use pmi_process::connection::{NonBlockingStream, Received};
+use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
+use pmi_process::{context, has_hung_up, lacks_descriptors};
 use pmi_wire::port::MAX_RESPONSE;
 
-use crate::agent::channel::Channel;
-use crate::agent::listener::AgentListener;
-use crate::agent::protocol::{AgentOrder, Hello};
-use crate::process::connection::{NonBlockingStream, Received};
-use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
-use crate::process::{context, has_hung_up, lacks_descriptors};
 use pmi_judge::event::Bytes;
 
 /// Maximum number of connections on which nothing has been received yet; beyond it, the oldest is closed.
@@ -72,7 +72,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Waits for reports of the programs that a process starts as its process manager.
+    /// Waits for reports from the programs that a process starts as its process manager.
     pub(super) fn with_agent_listener<S: Copy>(
         listener: AgentListener,
         reactor: &mut Reactor<S>,
@@ -136,7 +136,7 @@ impl Listener {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut connection = NonBlockingStream::new(OwnedFd::from(stream));
-        // A new connection accepts so few bytes at once.
+        // A new connection accepts this few bytes at once.
         connection.push(welcome);
         connection.flush();
         let key = reactor.add(&connection, source(self.next), WatchMode::Read)?;

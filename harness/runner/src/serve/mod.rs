@@ -4,9 +4,9 @@
 //! one event loop, for any number of ranks.
 //!
 //! * With [`ConnectionMethod::Port`], a rank gets `PMI_PORT` instead, and connects itself.
-//! * With [`ConnectionMethod::Singleton`], there is one process, which already runs and to which the server connects.
-//! * With a [`Remote`], a rank is started by a command of the user, on one of several hosts. When the job ends, that command is ended here;
-//!   the processes that it has started there notice that their connections end.
+//! * With [`ConnectionMethod::Singleton`], there is one process. It is already running, and the server connects to it.
+//! * With a [`Remote`], a command that the user provides starts each rank, on one of several hosts. When the job ends, that command is
+//!   ended here; the processes that it has started there notice that their connections end.
 //! * A rank is a process with all processes in its process group, which it leads. When a rank ends or its program is aborted, the group is
 //!   killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
@@ -21,7 +21,8 @@
 //! of time.
 //!
 //! * A killed process counts as 128 + signal.
-//! * An aborted program counts with the status of its abort, at the time of the abort; the processes that are killed for it do not count.
+//! * An aborted program counts with the status of its abort, at the time of the abort; the processes that are killed because of it do not
+//!   count.
 //! * A protocol error aborts with status 1.
 //! * Only eight bits of an abort's status remain, as for every exit status. If the status is not 0 but no bit remains, it counts as 1, so
 //!   that a failure does not look like a success.
@@ -62,7 +63,7 @@ pub struct ServeOptions {
 /// Starts the program and serves it and all processes that it spawns until the last one has ended. Returns the exit status (see the
 /// [module](self)).
 ///
-/// Must not be called while other threads start processes: these could inherit a rank's connection.
+/// Must not be called while other threads start processes, which could inherit a rank's connection.
 ///
 /// # Errors
 ///
@@ -78,8 +79,8 @@ pub fn run(options: ServeOptions) -> io::Result<i32> {
     }
 }
 
-/// Returns the first part of a job's kvsnames. MPI libraries derive the names of shared memory from the kvsname, so it must be unique on
-/// this machine. It is short, because a server may announce a small `kvsname_max`.
+/// Returns the prefix of a job's kvsnames. MPI libraries derive the names of shared memory from the kvsname, so it must be unique on this
+/// machine. It is short, because a server may announce a small `kvsname_max`.
 pub fn unique_prefix() -> String {
     let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u32);
     format!("k{:08x}", now.wrapping_mul(0x9e37_79b1) ^ std::process::id())

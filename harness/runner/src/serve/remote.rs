@@ -1,5 +1,5 @@
-//! Processes on other machines. A command of the user starts each of them there, as a remote shell does, and they connect through
-//! `PMI_PORT`.
+//! Processes on other machines. A command that the user provides starts each of them there, as a remote shell does, and they connect
+//! through `PMI_PORT`.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -15,14 +15,14 @@ const HOST: &str = "{host}";
 /// Placeholder for the command to run there, as one word for its shell.
 const COMMAND: &str = "{command}";
 
-/// The hosts on which processes run, and the command that starts them.
+/// The hosts that processes run on, and the command that starts them.
 #[derive(Debug, Clone)]
 pub struct Remote {
     /// One host for each node, in order.
     hosts: Vec<String>,
     /// The command that starts a process on a host.
     launch: Vec<String>,
-    /// Our address at which the hosts reach us.
+    /// The address where the hosts reach us.
     listen: IpAddr,
 }
 

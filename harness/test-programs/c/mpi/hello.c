@@ -1,5 +1,5 @@
-/* The smallest MPI program that needs its peers: a rank that was given a wrong rank or size by the
- * process manager, or that cannot find the others through the keyval space, cannot get the sum right. */
+/* The smallest MPI program that needs its peers. It gets the sum right only if the process manager gives
+ * every process the right rank and size, and if all of them find each other through the keyval space. */
 #include <mpi.h>
 #include <stdio.h>
 

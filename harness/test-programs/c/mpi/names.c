@@ -28,7 +28,7 @@ int main(int argc, char **argv)
 
     if (rank == 0) {
         /* Some network modules have no ports, or have addresses too long for one (ch4:ucx). The name service
-         * only carries the string, so an invented one tests it as well. */
+         * only carries the string, so a made-up one tests it just as well. */
         opened = MPI_Open_port(MPI_INFO_NULL, port) == MPI_SUCCESS;
         if (!opened)
             strcpy(port, "tag=0$description=nowhere$");
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
 
     check(MPI_Lookup_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS, "published but not found");
-    /* Port names carry = and $: they must come back whole. (A blank ends a PMI-1 value, so none is tried.) */
+    /* Port names contain = and $, and must come back intact. (A blank ends a PMI-1 value, so none is tried.) */
     check(strcmp(port, found) == 0, "found, but another port than was published");
     printf("names: rank %d found the port\n", rank);
     fflush(stdout);

@@ -1,6 +1,6 @@
-/* Starts two copies of itself with MPI_Comm_spawn and talks to them. Through PMI this takes the spawn
- * command with an argument, a second process group with its own keyval space, PMI_spawned=1 or similar for
- * the children, and the preput key with which they find their parent.
+/* Starts two copies of itself with MPI_Comm_spawn and talks to them. In PMI, this takes the spawn command
+ * with an argument, a second process group with its own keyval space, PMI_spawned=1 or similar for the
+ * children, and the preput key that lets them find their parent.
  *
  * Not every library can do it: Debian 12's MPICH (4.0.2, ch4:ucx) refuses without asking its process manager. */
 #include <mpi.h>
@@ -10,7 +10,7 @@
 #define CHILDREN 2
 #define TAG 7
 
-/* The argument has a blank: it must reach the child as one argument, not as two. */
+/* The argument contains a blank, and must still reach the child as a single argument. */
 static char argument[] = "said by the parent";
 
 static void check(int ok, const char *what)
@@ -21,8 +21,8 @@ static void check(int ok, const char *what)
     }
 }
 
-/* Merges parents and children into one communicator: a collective over it ends only if the two process
- * groups have exchanged their addresses correctly. */
+/* Merges parents and children into one communicator. A collective operation on it ends only if the two
+ * process groups have exchanged their addresses correctly. */
 static void meet(MPI_Comm inter, int is_child)
 {
     MPI_Comm all;

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bug(&'static str);
 
-/// Names of all bugs, and the effect of each. A bug is of both protocols unless its text says PMI-2.
+/// Names of all bugs, and the effect of each. A bug exists in both protocols unless its text says PMI-2.
 pub(super) const BUGS: &[(&str, &str)] = &[
     ("value-256", "a value of exactly 256 bytes loses its last one"),
     ("value-37", "a value of exactly 37 bytes loses its last one"),

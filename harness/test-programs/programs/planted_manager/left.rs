@@ -1,4 +1,4 @@
-//! State that a job leaves behind in a file, with which the next job may fail.
+//! State that a job leaves behind in a file, and that may make the next job fail.
 
 use std::fs;
 use std::io;

@@ -270,7 +270,7 @@ impl Manager {
         }
     }
 
-    /// Handles bytes of a process.
+    /// Handles bytes from a process.
     pub(super) fn receive(&mut self, p: Proc, bytes: &[u8]) {
         let mut bytes = bytes;
         let half = self.process(p).buffer.clone();
@@ -327,7 +327,7 @@ impl Manager {
         }
     }
 
-    /// Answers a request of PMI-1; returns `None` if it is invalid.
+    /// Answers a PMI-1 request; returns `None` if it is invalid.
     fn answer(&mut self, p: Proc, pairs: &Pairs) -> Option<()> {
         let get = |key: &str| value(pairs, key);
         let known = |this: &Self| get("kvsname") == Some(&this.kvsname(p)[..]);
@@ -412,7 +412,7 @@ impl Manager {
         }
     }
 
-    /// Answers a request of PMI-2; returns `None` if it is invalid.
+    /// Answers a PMI-2 request; returns `None` if it is invalid.
     fn answer_frame(&mut self, p: Proc, pairs: &Pairs) -> Option<()> {
         let get = |key: &str| value(pairs, key);
         let command = String::from_utf8(get("cmd")?.to_vec()).ok()?;
@@ -774,7 +774,7 @@ impl Manager {
         self.spawn(p, programs, preput);
     }
 
-    /// Handles a spawn of PMI-2; returns `None` if it is invalid.
+    /// Handles a PMI-2 spawn; returns `None` if it is invalid.
     fn spawn_frame(&mut self, p: Proc, pairs: &Pairs) -> Option<()> {
         let total = number(value(pairs, "ncmds")?)?;
         let mut programs: Vec<Program> = Vec::new();

@@ -1,4 +1,4 @@
-//! A keyval space, and the effects of bugs on values and keys that are put and got.
+//! A keyval space, and the effects of bugs on the values and keys that are put and read.
 
 use super::bug::{Bug, is};
 

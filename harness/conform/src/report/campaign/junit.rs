@@ -3,8 +3,8 @@
 use std::io;
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
-use pmi_fuzzer::failure::FailureKind;
-use pmi_fuzzer::store::StoredFinding;
+use pmi_fuzzer::observe::failure::FailureKind;
+use pmi_fuzzer::triage::store::StoredFinding;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::super::text;

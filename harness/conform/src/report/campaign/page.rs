@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use pmi_fuzzer::campaign::{CampaignOptions, Moment, Summary};
-use pmi_fuzzer::store::{Root, SCENARIO, StoredFinding, TRIES};
 use pmi_fuzzer::target::Target;
+use pmi_fuzzer::triage::store::{Root, SCENARIO, StoredFinding, TRIES};
 use serde::Serialize;
 
 use super::super::plot::{Area, at, path};
@@ -56,7 +56,7 @@ struct Curve {
     met: Vec<Mark>,
 }
 
-/// The time at which something was found.
+/// The time when something was found.
 #[derive(Serialize)]
 struct Mark {
     x: String,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pmi_fuzzer::store::{Root, StoredFinding};
+use pmi_fuzzer::triage::store::{Root, StoredFinding};
 
 /// Groups findings that probably have one cause, the most severe first.
 pub(super) fn by_root(found: &[StoredFinding]) -> BTreeMap<Root, Vec<&StoredFinding>> {

@@ -1,7 +1,7 @@
 //! A campaign as SARIF 2.1.0: a rule and a result for each finding, with its backtrace if it has one.
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
-use pmi_fuzzer::store::SCENARIO;
+use pmi_fuzzer::triage::store::SCENARIO;
 use pmi_judge::backtrace::StackFrame;
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use pmi_fuzzer::campaign::{Progress, Summary};
 use super::roots::by_root;
 use super::unreported::{Unreported, unreported};
 
-/// The heading of findings that a session with only valid input reaches. `INVALID` is that of the others.
+/// Heading for findings that valid input alone reaches. `INVALID` is the heading for all others.
 const VALID: &str = "Reached by valid input:\n";
 const INVALID: &str = "Reached by invalid input only:\n";
 

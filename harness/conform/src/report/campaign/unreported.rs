@@ -1,16 +1,16 @@
-//! Buckets that a campaign met and did not report.
+//! Buckets that a campaign encountered but did not report.
 
 use std::fmt;
 
 use pmi_fuzzer::campaign::Summary;
-use pmi_fuzzer::store::TRIES;
+use pmi_fuzzer::triage::store::TRIES;
 
 /// The reason why a bucket was not reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unreported {
-    /// The bucket is known. It was met this number of times.
+    /// The bucket is known. It was encountered this number of times.
     Known(u64),
-    /// The bucket was met this number of times, but not when its session was repeated.
+    /// The bucket was encountered this number of times, but not when its session was repeated.
     Unconfirmed(u32),
     Unexamined,
 }
@@ -27,7 +27,7 @@ impl fmt::Display for Unreported {
     }
 }
 
-/// Returns the buckets that were met and not reported, with the reasons.
+/// Returns the buckets that were encountered but not reported, with the reasons.
 pub(super) fn unreported(campaign: &Summary) -> impl Iterator<Item = (&str, Unreported)> {
     let progress = &campaign.progress;
     let known = progress.known.iter().map(|(bucket, seen)| (&**bucket, Unreported::Known(*seen)));

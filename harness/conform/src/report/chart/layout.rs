@@ -75,7 +75,7 @@ pub(super) struct ChartRow<'a> {
     pub(super) breaks: Vec<&'a str>,
 }
 
-/// A process in a barrier, from the row in which it enters to the row in which it leaves.
+/// A process in a barrier, from the row where it enters to the row where it leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BarrierWait {
     pub(super) lane: usize,
@@ -180,7 +180,7 @@ impl<'a> Chart<'a> {
                 breaks: breaks(event.seq),
             });
         }
-        // An absence, of an answer or of the job's end, has no event and gets a row here.
+        // The absence of an answer, or of the job's end, has no event, so it gets a row here.
         let absent = |j: &&Judged| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
         let absent: Vec<&Judged> = result.findings.iter().filter(absent).take(FINDINGS).collect();
         for Judged { finding, .. } in absent {

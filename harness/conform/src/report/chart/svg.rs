@@ -16,7 +16,7 @@ const LANE: usize = 64;
 const NARROW: usize = 28;
 /// Width that all lanes share if there are many.
 const LANES: usize = 400;
-/// Approximate width of a character of the text beside the lanes.
+/// Approximate width of a character of the text next to the lanes.
 const CHARACTER: usize = 7;
 /// Maximum number of bytes of a message that can be unfolded.
 const BYTES: usize = 4096;
@@ -143,7 +143,7 @@ impl Drawing {
     }
 }
 
-/// Returns the message of a row, if the text beside its arrow does not show all of it or it breaks a requirement.
+/// Returns the message of a row, if the text next to its arrow does not show all of it or it breaks a requirement.
 fn raw(row: &ChartRow<'_>) -> Option<Raw> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();

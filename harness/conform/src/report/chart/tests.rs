@@ -76,7 +76,7 @@ fn missing_event_has_a_row_at_its_place() {
         ("silence", &["rfc13.get.value"][..])
     );
     assert_eq!(chart.waits, [BarrierWait { lane: 0, from: 0, to: Some(2) }]);
-    // Also after all other rows.
+    // The same applies if it comes after all other rows.
     events.truncate(1);
     assert_eq!(Chart::of_events(&events, 0, &result).rows[1].what, "silence");
 }

@@ -1,5 +1,5 @@
 //! The meaning of a scenario for a program under test. Its processes run independently, so the scenario is compiled into the server's
-//! reaction to the requests of each process, and into expectations for each process.
+//! reaction to each process's requests, and into expectations for each process.
 
 mod script;
 
@@ -43,7 +43,7 @@ pub fn play(
 /// Returns the dialect of a program that has a choice: PMI-1 unless it offers version 2.
 pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
     let mut offers_second = false;
-    // Of each process until its first line is there, which is the offer.
+    // The connection of each process, until its first line has arrived, which is the offer.
     let mut connections: BTreeMap<Proc, Option<Connection>> = BTreeMap::new();
     let mut record = |_, kind: EventKind| {
         let EventKind::ToServer { proc, bytes } = kind else { return };

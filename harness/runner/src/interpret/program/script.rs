@@ -51,7 +51,7 @@ pub(super) struct Script {
     /// Number of bytes of an answer that are written before the rest.
     first_write: usize,
     places: Vec<Expanded>,
-    /// The scenario changes the settings of the server.
+    /// True if the scenario changes the settings of the server.
     set_up: bool,
 }
 
@@ -108,14 +108,14 @@ impl Script {
         format!("{}-{group}", self.config.kvs_prefix).into_bytes()
     }
 
-    /// Returns the expectation of a step. An expectation that is compared with a plain run cites the requirement of its step. Others are
-    /// about how the program ends under a plain server.
+    /// Returns the expectation of a step. If the program is compared with a plain run, the expectation cites the requirement of its step.
+    /// Otherwise it is about how the program ends under a plain server.
     fn expectation(&self, place: &Expanded, proc: Option<Proc>, kind: ExpectationKind) -> Expectation {
         let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
         Expectation { proc, cites: cites.to_owned(), kind }
     }
 
-    /// Returns the first request with another answer, and its line: at least one process is expected to make it.
+    /// Returns the first request that gets a different answer, and its line. At least one process is expected to make this request.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
         self.places.iter().find_map(|place| match &place.entry {
             ScriptEntry::Trigger(request, _) => {
@@ -126,7 +126,7 @@ impl Script {
         })
     }
 
-    /// Returns whether the program runs under other conditions than in a plain run.
+    /// Returns whether the program runs under different conditions than in a plain run.
     pub(super) fn is_unusual(&self) -> bool {
         self.set_up || self.places.iter().any(|place| !matches!(place.entry, ScriptEntry::Expect(_)))
     }
@@ -196,7 +196,7 @@ impl ProgramServer for Script {
     }
 }
 
-/// Returns the first part of kvsnames, from which MPI libraries derive the names of shared memory.
+/// Returns the prefix of kvsnames. MPI libraries derive the names of shared memory from it.
 fn prefix() -> String {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03x}", unique_prefix(), JOBS.fetch_add(1, Ordering::Relaxed) & 0xfff)

@@ -10,22 +10,22 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use pmi_process::agent;
+use pmi_process::agent::channel::Channel;
+use pmi_process::agent::listener::AgentListener;
+use pmi_process::agent::protocol::{AgentOrder, Hello, LibraryReport};
+use pmi_process::child::{Launch, cancel, without_protocol_variables};
+use pmi_process::connection::{CHUNK, NonBlockingStream, Received, pair};
+use pmi_process::observe::idle::{ControlledPeers, IdleCheck};
+use pmi_process::observe::{procfs, tree};
+use pmi_process::output::{LINE_MAX, LINES_MAX, Output};
+use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
+use pmi_process::trace::foreign::Foreign;
 use rustix::process::{Pid, Signal};
 
 use super::object;
-use crate::agent;
-use crate::agent::channel::Channel;
-use crate::agent::listener::AgentListener;
-use crate::agent::protocol::{AgentOrder, Hello, LibraryReport};
 use crate::party::server::{Implementation, with_pids};
 use crate::party::{Incoming, Party, Silence};
-use crate::process::child::{Launch, cancel, without_protocol_variables};
-use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
-use crate::process::foreign::Foreign;
-use crate::process::idle::{ControlledPeers, IdleCheck};
-use crate::process::output::{LINE_MAX, LINES_MAX, Output};
-use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
-use crate::process::{self, procfs, tree};
 use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, SilenceProof};
 use pmi_judge::library::api::CallArgument;
 use pmi_wire::Proc;
@@ -56,9 +56,9 @@ pub struct Library {
 enum LaunchSource {
     /// A connection or output of a rank's process.
     Rank(u32),
-    /// The socket to which processes connect that a launcher has started.
+    /// The socket that processes started by a launcher connect to.
     AgentListener,
-    /// A process that has connected and not introduced itself yet.
+    /// A process that has connected but not introduced itself yet.
     PendingAgent(u64),
     /// The launcher's output; `true` for standard error.
     LauncherOutput(bool),
@@ -116,7 +116,7 @@ fn next_mark() -> String {
     format!("library-{}-{count}", std::process::id())
 }
 
-/// Returns the reactor, which is created at the first use.
+/// Returns the reactor, creating it on first use.
 fn ready(reactor: &mut Option<Reactor<LaunchSource>>) -> io::Result<&mut Reactor<LaunchSource>> {
     match reactor {
         Some(reactor) => Ok(reactor),
@@ -126,7 +126,7 @@ fn ready(reactor: &mut Option<Reactor<LaunchSource>>) -> io::Result<&mut Reactor
 
 impl<'a> LibraryParty<'a> {
     /// Reads the library's file. If the library has its own process manager, also starts the processes of all ranks, and waits until they
-    /// have connected or the time is over.
+    /// have connected or the time is up.
     pub(crate) fn launch(
         library: &'a Library,
         ranks: u32,
@@ -164,7 +164,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// Returns the nodes on which a launcher has placed the processes that have connected.
+    /// Returns the nodes where a launcher has placed the processes that have connected.
     pub(crate) fn nodes(&self) -> BTreeSet<&str> {
         self.job.iter().flat_map(|job| &job.nodes).map(String::as_str).collect()
     }
@@ -180,7 +180,7 @@ impl<'a> LibraryParty<'a> {
         let (control, theirs) = pair()?;
         let (pmi, their_pmi) = pair()?;
         let mut command = Command::new(&library.binary);
-        process::prepare(&mut command);
+        pmi_process::prepare(&mut command);
         command.arg(COMMAND).arg(&library.path).stdin(Stdio::from(theirs)).process_group(0);
         without_protocol_variables(&mut command, true);
         command.envs(&library.env).envs(env);
@@ -217,7 +217,7 @@ impl<'a> LibraryParty<'a> {
         let name = listener.name();
         let words = server.command(ranks, 1, &[agent.to_string_lossy().into_owned()], &name);
         let mut command = Command::new(&words[0]);
-        process::prepare(&mut command);
+        pmi_process::prepare(&mut command);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&server.env).envs(&library.env);
@@ -285,8 +285,8 @@ impl<'a> LibraryParty<'a> {
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
                 (LaunchSource::Rank(rank), _) => {
-                    // The connections of a dying process close before its end is known, and its launcher may then end or answer the
-                    // others. So all that are dying are read, and those that the launcher has ended come last.
+                    // The connections of a dying process close before its end is known, and its launcher may then end or answer the others.
+                    // So all dying processes are read, and those that the launcher has ended come last.
                     let dying = list.iter().filter(|(other, process)| **other != rank && process.is_dying());
                     let mut all = Vec::new();
                     for rank in dying.map(|(rank, _)| *rank).chain([rank]).collect::<Vec<_>>() {
@@ -320,7 +320,7 @@ impl<'a> LibraryParty<'a> {
                     }
                     job.agent_listener.accept(reactor, LaunchSource::PendingAgent);
                     job.agent_listener.pending().into_iter().for_each(|id| job.greet(id, list, reactor));
-                    // Ranks that have not connected by now will not connect any more.
+                    // Ranks that have not connected yet never will.
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
@@ -423,7 +423,7 @@ impl LaunchedProcess {
             }
         }
         let exit = self.ended();
-        // Reports are read first and passed on last: the library cannot write anything after its call has returned.
+        // Reports are read first and passed on last, because the library cannot write anything after its call has returned.
         let reports = self.read_reports(proc, reactor);
         let exit = exit.or_else(|| self.ended());
         self.read_pmi(proc, exit.is_some(), reactor, tell);
@@ -455,7 +455,7 @@ impl LaunchedProcess {
         }
     }
 
-    /// Returns true after a process that a launcher has started has died. If it is dying, this waits for its death.
+    /// Returns whether a process that a launcher has started has died. If it is dying, waits for its death.
     fn is_dying(&self) -> bool {
         let is_exiting = |foreign: &Foreign| Pid::from_raw(foreign.pid()).is_some_and(procfs::is_exiting);
         self.foreign
@@ -464,7 +464,7 @@ impl LaunchedProcess {
             .is_some_and(|foreign| foreign.has_ended() || is_exiting(foreign) && foreign.ends_within(ENDING))
     }
 
-    /// How the process has ended, if it has and as far as that is known.
+    /// Returns how the process has ended, as far as that is known, or `None` if it has not.
     fn ended(&mut self) -> Option<Option<Exit>> {
         match &mut self.launch {
             Some(launch) => launch.child.try_wait().map(Some),
@@ -562,7 +562,7 @@ impl LauncherJob {
         }
     }
 
-    /// Waits for the launcher's end, and reads its output meanwhile.
+    /// Waits for the launcher to end, and reads its output until then.
     fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<LaunchSource>) -> bool {
         let deadline = Instant::now() + wait;
         loop {
@@ -602,7 +602,7 @@ impl Drop for LibraryParty<'_> {
         for launch in self.list.values_mut().filter_map(|process| process.launch.as_mut()) {
             launch.end(&HashSet::new());
         }
-        // A launcher may have started processes that we cannot end, through a daemon or on another machine. So it is asked first.
+        // A launcher may have started processes that we cannot end, through a daemon or on another machine. So the launcher is asked first.
         for rank in self.list.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &AgentOrder::Exit(0));
         }

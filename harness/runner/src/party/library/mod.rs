@@ -1,7 +1,7 @@
 //! PMI libraries under test. For each rank, one of our processes loads the library and makes the calls of the scenario, while the runner
 //! holds the other end of its PMI_FD.
 //!
-//! - [`crate::agent::library`] is the process: it loads the library, calls its functions, and reports the results,
+//! - [`pmi_process::agent::library`] is the process: it loads the library, calls its functions, and reports the results,
 //! - `launch` starts these processes and reads from them,
 //! - `object` reads the library's file without executing it.
 

@@ -1,5 +1,5 @@
-//! Connects the processes under test and the reference server. Reports all events to the judge, and answers some requests as the scenario
-//! defines instead of as the server does.
+//! Connects the processes under test with the reference server. Reports all events to the judge, and answers some requests as the scenario
+//! defines instead of letting the server answer.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ffi::OsString;
@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pmi_faults::{Config, GroupId, GroupSpec, Server, ServerAction};
+use pmi_process::observe::idle::{ControlledPeers, IdleCheck};
+use pmi_process::observe::{procfs, tree};
+use pmi_process::output::LINES_MAX;
 use pmi_wire::{
     ConnectionMethod, Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
     frame_header,
@@ -16,15 +19,12 @@ use pmi_wire::{
 use super::process::{PendingOutput, ProgramProcess, Why};
 use super::serving::{Mistake, ProcessScript, ProgramServer, ServerAct};
 use crate::party::Limits;
-use crate::process::idle::{ControlledPeers, IdleCheck};
-use crate::process::output::LINES_MAX;
-use crate::process::{procfs, tree};
 use crate::serve::host::{Host, LoopPace, View};
 use pmi_judge::crash::is_broken_memory;
 use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, HangProof};
 
-/// Interval between checks whether a process has read what was written to it. `MAX_READ_WAIT` is the longest wait for that, since a process
-/// that does not read at the moment would delay everything.
+/// Interval between checks of whether a process has read what was written to it. `MAX_READ_WAIT` limits the wait for that, since a process
+/// that is not reading at the moment would delay everything.
 const READ_CHECK_INTERVAL: Duration = Duration::from_micros(50);
 const MAX_READ_WAIT: Duration = Duration::from_millis(20);
 /// Time without events before the first check for idleness, and the maximum interval between later checks. The interval doubles each time.
@@ -39,7 +39,7 @@ const EVENTS: usize = 100_000;
 /// Receives each event with the line of the scenario that is being played.
 pub(super) type EventRecorder<'a> = &'a mut dyn FnMut(usize, EventKind);
 
-/// The one process that can ask for a process manager.
+/// The only process that can request a process manager.
 const ONE: Proc = Proc { group: 0, rank: 0 };
 
 /// The state of a job under test.
@@ -55,7 +55,7 @@ pub(super) struct ProgramJob<'a> {
     line: usize,
     /// Number of events so far.
     events: usize,
-    /// The scenario has a mistake, so the play ends.
+    /// True if the run ends because of an error in the scenario.
     wrong: bool,
     limits: Limits,
     interrupted: &'a AtomicBool,
@@ -63,8 +63,8 @@ pub(super) struct ProgramJob<'a> {
     mark: String,
     actions: VecDeque<ServerAction>,
     pub(super) processes: BTreeMap<Proc, ProgramProcess>,
-    /// Processes whose end is withheld from the server. The server would end other processes that still have steps of the scenario to play,
-    /// or that can continue.
+    /// Processes whose end is withheld from the server. Otherwise, the server would end other processes that still have steps of the
+    /// scenario to play, or that can continue.
     departed: Vec<Proc>,
     /// Number of bytes received from all processes.
     received: u64,
@@ -121,7 +121,7 @@ impl<'a> ProgramJob<'a> {
         (self.record)(line, kind);
     }
 
-    /// Ends the play because of a mistake in the scenario.
+    /// Ends the run because of an error in the scenario.
     fn give_up(&mut self, mistake: Mistake) {
         if !std::mem::replace(&mut self.wrong, true) {
             self.record_at(mistake.line, EventKind::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
@@ -136,7 +136,7 @@ impl<'a> ProgramJob<'a> {
 
     // ----- requests ------------------------------------------------------------------------------------------------
 
-    /// Handles the complete messages of a process. The server judges invalid framing, from the bytes of the last read.
+    /// Handles the complete messages from a process. The server judges invalid framing, from the bytes of the last read.
     fn read(&mut self, from: Proc, chunk: &[u8]) {
         while let Some(message) = self.processes.get_mut(&from).and_then(ProgramProcess::next_message) {
             match message {
@@ -279,7 +279,7 @@ impl<'a> ProgramJob<'a> {
     /// Ends a process group as a process manager would, except for processes that must end by themselves.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(EventKind::Aborted { by, reason });
-        // A process that another one aborts cannot expect it, so it is ended as by any process manager.
+        // A process that is aborted by another one cannot foresee this, so it is ended as any process manager would end it.
         let asked = self.processes.get(&by).is_some_and(|process| process.wants_abort);
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {
@@ -647,7 +647,7 @@ impl Host for ProgramJob<'_> {
 }
 
 impl ProgramJob<'_> {
-    /// Records the result of singleton init, if it has begun and was not recorded yet.
+    /// Records the result of singleton init, if it has begun and has not been recorded yet.
     fn record_singinit(&mut self, said: Vec<u8>, received: Vec<u8>) {
         if let Some(asked) = self.asked.take() {
             let (asked, said, received) = (Bytes(asked), Bytes(said), Bytes(received));
@@ -655,8 +655,8 @@ impl ProgramJob<'_> {
         }
     }
 
-    /// Records a line of output. The C library calls abort() if it detects corrupted memory, which must not be taken for the program's own
-    /// decision.
+    /// Records a line of output. The C library calls abort() if it detects corrupted memory, which must not be mistaken for the program's
+    /// own decision.
     fn record_line(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {
         let text = String::from_utf8_lossy(&line);
         if stderr && is_broken_memory(&text) {

@@ -1,7 +1,7 @@
 //! A program under test that speaks PMI, in its own processes.
 //!
-//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot order an
-//! arbitrary program to make requests: a scenario defines the server's reaction to them.
+//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot make an
+//! arbitrary program send requests, so a scenario defines how the server reacts to them.
 
 mod job;
 mod process;
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pmi_judge::event::{EventKind, PlainRun, ReceivedValues};
+use pmi_process::agent::listener::AgentListener;
+use pmi_process::agent::mpiexec;
+use pmi_process::observe::{procfs, tree};
 use pmi_wire::{ConnectionMethod, Proc};
 
 use super::Limits;
 use super::server::no_program;
-use crate::agent::listener::AgentListener;
-use crate::agent::mpiexec;
-use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
 use crate::serve::launch::{Executable, is_executable};
 use job::{EventRecorder, ProgramJob};
@@ -36,7 +36,7 @@ pub struct Program {
     command: Vec<OsString>,
     /// Default number of processes, if the scenario does not define it.
     pub(crate) ranks: u32,
-    /// The way in which its processes get their connections.
+    /// The kind of connection that its processes get.
     connection_method: ConnectionMethod,
     /// Our own executable, which the program finds as `mpiexec` if it is started without a process manager.
     manager: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub enum ProgramError {
     Launcher(String, String),
 }
 
-/// Returns whether a command line is that of a launcher. `flux` is a launcher only if it starts a job.
+/// Returns whether a command line starts a launcher. `flux` is a launcher only if it starts a job.
 fn is_launcher(words: &[OsString]) -> bool {
     let name = Path::new(&words[0]).file_name().unwrap_or_default().to_string_lossy();
     let runs = words.get(1).is_some_and(|word| word == "run" || word == "submit");
@@ -90,7 +90,7 @@ pub(crate) type Outputs = BTreeMap<Proc, Vec<u8>>;
 pub(crate) struct FinishedJob {
     pub(crate) done: io::Result<()>,
     pub(crate) output: Outputs,
-    /// Some output exceeds the part that is kept.
+    /// True if some output is longer than the part that is kept.
     pub(crate) output_cut: bool,
 }
 
@@ -145,7 +145,7 @@ impl Program {
         self.connection_method
     }
 
-    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` with which it finds that.
+    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` that lets the program find it.
     fn open_listener(&self) -> io::Result<Option<(AgentListener, OsString)>> {
         let Some(ours) = &self.manager else { return Ok(None) };
         let listener = AgentListener::open()?;

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use pmi_judge::event::Exit;
 use pmi_judge::expectation::ExpectationKind;
+use pmi_process::output::Lines;
 use pmi_scenario::ast::ExitPattern;
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
 use super::serving::{ProcessScript, ServerAct, ServerRule};
-use crate::process::output::Lines;
 
 /// Maximum number of bytes of standard output that are kept for comparison.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -22,7 +22,7 @@ pub(super) enum PendingOutput {
     Close,
     /// The end of the process, by the process manager.
     End,
-    /// The end of the process, as if by an accident.
+    /// The end of the process, as if by accident.
     Kill,
 }
 
@@ -157,7 +157,7 @@ impl ProgramProcess {
         self.closed_by_us || self.has_closed
     }
 
-    /// Returns whether the runner ended it, so that its exit shows nothing.
+    /// Returns whether the runner ended it, in which case its exit shows nothing.
     pub(super) fn was_ended(&self) -> bool {
         self.ended.is_some()
     }

@@ -1,4 +1,4 @@
-//! The server under which a program is started, and its reaction to the requests of each process.
+//! The server that a program is started under, and its reaction to each process's requests.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) enum ServerAct {
     Kill,
 }
 
-/// The server's reaction to a request of one process.
+/// The server's reaction to a request from one process.
 #[derive(Debug)]
 pub(crate) struct ServerRule {
     /// The request, and whether the rule applies to every matching one; `None` for actions at the start.
@@ -46,14 +46,14 @@ pub(crate) struct ProcessScript {
     pub(crate) expectations: Vec<(usize, Expectation)>,
 }
 
-/// A mistake in a scenario that only its execution shows, and its line.
+/// An error in a scenario that shows only when the scenario is executed, with its line.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) line: usize,
     pub(crate) what: ScenarioError,
 }
 
-/// The server under which a program is started.
+/// The server that a program is started under.
 pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
     /// Returns the delay of each answer.

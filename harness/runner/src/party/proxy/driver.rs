@@ -9,18 +9,19 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pmi_process::agent::channel::Channel;
+use pmi_process::child::Child;
+use pmi_process::connection::{CHUNK, NonBlockingStream, Received, pair};
+use pmi_process::context;
+use pmi_process::observe::tree;
+use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
+use pmi_process::stop::StopSignals;
 use pmi_wire::SpawnProgram;
 use rustix::io::FdFlags;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::script;
 use super::upstream::{DriverOrder, PROTOCOL_ERROR_STATUS, Upstream};
-use crate::agent::channel::Channel;
-use crate::process::child::Child;
-use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
-use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
-use crate::process::stop::StopSignals;
-use crate::process::{context, tree};
 use crate::serve::launch::Executable;
 use pmi_judge::event::{EventKind, Exit};
 use pmi_wire::hydra::Family;
@@ -44,7 +45,7 @@ pub struct UpstreamOptions {
     pub pmi_port: bool,
     /// Number of processes.
     pub ranks: u32,
-    /// Number of proxies over which the processes are spread.
+    /// Number of proxies that the processes are spread over.
     pub nodes: u32,
     /// Maximum time for a proxy to start its processes, and to end after them.
     pub patience: Duration,
@@ -57,7 +58,7 @@ pub struct UpstreamOptions {
 pub enum JobEnd {
     /// With this exit status (see the [module](super)).
     Status(i32),
-    /// A proxy died of this signal.
+    /// A proxy was killed by this signal.
     Signal(i32),
 }
 
@@ -73,7 +74,7 @@ pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
 struct Proxy {
     child: Child,
     connection: Option<(NonBlockingStream, ReactorKey)>,
-    /// The time by which it must have finished a phase without client activity: its start or its end.
+    /// The deadline for finishing a phase without client activity, that is, its start or its end.
     deadline: Option<Instant>,
 }
 
@@ -160,7 +161,7 @@ impl ProxyDriver {
                     }
                     DriverSource::Process(link) => {
                         self.transfer(link, &mut buffer);
-                        // The last messages of a proxy take precedence over its exit.
+                        // The last messages from a proxy take precedence over its exit.
                         match self.obey()? {
                             Some(end) => Some(end),
                             None => self.exited(link)?,
@@ -177,7 +178,7 @@ impl ProxyDriver {
         }
     }
 
-    /// Carries out the orders of the upstream.
+    /// Carries out the orders from the upstream.
     fn obey(&mut self) -> io::Result<Option<JobEnd>> {
         while let Some(order) = self.upstream.next_order() {
             match order {
@@ -226,7 +227,7 @@ impl ProxyDriver {
         }
     }
 
-    /// Carries out the commands of the runner.
+    /// Carries out the commands from the runner.
     fn receive_commands(&mut self) {
         let Some((runner, key)) = &mut self.runner else { return };
         let was_blocked = runner.is_blocked();
@@ -277,7 +278,7 @@ impl ProxyDriver {
         let limit = due.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let ready = self.reactor.wait(limit)?;
         let mut sources: Vec<DriverSource> = ready.into_iter().map(|Ready { source, .. }| source).collect();
-        // The runner's commands come before the next messages of the proxies.
+        // The runner's commands come before the next messages from the proxies.
         sources.sort_by_key(|source| *source != DriverSource::Runner);
         Ok(sources)
     }
@@ -382,7 +383,7 @@ impl ProxyDriver {
 /// Returns the command line of a proxy.
 fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     let mut words = vec![
-        // The option is required even if the connection is inherited, when it is not used.
+        // The option is required even if the connection is inherited and the option is therefore not used.
         ("--control-port", "127.0.0.1:1".to_owned()),
         ("--rmk", "user".to_owned()),
         ("--launcher", "fork".to_owned()),

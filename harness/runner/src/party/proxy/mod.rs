@@ -5,20 +5,21 @@
 //! `hydra-upstream` starts one proxy per node on this host, and so is a launcher like any other.
 //!
 //! * `detect`: the generation of the protocol that a proxy speaks. `store`: the data of the upstream, kept by the reference server.
-//! * `script`: the reports of the upstream to the runner, and the commands of a scenario.
+//! * `script`: the reports from the upstream to the runner, and the commands in a scenario.
 //! * `upstream`: the state machine. `driver`: the processes, sockets and signals around it.
 //!
 //! # Requests that proxies forward
 //!
-//! Under a runner, the upstream reports every request of a proxy and every answer, and a scenario may answer instead. These requests have
+//! Under a runner, the upstream reports every request from a proxy and every answer, and a scenario may answer instead. These requests have
 //! the same form in every family: text as in PMI-1. Pairs that a proxy had stored are `mput KEY=VALUE ...`, a barrier is `barrier_in`, and
 //! all others are the client's request. The answer `cmd=barrier_out` is extended by the barrier's name if barriers have names.
 //!
 //! # Exit status
 //!
 //! The first status of a process that is not 0 (128 + signal if it was killed), or that of an abort. 3 if a proxy does not speak the
-//! protocol of its family. If a proxy exits without reporting how its processes ended, its own status is used. If a proxy dies of a signal,
-//! so does this process, so that the judge sees the crash. If a signal to this process ended the job, the status is 128 + signal.
+//! protocol of its family. If a proxy exits without reporting how its processes ended, its own status is used. If a proxy is killed by a
+//! signal, this process kills itself with the same signal, so that the judge sees the crash. If a signal to this process ended the job, the
+//! status is 128 + signal.
 
 mod detect;
 mod driver;

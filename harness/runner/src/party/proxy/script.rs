@@ -1,19 +1,19 @@
-//! The messages between the upstream and the runner, with which a scenario can observe the requests that proxies forward, and answer them.
+//! The messages between the upstream and the runner. They let a scenario observe the requests that proxies forward, and answer them.
 //!
 //! The upstream connects to the runner's socket, introduces itself ([`Hello`]) and waits for the first [`RunnerCommand`], which is
-//! [`RunnerCommand::Hold`]. From then on it reports each action beforehand, and carries out commands. Both sides write lines of JSON. Without a
-//! runner, the upstream serves by itself.
+//! [`RunnerCommand::Hold`]. From then on it reports each action beforehand, and carries out commands. Both sides write lines of JSON.
+//! Without a runner, the upstream serves by itself.
 
 use std::path::Path;
 
+use pmi_process::agent;
+use pmi_process::agent::channel::Channel;
+use pmi_process::agent::protocol::Hello;
 use serde::{Deserialize, Serialize};
 
-use crate::agent;
-use crate::agent::channel::Channel;
-use crate::agent::protocol::Hello;
 use pmi_judge::event::{Bytes, EventKind};
 
-/// A command of the runner.
+/// A command from the runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerCommand {
@@ -45,7 +45,7 @@ pub(super) fn runner() -> Option<(Channel, RunnerCommand)> {
     Some((runner, first))
 }
 
-/// Returns whether the upstream may report this event: it must be a fact about a proxy.
+/// Returns whether the upstream may report this event, which must be a fact about a proxy.
 pub(crate) fn is_report(kind: &EventKind) -> bool {
     matches!(
         kind,

@@ -1,7 +1,7 @@
 //! The state that all proxies of a job share: keyval spaces, published names, decisions about spawns. No I/O.
 //!
-//! The reference server keeps the state and makes the decisions. A proxy answers most requests of its clients itself and forwards the rest.
-//! So each process group has a single voice here, its rank 0, which makes all requests.
+//! The reference server keeps the state and makes the decisions. A proxy answers most of its clients' requests itself and forwards the
+//! rest. So each process group has a single voice here, its rank 0, which makes all requests.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -35,8 +35,8 @@ fn voice(group: GroupId) -> Proc {
 }
 
 impl Store {
-    /// Creates a store for groups on this number of nodes. The limits on keys and values are large: the proxies enforce them, and
-    /// everything that they accepted must be stored here.
+    /// Creates a store for groups on this number of nodes. Its limits on keys and values are large, because the proxies enforce the real
+    /// ones, and everything that they accepted must be stored here.
     pub(super) fn new(nodes: u32) -> Self {
         let config = Config::default();
         let maxes = Maxes { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.maxes };
@@ -112,7 +112,7 @@ impl Store {
         answers
     }
 
-    /// Forwards a request of PMI-2, given as the body of its frame.
+    /// Forwards a PMI-2 request, given as the body of its frame.
     pub(super) fn ask_pmi2(&mut self, group: GroupId, body: &[u8]) -> Vec<StoreResult> {
         // A longer body could not have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };

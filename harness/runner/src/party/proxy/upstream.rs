@@ -1,6 +1,6 @@
 //! The upstream of any number of proxies, and of the process groups that are spread over them: the role of `mpiexec`. No I/O.
 //!
-//! Bytes of the proxies go in through [`Upstream::receive`]. The resulting orders come out of [`Upstream::next_order`].
+//! Bytes from the proxies go in through [`Upstream::receive`]. The resulting orders come out of [`Upstream::next_order`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -30,7 +30,7 @@ pub(super) enum DriverOrder {
         link: usize,
         bytes: Vec<u8>,
     },
-    /// Forward output of a process.
+    /// Forward a process's output.
     Output {
         stderr: bool,
         bytes: Vec<u8>,
@@ -81,7 +81,7 @@ struct UpstreamGroup {
     fenced: VecDeque<Fenced>,
 }
 
-/// A process in a fence of PMI-2.
+/// A process in a PMI-2 fence.
 #[derive(Debug)]
 struct Fenced {
     id: u64,
@@ -185,7 +185,7 @@ impl Upstream {
         self.orders.pop_front()
     }
 
-    /// Describes the next expected message of a proxy that has not started its processes yet.
+    /// Describes the next expected message from a proxy that has not started its processes yet.
     pub(super) fn awaited(&self, link: usize) -> Option<String> {
         let link_state = self.links.get(link)?;
         self.proxy_groups.iter().find(|s| s.link == link && !s.started)?;
@@ -206,7 +206,7 @@ impl Upstream {
         self.proxy_groups.iter().filter(|s| s.link == link).all(|s| s.ended)
     }
 
-    /// Returns the first status that was not 0, in the order in which the ends of processes were reported.
+    /// Returns the first status other than 0, in the order in which processes were reported to have ended.
     pub(super) fn status(&self) -> i32 {
         self.status
     }
@@ -216,7 +216,7 @@ impl Upstream {
         self.proxy_groups.iter().find(|s| s.link == link).map_or((0, 0), |s| (s.group, s.proxy))
     }
 
-    /// Carries out a command of the scenario.
+    /// Carries out a command from the scenario.
     pub(super) fn command(&mut self, command: RunnerCommand) {
         match command {
             RunnerCommand::Hold(names) => self.hold = names,
@@ -394,11 +394,11 @@ impl Upstream {
         self.send(proxy_group, launch);
     }
 
-    /// Handles the end of the processes at a seat.
+    /// Handles the end of the processes of a group at one proxy.
     fn ended(&mut self, proxy_group: usize, statuses: &[i32]) {
         self.proxy_groups[proxy_group].ended = true;
         let group = self.proxy_groups[proxy_group].group;
-        // If one process fails, its proxy kills the others. So a kill is rarely the cause.
+        // If one process fails, its proxy kills the others, so a kill is rarely the cause.
         let killed = statuses.iter().find(|s| **s & 0x7f == 9);
         let cause = statuses.iter().find(|s| **s != 0 && **s & 0x7f != 9).or(killed);
         let status = cause.map_or(0, |wait| match wait & 0x7f {
@@ -485,7 +485,7 @@ impl Upstream {
         }
     }
 
-    /// Answers a request of PMI-2 correctly.
+    /// Answers a PMI-2 request correctly.
     fn serve_frame(&mut self, id: u64, asked: &ForwardedRequest) {
         let &ForwardedRequest { proxy_group, route, ref text, .. } = asked;
         let group = self.proxy_groups[proxy_group].group;
@@ -532,8 +532,8 @@ impl Upstream {
         self.send(proxy_group, bytes);
     }
 
-    /// Releases the processes in a fence once all of them are in it. By the draft, a released process can get everything that was put
-    /// before.
+    /// Releases the processes in a fence once all of them have entered it. According to the draft, a released process can get everything
+    /// that was put before.
     fn leave_fence(&mut self, group: GroupId) {
         let size = self.store.size(group) as usize;
         let fenced = &mut self.groups[group as usize].fenced;
@@ -691,7 +691,7 @@ fn is_part(message: &Decoded<'_>) -> bool {
 }
 
 /// Returns the body of a PMI-2 request from the text that a proxy forwards. Some generations omit its length, its last semicolon or both,
-/// or replace the semicolon by a NUL.
+/// or replace the semicolon with a NUL.
 fn body(text: &[u8]) -> Option<Vec<u8>> {
     let length = text.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
     let mut body = if length.is_some() { text[HEADER..].to_vec() } else { text.to_vec() };
@@ -833,7 +833,8 @@ mod tests {
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=mput a=1 b=x y\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), [], "one proxy cannot make up for another");
-        // The proxy has answered the second put of the key, which has no effect.
+        // `a` is already set, so this put has no effect on it. The upstream does not reply, because the proxy has already answered its
+        // client.
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=mput a=2 c=3\n"), []);
         let out = |link| {
             let DriverOrder::Send { bytes: mut cache, .. } =
@@ -890,7 +891,7 @@ mod tests {
         assert_eq!(told[0], DriverOrder::Start { link: 1, group: 1, proxy: 0 });
     }
 
-    /// Returns the message to a client that answers a request of PMI-2, without the length of the frame.
+    /// Returns the message to a client that answers a PMI-2 request, without the length of the frame.
     fn frame_reply(link: usize, route: i32, body: &str) -> DriverOrder {
         let address = FrameAddress { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
         DriverOrder::Send { link, bytes: address.frame(route, format!("{:>6}{body}", body.len()).as_bytes()) }

@@ -61,15 +61,15 @@ pub struct Implementation {
     pub max_nodes: Option<u32>,
     /// Maximum time of a launch until its processes report, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
-    /// The way in which its processes get their connections.
+    /// The kind of connection that its processes get.
     pub connection_method: ConnectionMethod,
-    /// The command, if it exists, that serves a process which it has not started. Contains `{port}` and `{pid}`.
+    /// The command that serves a process which it has not started, if any. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
-    /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they belong.
+    /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word that they must precede.
     to_port: (usize, &'static [&'static [&'static str]]),
     /// A notice to the user before it is judged.
     pub notice: Option<String>,
-    /// The only dialect in which it is judged, if specified.
+    /// The only dialect that it is judged in, if specified.
     pub dialect: Option<Dialect>,
     /// The strictness, if specified.
     pub strict: Option<Strictness>,
@@ -340,7 +340,7 @@ impl Implementation {
         Ok(())
     }
 
-    /// Turns a bare proxy into a launcher, with our own program in the place of its `mpiexec` (see [`crate::party::proxy`]).
+    /// Turns a bare proxy into a launcher, with our own program in place of its `mpiexec` (see [`crate::party::proxy`]).
     ///
     /// # Errors
     ///
@@ -395,8 +395,8 @@ impl Implementation {
         let command = self.command(1, 1, &["true".to_owned()], "pmi-conform");
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
-        // The runner does not exist yet, and the proxy must not find that of an outer run.
-        let run = run.env_remove(crate::agent::PATH_VARIABLE);
+        // The runner does not exist yet, and the proxy must not find the runner of an outer run.
+        let run = run.env_remove(pmi_process::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
             // The program limits its own time, and a signal that it can catch makes it clean up.
@@ -427,7 +427,7 @@ impl Implementation {
         )))
     }
 
-    /// Returns whether the runner takes the place of its upstream, so that a scenario can observe and answer forwarded requests.
+    /// Returns whether the runner takes the place of its upstream, in which case a scenario can observe and answer forwarded requests.
     pub fn has_upstream(&self) -> bool {
         self.proxy.is_some()
     }
@@ -461,7 +461,7 @@ impl Implementation {
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
         self.connection_method = ConnectionMethod::Port;
         if self.proxy.is_some() {
-            // The program in the place of its upstream requests this.
+            // Our program in place of its upstream requests this.
             return Ok(());
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
@@ -624,8 +624,8 @@ fn is_count(word: &str) -> bool {
     COUNTS.contains(&word) || digits || word.starts_with("--ntasks=")
 }
 
-/// Replaces the number of processes in a launcher's command by `{ranks}`, or adds `-n {ranks}` if it has none.
-pub(crate) fn with_ranks(command: &str) -> String {
+/// Replaces the number of processes in a launcher's command with `{ranks}`, or adds `-n {ranks}` if it has none.
+pub fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));
     match words.iter().position(|word| is_count(word)) {

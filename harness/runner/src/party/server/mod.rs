@@ -5,7 +5,6 @@ pub(crate) mod process;
 pub mod profile;
 mod singleton;
 
-pub(crate) use implementation::no_program;
-pub use implementation::{Implementation, ImplementationError, Recorded, UnknownProxy, need};
-pub(crate) use implementation::{with_pids, with_ranks};
+pub use implementation::{Implementation, ImplementationError, Recorded, UnknownProxy, need, with_ranks};
+pub(crate) use implementation::{no_program, with_pids};
 pub use process::{LaunchEnvironment, Patience, ServerParty};

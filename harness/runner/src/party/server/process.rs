@@ -13,24 +13,26 @@ use std::time::{Duration, Instant};
 
 use super::implementation::{Implementation, PIDS, for_singleton, with_pids};
 use super::singleton::Singleton;
-use crate::agent;
-use crate::agent::channel::Channel;
-use crate::agent::listener::AgentListener;
-use crate::agent::network_listener::Listen;
-use crate::agent::protocol::{self, AgentOrder, Hello, Namespaces, RankHello, SingletonDialogue};
-use crate::agent::quick::QuickAgent;
-use crate::agent::relay;
 use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party, Silence};
-use crate::process::child::{Launch, cancel, without_protocol_variables};
-use crate::process::connection::{CHUNK, NonBlockingStream, Received};
-use crate::process::foreign::{self, DYING, Foreign};
-use crate::process::idle::{ControlledPeers, IdleCheck, PollCount};
-use crate::process::output::Output;
-use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
-use crate::process::slots::{Slot, Slots};
-use crate::process::{self, Memory, procfs, tcp, trace_request, tree};
 use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, JobTermination, SilenceProof};
+use pmi_process::Memory;
+use pmi_process::agent;
+use pmi_process::agent::channel::Channel;
+use pmi_process::agent::listener::AgentListener;
+use pmi_process::agent::network_listener::Listen;
+use pmi_process::agent::protocol::{self, AgentOrder, Hello, Namespaces, RankHello, SingletonDialogue};
+use pmi_process::agent::quick::QuickAgent;
+use pmi_process::agent::relay;
+use pmi_process::child::{Launch, cancel, without_protocol_variables};
+use pmi_process::connection::{CHUNK, NonBlockingStream, Received};
+use pmi_process::observe::idle::{ControlledPeers, IdleCheck, PollCount};
+use pmi_process::observe::{procfs, tcp, tree};
+use pmi_process::output::Output;
+use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
+use pmi_process::slots::{Slot, Slots};
+use pmi_process::trace::foreign::{self, DYING, Foreign};
+use pmi_process::trace::trace_request;
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{ConnectionMethod, Proc};
 use rustix::process::Signal;
@@ -41,12 +43,12 @@ const UNWRITTEN_MAX: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_millis(150);
 /// The same if the server leaves our bytes unread. It may be waiting for something else, such as the rest of another rank's message.
 const STARVED: Duration = Duration::from_millis(400);
-/// Minimum time between the two checks that show no running process of the server, if an answer is due. On a loaded machine, a process may
+/// Minimum time between the two checks that find no running process of the server, if an answer is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
 const LOOKS_APART: Duration = Duration::from_millis(20);
 /// Number of times that a polling server must have polled without an answer. It may have been about to poll when we wrote.
 const REQUIRED_POLLS: u64 = 3;
-/// Multiple of its slowest answer's time that must also have passed.
+/// This multiple of the time that its slowest answer took must also have passed.
 const ANSWER_TIME_FACTOR: u32 = 10;
 
 /// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.
@@ -59,9 +61,9 @@ const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
 /// Maximum interval between checks. The interval doubles after each, at most `MOST_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
-/// Time after which a silent server that starts or ends processes is considered to be waiting.
+/// Silence after which a server that starts or ends processes is considered to be waiting.
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
-/// Time after which an idle server lets another launch start, even if this proves nothing yet.
+/// Idle time after which a server lets another launch start, even if this proves nothing yet.
 const MAKES_ROOM: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
@@ -72,7 +74,7 @@ const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
 pub struct LaunchEnvironment {
     /// The path of this binary.
     pub binary: PathBuf,
-    /// The agent: this binary, or the smaller program beside it, which starts faster.
+    /// The agent: this binary, or the smaller program next to it, which starts faster.
     pub agent: PathBuf,
     /// The quick agent, if this machine supports it. It is created for the first launch that can use it.
     quick: OnceLock<Option<QuickAgent>>,
@@ -106,7 +108,7 @@ impl LaunchEnvironment {
         Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
 
-    /// Returns an environment for `jobs` jobs of another implementation beside those of this one, on this host. They end with the run.
+    /// Returns an environment for `jobs` jobs of another implementation on this host, alongside those of this one. They end with the run.
     pub(crate) fn beside(&self, jobs: usize) -> Self {
         Self {
             binary: self.binary.clone(),
@@ -123,9 +125,9 @@ impl LaunchEnvironment {
 /// A source of events.
 #[derive(Clone, Copy)]
 enum ServerSource {
-    /// The socket to which agents connect.
+    /// The socket that agents connect to.
     AgentListener,
-    /// An agent that has connected and not introduced itself yet.
+    /// An agent that has connected but not introduced itself yet.
     PendingAgent(u64),
     /// The connection to an agent.
     Control(Proc),
@@ -148,7 +150,7 @@ struct PmiConnection {
 
 struct RankState {
     control: Channel,
-    /// `None` after the connection to the agent has ended, and so the process.
+    /// `None` after the connection to the agent, and thus the process, has ended.
     control_key: Option<ReactorKey>,
     /// `None` if the connection is closed, was never usable, or is relayed.
     pmi: Option<PmiConnection>,
@@ -163,8 +165,8 @@ impl RankState {
         self.control_key.is_none()
     }
 
-    /// Gives up our end. The connection is closed when the result is dropped, as a process closes it. A wrapper between the process manager
-    /// and the agent may still hold it open, as for any process.
+    /// Gives up our end. The connection is closed when the result is dropped, as if a process closed it. A wrapper between the process
+    /// manager and the agent may still hold it open, as for any process.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.ours = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
@@ -197,14 +199,13 @@ pub struct ServerParty {
     ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
     strays: HashMap<Proc, PmiConnection>,
-    /// The way in which its processes must connect.
+    /// The kind of connection that its processes must use.
     connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,
-    /// The process for which a server is started that does not start its own. It is ended with the launch.
+    /// The process that the server must serve although it has not started it. It is ended with the launch.
     _singleton: Option<Singleton>,
-    /// Our own program in the place of a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the conversation is
-    /// over.
+    /// Our own program in place of a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the conversation is over.
     upstream: Option<(Channel, Option<ReactorKey>)>,
     is_proxy: bool,
     /// Requests that the upstream leaves to the scenario.
@@ -239,7 +240,7 @@ pub struct ServerParty {
     patience: Patience,
     /// The server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
     waits_elsewhere: bool,
-    /// The process for which we wrote last, and the time.
+    /// The process that we last wrote for, and the time.
     wrote: Option<(Proc, Instant)>,
     /// Maximum wait of the next action for those bytes to be read.
     turn: Duration,
@@ -271,8 +272,8 @@ impl Default for Patience {
 }
 
 impl ServerParty {
-    /// Starts the implementation with our agent as its program. Also returns the command line. `start` is the time in which it must connect
-    /// to a process that it has not started.
+    /// Starts the implementation with our agent as its program. Also returns the command line. If it must connect to a process that it has
+    /// not started, `start` limits the time for that.
     ///
     /// # Errors
     ///
@@ -303,7 +304,7 @@ impl ServerParty {
             for_singleton(&mut words, port, pid);
         }
         let mut command = Command::new(&words[0]);
-        process::prepare(&mut command);
+        pmi_process::prepare(&mut command);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         let mut output = Output::of(&mut command)?;
         output.watch(&mut reactor, ServerSource::Output)?;
@@ -365,12 +366,12 @@ impl ServerParty {
         self.patience = patience;
     }
 
-    /// Sets whether actions of a rank wait until the server has read the bytes that another rank wrote before.
+    /// Sets whether a rank's actions wait until the server has read the bytes that another rank has just written.
     pub fn set_in_turn(&mut self, in_turn: bool) {
         self.ordered_actions = in_turn;
     }
 
-    /// Returns the names and signals of processes at the other end of the ranks' connections that died of a signal.
+    /// Returns the names of the processes at the other end of the ranks' connections that were killed by a signal, each with its signal.
     pub fn deaths(&self) -> Vec<(String, i32)> {
         let here = self.deaths.iter().flatten().filter_map(Foreign::killed_by);
         let elsewhere = self.dead_elsewhere.values().map(|(name, signal)| (name.clone(), *signal));
@@ -378,7 +379,6 @@ impl ServerParty {
     }
 
     /// Returns the names of the processes that remain after the launcher: its descendants and orphans, without our agents. Only meaningful
-    /// after the launcher has ended.
     /// after the launcher has ended.
     pub fn leftovers(&self) -> Vec<String> {
         let left = tree::of_launch(self.launcher.pid(), &self.agents);
@@ -450,7 +450,7 @@ impl ServerParty {
         }
     }
 
-    /// Reads the reports of the upstream.
+    /// Reads the reports from the upstream.
     fn read_upstream(&mut self) {
         let Some((upstream, key)) = &mut self.upstream else { return };
         if upstream.is_over() {
@@ -588,7 +588,7 @@ impl ServerParty {
                 Ok(protocol::Relayed::Taken(count)) => relayed.taken = count,
                 Ok(protocol::Relayed::Died { pid, name, signal }) => {
                     let place = relayed.place.processes.clone();
-                    // The launcher is our child, so its end is known already.
+                    // The launcher is our child, so its end is already known.
                     let known = pid == self.launcher.pid() && place == relay::place().processes
                         || self.dead_elsewhere.contains_key(&(place.clone(), pid));
                     if !known {
@@ -685,7 +685,7 @@ impl ServerParty {
             }
         }
         self.report_deaths();
-        // The program that starts a single proxy dies of the same signal as the proxy.
+        // The program that starts a single proxy kills itself with the signal that killed the proxy.
         let is_told = self.is_proxy && self.deaths.iter().flatten().any(Foreign::is_reported);
         if let Exit::Signal(signal) = exit
             && !is_told
@@ -758,7 +758,7 @@ impl ServerParty {
         }
     }
 
-    /// Returns whether the server has unread bytes of a rank, and may still read them.
+    /// Returns whether the server has unread bytes from a rank, and may still read them.
     fn has_unread(&self, proc: Proc) -> bool {
         if let Some(RankState { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
             return relayed.open && relayed.taken < relayed.ordered;
@@ -805,8 +805,8 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Returns the processes at the other end of our open connections, if all of them are known. They must answer. `None` for relayed
-    /// connections, since messages may be under way from another machine.
+    /// Returns the processes at the other end of our open connections, if all of them are known. Any answer must come from them. `None` for
+    /// relayed connections, since messages may be in transit from another machine.
     fn known_makers(&self) -> Option<BTreeSet<i32>> {
         if self.agent_listener.route().is_some() {
             return None;
@@ -882,7 +882,7 @@ impl Party for ServerParty {
         }
         let stuck = self.waits_elsewhere;
         let Some(pmi) = self.pmi(to) else { return };
-        // A server that has unread bytes of this rank is not waiting for more of them.
+        // A server that has unread bytes from this rank is not waiting for more of them.
         let may_go_on = stuck && pmi.connection.unread_bytes() == Some(0);
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes.to_vec());
@@ -941,9 +941,9 @@ impl Party for ServerParty {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
-            // Time of silence after which the server is considered to be waiting.
+            // The silence after which the server is considered to be waiting.
             let waits = if self.all_stay() { ANSWER_CHECK_DELAY } else { BUSY_SILENCE };
-            // Time of silence after which the state of the server proves that no event will follow.
+            // The silence after which the server's state proves that no event will follow.
             let proves = if patient { self.idle_patience() } else { Duration::ZERO };
             let quiet = self.quiet_since.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());
@@ -1045,8 +1045,8 @@ impl Party for ServerParty {
             return Vec::new();
         }
         let mut done = Vec::new();
-        // A command that identifies the job by its launcher needs a live launcher. Connections stay open meanwhile: a daemon may die when
-        // they end and leave the job running.
+        // A command that identifies the job by its launcher needs a live launcher. Connections stay open until then, because a daemon may
+        // die when they end and leave the job running.
         if self.exit.is_none() && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS)) {
             done.extend(self.run_cancel());
         }

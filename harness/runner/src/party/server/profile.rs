@@ -1,5 +1,5 @@
-//! Profiles: all settings for an implementation in one file. `--server @NAME` selects one: a file of the user, or a built-in profile of a
-//! known implementation.
+//! Profiles: all settings for an implementation in one file. `--server @NAME` selects one: a user's file, or a built-in profile of a known
+//! implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ struct Profile {
     /// Variables that are added to the environment.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// The only dialect in which it is judged.
+    /// The only dialect that it is judged in.
     #[serde(default)]
     dialect: Option<Dialect>,
     /// The version, for deviations that depend on it.

@@ -1,4 +1,4 @@
-//! The process for which a process manager is started that serves a process it has not started itself.
+//! A process that a process manager must serve although it has not started it.
 
 use std::io;
 use std::net::TcpListener;
@@ -7,17 +7,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::agent::{
-    self,
-    singleton::{LISTENER, PATIENCE},
-};
-use crate::process::child::{Child, without_protocol_variables};
-use crate::process::tree;
+use pmi_process::agent;
+use pmi_process::agent::singleton::{LISTENER, PATIENCE};
+use pmi_process::child::{Child, without_protocol_variables};
+use pmi_process::observe::tree;
 
 /// Number of the listening socket's descriptor in the process.
 const NUMBER: i32 = 3;
 
-/// A process of the runner, with a port to which the process manager must connect.
+/// A process of the runner, with a port that the process manager must connect to.
 pub(super) struct Singleton {
     child: Child,
     port: u16,

@@ -1,0 +1,116 @@
+//! The state that a campaign leaves for the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::observe::edges::CoveredEdges;
+
+/// The name of its file in the campaign's folder.
+pub const FILE: &str = "campaign.json";
+
+/// The state of a campaign.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CampaignState {
+    /// The seed of its cases.
+    pub seed: u64,
+    /// The number of the first case that has not been made.
+    pub next: u64,
+    /// Number of cases played.
+    pub sessions: u64,
+    /// Buckets, and how often each was seen.
+    pub buckets: BTreeMap<String, u64>,
+    /// Buckets that are the same as others, because a server's crash is often noticed only some requests later.
+    #[serde(default)]
+    pub aliases: BTreeMap<String, Alias>,
+    /// Transitions of the model that were covered, as displayed.
+    pub transitions: BTreeSet<String>,
+    /// Edges that were covered in the implementation's program, if it is instrumented.
+    #[serde(default, skip_serializing_if = "CoveredEdges::is_empty")]
+    pub edges: CoveredEdges,
+}
+
+/// An error while reading or writing the state of a campaign.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file cannot be read or written.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+    /// The file is invalid.
+    #[error("{}: {error}", file.display())]
+    Text {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        error: serde_json::Error,
+    },
+}
+
+/// The bucket that another name stands for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alias {
+    /// The bucket.
+    pub of: String,
+    /// Number of times that it was seen under this name.
+    pub seen: u64,
+    /// The place of a crash, if the bucket is named after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+}
+
+/// The first occurrences of an alias with a known place, up to this number, are all examined; after that, one in [`LATER`].
+const MAX_ALIAS_RUNS: u64 = 16;
+const LATER: u64 = 8;
+
+impl Alias {
+    /// Counts an occurrence, and returns whether to examine it, since another failure may have the same name. This becomes rarer over time.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.seen += 1;
+        match self.place {
+            Some(_) => self.seen <= MAX_ALIAS_RUNS || self.seen.is_multiple_of(LATER),
+            None => self.seen >= 8 && self.seen.is_power_of_two(),
+        }
+    }
+}
+
+impl CampaignState {
+    /// Writes the state into the campaign's folder, and replaces the file atomically.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), StateError> {
+        let path = folder.join(FILE);
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(folder)?;
+            let part = folder.join(".campaign.json.part");
+            fs::write(&part, format!("{:#}\n", serde_json::to_value(self)?))?;
+            fs::rename(part, &path)
+        };
+        write().map_err(|error| StateError::File { file: path, error })
+    }
+
+    /// Reads the state; `None` if the file does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The file exists but cannot be read.
+    pub fn read(folder: &Path) -> Result<Option<Self>, StateError> {
+        let file = folder.join(FILE);
+        match fs::read_to_string(&file) {
+            Ok(text) => {
+                serde_json::from_str(&text).map(Some).map_err(|error| StateError::Text { file, error })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StateError::File { file, error }),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Stored cases, which are played unchanged: to test another version, or to reduce them to a smaller set with the same coverage.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arbitrary::{Result as Decided, Unstructured};
+use pmi_runner::suite;
+use pmi_scenario::ast::UnderTest;
+
+use super::corpus::CorpusError;
+use crate::generate::Generator;
+use crate::observe::edges::Edges;
+use crate::observe::transition::transitions;
+use crate::session::case::Case;
+use crate::target::{Pace, Target, Tracing};
+use crate::triage::store::ReadError;
+
+/// Cases in the order of their files.
+#[derive(Debug, Default)]
+pub struct Stored {
+    cases: Vec<Case>,
+    others: usize,
+}
+
+impl Stored {
+    /// Reads the cases among the scenarios below these folders.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or is not a scenario.
+    pub fn read(folders: &[PathBuf], tests: UnderTest) -> Result<Self, CorpusError> {
+        let mut stored = Self::default();
+        for (name, source) in suite::scenario_files(folders)? {
+            let scenario = pmi_scenario::parse(source, &name).map_err(ReadError::Scenario)?;
+            match Case::from_scenario(scenario) {
+                Ok(case) if case.tests() == tests && (tests != UnderTest::Server || case.is_sound()) => {
+                    stored.cases.push(case);
+                }
+                _ => stored.others += 1,
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Returns the cases.
+    pub fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    /// Returns the number of scenarios that are not cases of this kind.
+    pub fn others(&self) -> usize {
+        self.others
+    }
+
+    /// Plays every case once, and returns a small subset that together covers every transition, edge and failure of all cases. Small cases
+    /// are preferred. If `interrupted`, only the cases played so far count.
+    ///
+    /// # Errors
+    ///
+    /// The implementation cannot be started.
+    pub fn minimized(&self, target: &dyn Target, interrupted: &AtomicBool) -> io::Result<Vec<&Case>> {
+        let mut reached = Vec::new();
+        for case in &self.cases {
+            if interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+            let run = target.play(case, Pace::Fast, Tracing::Off)?;
+            let mut all: BTreeSet<String> = transitions(&run.seen).iter().map(ToString::to_string).collect();
+            all.extend(run.failures.iter().map(|failure| failure.key.to_string()));
+            all.extend(run.seen.edges.iter().flat_map(Edges::names));
+            reached.push(all);
+        }
+        let weights: Vec<usize> = self.cases.iter().map(Case::weight).collect();
+        Ok(covering(&reached, &weights).into_iter().map(|at| &self.cases[at]).collect())
+    }
+}
+
+/// Returns the indices of sets that together cover the union, with a preference for light ones. None of them is redundant.
+fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..sets.len()).collect();
+    order.sort_by_key(|at| (weights[*at], *at));
+    let mut covered: BTreeSet<&String> = BTreeSet::new();
+    let mut kept: Vec<usize> = Vec::new();
+    for at in order {
+        let before = covered.len();
+        covered.extend(&sets[at]);
+        if covered.len() > before {
+            kept.push(at);
+        }
+    }
+    // Later sets may cover an earlier one completely. The heaviest are removed first.
+    for at in kept.clone().into_iter().rev() {
+        let others: BTreeSet<&String> =
+            kept.iter().filter(|other| **other != at).flat_map(|other| &sets[*other]).collect();
+        if sets[at].iter().all(|one| others.contains(one)) {
+            kept.retain(|other| *other != at);
+        }
+    }
+    kept.sort_unstable();
+    kept
+}
+
+impl Generator for Stored {
+    fn generate(&self, valid: &mut Unstructured<'_>, _: &mut Unstructured<'_>) -> Decided<Case> {
+        Ok(valid.choose(&self.cases)?.clone())
+    }
+
+    fn fixed(&self, number: u64) -> Option<Case> {
+        self.cases.get(usize::try_from(number).ok()?).cloned()
+    }
+
+    fn kept(&self) -> usize {
+        self.cases.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covering_is_complete_and_minimal() {
+        let set = |all: &str| all.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
+        let sets = ["a b", "a", "b c", "c d", "", "a b"].map(set);
+        assert_eq!(covering(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);
+        // Among equals, the lighter one.
+        assert_eq!(covering(&sets, &[9, 1, 5, 3, 1, 2]), [3, 5]);
+        assert_eq!(covering(&[], &[]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn reads_cases_from_the_suite() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = [folder.path().to_owned()];
+        suite::export(folder.path()).unwrap();
+        let stored = Stored::read(&folders, UnderTest::Server).unwrap();
+        assert!(stored.cases().len() > 10 && stored.others() > 10, "{stored:?}");
+        assert_eq!(stored.fixed(3).unwrap().text(), stored.cases()[3].text());
+        assert!(stored.fixed(stored.cases().len() as u64).is_none());
+        std::fs::write(folder.path().join("broken.pmi"), "0 X: y\n").unwrap();
+        let error = Stored::read(&folders, UnderTest::Server).unwrap_err().to_string();
+        assert!(error.contains("broken.pmi"), "{error}");
+    }
+}

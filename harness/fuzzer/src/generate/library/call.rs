@@ -1,0 +1,78 @@
+//! Calls of a library, and the requests that they cause.
+
+use pmi_scenario::ast::{Arg, BinOp, Call, Dialect, Expr, Role, Step, StepAction, Stmt, Template};
+
+use crate::mutate::CorrectResponse;
+use crate::session::fields::{FieldList, text};
+use crate::session::op::Op;
+use crate::session::pieces::unplaced;
+use crate::session::statement::{step, whom};
+
+/// A call and the request that it may cause.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedCall {
+    /// The requirement about its failures.
+    pub(crate) cites: &'static str,
+    pub(crate) function: &'static str,
+    pub(crate) args: Vec<Arg>,
+    pub(crate) request: Option<CallRequest>,
+}
+
+impl PlannedCall {
+    pub(crate) fn stmt(self) -> Stmt {
+        let call = Call {
+            function: Some(unplaced(self.function.to_owned())),
+            args: self.args,
+            result: Some(unplaced("any".to_owned())),
+            outs: Vec::new(),
+        };
+        let mut stmt = step(whom(None), Role::Api, StepAction::Call(call));
+        if let Stmt::Step(Step { cites, .. }) = &mut stmt
+            && !self.cites.is_empty()
+        {
+            *cites = Some(unplaced(self.cites.to_owned()));
+        }
+        stmt
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct CallRequest {
+    pub(crate) op: Op,
+    pub(crate) pattern: Template,
+    pub(crate) mapping: bool,
+    pub(crate) answer: FieldList,
+}
+
+impl CallRequest {
+    pub(crate) fn answer(&self, dialect: Dialect) -> CorrectResponse<'_> {
+        CorrectResponse { dialect, op: self.op, mapping: self.mapping, fields: &self.answer, limits: LIMITS }
+    }
+
+    /// Returns whether it requests something that another process has to put or do.
+    pub(crate) fn looks_for(&self) -> bool {
+        let of_others = self.op.is(&["get", "lookup", "get-node-attribute"]) || self.op.is_spawn();
+        of_others && !self.mapping
+    }
+
+    /// Returns whether all processes wait for each other in it.
+    pub(crate) fn is_collective(&self) -> bool {
+        self.op.is(&["barrier", "ring"])
+    }
+}
+
+/// The limits that the reference server announces.
+pub(crate) const LIMITS: [i64; 3] = [256, 64, 1024];
+
+pub(crate) fn out(name: &str, room: Option<i64>) -> Arg {
+    Arg::Out(unplaced(name.to_owned()), room.map(Expr::Number))
+}
+
+pub(crate) fn quoted(content: &str) -> Arg {
+    Arg::Text(text(content))
+}
+
+/// Returns a negative number.
+pub(crate) fn negative(number: i64) -> Arg {
+    Arg::Number(Expr::Binary(Box::new(Expr::Number(0)), BinOp::Sub, Box::new(Expr::Number(number))))
+}

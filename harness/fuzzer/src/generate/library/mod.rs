@@ -1,0 +1,267 @@
+//! Cases for a library: its calls, and the responses to its requests, with at most two mutations.
+
+pub mod api;
+pub(super) mod call;
+
+use std::collections::BTreeSet;
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Arg, Dialect, Expr, Stmt, UnderTest};
+use pmi_scenario::signature::{self, Param};
+
+use super::Generator;
+use super::systematic::turn;
+use crate::generate::server::swarm::CallSwarm;
+use crate::generate::systematic::calls;
+use crate::mutate::client_steps::{request_step, response_step};
+use crate::mutate::{Mutation, ResponseStep};
+use crate::session::case::Case;
+use crate::session::decisions::{percent, pick};
+use crate::session::pieces::{letters, template};
+use api::LibraryGenerator;
+use call::{CallRequest, PlannedCall, negative, quoted};
+
+impl Generator for LibraryGenerator {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        let ranks = if self.wire && self.ranks > 1 && valid.int_in_range(0..=4)? == 4 { 2 } else { 1 };
+        let swarm = CallSwarm::draw(self.kinds(), valid)?;
+        let mut calls = vec![self.begin(valid, ranks)?];
+        for n in 0..swarm.calls(valid)? {
+            let kind = swarm.kind(self.kinds(), valid)?;
+            calls.push(self.of_kind(kind, valid, &swarm, n, ranks)?);
+        }
+        if !valid.ratio(1, 4)? {
+            calls.push(self.end());
+        }
+        let u = mutations;
+        let count = match percent(u)? {
+            _ if !self.mutate => 0,
+            0..10 => 0,
+            10..70 => 1,
+            _ => 2,
+        };
+        let asking: Vec<usize> = (0..calls.len()).filter(|i| calls[*i].request.is_some()).collect();
+        let mut changed = BTreeSet::new();
+        let mut case = Case::in_dialect(self.dialect, UnderTest::Library, ranks, Vec::new());
+        for _ in 0..count {
+            if !self.wire || u.ratio(1, 5)? {
+                case.ingredients.extend(misuse(&mut calls, u)?);
+            } else {
+                changed.insert(pick(u, &asking)?);
+            }
+        }
+        let body = &mut case.scenario.body;
+        for (at, mut call) in calls.into_iter().enumerate() {
+            match call.request.take().filter(|_| self.wire) {
+                Some(request) if changed.contains(&at) => {
+                    case.ingredients.insert(strike(&request, self.dialect, ranks, body, u)?);
+                }
+                // The requested key or name does not exist, so the harness has to supply it.
+                Some(request)
+                    if request.looks_for() && valid.ratio(if swarm.found { 5 } else { 1 }, 6)? =>
+                {
+                    let found = request.answer(self.dialect).proper();
+                    body.extend([request_step(None, request.pattern, false), response_step(None, found)]);
+                }
+                _ => {}
+            }
+            body.push(call.stmt());
+        }
+        Ok(case)
+    }
+
+    fn fixed(&self, number: u64) -> Option<Case> {
+        calls::session(self, turn(number)?)
+    }
+}
+
+/// A generator of cases for a library that has several APIs.
+impl Generator for Vec<LibraryGenerator> {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        valid.choose(self)?.generate(valid, mutations)
+    }
+
+    /// Takes the APIs in turn.
+    fn fixed(&self, number: u64) -> Option<Case> {
+        let at = turn(number)?;
+        calls::session(self.get(at.checked_rem(self.len())?)?, at.checked_div(self.len())?)
+    }
+}
+
+/// Returns the calls that show whether a library uses our connection: init and a barrier.
+pub(crate) fn sign_of_life(dialect: Dialect) -> Case {
+    let libraries = LibraryGenerator { dialect, ring: false, ranks: 1, mutate: false, wire: true };
+    let calls = ["init", "barrier"].map(|operation| libraries.plain(operation).stmt());
+    Case::in_dialect(dialect, UnderTest::Library, 1, calls.into())
+}
+
+/// Replaces one argument of a call with an unusual one, moves a call or repeats it. Returns the mutation. The stated sizes of buffers are
+/// never larger than the buffers.
+fn misuse(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
+    let at = u.choose_index(calls.len())?;
+    let function = calls[at].function;
+    if u.ratio(1, 2)? {
+        let again = u.arbitrary()?;
+        let moved = if again { calls[at].clone() } else { calls.remove(at) };
+        let to = u.int_in_range(0..=calls.len())?;
+        calls.insert(to, moved);
+        let mutation = if again { Mutation::Repeat } else { Mutation::Order };
+        return Ok(Some(format!("{}:{function}", mutation.name())));
+    }
+    // All arrays of a spawn must have the length that one of its arguments states.
+    let spawns = calls[at].request.as_ref().is_some_and(|request| request.op.is_spawn());
+    if spawns || calls[at].args.is_empty() {
+        return Ok(None);
+    }
+    let args = &mut calls[at].args;
+    let which = u.choose_index(args.len())?;
+    // RFC 13 defines errors for NULL and for negative lengths; the PMI-2 header does not mention them.
+    let is_told = function.starts_with("PMI_");
+    let params = signature::function(function).map_or(&[][..], |f| f.params);
+    let is_length = params
+        .iter()
+        .any(|param| matches!(param, Param::OutText(Some(i)) | Param::OutInts(Some(i)) if *i == which));
+    args[which] = match &args[which] {
+        Arg::Out(..) if !is_told => return Ok(None),
+        Arg::Number(_) if !is_told && is_length => Arg::Number(Expr::Number(0)),
+        // Arguments that are written as a list have their own format.
+        Arg::Text(_) if params.get(which) != Some(&Param::Str) => return Ok(None),
+        Arg::Text(_) => match u.int_in_range(0..=6)? {
+            0 if is_told => Arg::Null,
+            0 => quoted("a;b;;c"),
+            1 => quoted(""),
+            2 => quoted("a b"),
+            3 => quoted("a=b"),
+            _ => Arg::Text(template(vec![letters(pick(u, &[64, 256, 5000])?)])),
+        },
+        Arg::Out(..) => Arg::Null,
+        // The argument is unusual already.
+        Arg::Null => return Ok(None),
+        Arg::Number(_) => match u.int_in_range(0..=2)? {
+            0 => Arg::Number(Expr::Number(0)),
+            1 => negative(1),
+            _ => negative(1_000_000_000),
+        },
+    };
+    Ok(Some(format!("argument:{function}")))
+}
+
+/// Changes the response to a request from now on. Returns the mutation.
+fn strike(
+    request: &CallRequest,
+    dialect: Dialect,
+    ranks: u32,
+    body: &mut Vec<Stmt>,
+    u: &mut Unstructured<'_>,
+) -> Result<String> {
+    // All processes get the same response to a barrier: a process that is still in it would wait for the others.
+    let one = ranks > 1 && !request.is_collective() && u.arbitrary()?;
+    let who = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
+    let answer = request.answer(dialect);
+    let (mutation, all) = answer.mutated(u)?;
+    body.push(request_step(who, request.pattern.clone(), false));
+    body.extend(all.into_iter().map(|said| match said {
+        // Unlike a program's scenario, a library's has no word for the correct response.
+        ResponseStep::Right => response_step(who, answer.proper()),
+        said => response_step(who, said),
+    }));
+    Ok(format!("{}:{}", mutation.name(), request.op))
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_scenario::ast::{Step, StepAction};
+    use pmi_wire::Framing;
+
+    use super::*;
+    use crate::generate::numbered;
+    use crate::session::testing::{mutations, read_again};
+
+    const LIBRARIES: LibraryGenerator =
+        LibraryGenerator { dialect: Dialect::Pmi1, ring: true, ranks: 4, mutate: true, wire: true };
+    const PMI2_LIBRARIES: LibraryGenerator = LibraryGenerator { dialect: Dialect::Pmi2, ..LIBRARIES };
+
+    #[test]
+    fn case_depends_only_on_seed_and_number() {
+        for number in 0..200 {
+            assert_eq!(numbered(&LIBRARIES, 7, number).scenario, numbered(&LIBRARIES, 7, number).scenario);
+        }
+        let other = |n: &u64| numbered(&LIBRARIES, 7, *n).scenario != numbered(&LIBRARIES, 8, *n).scenario;
+        // Every second session is systematic.
+        assert!((0..400).filter(other).count() > 190);
+    }
+
+    #[test]
+    fn cases_round_trip_and_every_mutation_occurs() {
+        for (libraries, all) in [
+            (LIBRARIES, Mutation::of_answers(Framing::Lines)),
+            (PMI2_LIBRARIES, Mutation::of_answers(Framing::Frames)),
+        ] {
+            let mut changed = BTreeSet::new();
+            for number in 0..3000 {
+                let case = numbered(&libraries, 1, number);
+                read_again(&case);
+                changed.extend(mutations(&case));
+            }
+            let all = all.iter().map(|mutation| mutation.name());
+            let missing: Vec<String> = all
+                .chain(["argument", "order", "repeat"].map(str::to_owned))
+                .filter(|name| !changed.contains(name))
+                .collect();
+            assert!(missing.is_empty(), "{missing:?}: {changed:?}");
+        }
+    }
+
+    #[test]
+    fn calls_every_function_with_all_its_arguments() {
+        for libraries in [LIBRARIES, PMI2_LIBRARIES] {
+            let mut called = BTreeSet::new();
+            for number in 0..1000 {
+                let case = numbered(&libraries, 5, number);
+                for stmt in &case.scenario.body {
+                    if let Stmt::Step(Step { action: StepAction::Call(call), .. }) = stmt {
+                        let name = call.function.as_ref().unwrap().value.as_str();
+                        let function = signature::function(name).unwrap();
+                        assert_eq!(call.args.len(), function.params.len(), "{name}");
+                        called.insert(function.name);
+                    }
+                }
+            }
+            let of_api = signature::functions(libraries.dialect).iter().map(|function| function.name);
+            // An abort does not return.
+            let missing: Vec<_> =
+                of_api.filter(|name| !called.contains(name) && !name.ends_with("_Abort")).collect();
+            assert_eq!(missing, Vec::<&str>::new());
+        }
+    }
+
+    #[test]
+    fn systematic_sessions_are_distinct_and_round_trip() {
+        for libraries in [LIBRARIES, PMI2_LIBRARIES, LibraryGenerator { wire: false, ..LIBRARIES }] {
+            let all: Vec<Case> = (0..2000).filter_map(|number| libraries.fixed(number)).collect();
+            all.iter().for_each(read_again);
+            let mut texts = BTreeSet::new();
+            for case in &all {
+                assert!(texts.insert(case.text()), "{}", case.text());
+            }
+            let all: String = texts.into_iter().collect();
+            let names = signature::functions(libraries.dialect).iter().map(|f| f.name);
+            // Some functions are never called.
+            let few = |name: &&str| (1..300).contains(&all.matches(&format!("{name}(")).count());
+            let is_once = |name: &&str| name.ends_with("_Init") || name.ends_with("_Finalize");
+            let missing: Vec<&str> = names.filter(few).filter(|name| !is_once(name)).collect();
+            assert!(missing.iter().all(|name| !libraries.wire && name.contains("pawn")), "{missing:?}");
+            assert!(libraries.wire || !all.contains("S:"));
+        }
+    }
+
+    #[test]
+    fn draws_nothing_out_of_scope() {
+        for number in 0..300 {
+            let text = numbered(&LibraryGenerator { wire: false, ..LIBRARIES }, 3, number).text();
+            assert!(text.contains("ranks 1\n") && !text.contains("S:") && !text.contains("C:"), "{text}");
+            let plain = numbered(&LibraryGenerator { mutate: false, ..LIBRARIES }, 3, number);
+            assert!(plain.ingredients.is_empty());
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Two consecutive jobs of one server. Keys, names and requests of the first job must not affect the second, which makes similar requests.
+//! The first job is valid input.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::Dialect;
+
+use super::model::{SessionModel, template_of};
+use super::scope::SessionFeatures;
+use crate::generate::Generator;
+use crate::session::case::Case;
+use crate::session::decisions::{percent, pick};
+use crate::session::fields::text;
+use crate::session::pieces::letters;
+use crate::session::plan::{PlannedStep, request_of};
+use crate::session::statement::{exit, leave};
+
+/// The end of the first job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobEnding {
+    /// Every process finalizes.
+    Leave,
+    /// A process aborts.
+    Abort,
+    /// A process aborts while all others wait in a barrier.
+    AbortBesideBarrier,
+    /// A process exits without finalize.
+    Exit,
+}
+
+impl JobEnding {
+    pub(crate) const ALL: [Self; 4] = [Self::Leave, Self::Abort, Self::AbortBesideBarrier, Self::Exit];
+}
+
+/// The content of the two jobs.
+#[derive(Debug, Clone, Copy)]
+struct Jobs {
+    dialect: Dialect,
+    /// Number of processes of the first and of the second job.
+    ranks: [u32; 2],
+    /// Number of keys that each process puts.
+    keys: u32,
+    ending: JobEnding,
+    /// The second job gets keys of the first before they are put again.
+    misses: bool,
+    /// The second job puts the same keys with other values, and reads them.
+    again: bool,
+    /// The first job publishes two names and withdraws one of them, and the second job uses both names.
+    names: bool,
+}
+
+/// Percentage of random sessions without an earlier job.
+const ALONE: u32 = 96;
+
+/// The name that the first job leaves published, and the one that it withdraws.
+const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
+
+/// Returns a case with two jobs: the first ends in the way given by `ending`, and the second repeats its requests.
+pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnding) -> Case {
+    let ranks = [scope.ranks.clamp(1, 2); 2];
+    let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, again: true, names: scope.names };
+    // Without decisions, generators take the first choice.
+    jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+}
+
+/// Returns a job that publishes a name without withdrawing it, and a job that looks it up.
+pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
+    [true, false].map(|publishes| {
+        let mut none = Unstructured::new(&[]);
+        let mut model = SessionModel::joined(SessionFeatures::default(), dialect, 1, &mut none);
+        let request = match publishes {
+            true => model.publish_of(0, text(name), text("port")),
+            false => model.name_of(0, "lookup", text(name)),
+        };
+        model.plan.extend(request);
+        model.plan.push(PlannedStep::Stmt(leave(dialect)));
+        model.into_case()
+    })
+}
+
+/// Gives some random cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
+/// case instead of the given one.
+pub(crate) fn perhaps_after_job(
+    scope: SessionFeatures,
+    case: Case,
+    u: &mut Unstructured<'_>,
+) -> Result<Case> {
+    // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
+    if scope.upstream || percent(u)? < ALONE {
+        return Ok(case);
+    }
+    let dialect = case.scenario.dialect;
+    if u.arbitrary()? {
+        let valid =
+            SessionFeatures { dialects: super::scope::DialectChoice::One(dialect), mutate: false, ..scope };
+        let earlier = valid.generate(u, &mut Unstructured::new(&[]))?;
+        return Ok(case.after(&earlier).unwrap_or(case));
+    }
+    let mut ranks = || u.int_in_range(1..=scope.ranks.clamp(1, 4));
+    let jobs = Jobs {
+        dialect,
+        ranks: [ranks()?, ranks()?],
+        keys: pick(u, &[1, 3, 6, 20])?,
+        ending: pick(u, &JobEnding::ALL)?,
+        misses: u.arbitrary()?,
+        again: u.arbitrary()?,
+        names: scope.names && u.arbitrary()?,
+    };
+    jobs.case(scope, u)
+}
+
+impl Jobs {
+    fn case(self, scope: SessionFeatures, u: &mut Unstructured<'_>) -> Result<Case> {
+        let [first, second] = self.ranks;
+        let mut model = SessionModel::joined(scope, self.dialect, first, u);
+        model.first_job(self)?;
+        let earlier = model.into_case();
+        let mut model = SessionModel::joined(scope, self.dialect, second, u);
+        model.second_job(self)?;
+        let case = model.into_case();
+        Ok(case.after(&earlier).unwrap_or(case))
+    }
+}
+
+impl SessionModel<'_, '_> {
+    /// Makes every process put `keys` keys, which are then read.
+    fn put_and_read(&mut self, keys: u32, job: &str) -> Result<()> {
+        for at in 0..keys {
+            for rank in 0..self.ranks {
+                let key = self.plain_key(rank);
+                // Some keys get values of the same length in both jobs, others do not.
+                let longer = if at % 2 == 1 { i64::from(at) * job.len() as i64 } else { 0 };
+                let value = template_of(&format!("{job}-{key}-"), letters(longer));
+                let put = self.put_of(rank, text(key), value);
+                self.plan.extend(put);
+            }
+        }
+        self.plain_barrier()?;
+        self.read_back()
+    }
+
+    fn first_job(&mut self, jobs: Jobs) -> Result<()> {
+        self.put_and_read(jobs.keys, "old")?;
+        if jobs.names {
+            let [left, withdrawn] = NAMES;
+            let requests = [
+                self.publish_of(0, text(left), text("port-of-the-first")),
+                self.publish_of(0, text(withdrawn), text("port-that-is-gone")),
+                self.name_of(self.ranks - 1, "lookup", text(withdrawn)),
+                self.name_of(0, "unpublish", text(withdrawn)),
+            ];
+            self.plan.extend(requests.concat());
+        }
+        let last = self.ranks - 1;
+        if jobs.ending == JobEnding::AbortBesideBarrier {
+            let op = self.op("barrier");
+            self.plan.extend((0..last).map(|rank| request_of(rank, op, &[])));
+        }
+        match jobs.ending {
+            JobEnding::Leave => self.plan.push(PlannedStep::Stmt(leave(self.dialect))),
+            JobEnding::Exit => self.plan.push(PlannedStep::Stmt(exit(last, 3))),
+            JobEnding::Abort | JobEnding::AbortBesideBarrier => self.abort(last)?,
+        }
+        Ok(())
+    }
+
+    fn second_job(&mut self, jobs: Jobs) -> Result<()> {
+        let last = self.ranks - 1;
+        if jobs.misses {
+            let of_first = jobs.ranks[0];
+            for rank in 0..self.ranks {
+                // The processes of the first job named their keys like this.
+                let key = format!("k{}-{}", (rank + 1) % of_first, rank % jobs.keys);
+                let get = self.get_of(rank, text(key));
+                self.plan.extend(get);
+            }
+        }
+        if jobs.again {
+            self.put_and_read(jobs.keys, "new")?;
+        }
+        if jobs.names {
+            let [left, withdrawn] = NAMES;
+            let requests = [
+                self.name_of(last, "lookup", text(withdrawn)),
+                self.publish_of(0, text(left), text("port-of-the-second")),
+                self.name_of(last, "lookup", text(left)),
+                self.name_of(0, "unpublish", text(left)),
+                self.name_of(last, "lookup", text(left)),
+            ];
+            self.plan.extend(requests.concat());
+        }
+        self.plain_barrier()?;
+        self.plan.push(PlannedStep::Stmt(leave(self.dialect)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_scenario::ast::UnderTest;
+
+    use pmi_judge::{Side, is_reached_by_valid_input};
+
+    use super::super::scope::DialectChoice;
+    use super::*;
+    use crate::generate::numbered;
+    use crate::session::decisions::draw;
+    use crate::session::testing::read_again;
+    use crate::target::server::{Access, ServerTarget};
+    use crate::target::{Pace, Target, Tracing};
+
+    fn assert_well_formed(case: &Case) {
+        let earlier = case.earlier.as_ref().unwrap();
+        for job in [case, earlier] {
+            assert!(job.is_sound() && job.is_bounded() && job.tests() == UnderTest::Server, "{}", job.text());
+            read_again(&Case { earlier: None, ..job.clone() });
+        }
+        assert!(earlier.earlier.is_none() && earlier.ingredients.is_empty());
+        assert_eq!(case.scenario.dialect, earlier.scenario.dialect);
+    }
+
+    #[test]
+    fn second_job_repeats_requests_of_the_first() {
+        for (_, dialect) in Dialect::NAMES {
+            for ending in JobEnding::ALL {
+                let case = after_job(SessionFeatures::default(), dialect, ending);
+                assert_well_formed(&case);
+                let (first, second) = (case.earlier.as_ref().unwrap().text(), case.text());
+                for said in ["key=k0-0", "key=k1-3", "of-a-job-before", "port=port-of-the-"] {
+                    assert!(first.contains(said) && second.contains(said), "{said}: {first}{second}");
+                }
+                assert_eq!(
+                    first.contains("abort"),
+                    matches!(ending, JobEnding::Abort | JobEnding::AbortBesideBarrier)
+                );
+            }
+            let case = after_job(
+                SessionFeatures { names: false, ranks: 1, ..SessionFeatures::default() },
+                dialect,
+                JobEnding::Abort,
+            );
+            assert_well_formed(&case);
+            assert!(case.ranks() == 1 && !case.text().contains("of-a-job"), "{}", case.text());
+        }
+    }
+
+    #[test]
+    fn few_sessions_follow_a_lawful_earlier_job() {
+        let suite = pmi_runner::suite::embedded().unwrap();
+        let access = Access::Memory(pmi_faults::Config::default());
+        let server = ServerTarget::new(access, suite, std::time::Duration::from_secs(1)).unwrap();
+        let scope = SessionFeatures { dialects: DialectChoice::Any, nodes: 2, ..SessionFeatures::default() };
+        let (mut after, mut again) = (0, 0);
+        for number in 0..2000 {
+            let bytes = draw(1, number);
+            let case = perhaps_after_job(scope, numbered(&scope, 1, number), &mut Unstructured::new(&bytes));
+            let case = case.unwrap();
+            let Some(earlier) = &case.earlier else { continue };
+            assert_well_formed(&case);
+            after += 1;
+            let text = earlier.text();
+            let run = server.play(earlier, Pace::Fast, Tracing::Off).unwrap();
+            // A job that ends early does not finalize, and an ordinary job may split its writes.
+            let is_plain = text.contains("=old-k0-0-") && !text.contains("abort") && !text.contains("exit 3");
+            assert!(!is_plain || is_reached_by_valid_input(&run.seen.events, Side::Server, None), "{text}");
+            again += u32::from(text.contains("=old-k0-0-"));
+            let run = server.play(&case, Pace::Fast, Tracing::Off).unwrap();
+            assert!(run.failures.is_empty(), "{:?}", run.failures);
+        }
+        assert!((50..120).contains(&after) && (20..80).contains(&again), "{after} {again}");
+        let upstream = SessionFeatures { upstream: true, ..scope };
+        let alone = |number: u64| {
+            let bytes = draw(1, number);
+            perhaps_after_job(upstream, numbered(&scope, 1, number), &mut Unstructured::new(&bytes)).unwrap()
+        };
+        assert!((0..200).all(|number| alone(number).earlier.is_none()));
+    }
+}

@@ -1,0 +1,361 @@
+//! Cases for servers from a model of PMI: valid requests from processes, in random order across all ranks, with at most two mutations.
+
+mod course;
+pub(crate) mod jobs;
+pub(super) mod model;
+mod pmi12;
+pub(super) mod requests;
+pub mod scope;
+pub(super) mod swarm;
+pub(super) mod sweep;
+
+use std::collections::BTreeSet;
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::UnderTest;
+use pmi_wire::Framing;
+
+use super::{Generator, upstream};
+use crate::mutate::mutate_requests;
+use crate::session::case::Case;
+use crate::session::decisions::percent;
+use crate::session::plan::to_statements;
+use model::SessionModel;
+use scope::SessionFeatures;
+use swarm::Swarm;
+
+impl Generator for SessionFeatures {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        let dialect = self.dialects.draw(valid)?;
+        let ranks = match percent(valid)? {
+            0..30 => 1,
+            30..70 => 2,
+            70..87 => 3,
+            _ => 4,
+        };
+        let ranks = ranks.min(self.ranks.max(1));
+        let nodes = if self.nodes > 1 && ranks > 1 && valid.ratio(1, 3)? { 2 } else { 1 };
+        // A proxy passes PMI-2 requests on in a form that the harness does not answer as text.
+        let in_lines = dialect.framing() == Framing::Lines;
+        let held = (self.upstream && in_lines && percent(valid)? < 60)
+            .then(|| upstream::held(self.names, self.spawn, valid))
+            .transpose()?;
+        let swarm = Swarm::draw(valid)?;
+        // The same applies to the barriers of PMI-1.2.
+        let speaks12 = self.pmi12 && in_lines && held.is_none() && valid.ratio(2, 3)?;
+        let mut model = SessionModel::new(*self, dialect, ranks, nodes, swarm, valid);
+        (model.held, model.speaks12) = (held, speaks12);
+        model.build()?;
+        let SessionModel { mut plan, started, .. } = model;
+        let u = mutations;
+        let mut others = match percent(u)? {
+            _ if !self.mutate => 0,
+            0..40 => 0,
+            40..85 => 1,
+            _ => 2,
+        };
+        let mut ingredients = BTreeSet::new();
+        if let Some(op) = held {
+            let mut of_replies = 0;
+            for _ in 0..others {
+                of_replies += usize::from(!u.ratio(1, 4)?);
+            }
+            others -= of_replies;
+            let exchange = upstream::exchange(op, ranks, of_replies, u)?;
+            ingredients.extend(exchange.ingredients);
+            plan.splice(started..started, exchange.plan);
+        }
+        let pristine = others == 0;
+        let settled = |plan| {
+            let statements = to_statements(plan, dialect, pristine);
+            let mut case = Case::in_dialect(dialect, UnderTest::Server, ranks, statements);
+            case.scenario.nodes = nodes;
+            case
+        };
+        for _ in 0..others {
+            let before = plan.clone();
+            let ingredient = mutate_requests(&mut plan, dialect, u)?;
+            if settled(plan.clone()).is_bounded() {
+                ingredients.extend(ingredient);
+            } else {
+                plan = before;
+            }
+        }
+        let mut case = settled(plan);
+        case.ingredients = ingredients;
+        Ok(case)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pmi_scenario::ast::{Dialect, Need};
+    use pmi_wire::{Decoded, Direction, Framing};
+
+    use super::scope::DialectChoice;
+    use super::*;
+    use crate::generate::{decided, numbered};
+    use crate::mutate::Mutation;
+    use crate::session::op::Op;
+    use crate::session::testing::{mutations, read_again};
+
+    const PMI2: DialectChoice = DialectChoice::One(Dialect::Pmi2);
+
+    #[test]
+    fn pmi2_cases_are_sound_and_every_mutation_occurs() {
+        let scope = SessionFeatures { dialects: PMI2, nodes: 2, ..SessionFeatures::default() };
+        let mut changed = BTreeSet::new();
+        let mut texts = String::new();
+        for number in 0..1500 {
+            let case = generate(1, number, scope);
+            assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
+            assert_eq!(case.scenario, generate(1, number, scope).scenario);
+            read_again(&case);
+            changed.extend(mutations(&case));
+            texts += &case.text();
+        }
+        let all: BTreeSet<String> = Mutation::of_requests(Framing::Frames).iter().map(|m| m.name()).collect();
+        assert_eq!(changed, all);
+        for part in [
+            "wait=TRUE",
+            "thrid=",
+            "$jobid",
+            "nodes 2",
+            "child:*",
+            "<fill 1024>",
+            "isworld=TRUE",
+            "exitcode=7",
+            "<bytes>",
+            "<|>",
+        ] {
+            assert!(texts.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn requests_every_operation_of_a_dialect() {
+        // No known server connects jobs, and only Slurm has the ring.
+        let is_asked_for =
+            |op: &Op| !op.exchange().functions.is_empty() && !op.is(&["connect", "disconnect", "ring"]);
+        for (_, dialect) in Dialect::NAMES {
+            let scope = SessionFeatures {
+                dialects: DialectChoice::One(dialect),
+                mutate: false,
+                ..SessionFeatures::default()
+            };
+            let texts: Vec<String> = (0..600).map(|number| generate(1, number, scope).text()).collect();
+            let words = || texts.iter().flat_map(|text| text.split([' ', ';', '\n']));
+            let said: BTreeSet<&str> = words().filter(|word| word.contains("cmd=")).collect();
+            for op in Op::all(dialect).filter(is_asked_for) {
+                let command = format!("{}={op}", op.command_key());
+                assert!(said.contains(&*command), "{dialect}: {command}");
+            }
+        }
+    }
+
+    #[test]
+    fn unmutated_pmi2_requests_parse() {
+        let scope = SessionFeatures { dialects: PMI2, mutate: false, ..SessionFeatures::default() };
+        for number in 0..400 {
+            let case = generate(1, number, scope);
+            let text = case.text();
+            assert!(
+                case.ingredients.is_empty() && !text.contains("<bytes>") && !text.contains("<partial>"),
+                "{text}"
+            );
+            for line in text.lines().filter_map(|line| line.split_once("C: <body> ")).map(|(_, body)| body) {
+                let message = Decoded::new(Direction::ToServer, Framing::Frames, line.as_bytes());
+                let is_filled = line.contains('$') || line.contains('<');
+                assert!(message.is_well_formed() || is_filled, "{line}: {message:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pmi12_group_barriers_are_entered_by_all_members() {
+        let scope = SessionFeatures { pmi12: true, mutate: false, nodes: 2, ..SessionFeatures::default() };
+        let (mut texts, mut of_12) = (String::new(), 0);
+        for number in 0..300 {
+            let case = generate(1, number, scope);
+            assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
+            read_again(&case);
+            // The boundaries of writes do not matter here.
+            let text = case.text().replace("<|>", "");
+            let named: Vec<(u32, &str)> = text
+                .lines()
+                .filter_map(|line| line.split_once("  C: cmd=barrier_in group="))
+                .map(|(rank, group)| (rank.trim().parse().unwrap(), group))
+                .collect();
+            assert_eq!(named.is_empty(), !case.needs().contains(&Need::Pmi12), "{text}");
+            of_12 += u32::from(!named.is_empty());
+            for (_, group) in &named {
+                let list = group.split(':').next().unwrap();
+                if list.starts_with(|c: char| c.is_ascii_digit()) {
+                    // Each rank of the list enters equally often.
+                    let times = |rank: u32| named.iter().filter(|entry| **entry == (rank, *group)).count();
+                    let times: Vec<usize> =
+                        list.split(',').map(|rank| times(rank.parse().unwrap())).collect();
+                    assert!(times[0] > 0 && times.iter().all(|n| *n == times[0]), "{group}: {text}");
+                }
+            }
+            texts += &text;
+        }
+        assert!((150..250).contains(&of_12), "{of_12}");
+        for part in ["group=NODE:", "group=WORLD:", ":2147483647", "group=0,1", "pmi_subversion=2"] {
+            assert!(texts.contains(part), "{part}");
+        }
+        // Without 1.2 in the scope, no request uses it.
+        let without = |number| generate(1, number, SessionFeatures { pmi12: false, ..scope }).text();
+        assert!((0..100).all(|number| !without(number).contains("barrier_in group=")));
+    }
+
+    #[test]
+    fn any_protocol_scope_generates_both_protocols() {
+        let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
+        let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
+        let count = (0..400).filter(of_pmi2).count();
+        assert!((100..300).contains(&count), "{count}");
+    }
+
+    fn generate(seed: u64, number: u64, scope: SessionFeatures) -> Case {
+        numbered(&scope, seed, number)
+    }
+
+    #[test]
+    fn case_depends_only_on_seed_and_number() {
+        let scope = SessionFeatures::default();
+        for number in 0..200 {
+            assert_eq!(generate(7, number, scope).scenario, generate(7, number, scope).scenario);
+        }
+        let differs = |n: &u64| generate(7, *n, scope).scenario != generate(8, *n, scope).scenario;
+        let different = (0..200).filter(differs).count();
+        assert!(different > 190, "{different}");
+    }
+
+    #[test]
+    fn cases_are_sound_and_round_trip() {
+        let upstream = SessionFeatures { upstream: true, ..SessionFeatures::default() };
+        let mut with = 0;
+        for number in 0..600 {
+            for scope in [SessionFeatures::default(), upstream] {
+                let case = generate(1, number, scope);
+                assert!(case.is_sound(), "{number}: {}", case.text());
+                read_again(&case);
+                with += u32::from(case.needs_upstream());
+                assert!(scope.upstream || !case.needs_upstream(), "{number}: {}", case.text());
+            }
+        }
+        assert!((200..450).contains(&with), "{with}");
+    }
+
+    #[test]
+    fn any_bytes_decide_a_sound_case() {
+        assert!(decided(&SessionFeatures::default(), b"").ingredients.is_empty());
+        let mut rng = fastrand::Rng::with_seed(1);
+        let (mut changed, mut texts) = (BTreeSet::new(), BTreeSet::new());
+        for _ in 0..2500 {
+            let bytes: Vec<u8> = (0..rng.usize(1..400)).map(|_| rng.u8(..)).collect();
+            let case = decided(&SessionFeatures::default(), &bytes);
+            assert!(case.is_sound(), "{bytes:?}: {}", case.text());
+            changed.extend(mutations(&case));
+            texts.insert(case.text());
+        }
+        assert_eq!(changed, Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect());
+        assert!(texts.len() > 1800, "{}", texts.len());
+    }
+
+    #[test]
+    fn mutation_does_not_depend_on_lawful_choices() {
+        let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
+        for valid in 1..50 {
+            let mut bytes = [valid; 400];
+            // Exactly one mutation, with this index.
+            bytes[..3].copy_from_slice(&[0, 128, junk as u8]);
+            let case = decided(&SessionFeatures::default(), &bytes);
+            assert_eq!(mutations(&case), ["junk".to_owned()].into(), "{valid}: {}", case.text());
+        }
+    }
+
+    #[test]
+    fn every_mutation_occurs_and_many_cases_are_plain() {
+        let mut changed: BTreeMap<String, u32> = BTreeMap::new();
+        let mut plain = 0;
+        for number in 0..3000 {
+            let case = generate(1, number, SessionFeatures::default());
+            plain += u32::from(case.ingredients.is_empty());
+            for mutation in mutations(&case) {
+                *changed.entry(mutation).or_default() += 1;
+            }
+        }
+        let all: BTreeSet<String> = Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect();
+        assert_eq!(changed.keys().cloned().collect::<BTreeSet<_>>(), all, "{changed:?}");
+        assert!((1000..1800).contains(&plain), "{plain}");
+    }
+
+    #[test]
+    fn every_upstream_mutation_occurs() {
+        let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
+        let (mut changed, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+        for number in 0..4000 {
+            for ingredient in generate(1, number, scope).ingredients {
+                if let Some((mutation, kind)) =
+                    ingredient.strip_prefix("reply-").and_then(|i| i.split_once(':'))
+                {
+                    changed.insert(mutation.to_owned());
+                    kinds.insert(kind.to_owned());
+                }
+            }
+        }
+        assert_eq!(changed, Mutation::OF_REPLIES.iter().map(|m| m.name()).collect());
+        let expected = ["barrier_in", "get", "lookup_name", "publish_name", "spawn", "unpublish_name"];
+        assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn unmutated_upstream_answers_parse() {
+        use crate::session::statement::ServerStep;
+        use pmi_scenario::ast::UpstreamAction;
+        let scope = SessionFeatures { mutate: false, upstream: true, ..SessionFeatures::default() };
+        for number in 0..400 {
+            let case = generate(1, number, scope);
+            assert!(case.ingredients.is_empty());
+            for stmt in &case.scenario.body {
+                match ServerStep::of(stmt) {
+                    Some(ServerStep::Upstream(UpstreamAction::Answer { lines, partial, .. })) => {
+                        let line = lines[0].literal().unwrap();
+                        let message = Decoded::new(Direction::FromServer, Framing::Lines, line.as_bytes());
+                        assert!(!partial && lines.len() == 1 && message.is_well_formed(), "{line:?}");
+                    }
+                    Some(ServerStep::Upstream(action)) => {
+                        assert!(matches!(action, UpstreamAction::Usual { .. }), "{action:?}");
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn requests_nothing_out_of_scope() {
+        for spoken in [DialectChoice::default(), PMI2] {
+            let scope = SessionFeatures {
+                dialects: spoken,
+                ranks: 2,
+                spawn: false,
+                names: false,
+                mutate: false,
+                ..SessionFeatures::default()
+            };
+            for number in 0..500 {
+                let case = generate(3, number, scope);
+                let text = case.text();
+                let names = ["_name ", "name-"].iter().any(|part| text.contains(part));
+                assert!(case.ranks() <= 2 && !text.contains("spawn") && !names, "{text}");
+                let draft = ["concat", "job-connect", "kvs-getall", "kvs-putall", "nodes 2"];
+                assert!(!draft.iter().any(|part| text.contains(part)), "{text}");
+            }
+        }
+    }
+}

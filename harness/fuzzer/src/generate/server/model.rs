@@ -1,0 +1,333 @@
+//! The state of a session against a server while it is generated, and the keys, values and names that are drawn for it.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Dialect, Piece, Template, UnderTest};
+
+use super::scope::SessionFeatures;
+use super::swarm::Swarm;
+use crate::mutate::client_steps::MAPPING;
+use crate::mutate::texts::{self, Use};
+use crate::session::case::Case;
+use crate::session::decisions::{percent, pick};
+use crate::session::fields::text;
+use crate::session::op::Op;
+use crate::session::pieces::{Limit, letters, letters_to, literal, push, template};
+use crate::session::plan::{PlannedStep, to_statements};
+use crate::session::statement::join;
+
+/// A session under construction.
+pub(crate) struct SessionModel<'a, 'b> {
+    pub(crate) dialect: Dialect,
+    pub(crate) ranks: u32,
+    pub(crate) nodes: u32,
+    pub(crate) scope: SessionFeatures,
+    pub(crate) swarm: Swarm,
+    pub(crate) u: &'a mut Unstructured<'b>,
+    pub(crate) plan: Vec<PlannedStep>,
+    /// Number of keys that each rank has put.
+    keys: Vec<u32>,
+    /// Keys that all ranks must see.
+    pub(crate) visible: Vec<PutKey>,
+    /// Keys put since the last barrier.
+    pub(crate) fresh: Vec<PutKey>,
+    /// Values that were put.
+    values: Vec<Template>,
+    /// Names of services that were published; some of them were withdrawn.
+    services: Vec<Template>,
+    /// Number of spawned groups.
+    pub(crate) groups: u32,
+    /// Every process offers PMI-1.2.
+    pub(crate) speaks12: bool,
+    /// Concurrent requests, in a dialect that has `thrid`.
+    pub(crate) threads: Threads,
+    /// The operation that the upstream answers, whose steps are made elsewhere.
+    pub(crate) held: Option<Op>,
+    /// Length of the plan when every rank had started.
+    pub(crate) started: usize,
+    /// Number of visible keys that were read back.
+    pub(crate) last_read: usize,
+}
+
+/// A key and the rank that has put it.
+#[derive(Debug, Clone)]
+pub(crate) struct PutKey {
+    pub(crate) name: Template,
+    pub(crate) by: u32,
+}
+
+/// Returns a text followed by another piece.
+pub(crate) fn template_of(begin: &str, more: Piece) -> Template {
+    let mut template = text(begin);
+    push(&mut template, more);
+    template
+}
+
+/// The requests that one rank makes between two barriers.
+pub(crate) type Work = Vec<Vec<PlannedStep>>;
+
+impl<'a, 'b> SessionModel<'a, 'b> {
+    /// Creates an empty session.
+    pub(crate) fn new(
+        scope: SessionFeatures,
+        dialect: Dialect,
+        ranks: u32,
+        nodes: u32,
+        swarm: Swarm,
+        u: &'a mut Unstructured<'b>,
+    ) -> Self {
+        Self {
+            dialect,
+            ranks,
+            nodes,
+            scope,
+            swarm,
+            u,
+            plan: Vec::new(),
+            keys: vec![0; ranks as usize],
+            visible: Vec::new(),
+            fresh: Vec::new(),
+            values: Vec::new(),
+            services: Vec::new(),
+            groups: 0,
+            speaks12: false,
+            threads: Threads::of(ranks),
+            held: None,
+            started: 0,
+            last_read: 0,
+        }
+    }
+
+    /// Creates a session on one node in which all processes have started, with the default features.
+    pub(crate) fn joined(
+        scope: SessionFeatures,
+        dialect: Dialect,
+        ranks: u32,
+        u: &'a mut Unstructured<'b>,
+    ) -> Self {
+        let mut model = Self::new(scope, dialect, ranks, 1, Swarm::default(), u);
+        model.plan.push(PlannedStep::Stmt(join(dialect)));
+        model
+    }
+
+    /// Converts the session to a case on one node, all of it valid input.
+    pub(crate) fn into_case(self) -> Case {
+        let Self { dialect, ranks, plan, .. } = self;
+        Case::in_dialect(dialect, UnderTest::Server, ranks, to_statements(plan, dialect, true))
+    }
+}
+
+impl SessionModel<'_, '_> {
+    pub(crate) fn any_rank(&mut self) -> Result<u32> {
+        self.u.int_in_range(0..=self.ranks - 1)
+    }
+
+    /// Returns whether the upstream answers the requests of this operation.
+    pub(crate) fn holds(&self, operation: &str) -> bool {
+        self.held.is_some_and(|held| held.is(&[operation]))
+    }
+
+    /// Returns letters for the longest text that is allowed, or for one shorter by `less`. The length is relative to the limit that the
+    /// server announces, if the dialect has limits.
+    pub(crate) fn longest(&self, used: Use, limit: Limit, less: i64) -> Piece {
+        match self.has("maxes") {
+            true => letters_to(limit, -1 - less),
+            false => letters(texts::longest(self.dialect, used) - less),
+        }
+    }
+
+    /// Returns a key that this process has not put.
+    pub(crate) fn plain_key(&mut self, rank: u32) -> String {
+        let number = self.keys[rank as usize];
+        self.keys[rank as usize] += 1;
+        format!("k{rank}-{number}")
+    }
+
+    /// Returns a key for a put: a new one, or rarely one that this process has put before.
+    pub(crate) fn key(&mut self, rank: u32) -> Result<Template> {
+        let plain = self.plain_key(rank);
+        let swarm = self.swarm;
+        let own = self.visible.iter().chain(&self.fresh).filter(|key| key.by == rank);
+        let own: Vec<Template> = own.map(|key| key.name.clone()).collect();
+        if swarm.again && !own.is_empty() && self.u.ratio(1, 6)? {
+            return Ok(self.u.choose(&own)?.clone());
+        }
+        // With a common beginning, keys can be confused by a server that compares only a part of them.
+        let after = self.u.arbitrary()?;
+        let with = |more: Piece| match after {
+            true => template(vec![more, literal(plain.as_str())]),
+            false => template_of(&plain, more),
+        };
+        let long = |count: i64| with(letters((count - plain.len() as i64).max(0)));
+        let name = match percent(self.u)? {
+            0..8 => {
+                let less = pick(self.u, &[0, 1])?;
+                with(self.longest(Use::Key, Limit::Key, less + plain.len() as i64))
+            }
+            8..50 if swarm.long_keys => long(texts::length(self.dialect, Use::Key, self.u)?),
+            50..75 if swarm.like_keys && !own.is_empty() => match self.u.choose(&own)?.literal() {
+                Some(own) => match self.like(&own)? {
+                    like if like.is_empty() => text(plain.as_str()),
+                    like => text(like),
+                },
+                None => text(plain.as_str()),
+            },
+            75..90 if swarm.odd_keys => {
+                let mut name = text(plain.as_str());
+                texts::content(self.dialect, Use::Key, self.u)?
+                    .pieces
+                    .into_iter()
+                    .for_each(|p| push(&mut name, p));
+                name
+            }
+            _ => text(plain.as_str()),
+        };
+        let is_new = self.visible.iter().chain(&self.fresh).all(|key| key.name.pieces != name.pieces);
+        Ok(if is_new { name } else { text(plain.as_str()) })
+    }
+
+    /// Returns a similar key, which a careless comparison confuses with this one.
+    fn like(&mut self, key: &str) -> Result<String> {
+        Ok(match self.u.int_in_range(0..=5)? {
+            // PMI-2 doubles semicolons, so other changes could break such a key.
+            _ if key.contains(';') => format!("{key}-"),
+            0 => format!("{key}-"),
+            1 => key.to_uppercase(),
+            2 => key.chars().rev().collect(),
+            3 => key.chars().take(key.chars().count().saturating_sub(1)).collect(),
+            4 => format!("{key}{}", self.u.int_in_range(0..=9)?),
+            _ => format!("-{key}"),
+        })
+    }
+
+    /// Returns a key for a get, which may be missing.
+    pub(crate) fn requested_key(&mut self, rank: u32) -> Result<Template> {
+        let own = self.fresh.iter().filter(|key| key.by == rank);
+        let all: Vec<Template> = self.visible.iter().chain(own).map(|key| key.name.clone()).collect();
+        let misses = if self.swarm.misses { 60 } else { 10 };
+        Ok(match percent(self.u)? {
+            chance if chance < misses => match self.u.choose(&all).ok().and_then(Template::literal) {
+                Some(there) if self.u.ratio(1, 2)? => match self.like(&there)? {
+                    // Without its last letter, nothing is left of the key.
+                    like if like.is_empty() => text("missing"),
+                    like => text(like),
+                },
+                _ => text("missing"),
+            },
+            90.. => text(MAPPING),
+            _ if all.is_empty() => text(format!("k{}-0", self.any_rank()?)),
+            _ => self.u.choose(&all)?.clone(),
+        })
+    }
+
+    /// Returns a value of the kinds that this session draws, or an ordinary one.
+    pub(crate) fn value(&mut self) -> Result<Template> {
+        let swarm = self.swarm;
+        let value = match percent(self.u)? {
+            0..15 if swarm.same_values && !self.values.is_empty() => self.u.choose(&self.values)?.clone(),
+            15..60 if swarm.lengths => {
+                let length = texts::length(self.dialect, Use::Value, self.u)?;
+                self.marked(length)
+            }
+            60..90 if swarm.contents => texts::content(self.dialect, Use::Value, self.u)?,
+            _ => self.usual_value()?,
+        };
+        self.values.push(value.clone());
+        Ok(value)
+    }
+
+    /// Returns a value of a length. It begins with a unique mark if it is long enough.
+    pub(crate) fn marked(&self, length: i64) -> Template {
+        let mark = format!("{}.", self.values.len() + self.fresh.len());
+        match length - mark.len() as i64 {
+            rest if rest < 0 => text(&b"0123456789"[..length as usize]),
+            rest => template_of(&mark, letters(rest)),
+        }
+    }
+
+    /// Returns the name of a service to publish: a new one, or one that was published before.
+    pub(crate) fn new_service(&mut self) -> Result<Template> {
+        let plain = format!("service-{}", self.services.len());
+        let name = match percent(self.u)? {
+            0..40 if !self.services.is_empty() => self.u.choose(&self.services)?.clone(),
+            40..60 if self.swarm.lengths => {
+                let length = texts::length(self.dialect, Use::Service, self.u)?;
+                template_of(&plain, letters((length - plain.len() as i64).max(0)))
+            }
+            60..70 if self.swarm.contents && self.swarm.odd_keys => {
+                let mut name = text(plain);
+                let odd = texts::content(self.dialect, Use::Service, self.u)?;
+                odd.pieces.into_iter().for_each(|piece| push(&mut name, piece));
+                name
+            }
+            _ => text(plain),
+        };
+        self.services.push(name.clone());
+        Ok(name)
+    }
+
+    /// Adds a name that a spawned process publishes.
+    pub(crate) fn add_service(&mut self, name: Template) {
+        self.services.push(name);
+    }
+
+    /// Returns the name of a service that may be published.
+    pub(crate) fn known_service(&mut self) -> Result<Template> {
+        match self.services.is_empty() || self.u.ratio(1, 8)? {
+            true => Ok(text("service-of-nobody")),
+            false => Ok(self.u.choose(&self.services)?.clone()),
+        }
+    }
+
+    /// Returns the port of a service.
+    pub(crate) fn port(&mut self) -> Result<Template> {
+        let mark = format!("tag#{}$port#4242$", self.services.len());
+        Ok(match percent(self.u)? {
+            0..40 if self.swarm.lengths => {
+                let length = texts::length(self.dialect, Use::Port, self.u)?;
+                template_of(&mark, letters((length - mark.len() as i64).max(0)))
+            }
+            40..60 if self.swarm.contents => texts::content(self.dialect, Use::Port, self.u)?,
+            _ => text(mark),
+        })
+    }
+
+    /// Merges the ranks' requests in random order; often several ranks have a request in progress.
+    pub(crate) fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
+        all.iter_mut().for_each(|work| work.reverse());
+        let mut open: Vec<Vec<PlannedStep>> = vec![Vec::new(); all.len()];
+        loop {
+            let busy: Vec<usize> =
+                (0..all.len()).filter(|i| !open[*i].is_empty() || !all[*i].is_empty()).collect();
+            if busy.is_empty() {
+                return Ok(());
+            }
+            let i = pick(self.u, &busy)?;
+            if open[i].is_empty() {
+                open[i] = all[i].pop().unwrap_or_default();
+            }
+            if !open[i].is_empty() {
+                let next = open[i].remove(0);
+                self.plan.push(next);
+            }
+        }
+    }
+}
+
+/// Concurrent requests, and attributes.
+pub(crate) struct Threads {
+    /// For each rank, whether it may have several requests in progress at once.
+    pub(crate) several: Vec<bool>,
+    /// Number of the last request that has a `thrid`.
+    pub(crate) last: u32,
+    /// The job id was requested.
+    pub(crate) jobid: bool,
+    /// Attributes that processes have put.
+    pub(crate) attributes: Vec<String>,
+}
+
+impl Threads {
+    /// Creates the initial state for this number of ranks.
+    pub(crate) fn of(ranks: u32) -> Self {
+        Self { several: vec![false; ranks as usize], last: 0, jobid: false, attributes: Vec::new() }
+    }
+}

@@ -1,0 +1,76 @@
+//! The features that the sessions of a campaign against a server may use.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::Dialect;
+
+use crate::session::decisions::pick;
+
+/// The dialect of a campaign's sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DialectChoice {
+    /// Only this one.
+    One(Dialect),
+    /// Any dialect; each session uses one.
+    Any,
+}
+
+impl Default for DialectChoice {
+    fn default() -> Self {
+        Self::One(Dialect::default())
+    }
+}
+
+impl DialectChoice {
+    /// Returns whether a session may use this dialect.
+    pub fn has(self, dialect: Dialect) -> bool {
+        self == Self::Any || self == Self::One(dialect)
+    }
+
+    /// Returns the dialects of the sessions.
+    pub fn dialects(self) -> impl Iterator<Item = Dialect> {
+        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(move |dialect| self.has(*dialect))
+    }
+
+    pub(crate) fn draw(self, u: &mut Unstructured<'_>) -> Result<Dialect> {
+        match self {
+            Self::One(dialect) => Ok(dialect),
+            Self::Any => pick(u, &Dialect::NAMES.map(|(_, dialect)| dialect)),
+        }
+    }
+}
+
+/// The features that sessions may use.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionFeatures {
+    /// The dialect.
+    pub dialects: DialectChoice,
+    /// Maximum number of ranks.
+    pub ranks: u32,
+    /// Maximum number of nodes, one or two.
+    pub nodes: u32,
+    /// The spawn operation.
+    pub spawn: bool,
+    /// Publish, unpublish and lookup.
+    pub names: bool,
+    /// PMI-1.2 in some PMI-1 sessions: barriers for parts of a process group.
+    pub pmi12: bool,
+    /// Mutations are made.
+    pub mutate: bool,
+    /// The server is a proxy, and the harness is its upstream.
+    pub upstream: bool,
+}
+
+impl Default for SessionFeatures {
+    fn default() -> Self {
+        Self {
+            dialects: DialectChoice::default(),
+            ranks: 4,
+            nodes: 1,
+            spawn: true,
+            names: true,
+            pmi12: false,
+            mutate: true,
+            upstream: false,
+        }
+    }
+}

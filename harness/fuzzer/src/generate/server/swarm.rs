@@ -1,0 +1,191 @@
+//! The features that a session uses. Sessions with few features explore these more deeply than sessions with a bit of everything, because
+//! features undo each other's effects or end the session.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::Dialect;
+
+use crate::mutate::texts::{self, Text, Use};
+use crate::session::decisions::{percent, pick};
+
+/// The property that varies between the requests of a sweep, a session with many similar requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sweep {
+    /// The text that varies.
+    pub(crate) of: Use,
+    /// The property of the text.
+    pub(crate) varies: Varies,
+}
+
+/// The property of a text that varies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Varies {
+    Length,
+    /// One of its bytes.
+    Byte,
+}
+
+impl Sweep {
+    fn draw(u: &mut Unstructured<'_>) -> Result<Option<Self>> {
+        if u.int_in_range(0..=7)? < 7 {
+            return Ok(None);
+        }
+        // Values have more possible lengths than other texts.
+        let of = pick(u, &[Use::Value, Use::Value, Use::Key, Use::Value, Use::Key, Use::Service, Use::Port])?;
+        let varies = pick(u, &[Varies::Length, Varies::Length, Varies::Byte])?;
+        Ok(Some(Self { of, varies }))
+    }
+
+    /// Returns whether service names or their ports vary.
+    pub(crate) fn is_of_names(self) -> bool {
+        matches!(self.of, Use::Service | Use::Port)
+    }
+}
+
+/// The features of a session. See the module's documentation. Without decisions, all are off.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Swarm {
+    /// Lengths are near powers of two and limits.
+    pub(crate) lengths: bool,
+    /// Contents are of all kinds.
+    pub(crate) contents: bool,
+    /// Values are taken from earlier puts.
+    pub(crate) same_values: bool,
+    /// Keys are long.
+    pub(crate) long_keys: bool,
+    /// Keys are similar to earlier ones: longer, shorter, in different case, in another order.
+    pub(crate) like_keys: bool,
+    /// Keys contain characters besides letters and digits.
+    pub(crate) odd_keys: bool,
+    /// Keys are put again.
+    pub(crate) again: bool,
+    /// After a barrier, other processes read all keys that were put.
+    pub(crate) read_back: bool,
+    /// All keys are read once more at the end.
+    pub(crate) read_at_end: bool,
+    /// Most gets are for missing keys.
+    pub(crate) misses: bool,
+    /// Requests are split into several writes.
+    pub(crate) pieces: bool,
+    /// Names are published and looked up more often than keys are put.
+    pub(crate) names: bool,
+    /// Node attributes are put and read more often than keys (PMI-2).
+    pub(crate) attributes: bool,
+    /// Between barriers, requests are only for keys, and for names if these are drawn.
+    pub(crate) keys_only: bool,
+    /// Groups are spawned and make requests.
+    pub(crate) groups: bool,
+    /// Many requests differ in one property only.
+    pub(crate) sweep: Option<Sweep>,
+    /// Percentage of puts among puts and gets.
+    pub(crate) puts: u32,
+    /// Maximum number of rounds.
+    pub(crate) rounds: u32,
+    /// Maximum number of requests that a process makes in a round.
+    pub(crate) requests: u32,
+}
+
+impl Swarm {
+    pub(crate) fn draw(u: &mut Unstructured<'_>) -> Result<Self> {
+        let bits: u16 = u.arbitrary()?;
+        let has = |bit: u32| bits >> bit & 1 == 1;
+        let sweep = Sweep::draw(u)?;
+        let (rounds, requests) = match percent(u)? {
+            // A sweep already makes the session long enough.
+            _ if sweep.is_some() => (1, 2),
+            0..65 => (3, 5),
+            65..80 => (10, 2),
+            80..95 => (2, 20),
+            _ => (8, 8),
+        };
+        // A failure due to an unusual text would be blamed on the split writes.
+        let pieces = u.ratio(1, 7)?;
+        Ok(Self {
+            lengths: has(0),
+            contents: has(1) && !pieces,
+            same_values: has(2) && has(3),
+            long_keys: has(4),
+            like_keys: has(5),
+            odd_keys: has(6) && has(1) && !pieces,
+            again: has(8) && has(9),
+            read_back: has(10),
+            read_at_end: has(11),
+            misses: has(12) && has(13),
+            pieces,
+            names: u.ratio(1, 3)?,
+            attributes: u.ratio(1, 4)?,
+            keys_only: u.ratio(1, 3)?,
+            groups: u.ratio(1, 4)?,
+            sweep,
+            puts: pick(u, &[60, 30, 85])?,
+            rounds,
+            requests,
+        })
+    }
+}
+
+/// The features of a session for a library.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CallSwarm {
+    /// Lengths are near powers of two and limits.
+    pub(crate) lengths: bool,
+    /// Contents are of all kinds.
+    pub(crate) contents: bool,
+    /// The keys and names that the library requests mostly exist.
+    pub(crate) found: bool,
+    /// The kind of call that makes up most of the session; [`CallSwarm::kind`] draws it.
+    favourite: Option<u32>,
+    /// Maximum number of calls.
+    calls: usize,
+}
+
+impl CallSwarm {
+    /// Draws the features; `kinds` is the number of kinds of calls.
+    pub(crate) fn draw(kinds: u32, u: &mut Unstructured<'_>) -> Result<Self> {
+        Ok(Self {
+            lengths: u.arbitrary()?,
+            contents: u.arbitrary()?,
+            found: u.ratio(3, 4)?,
+            favourite: if u.ratio(1, 3)? { Some(u.int_in_range(0..=kinds - 1)?) } else { None },
+            calls: pick(u, &[8, 8, 8, 24])?,
+        })
+    }
+
+    pub(crate) fn calls(&self, u: &mut Unstructured<'_>) -> Result<usize> {
+        u.int_in_range(2..=self.calls)
+    }
+
+    /// Draws the kind of the next call.
+    pub(crate) fn kind(&self, kinds: u32, u: &mut Unstructured<'_>) -> Result<u32> {
+        match self.favourite {
+            Some(favourite) if u.ratio(2, 3)? => Ok(favourite),
+            _ => u.int_in_range(0..=kinds - 1),
+        }
+    }
+
+    /// Draws the size of a buffer for a text of this length: exact, one less, one more, or anything.
+    pub(crate) fn room(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
+        if self.lengths && u.ratio(2, 3)? {
+            return Ok(length + pick(u, &[1, 0, 2, -1])?);
+        }
+        pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])
+    }
+
+    /// Draws a text that a process puts or receives: letters of some length, a special content, or the plain text.
+    pub(crate) fn text(
+        &self,
+        dialect: Dialect,
+        used: Use,
+        plain: &str,
+        u: &mut Unstructured<'_>,
+    ) -> Result<Text> {
+        Ok(match u.int_in_range(0..=2)? {
+            0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
+            1 if self.contents => match texts::plain_content(dialect, used, u)? {
+                // A C string ends at this byte.
+                bytes if bytes.contains(&0) => Text::Bytes(plain.into()),
+                bytes => Text::Bytes(bytes.to_vec()),
+            },
+            _ => Text::Bytes(plain.into()),
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! Sessions with many requests that differ in one property, or not at all. They find faults at a single length or byte, overflows and
+//! leaks.
+
+use std::ops::RangeInclusive;
+
+use arbitrary::Result;
+use pmi_scenario::ast::{Dialect, Template};
+
+use super::model::{SessionModel, template_of};
+use super::swarm::{Sweep, Varies};
+use crate::mutate::texts::{self, PLACES, Use};
+use crate::session::decisions::pick;
+use crate::session::fields::text;
+use crate::session::op::Op;
+use crate::session::pieces::letters;
+use crate::session::plan::{PlannedStep, ask};
+
+/// The operation that a session repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RepeatedOperation {
+    Put,
+    /// Get of an existing key.
+    Get,
+    /// Get of a missing key.
+    Miss,
+    /// Barrier of all processes.
+    Barrier,
+    /// This request, without arguments.
+    Ask(Op),
+    /// A name is published and withdrawn.
+    Names,
+}
+
+/// Keys that weak hashes confuse: pairs with the same hash if it multiplies by 31 or by 33, then keys with the same sum of bytes, in other
+/// orders.
+const ALIKE: [&str; 16] = [
+    "hAa", "hBB", "hAaAa", "hAaBB", "hBBAa", "hBBBB", "hAz", "hBY", "hAzAz", "hAzBY", "hBYAz", "hBYBY",
+    "habc", "hacb", "hbca", "hcab",
+];
+
+/// Number of names that are published at once.
+const NAMES: u32 = 16;
+
+/// Returns the requests without arguments that have no effect.
+pub(crate) fn plain_requests(dialect: Dialect) -> Vec<Op> {
+    Op::all(dialect).filter(|op| op.is(&["maxes", "kvsname", "universe", "appnum"])).collect()
+}
+
+/// Number of texts in a random sweep.
+const DRAWN: RangeInclusive<usize> = 12..=32;
+
+impl SessionModel<'_, '_> {
+    /// Plans a sweep over some neighbouring lengths or bytes.
+    pub(crate) fn sweep(&mut self, sweep: Sweep) -> Result<()> {
+        let count = self.u.int_in_range(DRAWN)?;
+        let all = match sweep.varies {
+            Varies::Length => self.lengths(sweep.of, count)?,
+            Varies::Byte => self.bytes(sweep.of, count)?,
+        };
+        let place = self.u.int_in_range(0..=PLACES - 1)?;
+        self.sweep_through(sweep, &all, place)
+    }
+
+    /// Plans a put for each of these lengths or bytes. Other processes read all of them after a barrier. Names and ports are published and
+    /// looked up instead.
+    pub(crate) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
+        let first = self.any_rank()?;
+        let open = |varied: &&i64| {
+            sweep.varies == Varies::Byte && texts::is_open(self.dialect, sweep.of, **varied as u8, place)
+        };
+        let all: Vec<i64> = all.iter().filter(|varied| !open(varied)).copied().collect();
+        for (at, varied) in (first..).zip(&all) {
+            let (rank, other) = (at % self.ranks, (at + 1) % self.ranks);
+            let plain = match sweep.of {
+                Use::Key => self.plain_key(rank),
+                Use::Service => format!("service-{at}-"),
+                Use::Value | Use::Port => "x".to_owned(),
+            };
+            let varied = match (sweep.varies, sweep.of) {
+                // The dot makes the key unique: with a digit appended, a plain key could become another one.
+                (Varies::Byte, Use::Key) => self.with_byte(&format!("{plain}."), *varied as u8, place),
+                (Varies::Byte, _) => self.with_byte(&plain, *varied as u8, place),
+                (Varies::Length, Use::Value | Use::Port) => self.marked(*varied),
+                (Varies::Length, _) => match *varied - plain.len() as i64 {
+                    // Too short for the common beginning; its length makes it unique.
+                    rest if rest < 0 => text(&b"abcdefghijklmnop"[..*varied as usize]),
+                    rest => template_of(&plain, letters(rest)),
+                },
+            };
+            let requests = match sweep.of {
+                Use::Value => {
+                    let key = text(self.plain_key(rank));
+                    self.put_of(rank, key, varied)
+                }
+                Use::Key => {
+                    let value = self.marked(8);
+                    self.put_of(rank, varied, value)
+                }
+                Use::Service => self.name_for_others(rank, other, varied, text(format!("port-{at}"))),
+                Use::Port => self.name_for_others(rank, other, text(format!("service-{at}")), varied),
+            };
+            self.plan.extend(requests);
+        }
+        if sweep.is_of_names() {
+            return Ok(());
+        }
+        self.plain_barrier()?;
+        self.read_back()
+    }
+
+    /// Returns a publish, a lookup by another process, and an unpublish.
+    fn name_for_others(&self, rank: u32, other: u32, name: Template, port: Template) -> Vec<PlannedStep> {
+        [
+            self.publish_of(rank, name.clone(), port),
+            self.name_of(other, "lookup", name.clone()),
+            self.name_of(rank, "unpublish", name),
+        ]
+        .concat()
+    }
+
+    /// Draws `count` neighbouring lengths, with a preference for short ones.
+    fn lengths(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
+        let longest = texts::longest(self.dialect, used);
+        let last = if self.u.arbitrary()? { longest } else { longest.min(255) };
+        let first = self.u.int_in_range(1..=last)?;
+        Ok((first..=longest).take(count).collect())
+    }
+
+    /// Draws `count` neighbouring bytes that such a text may contain.
+    fn bytes(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
+        let all = every_byte(self.dialect, used);
+        let first = self.u.choose_index(all.len())?;
+        Ok(all.into_iter().cycle().skip(first).take(count).collect())
+    }
+
+    fn with_byte(&self, rest: &str, byte: u8, place: u32) -> Template {
+        texts::as_said(self.dialect, &texts::with_byte(rest, byte, place))
+    }
+
+    /// Plans many repetitions of one operation.
+    pub(crate) fn repeat(&mut self) -> Result<()> {
+        let rank = self.any_rank()?;
+        let count = match self.u.int_in_range(0..=2)? {
+            2 => self.u.int_in_range(256..=300)?,
+            _ => self.u.int_in_range(100..=199)?,
+        };
+        let operation = match self.u.int_in_range(0..=6)? {
+            // Put is twice as likely, since it takes memory.
+            0 | 1 => RepeatedOperation::Put,
+            2 => RepeatedOperation::Get,
+            3 => RepeatedOperation::Miss,
+            4 => RepeatedOperation::Barrier,
+            6 if self.scope.names => RepeatedOperation::Names,
+            _ => RepeatedOperation::Ask(pick(self.u, &plain_requests(self.dialect))?),
+        };
+        self.repeat_times(operation, rank, count)
+    }
+
+    /// Plans `count` repetitions of an operation, with short keys and values: overflows and leaks show late.
+    pub(crate) fn repeat_times(&mut self, operation: RepeatedOperation, rank: u32, count: u32) -> Result<()> {
+        match operation {
+            RepeatedOperation::Put => {
+                for _ in 0..count {
+                    let put = self.short_put(rank);
+                    self.plan.extend(put);
+                }
+                self.plain_barrier()?;
+                self.read_back()?;
+            }
+            RepeatedOperation::Get => {
+                let put = self.short_put(rank);
+                self.plan.extend(put);
+                self.plain_barrier()?;
+                let key = self.visible.last().map_or_else(|| text("missing"), |key| key.name.clone());
+                for _ in 0..count {
+                    let get = self.get_of(rank, key.clone());
+                    self.plan.extend(get);
+                }
+            }
+            RepeatedOperation::Miss => {
+                for _ in 0..count {
+                    let get = self.get_of(rank, text("missing"));
+                    self.plan.extend(get);
+                }
+            }
+            RepeatedOperation::Barrier => {
+                for _ in 0..count {
+                    self.plain_barrier()?;
+                }
+            }
+            RepeatedOperation::Ask(op) => {
+                for _ in 0..count {
+                    self.plan.extend(ask(rank, op, &[]));
+                }
+            }
+            RepeatedOperation::Names => {
+                let other = (rank + 1) % self.ranks;
+                for at in 0..count {
+                    let port = text(format!("port-{at}"));
+                    let name = self.name_for_others(rank, other, text("service"), port);
+                    self.plan.extend(name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts similar keys with distinct values, and reads all of them.
+    pub(crate) fn put_alike(&mut self, rank: u32) -> Result<()> {
+        for key in ALIKE {
+            let value = self.marked(8);
+            let put = self.put_of(rank, text(key), value);
+            self.plan.extend(put);
+        }
+        self.plain_barrier()?;
+        self.read_back()
+    }
+
+    /// Publishes all names, and then withdraws one after the other. After each, it looks up the remaining ones.
+    pub(crate) fn withdraw_in_turn(&mut self, rank: u32) {
+        let other = (rank + 1) % self.ranks;
+        let name = |at: u32| text(format!("service-{at}"));
+        for at in 0..NAMES {
+            let publish = self.publish_of(rank, name(at), text(format!("port-{at}")));
+            self.plan.extend(publish);
+        }
+        for gone in 0..NAMES {
+            // An order other than that of publication.
+            let of = |turn: u32| turn * 5 % NAMES;
+            let unpublish = self.name_of(rank, "unpublish", name(of(gone)));
+            self.plan.extend(unpublish);
+            for left in gone + 1..NAMES {
+                let lookup = self.name_of(other, "lookup", name(of(left)));
+                self.plan.extend(lookup);
+            }
+        }
+    }
+
+    fn short_put(&mut self, rank: u32) -> Vec<PlannedStep> {
+        let (key, value) = (text(self.plain_key(rank)), self.marked(8));
+        self.put_of(rank, key, value)
+    }
+}
+
+/// Returns all bytes that such a text may contain, as the values of a sweep.
+pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<i64> {
+    texts::every_byte(dialect, used).into_iter().map(i64::from).collect()
+}

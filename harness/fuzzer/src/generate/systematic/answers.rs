@@ -1,0 +1,165 @@
+//! The systematic sessions at the start of a campaign against a program. They cover all responses of one kind that a server may send. They
+//! reliably find a fault at a single length, split position or failure response.
+
+use std::collections::BTreeMap;
+
+use pmi_faults::variations;
+use pmi_scenario::ast::{Setting, UnderTest};
+
+use super::spread;
+use crate::generate::trace::{AnswerChange, PASSED, RequestAction, RequestKind, Trace, write};
+use crate::mutate::Series;
+use crate::session::case::Case;
+use crate::session::pieces::unplaced;
+
+/// The content of one session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ProgramSession {
+    /// Each response gets a different change from the series. The number identifies the session within the series.
+    Lasting(Series, usize),
+    /// One changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the change
+    /// for rank 0, after which the other ranks continue.
+    Ending(Series, RequestKind, usize, usize),
+    /// The server has this setting.
+    Serve(Setting, u32),
+    /// The server has this variation.
+    Vary(&'static str),
+}
+
+/// Number of sessions of a series that come first. The others rarely find anything more, so they come after those of all series.
+const FIRST: usize = 64;
+
+/// Most responses are shorter than this many bytes.
+const LONGEST_FIRST: u32 = 40;
+
+/// Returns the settings and their values.
+fn settings() -> Vec<ProgramSession> {
+    let lengths = [64, 32, 128, 200, 63, 127, 50, 100, 47, 99];
+    let name = lengths.map(|length| ProgramSession::Serve(Setting::KvsnameLength, length));
+    let values =
+        [4096, 65536, 256, 1_000_000, 64, 32].map(|most| ProgramSession::Serve(Setting::VallenMax, most));
+    let keys = [32, 48, 256, 1024, 65536].map(|most| ProgramSession::Serve(Setting::KeylenMax, most));
+    let late = [20, 1].map(|delay| ProgramSession::Serve(Setting::Delay, delay));
+    let first = (1..=LONGEST_FIRST).map(|bytes| ProgramSession::Serve(Setting::FirstWrite, bytes)).collect();
+    spread(vec![name.into(), values.into(), keys.into(), late.into(), first])
+}
+
+/// Returns all sessions for a program with this trace, in order.
+pub(crate) fn all(trace: &Trace, mutate: bool) -> Vec<ProgramSession> {
+    let valid = vec![settings(), variations().map(|v| ProgramSession::Vary(v.name)).collect()];
+    if !mutate {
+        return spread(valid);
+    }
+    let lasting = |series| {
+        let sessions = slots(trace).values().map(|slots| sessions(trace, series, slots)).max();
+        (0..sessions.unwrap_or(0)).map(|session| ProgramSession::Lasting(series, session)).collect()
+    };
+    let ending = |series| ending(trace, series);
+    let mut kinds: Vec<Vec<ProgramSession>> = [
+        [Series::Texts, Series::Splits, Series::Orders].map(lasting).into(),
+        [Series::Refusals, Series::Numbers, Series::Mappings].map(ending).into(),
+        valid,
+    ]
+    .concat();
+    let rest = kinds.iter_mut().map(|sessions| sessions.split_off(sessions.len().min(FIRST))).collect();
+    [spread(kinds), spread(rest)].concat()
+}
+
+/// Returns the positions of the requests of each kind: the number of requests before it, and the rank.
+fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
+    let mut slots: BTreeMap<RequestKind, Vec<(usize, u32)>> = BTreeMap::new();
+    for (rank, asked) in (0..).zip(trace.exchanges()) {
+        let mut times: BTreeMap<RequestKind, usize> = BTreeMap::new();
+        for (at, exchange) in asked.iter().enumerate() {
+            let before = times.entry(exchange.kind()).or_default();
+            if *before < PASSED {
+                slots.entry(exchange.kind()).or_default().push((at, rank));
+            }
+            *before += 1;
+        }
+    }
+    // Early requests first, since an unusual response may end the program.
+    slots.values_mut().for_each(|all| all.sort_unstable());
+    slots
+}
+
+/// Returns the number of sessions that cover all changes, given these positions.
+fn sessions(trace: &Trace, series: Series, slots: &[(usize, u32)]) -> usize {
+    let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
+    count.div_ceil(slots.len().max(1))
+}
+
+/// Returns the sessions in which each process gets a different change at a request of a kind. Failure codes matter at each occurrence;
+/// numbers and mappings only at the first.
+fn ending(trace: &Trace, series: Series) -> Vec<ProgramSession> {
+    let ranks = trace.exchanges().len().max(1);
+    let mut passes: Vec<Vec<ProgramSession>> = Vec::new();
+    for (kind, slots) in slots(trace) {
+        let times = if series == Series::Refusals { slots.len().div_ceil(ranks) } else { 1 };
+        let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
+        let needed = count.div_ceil(times * ranks);
+        passes.resize_with(passes.len().max(needed), Vec::new);
+        for (pass, all) in passes.iter_mut().enumerate().take(needed) {
+            let from = |time| (pass * times + time) * ranks;
+            all.extend((0..times).map(|time| ProgramSession::Ending(series, kind, time, from(time))));
+        }
+    }
+    passes.concat()
+}
+
+/// Returns the case of a session.
+pub(crate) fn made(trace: &Trace, through: ProgramSession) -> Case {
+    let ranks = trace.exchanges().len() as u32;
+    let mut case = Case::in_dialect(trace.dialect, UnderTest::Client, ranks, Vec::new());
+    // The changed responses, by rank and by the index of the request.
+    let mut targets: BTreeMap<u32, BTreeMap<usize, AnswerChange>> = BTreeMap::new();
+    let mut strike = |series: Series, (at, rank), index: usize| {
+        let answer = trace.answer((at, rank));
+        let all = answer.series(series);
+        let Some(change) = all.get(index.checked_rem(all.len()).unwrap_or(0)) else { return };
+        case.ingredients.insert(format!("{}:{}", series.mutation().name(), answer.op));
+        let done = RequestAction::Respond(answer.changed(change));
+        targets.entry(rank).or_default().insert(at, AnswerChange { every: false, done });
+    };
+    match through {
+        ProgramSession::Lasting(series, session) => {
+            for slots in slots(trace).into_values() {
+                let sessions = sessions(trace, series, &slots);
+                for (turn, slot) in slots.into_iter().enumerate() {
+                    // Each position begins with an early change and continues with later ones.
+                    let index = turn * sessions + session.checked_rem(sessions).unwrap_or(0);
+                    strike(series, slot, index);
+                }
+            }
+        }
+        ProgramSession::Ending(series, kind, time, from) => {
+            let of_kind = slots(trace).remove(&kind).unwrap_or_default();
+            for rank in 0..ranks {
+                let own = of_kind.iter().copied().filter(|(_, other)| *other == rank);
+                // A program may retry after a failure response, so every second rank gets two of them.
+                let twice = series == Series::Refusals && rank % 2 == 1;
+                for slot in own.skip(time).take(if twice { 2 } else { 1 }) {
+                    strike(series, slot, from + rank as usize);
+                }
+            }
+        }
+        ProgramSession::Serve(setting, number) => {
+            let name = Setting::NAMES.iter().find(|(_, s)| *s == setting).map_or("", |(name, _)| name);
+            case.ingredients.insert(format!("serve:{name}"));
+            case.scenario.serving.settings.push((unplaced(setting), number));
+        }
+        ProgramSession::Vary(name) => {
+            case.ingredients.insert(format!("vary:{name}"));
+            case.scenario.serving.variations.push(unplaced(name.to_owned()));
+        }
+    }
+    let mut body = Vec::new();
+    for (rank, targets) in targets {
+        let mut next = 0;
+        for (at, target) in targets {
+            next = write(trace, &mut body, Some(rank), next, at, target);
+        }
+    }
+    case.scenario.body.splice(0..0, body);
+    case
+}

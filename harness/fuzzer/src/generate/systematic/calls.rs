@@ -1,0 +1,325 @@
+//! The systematic sessions at the start of a campaign against a library. They cover lengths, bytes, buffers, failure responses and orders
+//! of calls, or repeat one call many times.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use arbitrary::Unstructured;
+use pmi_scenario::ast::{Arg, Expr, Stmt, UnderTest};
+use pmi_scenario::signature::{self, Param};
+
+use super::{TIMES, spread};
+use crate::generate::library::api::LibraryGenerator;
+use crate::generate::library::call::{PlannedCall, out};
+use crate::generate::server::swarm::CallSwarm;
+use crate::mutate::client_steps::{request_step, response_step};
+use crate::mutate::texts::{self, Use};
+use crate::mutate::{Mutation, ResponseChange, ResponseStep, Series};
+use crate::session::case::Case;
+
+/// The content of one session.
+#[derive(Debug, Clone)]
+enum LibrarySession {
+    /// Texts in responses, with buffers that are exactly large enough, and one byte too small.
+    Responses(u32, Range<usize>),
+    /// Texts in arguments.
+    Arguments(u32, Use, Range<usize>),
+    /// Buffers from size 0 to much larger than the response.
+    BufferSizes(u32),
+    /// [`TIMES`] calls; the requested value exists or not.
+    Times(u32, bool),
+    /// Its response is changed in all ways, and after each change the function is called again.
+    Changes(u32, Series),
+    /// The first response has one change.
+    Begin(u8, Series, usize),
+    /// A call before the first and after the last call of a program.
+    Order(u32),
+    /// A program begins or ends twice.
+    Twice(bool),
+}
+
+/// Number of texts in a session.
+const TEXTS: usize = 60;
+/// Maximum number of changes of the first response.
+const FIRST: usize = 16;
+/// The default size of buffers, enough for any ordinary text.
+const ROOM: i64 = 64;
+/// The sizes of buffers; most responses are shorter than the largest.
+const ROOMS: Range<i64> = 0..40;
+
+/// Returns the session with this index, if any.
+pub(crate) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
+    let through = all(libraries).into_iter().nth(at)?;
+    Some(made(libraries, &through))
+}
+
+/// Returns a call of a kind, the `n`-th of its program, without any draws.
+fn called(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
+    let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
+    decided.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+}
+
+/// Returns the call that begins a program, with one of several first requests.
+fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
+    let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
+    begun.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+}
+
+/// Returns each function once, with its kind.
+fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
+    let mut samples = BTreeMap::new();
+    for (kind, function) in (0..).zip(libraries.functions()) {
+        samples.entry(function.name).or_insert(kind);
+    }
+    samples
+}
+
+/// Returns the uses of the texts in a call's arguments. The last string is the value, and the one before it the key.
+fn given(call: &PlannedCall) -> &'static [Use] {
+    match &call.request {
+        Some(_) if strings(call).len() < 2 => &[],
+        Some(request) if request.op.is(&["put"]) => &[Use::Key, Use::Value],
+        Some(request) if request.op.is(&["publish"]) => &[Use::Service, Use::Port],
+        _ => &[],
+    }
+}
+
+/// Returns the places of the arguments that are strings.
+fn strings(call: &PlannedCall) -> Vec<usize> {
+    let params = signature::function(call.function).map_or(&[][..], |function| function.params);
+    (0..params.len()).filter(|at| params[*at] == Param::Str).collect()
+}
+
+fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
+    let samples = samples(libraries);
+    let parts = |count: usize| (0..count).step_by(TEXTS).map(move |at| at..(at + TEXTS).min(count));
+    let mut kinds: Vec<Vec<LibrarySession>> = Vec::new();
+    let mut others = Vec::new();
+    let (mut times, mut orders) = (Vec::new(), Vec::new());
+    for (function, sample) in samples {
+        let call = called(libraries, sample, 0);
+        for used in given(&call) {
+            let all = parts(texts::every(libraries.dialect, *used).len());
+            kinds.push(all.map(|part| LibrarySession::Arguments(sample, *used, part)).collect());
+        }
+        if rooms(&call).is_some() {
+            others.push(LibrarySession::BufferSizes(sample));
+        }
+        // A library without our connection would start processes.
+        if libraries.wire || !function.contains("pawn") {
+            times.push(LibrarySession::Times(sample, true));
+        }
+        if libraries.mutate {
+            orders.push(LibrarySession::Order(sample));
+        }
+        let Some(request) = call.request.as_ref().filter(|_| libraries.wire) else { continue };
+        let answer = request.answer(libraries.dialect);
+        if let Some((_, used)) = answer.value_field().filter(|_| takes_text(function)) {
+            let all = parts(texts::every(libraries.dialect, used).len());
+            kinds.push(all.map(|part| LibrarySession::Responses(sample, part)).collect());
+            times.push(LibrarySession::Times(sample, false));
+        }
+        if libraries.mutate {
+            others.extend(
+                [Series::Refusals, Series::Splits].map(|series| LibrarySession::Changes(sample, series)),
+            );
+        }
+    }
+    if libraries.mutate {
+        orders.extend([false, true].map(LibrarySession::Twice));
+    }
+    if libraries.mutate && libraries.wire {
+        let first = |series| {
+            let of = |which| {
+                let call = begin(libraries, which);
+                let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
+                (0..count.min(FIRST)).map(move |at| LibrarySession::Begin(which, series, at))
+            };
+            // One for each request.
+            let mut firsts = BTreeMap::new();
+            for which in 0..3 {
+                let request = begin(libraries, which).request.map(|request| request.op.to_string());
+                firsts.entry(request).or_insert(which);
+            }
+            firsts.into_values().flat_map(of).collect()
+        };
+        kinds.extend([Series::Refusals, Series::Numbers, Series::Splits].map(first));
+    }
+    kinds.extend([others, times, orders]);
+    spread(kinds)
+}
+
+/// Returns whether a function fills a buffer with a text.
+fn takes_text(function: &str) -> bool {
+    let params = signature::function(function).map_or(&[][..], |function| function.params);
+    params.iter().any(|param| matches!(param, Param::OutText(_)))
+}
+
+/// Returns the argument that is a buffer, and the one that states its size.
+fn rooms(call: &PlannedCall) -> Option<(usize, usize)> {
+    let params = signature::function(call.function)?.params;
+    params.iter().enumerate().find_map(|(at, param)| match param {
+        // Both buffers of a ring have one size.
+        _ if call.function == "PMIX_Ring" => None,
+        Param::OutText(Some(size)) | Param::OutInts(Some(size)) => Some((at, *size)),
+        _ => None,
+    })
+}
+
+fn with_room(mut call: PlannedCall, room: i64) -> PlannedCall {
+    if let Some((buffer, size)) = rooms(&call) {
+        let name = match &call.args[buffer] {
+            Arg::Out(name, _) => name.value.clone(),
+            _ => return call,
+        };
+        call.args[buffer] = out(&name, Some(room.max(0)));
+        call.args[size] = Arg::Number(Expr::Number(room));
+    }
+    call
+}
+
+/// The steps of a session under construction.
+struct LibrarySessionBuilder<'a> {
+    libraries: &'a LibraryGenerator,
+    body: Vec<Stmt>,
+    calls: usize,
+}
+
+impl LibrarySessionBuilder<'_> {
+    /// Returns the next call of this kind.
+    fn next(&mut self, sample: u32) -> PlannedCall {
+        self.calls += 1;
+        with_room(called(self.libraries, sample, self.calls), ROOM)
+    }
+
+    /// Adds a call, after the steps that determine the response to its request.
+    fn answered(&mut self, call: PlannedCall, said: Vec<ResponseStep>) {
+        if let Some(request) = call.request.as_ref().filter(|_| self.libraries.wire) {
+            self.body.push(request_step(None, request.pattern.clone(), false));
+            self.body.extend(said.into_iter().map(|said| response_step(None, said)));
+        }
+        self.body.push(call.stmt());
+    }
+
+    /// Adds a call with the correct response; the requested value exists.
+    fn plain(&mut self, call: PlannedCall) {
+        match call.request.clone().filter(|request| request.looks_for()) {
+            Some(request) => {
+                let proper = request.answer(self.libraries.dialect).proper();
+                self.answered(call, vec![proper]);
+            }
+            None => self.body.push(call.stmt()),
+        }
+    }
+
+    fn changed(&mut self, call: PlannedCall, change: &ResponseChange) {
+        let said = call.request.as_ref().map(|r| r.answer(self.libraries.dialect).changed(change));
+        self.answered(call, said.unwrap_or_default());
+    }
+}
+
+/// The failure response of most servers.
+const REFUSED: ResponseChange = ResponseChange::Refuse("-1", None);
+
+fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
+    let dialect = libraries.dialect;
+    let mut maker = LibrarySessionBuilder { libraries, body: Vec::new(), calls: 0 };
+    let mut case = Case::in_dialect(dialect, UnderTest::Library, 1, Vec::new());
+    let changed = |mutation: Mutation, what: &dyn std::fmt::Display| format!("{}:{what}", mutation.name());
+    let (mut begun, mut first) = (begin(libraries, 0), None);
+    match through {
+        LibrarySession::Order(sample) => {
+            let call = maker.next(*sample);
+            case.ingredients.insert(changed(Mutation::Order, &call.function));
+            maker.plain(call);
+        }
+        LibrarySession::Twice(_) => {
+            case.ingredients.insert(changed(Mutation::Repeat, &begun.function));
+        }
+        LibrarySession::Begin(which, series, at) => {
+            begun = begin(libraries, *which);
+            if let Some(request) = &begun.request {
+                case.ingredients.insert(changed(series.mutation(), &request.op));
+                first = Some(request.answer(dialect).series(*series).swap_remove(*at));
+            }
+        }
+        _ => {}
+    }
+    match first {
+        Some(change) => maker.changed(begun, &change),
+        None => maker.body.push(begun.stmt()),
+    }
+    match through {
+        LibrarySession::Responses(sample, part) => {
+            // After a miss, responses must be the same as before.
+            let missed = maker.next(*sample);
+            maker.changed(missed, &REFUSED);
+            let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).value_field()?.1));
+            for text in &texts::every(dialect, used.unwrap_or(Use::Value))[part.clone()] {
+                for room in [text.len() + 1, text.len()] {
+                    let call = with_room(maker.next(*sample), room);
+                    maker.changed(call, &ResponseChange::SetValue(text));
+                }
+            }
+        }
+        LibrarySession::Arguments(sample, used, part) => {
+            for text in &texts::every(dialect, *used)[part.clone()] {
+                let mut call = maker.next(*sample);
+                let strings = strings(&call);
+                let back = if matches!(used, Use::Value | Use::Port) { 1 } else { 2 };
+                if let Some(at) = strings.len().checked_sub(back) {
+                    call.args[strings[at]] = Arg::Text(text.as_argument());
+                }
+                maker.plain(call);
+            }
+        }
+        LibrarySession::BufferSizes(sample) => {
+            for room in ROOMS {
+                let call = with_room(maker.next(*sample), room);
+                maker.plain(call);
+            }
+        }
+        LibrarySession::Times(sample, found) => {
+            for _ in 0..TIMES {
+                let call = maker.next(*sample);
+                match found {
+                    true => maker.plain(call),
+                    false => maker.changed(call, &REFUSED),
+                }
+            }
+        }
+        LibrarySession::Changes(sample, series) => {
+            let first = maker.next(*sample);
+            let Some(request) = first.request else { return case };
+            case.ingredients.insert(changed(series.mutation(), &request.op));
+            for change in request.answer(dialect).series(*series) {
+                let call = maker.next(*sample);
+                maker.changed(call, &change);
+                let again = maker.next(*sample);
+                maker.plain(again);
+            }
+            for other in samples(libraries).into_values() {
+                let call = maker.next(other);
+                maker.plain(call);
+            }
+        }
+        LibrarySession::Begin(..) => {
+            for sample in samples(libraries).into_values() {
+                let call = maker.next(sample);
+                maker.plain(call);
+            }
+        }
+        LibrarySession::Order(_) => {}
+        LibrarySession::Twice(ends) => {
+            let again = if *ends { libraries.end() } else { begin(libraries, 0) };
+            maker.body.push(again.stmt());
+        }
+    }
+    maker.body.push(libraries.end().stmt());
+    if let LibrarySession::Order(sample) = through {
+        let call = maker.next(*sample);
+        maker.plain(call);
+    }
+    case.scenario.body.splice(0..0, maker.body);
+    case
+}

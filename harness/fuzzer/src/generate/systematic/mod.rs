@@ -1,0 +1,229 @@
+//! The systematic sessions at the start of a campaign against a server. Each covers all lengths or all bytes of one text, repeats one
+//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length; random sessions would
+//! need hundreds of launches for that.
+
+pub(super) mod answers;
+pub(super) mod calls;
+
+use arbitrary::Unstructured;
+use pmi_scenario::ast::Dialect;
+
+use crate::generate::server::jobs::{JobEnding, after_job};
+use crate::generate::server::model::SessionModel;
+use crate::generate::server::scope::SessionFeatures;
+use crate::generate::server::swarm::{Sweep, Varies};
+use crate::generate::server::sweep::{RepeatedOperation, every_byte, plain_requests};
+use crate::mutate::texts::{self, PLACES, Use};
+use crate::session::case::Case;
+use crate::session::plan::PlannedStep;
+use crate::session::statement::leave;
+
+/// The content of one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ServerSession {
+    /// These lengths or bytes; bytes are at this position.
+    Texts(Sweep, Vec<i64>, u32),
+    /// One operation, [`TIMES`] times.
+    Times(RepeatedOperation),
+    /// The requests of an earlier job, which ends in this way.
+    Job(JobEnding),
+    /// Keys that weak hashes confuse.
+    Alike,
+    /// Many names that are withdrawn one after the other.
+    Withdrawals,
+}
+
+/// Number of texts in a session. A failure in a longer one takes longer to examine.
+const TEXTS: usize = 120;
+
+/// Number of repetitions; more than a byte can count.
+pub(crate) const TIMES: u32 = 300;
+
+/// Systematic sessions have numbers up to this one.
+const LAST: u64 = 4000;
+
+/// Returns the index of a systematic session from its number, or `None` for other numbers. Every other session is random from the start, so
+/// that servers that respond slowly are tested with random sessions as well.
+pub(crate) fn turn(number: u64) -> Option<usize> {
+    let may_be = number <= LAST && number.is_multiple_of(2);
+    if may_be { usize::try_from(number / 2).ok() } else { None }
+}
+
+/// Merges sessions of several kinds, with those of each kind distributed evenly.
+pub(crate) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
+    let mut all = Vec::new();
+    for (kind, sessions) in kinds.into_iter().enumerate() {
+        let count = sessions.len();
+        let place = |at: usize| ((2 * at + 1) << 20).checked_div(count).unwrap_or(0);
+        all.extend(sessions.into_iter().enumerate().map(|(at, session)| ((place(at), kind), session)));
+    }
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, session)| session).collect()
+}
+
+/// Returns the systematic session with this number, if any.
+pub(crate) fn session(scope: SessionFeatures, number: u64) -> Option<Case> {
+    let at = turn(number)?;
+    let spoken: Vec<Dialect> = scope.dialects.dialects().collect();
+    let (round, turn) = (at.checked_div(spoken.len())?, at.checked_rem(spoken.len())?);
+    let dialect = spoken[turn];
+    let through = all(scope, dialect).into_iter().nth(round)?;
+    Some(made(scope, dialect, &through))
+}
+
+fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
+    let lengths = |of| {
+        let every: Vec<i64> = (1..=texts::longest(dialect, of)).collect();
+        let sweep = Sweep { of, varies: Varies::Length };
+        every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), 0)).collect::<Vec<_>>()
+    };
+    let bytes = |of, place| {
+        let sweep = Sweep { of, varies: Varies::Byte };
+        let every = every_byte(dialect, of);
+        every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), place)).collect::<Vec<_>>()
+    };
+    let mut all = lengths(Use::Value);
+    // Short values come before everything else.
+    let long = all.split_off(3.min(all.len()));
+    all.extend(lengths(Use::Key));
+    all.extend(
+        [RepeatedOperation::Put, RepeatedOperation::Get, RepeatedOperation::Miss].map(ServerSession::Times),
+    );
+    all.extend(bytes(Use::Value, 0));
+    all.extend(bytes(Use::Key, 0));
+    all.extend([ServerSession::Times(RepeatedOperation::Barrier), ServerSession::Alike]);
+    // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
+    if !scope.upstream {
+        all.extend(JobEnding::ALL.map(ServerSession::Job));
+    }
+    all.extend(
+        plain_requests(dialect).into_iter().map(|op| ServerSession::Times(RepeatedOperation::Ask(op))),
+    );
+    all.extend(long);
+    all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
+    if scope.names {
+        all.extend([ServerSession::Times(RepeatedOperation::Names), ServerSession::Withdrawals]);
+        all.extend(
+            [lengths(Use::Service), lengths(Use::Port), bytes(Use::Service, 2), bytes(Use::Port, 2)].concat(),
+        );
+    }
+    all
+}
+
+fn made(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) -> Case {
+    let ranks = scope.ranks.clamp(1, 2);
+    // Without decisions, generators take the first choice.
+    let mut none = Unstructured::new(&[]);
+    let mut model = SessionModel::joined(scope, dialect, ranks, &mut none);
+    // The last process makes the requests, since faults that affect one process rarely affect the first.
+    let rank = ranks - 1;
+    let made = match through {
+        ServerSession::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
+        ServerSession::Times(operation) => model.repeat_times(*operation, rank, TIMES),
+        ServerSession::Job(ending) => return after_job(scope, dialect, *ending),
+        ServerSession::Alike => model.put_alike(rank),
+        ServerSession::Withdrawals => {
+            model.withdraw_in_turn(rank);
+            Ok(())
+        }
+    };
+    made.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
+    model.plan.push(PlannedStep::Stmt(leave(dialect)));
+    model.into_case()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::generate::server::scope::DialectChoice;
+    use crate::session::op::Op;
+    use crate::session::testing::read_again;
+
+    fn sessions(scope: SessionFeatures) -> Vec<Case> {
+        (0..1000).filter_map(|number| session(scope, number)).collect()
+    }
+
+    #[test]
+    fn puts_all_lengths_in_sound_sessions() {
+        for (_, dialect) in Dialect::NAMES {
+            let scope =
+                SessionFeatures { dialects: DialectChoice::One(dialect), ..SessionFeatures::default() };
+            let of = |used| {
+                let is = |through: &ServerSession| match through {
+                    ServerSession::Texts(sweep, all, 0)
+                        if sweep.of == used && sweep.varies == Varies::Length =>
+                    {
+                        all.clone()
+                    }
+                    _ => Vec::new(),
+                };
+                all(scope, dialect).iter().flat_map(is).collect::<Vec<i64>>()
+            };
+            for used in [Use::Value, Use::Key, Use::Service, Use::Port] {
+                assert!(of(used).into_iter().eq(1..=texts::longest(dialect, used)), "{used:?}");
+            }
+            let all = sessions(scope);
+            // The book states these numbers.
+            let count = if dialect == Dialect::Pmi1 { 41 } else { 46 };
+            assert_eq!(all.len(), count);
+            for case in &all {
+                assert!(
+                    case.is_sound() && case.is_bounded() && case.ingredients.is_empty(),
+                    "{}",
+                    case.text()
+                );
+                read_again(case);
+            }
+            let text = |case: &Case| (case.text(), case.earlier.as_ref().map(|earlier| earlier.text()));
+            let texts: BTreeSet<_> = all.iter().map(text).collect();
+            assert_eq!(texts.len(), all.len());
+        }
+    }
+
+    #[test]
+    fn repeats_each_request_and_reads_the_puts() {
+        let scope = SessionFeatures::default();
+        let times = |through: ServerSession, said: &str| {
+            made(scope, Dialect::Pmi1, &through).text().matches(said).count()
+        };
+        let soaks = |operation| move |said: &str| times(ServerSession::Times(operation), said);
+        assert_eq!(soaks(RepeatedOperation::Barrier)("1  C: cmd=barrier_in"), 300);
+        assert_eq!(soaks(RepeatedOperation::Names)("C: cmd=publish_name"), 300);
+        assert_eq!(soaks(RepeatedOperation::Miss)("key=missing"), 300);
+        assert_eq!(soaks(RepeatedOperation::Get)("key=k1-0"), 1 + 300);
+        let puts = soaks(RepeatedOperation::Put);
+        // The process that puts the key and another one read it.
+        assert_eq!((puts("C: cmd=put"), puts("0  C: cmd=get"), puts("key=k1-299")), (300, 300, 2));
+        let appnum = Op::of(Dialect::Pmi1, "appnum").unwrap();
+        assert!(plain_requests(Dialect::Pmi1).contains(&appnum));
+        assert_eq!(soaks(RepeatedOperation::Ask(appnum))("C: cmd=get_appnum"), 300);
+        let bytes = ServerSession::Texts(
+            Sweep { of: Use::Value, varies: Varies::Byte },
+            every_byte(Dialect::Pmi1, Use::Value),
+            0,
+        );
+        let alike = |said: &str| times(ServerSession::Alike, said);
+        assert_eq!((alike("C: cmd=put"), alike("0  C: cmd=get"), alike("key=hBBAa")), (16, 16, 2));
+        let withdrawn = |said: &str| times(ServerSession::Withdrawals, said);
+        assert_eq!((withdrawn("C: cmd=unpublish_name"), withdrawn("C: cmd=lookup_name")), (16, 120));
+        // RFC 13 leaves a space and a tab at the end open, so these are left out.
+        assert_eq!(times(bytes, "C: cmd=put"), 94);
+    }
+
+    #[test]
+    fn requests_nothing_out_of_scope() {
+        let scope = SessionFeatures {
+            dialects: DialectChoice::Any,
+            ranks: 1,
+            names: false,
+            ..SessionFeatures::default()
+        };
+        for case in sessions(scope) {
+            assert_eq!(case.ranks(), 1);
+            let names = ["_name ", "cmd=name-"].iter().any(|part| case.text().contains(part));
+            assert!(!names, "{}", case.text());
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Statements in cases where the harness is the server. They define which request is answered, and how.
+
+use pmi_scenario::ast::{Piece, ProcessAction, Role, StepAction, Stmt, Template, ValueType, WriteMode};
+
+use super::ResponseStep;
+use crate::session::fields::text;
+use crate::session::op::Op;
+use crate::session::pieces::{literal, push};
+use crate::session::statement::{step, whom};
+
+/// The key of the process mapping, in PMI-1 and PMI-2.
+pub(crate) const MAPPING: &str = "PMI_process_mapping";
+
+/// Returns the pattern that matches a request in a case.
+pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
+    let key = if mapping { format!(" key={MAPPING}") } else { String::new() };
+    text(format!("{}={op}{key}", op.command_key()))
+}
+
+/// Extends the pattern to requests from a thread, whose number the response can use as `$thrid`.
+pub(crate) fn of_thread(mut pattern: Template) -> Template {
+    push(&mut pattern, literal(" thrid="));
+    push(&mut pattern, Piece::Capture("thrid".to_owned(), ValueType::Any));
+    pattern
+}
+
+/// Returns a step in which a process makes a request. The steps after it answer the request.
+pub(crate) fn request_step(who: Option<u32>, pattern: Template, every: bool) -> Stmt {
+    let mode = WriteMode { every, ..WriteMode::default() };
+    step(whom(who), Role::Client, StepAction::Message { mode, lines: vec![pattern] })
+}
+
+/// Returns a step in which the harness sends a response or closes the connection.
+pub(crate) fn response_step(who: Option<u32>, said: ResponseStep) -> Stmt {
+    let action = match said {
+        ResponseStep::Write(lines, mode) => StepAction::Message { mode, lines },
+        ResponseStep::Right => StepAction::Right,
+        ResponseStep::Close => StepAction::Close,
+    };
+    step(whom(who), Role::Server, action)
+}
+
+/// Returns a step that kills every process with a signal.
+pub(crate) fn kill_all(signal: u8) -> Stmt {
+    step(whom(None), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
+}

@@ -1,0 +1,284 @@
+//! Lengths, mostly at boundaries, and contents of many kinds.
+
+use std::sync::LazyLock;
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Dialect, Template};
+use pmi_wire::Framing;
+use pmi_wire::grammar::{Rule, is_string, is_word};
+use pmi_wire::protocol::Field;
+
+use crate::mutate::values::{ByteStrings, values};
+use crate::session::decisions::pick;
+use crate::session::fields::text;
+use crate::session::op::Op;
+use crate::session::pieces::{letters, template};
+
+/// The purpose of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// The value of a put.
+    Value,
+    /// The key of a put.
+    Key,
+    /// The name of a service.
+    Service,
+    /// The port of a service.
+    Port,
+}
+
+impl Use {
+    /// Returns the field of the protocol table that holds the text.
+    fn field(self, dialect: Dialect) -> Option<&'static Field> {
+        let (operation, name) = match self {
+            Self::Value => ("put", "value"),
+            Self::Key => ("put", "key"),
+            Self::Service => ("publish", "service"),
+            Self::Port => ("publish", "port"),
+        };
+        let arguments = Op::of(dialect, operation)?.exchange().arguments;
+        arguments.iter().find(|argument| argument.name == name)
+    }
+
+    /// Returns whether every implementation of a dialect must read this text in the same way. RFC 13 contradicts itself about spaces at the
+    /// ends of a value.
+    fn accepts(self, dialect: Dialect, text: &[u8]) -> bool {
+        let is_value = self.field(dialect).is_some_and(|field| field.rule == Rule::String);
+        match dialect.framing() {
+            Framing::Lines if is_value => is_string(text) && text.trim_ascii() == text,
+            Framing::Lines => is_word(text),
+            Framing::Frames => true,
+        }
+    }
+}
+
+/// Returns the texts of each non-empty kind.
+fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
+    type All = Vec<((Dialect, Use), Vec<Vec<&'static [u8]>>)>;
+    static ALL: LazyLock<All> = LazyLock::new(|| {
+        let of = |(dialect, used): (Dialect, Use)| {
+            let texts = |kind: &ByteStrings| -> Vec<_> {
+                kind.iter().copied().filter(|text| used.accepts(dialect, text)).collect()
+            };
+            values().texts.iter().map(texts).filter(|kind| !kind.is_empty()).collect()
+        };
+        pairs().map(|pair| (pair, of(pair))).collect()
+    });
+    ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, kinds)| kinds)
+}
+
+/// The maximum length of a text without a limit, which every implementation should accept.
+const UNLIMITED: i64 = 256;
+
+/// Returns the maximum length, given the limits that all known servers announce. Those of PMI-1 include a NUL.
+pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
+    let limit = match used.field(dialect).and_then(|field| field.limit) {
+        Some("keylen_max") => 64,
+        Some(_) => 1024,
+        None => return UNLIMITED,
+    };
+    limit - i64::from(dialect.framing() == Framing::Lines)
+}
+
+/// Round numbers that people choose as buffer sizes.
+const ROUND: [i64; 7] = [10, 20, 50, 100, 200, 500, 1000];
+
+/// Returns the round numbers and their neighbours.
+pub(crate) fn round_lengths() -> Vec<i64> {
+    ROUND.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
+}
+
+/// Draws a valid length: mostly a power of two or the limit, one less or one more, sometimes a round number, or any.
+pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
+    let longest = longest(dialect, used);
+    let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
+    let length = match u.int_in_range(0..=7)? {
+        6 => pick(u, &ROUND)?,
+        7 => return u.int_in_range(1..=longest),
+        _ => match u.choose_index(powers + 1)? {
+            power if power < powers => 1 << power,
+            _ => longest,
+        },
+    };
+    Ok((length + pick(u, &[0, -1, 1])?).clamp(1, longest))
+}
+
+/// Draws a text of some kind.
+pub(crate) fn plain_content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<&'static [u8]> {
+    let kind = u.choose(kinds(dialect, used))?;
+    pick(u, kind)
+}
+
+/// Draws a text of some kind, as encoded in a message.
+pub(crate) fn content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<Template> {
+    Ok(as_said(dialect, plain_content(dialect, used, u)?))
+}
+
+/// Encodes a text for a message: in PMI-2, a semicolon in a value is doubled.
+pub(crate) fn as_said(dialect: Dialect, bytes: &[u8]) -> Template {
+    let doubles = dialect.framing() == Framing::Frames;
+    let times = |byte: u8| if doubles && byte == b';' { 2 } else { 1 };
+    text(bytes.iter().flat_map(|byte| std::iter::repeat_n(*byte, times(*byte))).collect::<Vec<u8>>())
+}
+
+/// A text in a call or a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// This many letters.
+    Letters(i64),
+    Bytes(Vec<u8>),
+}
+
+impl Text {
+    pub(crate) fn len(&self) -> i64 {
+        match self {
+            Self::Letters(count) => *count,
+            Self::Bytes(bytes) => bytes.len() as i64,
+        }
+    }
+
+    /// Returns the text as an argument of a call.
+    pub(crate) fn as_argument(&self) -> Template {
+        match self {
+            Self::Letters(count) => template(vec![letters(*count)]),
+            Self::Bytes(bytes) => text(bytes.clone()),
+        }
+    }
+
+    /// Returns the text as encoded in a message.
+    pub(crate) fn as_said(&self, dialect: Dialect) -> Template {
+        match self {
+            Self::Letters(_) => self.as_argument(),
+            Self::Bytes(bytes) => as_said(dialect, bytes),
+        }
+    }
+}
+
+/// Number of positions of a byte in a text: at its end, at its beginning, within it, alone.
+pub(crate) const PLACES: u32 = 4;
+const WITHIN: u32 = 2;
+
+/// Returns all bytes that such a text may contain.
+pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
+    let may_be = |byte: &u8| match (used, dialect.framing()) {
+        (Use::Value, Framing::Lines) => is_string(&[*byte]),
+        (Use::Value, Framing::Frames) => true,
+        _ => is_word(&[*byte]) && *byte != b';',
+    };
+    (0..=u8::MAX).filter(may_be).collect()
+}
+
+/// Returns whether RFC 13 leaves the interpretation of such a text open.
+pub(crate) fn is_open(dialect: Dialect, used: Use, byte: u8, place: u32) -> bool {
+    // RFC 13 does not settle whether a space at the end of a value belongs to it.
+    let is_line = dialect.framing() == Framing::Lines;
+    used == Use::Value && is_line && matches!(byte, b' ' | b'\t') && place != WITHIN
+}
+
+/// Returns a text with a byte at its end, at its beginning or within it, or the byte alone.
+pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
+    let (rest, byte) = (rest.as_bytes(), &[byte][..]);
+    match place {
+        0 => [rest, byte].concat(),
+        1 => [byte, rest].concat(),
+        WITHIN => [rest, byte, rest].concat(),
+        // Longer texts keep their content, so that a key stays unique.
+        _ if rest.len() > 1 => [byte, rest, byte].concat(),
+        _ => byte.to_vec(),
+    }
+}
+
+/// Returns whether many buffers have this length, one less or one more.
+fn is_boundary(length: i64, longest: i64) -> bool {
+    let near = |boundary: i64| (boundary - 1..=boundary + 1).contains(&length);
+    (0..32).any(|power| near(1 << power)) || ROUND.contains(&length) || length + 1 >= longest
+}
+
+/// Returns a text of every length, those of every kind, and one with every byte at every position. Excludes texts with an open
+/// interpretation, and those that a C string cannot hold. The most promising come first.
+pub(crate) fn every(dialect: Dialect, used: Use) -> &'static [Text] {
+    type All = Vec<((Dialect, Use), Vec<Text>)>;
+    static ALL: LazyLock<All> = LazyLock::new(|| {
+        pairs().map(|(dialect, used)| ((dialect, used), enumerated(dialect, used))).collect()
+    });
+    ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, all)| all)
+}
+
+fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
+    let longest = longest(dialect, used);
+    let (boundaries, lengths): (Vec<i64>, Vec<i64>) =
+        (1..=longest).partition(|length| is_boundary(*length, longest));
+    let held: Vec<u8> = every_byte(dialect, used).into_iter().filter(|byte| *byte != 0).collect();
+    let bytes = |place| {
+        let told = held.iter().filter(move |byte| !is_open(dialect, used, **byte, place));
+        told.map(move |byte| Text::Bytes(with_byte("x", *byte, place)))
+    };
+    let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
+    let told = kinds(dialect, used).iter().flatten();
+    let told = told.filter(|text| text.iter().all(|byte| held.contains(byte)));
+    all.extend(told.map(|text| Text::Bytes(text.to_vec())));
+    all.extend(bytes(0));
+    // Alternate lengths and bytes, so that neither comes last.
+    let mut lengths = lengths.into_iter().map(Text::Letters);
+    for byte in (1..PLACES).flat_map(bytes) {
+        all.extend(lengths.by_ref().take(2));
+        all.push(byte);
+    }
+    all.extend(lengths);
+    all
+}
+
+fn pairs() -> impl Iterator<Item = (Dialect, Use)> {
+    let uses = [Use::Value, Use::Key, Use::Service, Use::Port];
+    Dialect::NAMES.into_iter().flat_map(move |(_, dialect)| uses.map(|used| (dialect, used)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::session::decisions::draw;
+
+    #[test]
+    fn draws_every_boundary_and_every_kind() {
+        let (mut lengths, mut texts) = (BTreeSet::new(), BTreeSet::new());
+        for number in 0..2000 {
+            let bytes = draw(1, number);
+            let mut u = Unstructured::new(&bytes);
+            lengths.insert(length(Dialect::Pmi1, Use::Value, &mut u).unwrap());
+            texts.insert(content(Dialect::Pmi1, Use::Value, &mut u).unwrap().literal().unwrap());
+        }
+        for length in [1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1022, 1023] {
+            assert!(lengths.contains(&length), "{length}: {lengths:?}");
+        }
+        assert!(lengths.iter().all(|length| (1..=1023).contains(length)), "{lengths:?}");
+        for text in ["a  b", "a\\b", "100%d", "a=b=c", "\"a\"", "0", "a;b", "rc=0"] {
+            assert!(texts.contains(text), "{text}: {texts:?}");
+        }
+        assert_eq!(longest(Dialect::Pmi2, Use::Key), 64);
+    }
+
+    #[test]
+    fn texts_cover_every_length_and_byte() {
+        for (dialect, used) in pairs() {
+            let all = every(dialect, used);
+            let letters = all.iter().filter(|text| matches!(text, Text::Letters(_)));
+            let lengths: BTreeSet<i64> = letters.map(Text::len).collect();
+            assert!(lengths.into_iter().eq(1..=longest(dialect, used)), "{used:?}");
+            let byte =
+                |byte: u8| all.iter().any(|text| matches!(text, Text::Bytes(bytes) if bytes.contains(&byte)));
+            let missing: Vec<u8> =
+                every_byte(dialect, used).into_iter().filter(|b| *b != 0 && !byte(*b)).collect();
+            assert_eq!(missing, Vec::<u8>::new(), "{used:?}");
+            assert!(all[..20].contains(&Text::Letters(17)), "{:?}", &all[..20]);
+            let bytes = every_byte(dialect, used);
+            let held = |text: &Text| match text {
+                Text::Letters(_) => true,
+                Text::Bytes(text) => text.iter().all(|byte| *byte != 0 && bytes.contains(byte)),
+            };
+            assert_eq!(all.iter().find(|text| !held(text)), None, "{used:?}");
+        }
+        assert!(every(Dialect::Pmi1, Use::Value).contains(&Text::Bytes(b"a=b=c".to_vec())));
+    }
+}

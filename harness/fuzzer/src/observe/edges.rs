@@ -1,0 +1,183 @@
+//! Coverage: the edges of an instrumented program that cases covered ([`EdgeMap`]), and which of them are new.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use pmi_process::observe::edges::EdgeMap;
+use serde::{Deserialize, Serialize};
+
+/// All classes of a count.
+const ALL: u8 = 0xff;
+
+/// The edges that a case covered, each with the class of its count, as one bit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Edges(Vec<(u32, u8)>);
+
+/// Returns the class of a count, as in AFL: exact up to three, and then in growing ranges.
+fn class(count: u8) -> u8 {
+    match count {
+        0 => 0,
+        1 => 1,
+        2 => 2,
+        3 => 4,
+        4..=7 => 8,
+        8..=15 => 16,
+        16..=31 => 32,
+        32..=127 => 64,
+        128.. => 128,
+    }
+}
+
+impl Edges {
+    pub(crate) fn of(counted: Vec<(u32, u8)>) -> Self {
+        Self(counted.into_iter().map(|(edge, count)| (edge, class(count))).collect())
+    }
+
+    /// Returns whether no edge was covered, which means that the program is not instrumented.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the names of the edges.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|(edge, _)| format!("edge {edge}"))
+    }
+
+    /// Returns the numbers of the edges.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(edge, _)| *edge)
+    }
+
+    /// Returns whether all of these edges were covered.
+    pub(crate) fn has(&self, all: &[u32]) -> bool {
+        all.iter().all(|edge| self.class(*edge) != 0)
+    }
+
+    fn class(&self, edge: u32) -> u8 {
+        self.0.binary_search_by_key(&edge, |(edge, _)| *edge).map_or(0, |at| self.0[at].1)
+    }
+}
+
+/// The edges that all cases of a campaign covered, each with the classes of its counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoveredEdges(BTreeMap<u32, u8>);
+
+/// The new coverage of a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NewCoverage {
+    /// Nothing is new.
+    None,
+    /// A known edge has a new class of counts.
+    Times,
+    /// These edges are new.
+    Edges(Vec<u32>),
+}
+
+impl CoveredEdges {
+    /// Returns the number of edges.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether no edge was reached.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the coverage of a case, and returns the part of it that is new.
+    pub(crate) fn add(&mut self, edges: &Edges) -> NewCoverage {
+        let (mut new, mut times) = (Vec::new(), false);
+        for (edge, class) in &edges.0 {
+            let had = self.0.entry(*edge).or_default();
+            match *had {
+                0 => new.push(*edge),
+                classes => times |= classes & class == 0,
+            }
+            *had |= class;
+        }
+        match (new.is_empty(), times) {
+            (false, _) => NewCoverage::Edges(new),
+            (true, true) => NewCoverage::Times,
+            (true, false) => NewCoverage::None,
+        }
+    }
+
+    /// Compares two runs of one case. If the counts of an edge differ, they are ignored from now on. Returns whether none differ.
+    pub(crate) fn is_steady(&mut self, first: &Edges, second: &Edges) -> bool {
+        let mut steady = true;
+        for (edge, classes) in &mut self.0 {
+            if first.class(*edge) != second.class(*edge) {
+                steady = false;
+                *classes = ALL;
+            }
+        }
+        steady
+    }
+}
+
+/// Edge maps for an implementation. Each of the cases that are played in parallel uses one.
+#[derive(Debug, Default)]
+pub(crate) struct Maps(Mutex<Vec<EdgeMap>>);
+
+impl Maps {
+    /// Plays a case with a map, and returns the edges that it covered.
+    ///
+    /// # Errors
+    ///
+    /// The memory for another map cannot be allocated.
+    pub(crate) fn watch<T>(&self, play: impl FnOnce() -> T) -> io::Result<(T, Edges)> {
+        let idle = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = idle().pop();
+        let map = unused.map_or_else(EdgeMap::new, Ok)?;
+        // Processes that an earlier case left running may have incremented the counters since.
+        if map.was_taken() {
+            map.clear();
+        }
+        let done = map.offered(play);
+        let edges = if map.was_taken() { Edges::of(map.counted()) } else { Edges::default() };
+        idle().push(map);
+        Ok((done, edges))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edges(counted: &[(u32, u8)]) -> Edges {
+        Edges::of(counted.to_vec())
+    }
+
+    #[test]
+    fn reports_each_edge_and_count_class_once() {
+        let mut reached = CoveredEdges::default();
+        assert_eq!(reached.add(&edges(&[(3, 1), (9, 200)])), NewCoverage::Edges(vec![3, 9]));
+        assert_eq!(reached.add(&edges(&[(3, 1), (9, 128)])), NewCoverage::None);
+        assert_eq!(reached.add(&edges(&[(3, 2)])), NewCoverage::Times);
+        assert_eq!(reached.add(&edges(&[(3, 8), (4, 1)])), NewCoverage::Edges(vec![4]));
+        assert_eq!(reached.add(&edges(&[(3, 15)])), NewCoverage::None);
+        assert_eq!(reached.len(), 3);
+    }
+
+    #[test]
+    fn ignores_counts_of_unstable_edges() {
+        let mut reached = CoveredEdges::default();
+        let (once, often) = (edges(&[(3, 1), (4, 1)]), edges(&[(3, 7), (4, 1)]));
+        reached.add(&once);
+        assert!(reached.is_steady(&once, &once));
+        assert!(!reached.is_steady(&once, &often));
+        assert_eq!(reached.add(&edges(&[(3, 100)])), NewCoverage::None);
+        assert_eq!(reached.add(&edges(&[(4, 100)])), NewCoverage::Times);
+        // The count of an edge that varies between runs is ignored.
+        assert!(!reached.is_steady(&once, &edges(&[(3, 1)])));
+    }
+
+    #[test]
+    fn uninstrumented_target_has_no_edges() {
+        let maps = Maps::default();
+        let (done, edges) = maps.watch(|| 5).unwrap();
+        assert!(done == 5 && edges.is_empty());
+        assert_eq!(maps.0.lock().unwrap().len(), 1);
+    }
+}

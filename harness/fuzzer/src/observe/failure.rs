@@ -1,0 +1,442 @@
+//! Failures of an implementation, and the keys that identify them: the behaviour, and the kind of message before it.
+
+use std::fmt;
+
+use pmi_judge::backtrace::{Backtrace, Place};
+use serde::{Deserialize, Serialize};
+
+use super::message_kind::{MessageKind, UpstreamKind};
+
+/// A failure of an implementation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Failures with the same key are considered the same.
+    pub key: FailureKey,
+    /// A description in words.
+    pub what: String,
+    /// The broken requirement, if the judge knows it.
+    pub requirement: Option<String>,
+    /// The event of the judge's finding; `None` if the failure does not come from the judge.
+    pub seq: Option<u64>,
+    /// The backtrace of a crash, if a debugger was attached.
+    pub backtrace: Option<Box<Backtrace>>,
+}
+
+/// The identity of a failure. It is displayed as the name of a folder: the bucket.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FailureKey {
+    /// A process died.
+    Crash {
+        /// The program, or the kind of implementation under test.
+        who: String,
+        /// The cause of its death.
+        cause: CrashCause,
+        /// The place in the program, or the circumstances.
+        site: CrashSite,
+    },
+    /// The implementation never stops sending.
+    Flood(LastAction),
+    /// The job does not end although all of its processes have ended.
+    JobStays(LastAction),
+    /// The memory of this program grows out of proportion.
+    Memory(String),
+    /// Processes of these programs outlive the process that started them.
+    Leak(Vec<String>),
+    /// A due response does not arrive, or a process does not end.
+    Hang {
+        /// `client` for a program, `library` for a library, `None` for a server.
+        who: Option<&'static str>,
+        /// The requirement that makes a server respond.
+        requirement: Option<String>,
+        /// The library function that was called.
+        call: Option<String>,
+        /// The last action before.
+        after: LastAction,
+    },
+    /// The server answers no request while another process has sent only a part of one.
+    HangDuringPartialRequest,
+    /// A requirement is broken.
+    Rule {
+        /// `client` for a program, `library` for a library, `None` for a server.
+        who: Option<&'static str>,
+        /// The requirement.
+        requirement: String,
+        /// The last action before.
+        after: LastAction,
+    },
+    /// Several servers respond differently.
+    Difference {
+        /// The request.
+        request: LastAction,
+        /// The response from each server.
+        answers: Vec<String>,
+    },
+}
+
+/// The kinds of failures, the most serious first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// A process dies.
+    Crash,
+    /// A response does not arrive, or something does not end.
+    Hang,
+    /// The implementation never stops sending or growing, or leaves processes behind.
+    Excess,
+    /// A requirement is broken.
+    #[default]
+    Rule,
+    /// Servers respond differently.
+    Difference,
+}
+
+/// Distinguishes crashes of the same process with the same cause.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CrashSite {
+    /// The place in the program, as seen by a debugger.
+    Place(Place),
+    /// Unknown, since no debugger was or could be attached.
+    Unseen {
+        /// The library function that was called.
+        call: Option<String>,
+        /// The last action before; `None` if it is not significant.
+        after: Option<LastAction>,
+    },
+}
+
+/// The cause of a process's death.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CrashCause {
+    /// A signal, by number.
+    Signal(i32),
+    /// The reason that the process itself printed.
+    Message(String),
+}
+
+/// The last action before a failure.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LastAction {
+    /// The harness did nothing yet.
+    Start,
+    /// The harness sent a message.
+    Message(MessageKind),
+    /// Several requests were unanswered.
+    Pipelined,
+    /// The harness closed a connection.
+    Close,
+    /// A process of the harness ended.
+    Exit,
+    /// The harness sent a message as the upstream of a proxy.
+    Upstream(UpstreamKind),
+    /// The harness closed a proxy's connection to its upstream.
+    UpstreamClose,
+    /// A program made no request.
+    NoRequest,
+    /// A program's request was answered.
+    Answered {
+        /// The last request.
+        request: LastRequest,
+        /// The kind of response to it.
+        answer: AnswerKind,
+    },
+}
+
+/// The request from a process that received a response.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LastRequest {
+    /// A request.
+    Request(MessageKind),
+    /// The process has not made a request yet.
+    Nothing,
+    /// The process has made no request since its last response.
+    NothingMore,
+}
+
+/// The kind of response to a program's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AnswerKind {
+    /// The correct response.
+    Proper,
+    /// A success without the requested value.
+    WithoutValue,
+    /// Limits below those of any process manager, or far above.
+    UnusualLimits,
+    /// A failure response.
+    Refused,
+    /// The response to another request.
+    ForOtherRequest,
+    /// A response with the number of another thread, or with one although the request had none.
+    OtherThread,
+    /// A response with the right command that cannot be parsed.
+    Garbled,
+    /// Text that is not a message.
+    Unreadable,
+    /// An invalid PMI-2 frame: its length is not a number, or exceeds any limit.
+    NoFrame,
+    /// A message that exceeds any limit.
+    Overlong,
+    /// A message without a request.
+    Surplus,
+    /// The end of the connection.
+    Close,
+    /// A part of a response, and then the end of the connection.
+    Partial,
+}
+
+impl FailureKey {
+    /// Returns whether nothing later in the same case can be judged.
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            Self::Crash { .. }
+            | Self::JobStays(_)
+            | Self::Flood(_)
+            | Self::Difference { .. }
+            | Self::Memory(_) => true,
+            Self::Leak(_) | Self::Hang { .. } | Self::HangDuringPartialRequest | Self::Rule { .. } => false,
+        }
+    }
+
+    /// Returns whether the failure is a response that does not arrive.
+    pub(crate) fn is_hang(&self) -> bool {
+        matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
+    }
+
+    /// Returns how long it takes to confirm the failure, relative to others: 0 for a wrong response, most for a job that does not end.
+    pub(crate) fn patience(&self) -> u8 {
+        match self {
+            Self::JobStays(_) | Self::Leak(_) => 2,
+            _ => u8::from(self.is_hang()),
+        }
+    }
+
+    /// Returns whether individual bytes of the sent messages may matter. A crash may need one byte; a broken rule is described by its
+    /// message.
+    pub(crate) fn depends_on_bytes(&self) -> bool {
+        matches!(self, Self::Crash { .. } | Self::JobStays(_) | Self::Flood(_) | Self::Leak(_))
+    }
+
+    /// Returns whether both are crashes of the same process with the same cause, regardless of their sites.
+    pub(crate) fn is_same_crash(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Crash { who, cause, .. }, Self::Crash { who: other, cause: of, .. }) => {
+                (who, cause) == (other, of)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether two failures of a server show the same behaviour after the same request, but cite different requirements.
+    pub(crate) fn differs_in_requirement(&self, other: &Self) -> bool {
+        let is_of_servers = |key: &Self| {
+            matches!(key, Self::Rule { who: None, .. } | Self::Hang { who: None, requirement: Some(_), .. })
+        };
+        let is_alike = std::mem::discriminant(self) == std::mem::discriminant(other);
+        is_of_servers(self) && is_alike && self.after() == other.after() && self != other
+    }
+
+    /// Returns the kind of failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Crash { .. } => FailureKind::Crash,
+            Self::Hang { .. } | Self::HangDuringPartialRequest | Self::JobStays(_) => FailureKind::Hang,
+            Self::Flood(_) | Self::Memory(_) | Self::Leak(_) => FailureKind::Excess,
+            Self::Rule { .. } => FailureKind::Rule,
+            Self::Difference { .. } => FailureKind::Difference,
+        }
+    }
+
+    /// Returns whether it is a crash whose place is unknown.
+    pub(crate) fn is_unseen_crash(&self) -> bool {
+        matches!(self, Self::Crash { site: CrashSite::Unseen { .. }, .. })
+    }
+
+    /// Returns the place where a process died, if a debugger saw it.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Crash { site: CrashSite::Place(place), .. } => Some(place),
+            _ => None,
+        }
+    }
+
+    /// Returns the last action before the failure, if it is known.
+    pub(crate) fn after(&self) -> Option<&LastAction> {
+        match self {
+            Self::Crash { site: CrashSite::Unseen { after, .. }, .. } => after.as_ref(),
+            Self::Crash { site: CrashSite::Place(_), .. } => None,
+            Self::Flood(after) | Self::JobStays(after) => Some(after),
+            Self::Hang { after, .. } | Self::Rule { after, .. } => Some(after),
+            Self::Memory(_) | Self::Leak(_) | Self::HangDuringPartialRequest | Self::Difference { .. } => {
+                None
+            }
+        }
+    }
+}
+
+impl Failure {
+    /// Returns the failure of leaving processes behind after `starter` has ended.
+    pub(crate) fn leak(starter: &str, names: &[String]) -> Self {
+        let mut distinct = names.to_vec();
+        distinct.dedup();
+        Self {
+            key: FailureKey::Leak(distinct),
+            what: format!("processes remain after {starter} has ended: {}", names.join(", ")),
+            requirement: None,
+            seq: None,
+            backtrace: None,
+        }
+    }
+}
+
+/// Returns the name of a signal.
+pub(crate) fn signal_name(signal: i32) -> &'static str {
+    signal_hook::low_level::signal_name(signal).unwrap_or("signal")
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Crash => "crash",
+            Self::Hang => "hang",
+            Self::Excess => "excess",
+            Self::Rule => "broken requirement",
+            Self::Difference => "difference",
+        })
+    }
+}
+
+impl fmt::Display for AnswerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Proper => "ok",
+            Self::WithoutValue => "bare",
+            Self::UnusualLimits => "unusual",
+            Self::Refused => "refused",
+            Self::ForOtherRequest => "other",
+            Self::OtherThread => "other-thread",
+            Self::Garbled => "garbled",
+            Self::Unreadable => "unreadable",
+            Self::NoFrame => "no-frame",
+            Self::Overlong => "long",
+            Self::Surplus => "surplus",
+            Self::Close => "close",
+            Self::Partial => "half",
+        })
+    }
+}
+
+impl fmt::Display for LastAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::Message(kind) => kind.fmt(f),
+            Self::Pipelined => f.write_str("pipelined"),
+            Self::Close => f.write_str("close"),
+            Self::Exit => f.write_str("exit"),
+            Self::Upstream(kind) => kind.fmt(f),
+            Self::UpstreamClose => f.write_str("upstream-close"),
+            Self::NoRequest => f.write_str("no-request"),
+            Self::Answered { request: LastRequest::Request(asked), answer } => write!(f, "{asked}-{answer}"),
+            Self::Answered { request: LastRequest::Nothing, answer } => write!(f, "start-{answer}"),
+            Self::Answered { request: LastRequest::NothingMore, answer } => write!(f, "between-{answer}"),
+        }
+    }
+}
+
+impl fmt::Display for CrashCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => f.write_str(signal_name(*signal)),
+            Self::Message(text) => f.write_str(&slug(text)),
+        }
+    }
+}
+
+impl fmt::Display for FailureKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<String> = Vec::new();
+        match self {
+            Self::Crash { who, cause, site } => {
+                parts.extend(["crash".to_owned(), slug(who), cause.to_string()]);
+                match site {
+                    CrashSite::Place(place) => parts.push(cut_slug(&format!("in-{place}"), PLACE)),
+                    CrashSite::Unseen { call, after } => {
+                        parts.extend(call.clone());
+                        parts.extend(after.as_ref().map(LastAction::to_string));
+                    }
+                }
+            }
+            Self::Flood(after) => parts.extend(["flood".to_owned(), after.to_string()]),
+            Self::JobStays(after) => parts.extend(["job-stays".to_owned(), after.to_string()]),
+            Self::Memory(program) => parts.extend(["memory".to_owned(), slug(program)]),
+            Self::Leak(programs) => parts.extend(["leak".to_owned(), slug(&programs.join("-"))]),
+            Self::Hang { who, requirement, call, after } => {
+                parts.push("hang".to_owned());
+                parts.extend(who.map(str::to_owned));
+                parts.extend(requirement.as_deref().map(slug));
+                parts.extend(call.clone());
+                parts.push(after.to_string());
+            }
+            Self::HangDuringPartialRequest => {
+                parts.extend(["hang", "behind-half-a-request"].map(str::to_owned))
+            }
+            Self::Rule { who, requirement, after } => {
+                parts.push("rule".to_owned());
+                parts.extend(who.map(str::to_owned));
+                parts.extend([slug(requirement), after.to_string()]);
+            }
+            Self::Difference { request: asked, answers } => {
+                parts.extend(["differs".to_owned(), asked.to_string()]);
+                parts.extend(answers.iter().map(|answer| slug(answer)));
+            }
+        }
+        f.pad(&parts.join("--"))
+    }
+}
+
+/// Maximum length of a place in the name of a folder, since C++ names can be long.
+const PLACE: usize = 120;
+
+/// Reduces a text to letters, digits and `.-_+`, and limits its length.
+fn slug(text: &str) -> String {
+    cut_slug(text, 60)
+}
+
+fn cut_slug(text: &str, most: usize) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+') {
+            out.push(c);
+        } else if !out.ends_with('-') {
+            out.push('-');
+        }
+        if out.len() >= most {
+            break;
+        }
+    }
+    out.trim_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_wire::Operation;
+
+    #[test]
+    fn displays_key_as_a_folder_name() {
+        let get = || LastAction::Message(MessageKind::Request(Operation::Get.into()));
+        let seen = |cause, site| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, site };
+        let crash = |cause, after| seen(cause, CrashSite::Unseen { call: None, after });
+        let key = crash(CrashCause::Signal(11), Some(get()));
+        assert_eq!(key.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--get");
+        let told = crash(CrashCause::Message("assert (!closed) failed/x".into()), None);
+        assert_eq!(told.to_string(), "crash--hydra_pmi_proxy--assert-closed-failed-x");
+        assert!(key.is_same_crash(&crash(CrashCause::Signal(11), None)) && !key.is_same_crash(&told));
+        let place = Place::Address { module: "libpmi.so.0".into(), offset: 0x5f30 };
+        let located = seen(CrashCause::Signal(11), CrashSite::Place(place));
+        assert_eq!(located.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--in-libpmi.so.0+0x5f30");
+        assert!(located.is_same_crash(&key) && located != key);
+        let rule = FailureKey::Rule { who: None, requirement: "rfc13.get.value".into(), after: get() };
+        assert_eq!(rule.to_string(), "rule--rfc13.get.value--get");
+        assert!(key.is_fatal() && !rule.is_fatal());
+    }
+}

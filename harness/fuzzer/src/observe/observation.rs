@@ -1,0 +1,101 @@
+//! The observation of a case against a server.
+
+use std::time::Duration;
+
+use pmi_judge::Finding;
+use pmi_judge::event::{Event, EventKind, Exit, SilenceProof};
+use pmi_scenario::ast::Dialect;
+
+use super::edges::Edges;
+
+/// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than a few hundred kilobytes;
+/// Hydra's processes grow by less than two megabytes in them.
+const GROWTH: u64 = 256 << 20;
+/// Maximum growth in bytes without any input ...
+const GROWTH_BASE: u64 = 32 << 20;
+/// ... and for each byte of input. Stored data costs headers, copies and tables that double in size.
+const GROWTH_FACTOR: u64 = 64;
+
+/// The growth of a server process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Growth {
+    /// The program.
+    pub name: String,
+    /// Increase in bytes of memory from the start to the end.
+    pub bytes: u64,
+    /// Bytes that the server received from the start to the end.
+    pub sent: u64,
+}
+
+impl Growth {
+    /// Returns whether the server must be stopped because of it, regardless of the input.
+    pub(crate) fn is_dangerous(&self) -> bool {
+        self.bytes > GROWTH
+    }
+
+    /// Returns whether it is out of proportion to the input.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.bytes > GROWTH.min(GROWTH_BASE.saturating_add(GROWTH_FACTOR.saturating_mul(self.sent)))
+    }
+}
+
+/// The observation of a case.
+#[derive(Debug, Default)]
+pub struct Observation {
+    /// The dialect.
+    pub dialect: Dialect,
+    /// The transcript.
+    pub events: Vec<Event>,
+    /// The findings of the judge.
+    pub findings: Vec<Finding>,
+    /// A process of the implementation that was killed by a signal, and the signal.
+    pub crashed: Option<(String, i32)>,
+    /// True if the case killed one of our processes with SIGSEGV, in which case the launcher may report that its program crashed.
+    pub segfaults: bool,
+    /// The exit status of the launcher.
+    pub exit: Option<Exit>,
+    /// The proof that the job did not end although every process had; `None` if it ended.
+    pub job_stays: Option<SilenceProof>,
+    /// True if the server exceeded the output limit.
+    pub flood: bool,
+    /// The server process that has grown most, among those that are measured.
+    pub growth: Option<Growth>,
+    /// The reason why the case could not be judged.
+    pub unjudged: Option<String>,
+    /// Number of events after the last step. Later events belong to the end of the job.
+    pub steps_done: usize,
+    /// Number of requests.
+    pub requests: usize,
+    /// Duration of the slowest response.
+    pub slowest: Duration,
+    /// Time that it took to establish each silence.
+    pub silences: Vec<Duration>,
+    /// The edges of the implementation's program that the case covered, if coverage was requested.
+    pub edges: Option<Edges>,
+}
+
+impl Observation {
+    /// Returns the lines of the steps without a response.
+    pub(crate) fn unanswered(&self) -> Vec<usize> {
+        let nothing = |event: &&Event| matches!(event.kind, EventKind::NoAnswer { .. });
+        self.events.iter().filter(nothing).map(|event| event.line).collect()
+    }
+
+    /// Returns whether a process has grown so much that the server must be stopped.
+    pub(crate) fn grows_dangerously(&self) -> bool {
+        self.growth.as_ref().is_some_and(Growth::is_dangerous)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_limit_depends_on_bytes_sent() {
+        let grown = |mib: u64, sent| Growth { name: "s".into(), bytes: mib << 20, sent }.is_too_much();
+        assert!(!grown(32, 0) && grown(33, 0));
+        assert!(!grown(90, 1 << 20) && grown(97, 1 << 20));
+        assert!(!grown(256, u64::MAX) && grown(257, u64::MAX));
+    }
+}

@@ -1,0 +1,550 @@
+//! The failures of a program or a library.
+//!
+//! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
+//! valid PMI. A process that waits for a message that the harness owes it does not hang. Neither does one that waits for a process that the
+//! harness has misled.
+
+use std::borrow::Cow;
+
+use pmi_judge::builtin_requirements::HANG;
+use pmi_judge::crash::{CrashedProcess, crash_backtrace};
+use pmi_judge::event::{Event, EventKind, Exit};
+use pmi_judge::{Finding, LINE_LIMIT, ScenarioOutcome, SeenKind, Severity};
+use pmi_runner::interpret::KEPT;
+use pmi_scenario::ast::{Dialect, Role, Step, StepAction, Stmt, Template, UnderTest};
+use pmi_scenario::ids;
+use pmi_scenario::requirement::{Catalogue, Set};
+use pmi_wire::grammar::parse_uint;
+use pmi_wire::pmi2::{Body, SemicolonReading};
+use pmi_wire::{Connection, Direction, Framed, Framing, FramingError, Operation, Proc};
+
+use super::{distinct, located, site};
+use crate::mutate::client_steps::MAPPING;
+use crate::observe::failure::{
+    AnswerKind, CrashCause, Failure, FailureKey, LastAction, LastRequest, signal_name,
+};
+use crate::observe::message_kind::MessageKind;
+use crate::session::case::Case;
+use crate::session::op::Op;
+use crate::session::pieces::{Limit, written_bytes};
+use crate::session::reading::{MessageReader, ParsedResponse, WireMessage, request};
+use crate::session::statement::{encoding_of, sent};
+
+/// Returns all failures, the worst first and without duplicates.
+pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
+    let who = if case.tests() == UnderTest::Client { "client" } else { "library" };
+    let events = &outcome.events;
+    let mut all = Vec::new();
+    if let Some((name, signal)) = &outcome.crashed {
+        let dead = events.iter().find_map(|e| match e.kind {
+            EventKind::Exited { proc, exit: Exit::Signal(s) } if s == *signal => Some((proc, e.seq)),
+            _ => None,
+        });
+        let after = dead.map_or(LastAction::NoRequest, |(proc, seq)| concerned(events, proc, seq));
+        let call = dead.and_then(|(proc, seq)| in_call(events, proc, seq)).map(|(_, name)| name.to_owned());
+        let of = signal_name(*signal);
+        let trace = crash_backtrace(events, CrashedProcess::Any, *signal);
+        let at = located(trace);
+        let at = at.trim_end_matches(',');
+        all.push(Failure {
+            what: format!("{name} died of signal {signal} ({of}){at}; last unusual response: {after}"),
+            key: FailureKey::Crash {
+                who: who.to_owned(),
+                cause: CrashCause::Signal(*signal),
+                site: site(trace, call, Some(after)),
+            },
+            requirement: None,
+            seq: None,
+            backtrace: trace.cloned().map(Box::new),
+        });
+    }
+    // Once a process has broken a rule, further broken rules are consequences.
+    let mut first = std::collections::HashSet::new();
+    for finding in &outcome.findings {
+        let hang = finding.requirement == HANG || outcome.hung && is_hang(finding, outcome);
+        if hang && is_excused(finding, case, events) || !hang && is_ours(finding, case, events) {
+            continue;
+        }
+        let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
+        if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
+            continue;
+        }
+        if !hang && finding.proc.is_some_and(|p| !first.insert(p)) {
+            continue;
+        }
+        let after = finding.proc.map_or(LastAction::NoRequest, |p| concerned(events, p, finding.seq));
+        let what = format!(
+            "{}: expected {}; seen: {}; last unusual response: {after}",
+            finding.requirement, finding.expected, finding.seen
+        );
+        let who = Some(who);
+        let key = if hang {
+            let call = finding.proc.and_then(|p| in_call(events, p, finding.seq));
+            let call = call.map(|(_, function)| function.to_owned());
+            FailureKey::Hang { who, requirement: None, call, after }
+        } else {
+            FailureKey::Rule { who, requirement: finding.requirement.clone(), after }
+        };
+        let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
+        all.push(Failure { key, what, requirement, seq: Some(finding.seq), backtrace: None });
+    }
+    distinct(all)
+}
+
+/// Returns the library call that a process was in, and the number of the event that began it.
+fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
+    events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.kind {
+        EventKind::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),
+        _ => None,
+    })
+}
+
+/// Returns the most relevant response that a process received, within its current call, if any.
+fn concerned(events: &[Event], proc: Proc, until: u64) -> LastAction {
+    let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
+    ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
+}
+
+/// Returns whether a finding is about a hang. In a library's scenario, the last finding is about the call that did not return.
+fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
+    finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
+}
+
+/// Returns whether a process waits for the harness, or for a process that the harness has blocked.
+fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
+    let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
+    if killed || misleads(case) {
+        return true;
+    }
+    // The harness finally ends every process that does not end by itself, which is no excuse.
+    let is_end = |e: &Event| e.seq > finding.seq || matches!(e.kind, EventKind::StillRunning { .. });
+    let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
+    let mut procs: Vec<Proc> = events
+        .iter()
+        .filter_map(|e| match e.kind {
+            EventKind::Started { proc, .. } => Some(proc),
+            _ => None,
+        })
+        .collect();
+    procs.retain(|p| !events.iter().any(|e| matches!(e.kind, EventKind::Exited { proc, .. } if proc == *p)));
+    let history = |p: Proc| ExchangeHistory::of(events, p);
+    let Some(own) = finding.proc.map(history) else { return false };
+    own.is_owed() || !own.cut_off && procs.iter().any(|p| Some(*p) != finding.proc && history(*p).is_owed())
+}
+
+/// Returns the request that a step expects from the client; `None` for other steps.
+fn answered(stmt: &Stmt) -> Option<&Template> {
+    match stmt {
+        Stmt::Step(Step { role: Role::Client, action: StepAction::Message { lines, .. }, .. }) => {
+            lines.first()
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether a pattern has this value for a key.
+fn names(pattern: &Template, key: &str, value: &str) -> bool {
+    pattern.message_fields().iter().any(|f| f.key == key && f.value.literal().as_deref() == Some(value))
+}
+
+/// Returns whether a case sends a plausible but wrong response, which no client can detect.
+fn misleads(case: &Case) -> bool {
+    let mut mapping = false;
+    case.scenario.body.iter().any(|stmt| {
+        if let Some(pattern) = answered(stmt) {
+            mapping = names(pattern, "key", MAPPING);
+        }
+        let mut lines = sent(stmt, case.tests()).into_iter().flatten();
+        lines.any(|line| is_plausible(case.scenario.dialect, stmt, line, mapping))
+    })
+}
+
+/// Returns whether a line looks like a response with a value that a process relies on.
+fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -> bool {
+    let said = written_bytes(encoding_of(stmt), std::slice::from_ref(line), false);
+    let is_plausible = |framing, text: &[u8]| {
+        ParsedResponse::read(framing, text).is_some_and(|answered| {
+            let relied_on = match framing {
+                Framing::Lines => answered.op.is(&["get", "kvsname"]),
+                Framing::Frames => true,
+            };
+            let tells = relied_on && answered.fields_of_operation().next().is_some();
+            answered.is_success() && !mapping && (tells || answered.op.is(&["barrier"]))
+        })
+    };
+    MessageReader::new(dialect.framing()).push(&said).iter().any(|said| match said {
+        WireMessage::Line(line) => dialect.framing() == Framing::Lines && is_plausible(Framing::Lines, line),
+        WireMessage::Body(body) => is_plausible(Framing::Frames, body),
+        WireMessage::NoFrame => false,
+    })
+}
+
+/// Returns whether the harness's responses have caused a broken rule. A response in the case can release a process from a barrier, or give
+/// it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC 13
+/// also leaves open what a protocol error is: a response with the expected command may count as one.
+fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
+    let answers = |operation: &str| {
+        let op = Op::of(case.scenario.dialect, operation);
+        let answered = case.scenario.body.iter().filter_map(answered);
+        op.is_some_and(|op| answered.into_iter().any(|pattern| names(pattern, "cmd", op.name())))
+    };
+    if finding.kind == Some(SeenKind::EarlyBarrierExit) && answers("barrier") {
+        return true;
+    }
+    let id = finding.requirement.as_str();
+    if follows_from_names(id) && answers("kvsname") {
+        return true;
+    }
+    let Some(proc) = finding.proc else { return false };
+    let history = ExchangeHistory::of(events.iter().filter(|e| e.seq <= finding.seq), proc);
+    let detects = [
+        ids::RFC13_ERROR_CLOSE,
+        ids::RFC13_ERROR_ABORT,
+        ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS,
+        ids::PMI2_COMMON_FINALIZE_LAST,
+        ids::PMI2_COMMON_FULLINIT_FIRST,
+    ];
+    // A client that accepts a malformed response to its offer continues with PMI-2, which the harness does not notice.
+    if case.scenario.dialect.framing() == Framing::Frames && history.took_for_agreement() {
+        return true;
+    }
+    let wrong =
+        [AnswerKind::Unreadable, AnswerKind::ForOtherRequest, AnswerKind::Refused, AnswerKind::NoFrame];
+    history.has(&[AnswerKind::Surplus]) || detects.contains(&id) && !history.has(&wrong)
+}
+
+/// Returns whether a rule can be broken by a request that repeats the name from a response.
+fn follows_from_names(id: &str) -> bool {
+    [ids::RFC13_KVS_NAME_USED, ids::RFC13_WIRE_TUPLES, ids::RFC13_WIRE_NEWLINE].contains(&id)
+        || Set::of(id) == Set::Rfc13Grammar
+}
+
+/// A request without a response.
+struct PendingRequest {
+    kind: MessageKind,
+    op: Option<Op>,
+    /// The number of the requesting thread.
+    thrid: Option<Vec<u8>>,
+}
+
+/// A process's requests and the responses to them.
+#[derive(Default)]
+struct ExchangeHistory {
+    /// The number of the response's event, the request, and the kind of response.
+    pairs: Vec<(u64, LastRequest, AnswerKind)>,
+    /// The pending request, or those of several threads.
+    open: Vec<PendingRequest>,
+    /// The connection has ended.
+    closed: bool,
+    /// The connection ended while the process still needed it.
+    cut_off: bool,
+}
+
+impl ExchangeHistory {
+    fn of<'a>(events: impl IntoIterator<Item = &'a Event>, proc: Proc) -> Self {
+        let mut history = Self::default();
+        let mut connection = Connection::new(LINE_LIMIT);
+        for event in events {
+            match &event.kind {
+                EventKind::ToServer { proc: by, bytes } if *by == proc => {
+                    connection.push(Direction::ToServer, &bytes.0);
+                    let mut in_frames = connection.framing() == Framing::Frames;
+                    while let Some(message) = connection.next(Direction::ToServer) {
+                        match message {
+                            Ok(Framed { framing: Framing::Frames, text }) => history.asks_in_frame(text),
+                            Ok(Framed { framing: Framing::Lines, .. }) => {}
+                            // A request that cannot be parsed has no response.
+                            Err(_) => {
+                                in_frames = true;
+                                history.open.push(PendingRequest {
+                                    kind: MessageKind::NoFrame,
+                                    op: None,
+                                    thrid: None,
+                                });
+                            }
+                        }
+                    }
+                    if !in_frames {
+                        history.asks_in_lines(&bytes.0);
+                    }
+                    history.cut_off |= history.closed;
+                }
+                EventKind::FromServer { proc: to, bytes } if *to == proc => {
+                    connection.push(Direction::FromServer, &bytes.0);
+                    while let Some(message) = connection.next(Direction::FromServer) {
+                        let message = match message {
+                            Ok(message) => Ok(message),
+                            // A client that reads a line waits for its end.
+                            Err(FramingError::FrameForLine) if !bytes.0.contains(&b'\n') => continue,
+                            Err(FramingError::Line(_)) => Err(AnswerKind::Overlong),
+                            Err(_) => Err(AnswerKind::NoFrame),
+                        };
+                        history.answered(event.seq, message);
+                    }
+                    // The transcript does not contain the end of a very long write. After a line, other messages can be read.
+                    if connection.partial(Direction::FromServer).len() >= KEPT {
+                        history.answered(event.seq, Err(AnswerKind::Overlong));
+                        connection = Connection::new(LINE_LIMIT);
+                    }
+                }
+                EventKind::ClosedByServer { proc: of } if *of == proc => {
+                    history.closed = true;
+                    let whole = connection.partial(Direction::FromServer).is_empty();
+                    let how = if whole { AnswerKind::Close } else { AnswerKind::Partial };
+                    history.cut_off |= !history.open.is_empty();
+                    let asked = history
+                        .open
+                        .pop()
+                        .map_or(LastRequest::NothingMore, |open| LastRequest::Request(open.kind));
+                    history.open.clear();
+                    history.pairs.push((event.seq, asked, how));
+                }
+                EventKind::ClosedByClient { proc: by } | EventKind::Ended { proc: by, .. } if *by == proc => {
+                    history.closed = true;
+                }
+                _ => {}
+            }
+        }
+        history
+    }
+
+    /// Records a write in PMI-1, whose last line is the request.
+    fn asks_in_lines(&mut self, bytes: &[u8]) {
+        let last = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let last = last.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+        let spawns = last == b"endcmd" || last.starts_with(b"mcmd=");
+        let op = request(Framing::Lines, last);
+        let op = op.0.filter(|_| op.1).or(spawns.then(|| Operation::Spawn.into()));
+        self.open = vec![PendingRequest { kind: MessageKind::of(bytes), op, thrid: None }];
+    }
+
+    /// Records a request in PMI-2. A thread without a number waits for one response at a time.
+    fn asks_in_frame(&mut self, body: &[u8]) {
+        let kind = MessageKind::of_said(&WireMessage::Body(body.to_vec()));
+        let op = kind.op();
+        let thrid = thread(body).map(Cow::into_owned);
+        self.open.retain(|open| open.thrid != thrid);
+        self.open.push(PendingRequest { kind, op, thrid });
+    }
+
+    /// Records a message from the server, or an invalid one.
+    fn answered(&mut self, seq: u64, message: Result<Framed<'_>, AnswerKind>) {
+        let thrid = match message {
+            Ok(Framed { framing: Framing::Frames, text }) => thread(text),
+            _ => None,
+        };
+        let of_thread = |open: &PendingRequest| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
+        // Some servers omit the number of the thread.
+        let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
+        // After an invalid frame, a client may well wait for more bytes.
+        let is_frame = !matches!(message, Err(AnswerKind::NoFrame));
+        let at = self.open.iter().position(of_thread).or_else(first).filter(|_| is_frame);
+        let pair = match (at, self.open.last()) {
+            (Some(at), _) => {
+                let PendingRequest { kind, op, .. } = self.open.remove(at);
+                let how = message.map_or_else(|how| how, |message| answer(op, message));
+                (LastRequest::Request(kind), how)
+            }
+            // The requesting thread may wait for its own response.
+            (None, Some(open)) => {
+                let how = if is_frame { AnswerKind::OtherThread } else { AnswerKind::NoFrame };
+                (LastRequest::Request(open.kind), how)
+            }
+            (None, None) => (LastRequest::Nothing, AnswerKind::Surplus),
+        };
+        self.pairs.push((seq, pair.0, pair.1));
+    }
+
+    /// Returns whether a response was of one of these kinds.
+    fn has(&self, kinds: &[AnswerKind]) -> bool {
+        self.pairs.iter().any(|(_, _, answer)| kinds.contains(answer))
+    }
+
+    /// Returns whether the response to its offer had the right command, but could not be parsed.
+    fn took_for_agreement(&self) -> bool {
+        let is_init = |asked: &LastRequest| matches!(asked, LastRequest::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
+        self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == AnswerKind::Garbled)
+    }
+
+    /// Returns whether the harness owes the process a response.
+    fn is_owed(&self) -> bool {
+        !self.open.is_empty() && !self.closed
+    }
+
+    /// Returns the last unusual response since this event, or the last response.
+    fn concerned(&self, since: u64) -> LastAction {
+        let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
+        let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != AnswerKind::Proper);
+        unusual.or(pairs.last()).map_or(LastAction::NoRequest, |(_, asked, answer)| LastAction::Answered {
+            request: asked.clone(),
+            answer: *answer,
+        })
+    }
+}
+
+/// Returns the kind of a response.
+fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
+    let Some(answered) = ParsedResponse::read(framing, text) else {
+        let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
+        let ends = |byte: &u8| match framing {
+            Framing::Lines => byte.is_ascii_whitespace(),
+            Framing::Frames => *byte == b';',
+        };
+        let has = |due: String| text.split(ends).any(|tuple| tuple == due.as_bytes());
+        return if due.is_some_and(has) { AnswerKind::Garbled } else { AnswerKind::Unreadable };
+    };
+    if Some(answered.op) != op {
+        AnswerKind::ForOtherRequest
+    } else if !answered.is_success() {
+        AnswerKind::Refused
+    } else if answered.is_bare() {
+        AnswerKind::WithoutValue
+    } else if answered.op.is(&["maxes"]) && has_unusual_limit(&answered) {
+        AnswerKind::UnusualLimits
+    } else {
+        AnswerKind::Proper
+    }
+}
+
+/// Returns whether a limit is below those of all known process managers, or far above.
+fn has_unusual_limit(maxes: &ParsedResponse<'_>) -> bool {
+    let limits = Limit::ALL.iter().filter_map(|limit| maxes.get(limit.name()));
+    limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))
+}
+
+/// Returns the number of the thread in the body of a frame.
+fn thread(body: &[u8]) -> Option<Cow<'_, [u8]>> {
+    Body::parse(body, SemicolonReading::Doubled).ok()?.value("thrid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::ResponseStep;
+    use crate::mutate::client_steps::{request_step as answers, response_step};
+    use crate::session::fields::text;
+    use pmi_judge::Side;
+    use pmi_judge::event::Bytes;
+
+    const ZERO: Proc = Proc { group: 0, rank: 0 };
+    const ONE: Proc = Proc { group: 0, rank: 1 };
+
+    fn asks(proc: Proc, line: &str) -> EventKind {
+        EventKind::ToServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
+    }
+
+    fn told(proc: Proc, line: &str) -> EventKind {
+        EventKind::FromServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
+    }
+
+    fn frame(body: &str) -> Bytes {
+        Bytes(format!("{:>6}{body}", body.len()).into_bytes())
+    }
+
+    fn asks_in_frame(body: &str) -> EventKind {
+        EventKind::ToServer { proc: ZERO, bytes: frame(body) }
+    }
+
+    fn told_in_frame(body: &str) -> EventKind {
+        EventKind::FromServer { proc: ZERO, bytes: frame(body) }
+    }
+
+    /// Returns the negotiation of PMI-2.
+    fn offers() -> [EventKind; 2] {
+        [
+            asks(ZERO, "cmd=init pmi_version=2 pmi_subversion=0"),
+            told(ZERO, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
+        ]
+    }
+
+    fn events(all: Vec<EventKind>) -> Vec<Event> {
+        let started = [ZERO, ONE].map(|proc| EventKind::Started {
+            proc,
+            env: Default::default(),
+            args: Vec::new(),
+            bad_fd: None,
+        });
+        (0..).zip(started.into_iter().chain(all)).map(|(seq, kind)| Event::new(seq, kind)).collect()
+    }
+
+    fn case(pattern: &str, said: &str) -> Case {
+        let said = ResponseStep::Write(vec![text(said)], Default::default());
+        Case::new(UnderTest::Client, 2, vec![answers(None, text(pattern), false), response_step(None, said)])
+    }
+
+    fn hang(proc: Proc, events: &[Event]) -> Finding {
+        let seq = events.len() as u64;
+        Finding { proc: Some(proc), seq, line: 1, ..Finding::new(HANG, Side::Client, "", "") }
+    }
+
+    #[test]
+    fn process_that_waits_for_the_harness_is_excused() {
+        let excused = |says: &str, all: Vec<EventKind>| {
+            let events = events(all);
+            is_excused(&hang(ZERO, &events), &case("cmd=get", says), &events)
+        };
+        let get = || asks(ZERO, "cmd=get kvsname=k key=a");
+        let half = EventKind::FromServer { proc: ZERO, bytes: Bytes(b"cmd=get_res".to_vec()) };
+        // The process waits for the rest of the response; after the end of the connection, it waits for nothing.
+        assert!(excused("cmd=get_res", vec![get(), half.clone()]));
+        assert!(!excused("cmd=get_res", vec![get(), half, EventKind::ClosedByServer { proc: ZERO }]));
+        // The process has its response and does nothing more. This is excused only if the harness blocks another process.
+        assert!(!excused("no", vec![get(), told(ZERO, "no")]));
+        let other = vec![get(), told(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
+        assert!(excused("no", other));
+        // A plausible wrong value misleads the program, but a program must check a mapping.
+        let found = "cmd=get_result rc=0 value=x";
+        assert!(excused(found, vec![get(), told(ZERO, found)]));
+        let all = events(vec![get(), told(ZERO, found)]);
+        assert!(!is_excused(&hang(ZERO, &all), &case("cmd=get key=PMI_process_mapping", found), &all));
+    }
+
+    #[test]
+    fn key_names_the_request_and_its_answer() {
+        for (answer, expected) in [
+            ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=0", "get_maxes-unusual"),
+            ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024", "get_maxes-ok"),
+            ("cmd=maxes rc=0", "get_maxes-bare"),
+            ("cmd=maxes rc=-1", "get_maxes-refused"),
+            ("cmd=appnum rc=0 appnum=0", "get_maxes-other"),
+            ("= cmd=maxes rc=0", "get_maxes-garbled"),
+            ("no", "get_maxes-unreadable"),
+        ] {
+            let all = events(vec![asks(ZERO, "cmd=get_maxes"), told(ZERO, answer)]);
+            assert_eq!(ExchangeHistory::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
+        }
+        for (answer, expected) in [
+            ("cmd=kvs-get-response;rc=0;found=TRUE;value=v;", "kvs-get-ok"),
+            ("cmd=kvs-get-response;rc=0;found=FALSE;", "kvs-get-ok"),
+            ("cmd=kvs-get-response;rc=0;found=TRUE;", "kvs-get-bare"),
+            ("cmd=kvs-get-response;rc=1;", "kvs-get-refused"),
+            ("cmd=kvs-get-response;thrid=7;rc=1;", "kvs-get-other-thread"),
+            ("cmd=kvs-put-response;rc=0;", "kvs-get-other"),
+            ("rc=0;cmd=kvs-get-response;", "kvs-get-garbled"),
+            ("no", "kvs-get-unreadable"),
+        ] {
+            let said = [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame(answer)];
+            let all = events(offers().into_iter().chain(said).collect());
+            assert_eq!(ExchangeHistory::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
+        }
+        let of_threads = [
+            asks_in_frame("cmd=kvs-get;thrid=1;key=a;"),
+            asks_in_frame("cmd=info-getnodeattr;thrid=2;key=a;wait=TRUE;"),
+            told_in_frame("cmd=kvs-get-response;thrid=1;rc=1;"),
+        ];
+        let all = events(offers().into_iter().chain(of_threads).collect());
+        let history = ExchangeHistory::of(&all, ZERO);
+        assert!(history.is_owed());
+        assert_eq!(history.concerned(0).to_string(), "kvs-get-refused");
+        // A client may wait after an invalid line, and after a response for another thread.
+        let of_another =
+            [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame("cmd=kvs-get-response;thrid=7;rc=1;")];
+        let all = events(offers().into_iter().chain(of_another).collect());
+        assert!(ExchangeHistory::of(&all, ZERO).is_owed());
+        let [offer, _] = offers();
+        assert!(ExchangeHistory::of(&events(vec![offer, told_in_frame("cmd=kvs-put;")]), ZERO).is_owed());
+        let all = events(vec![told(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
+        let history = ExchangeHistory::of(&all, ZERO);
+        assert!(history.has(&[AnswerKind::Surplus]) && history.is_owed());
+    }
+}

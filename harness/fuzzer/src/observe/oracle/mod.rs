@@ -1,0 +1,30 @@
+//! The oracles, which derive the failures from the observation of a case: the worst first and without duplicates.
+
+pub(crate) mod client;
+pub(crate) mod server;
+
+use std::collections::HashSet;
+
+use pmi_judge::backtrace::Backtrace;
+
+use crate::observe::failure::{CrashSite, Failure, LastAction};
+
+/// Keeps the first failure of each key.
+fn distinct(mut all: Vec<Failure>) -> Vec<Failure> {
+    let mut seen = HashSet::new();
+    all.retain(|failure| seen.insert(failure.key.clone()));
+    all
+}
+
+/// Returns where a process died, as a phrase to be inserted after the signal.
+fn located(trace: Option<&Backtrace>) -> String {
+    trace.and_then(Backtrace::blamed).map_or(String::new(), |frame| format!(", {frame},"))
+}
+
+/// Returns the site of a crash, which distinguishes it from others.
+fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<LastAction>) -> CrashSite {
+    match trace.and_then(Backtrace::place) {
+        Some(place) => CrashSite::Place(place),
+        None => CrashSite::Unseen { call, after },
+    }
+}

@@ -1,0 +1,349 @@
+//! The failures of a server.
+
+use std::collections::BTreeMap;
+
+use pmi_judge::backtrace::Backtrace;
+use pmi_judge::crash::{BROKEN_MEMORY, CrashedProcess, SignalCause, crash_backtrace, program_in};
+use pmi_judge::event::{Event, EventKind, SilenceProof};
+use pmi_judge::{Finding, SeenKind, Severity};
+use pmi_scenario::ids;
+use pmi_scenario::requirement::Catalogue;
+use pmi_wire::{Framing, Proc};
+
+use super::{distinct, located, site};
+use crate::observe::failure::{CrashCause, Failure, FailureKey, LastAction, signal_name};
+use crate::observe::message_kind::kinds;
+use crate::observe::message_kind::{MessageKind, UpstreamKind};
+use crate::observe::observation::Observation;
+use crate::observe::proxy_status;
+
+/// After a violation of one of these, the server and a process no longer agree on which response belongs to which request.
+const OUT_OF_STEP: [&str; 3] =
+    [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
+
+/// The kind of message that each write to the server ends with, and the number of its messages.
+type Kinds = BTreeMap<u64, (MessageKind, usize)>;
+
+/// Returns how likely it is that a process died because another one had: 0 is the least likely.
+pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
+    match SignalCause::of(*signal) {
+        SignalCause::Order => 2,
+        SignalCause::BrokenPipe => 1,
+        _ => 0,
+    }
+}
+
+/// Returns all failures, the worst first and without duplicates.
+pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
+    let mut all = Vec::new();
+    let fails = |key, what| Failure { key, what, requirement: None, seq: None, backtrace: None };
+    let crash = |key, what, trace: Option<&Backtrace>| Failure {
+        backtrace: trace.cloned().map(Box::new),
+        ..fails(key, what)
+    };
+    let kinds = kinds(&seen.events, seen.dialect);
+    let last = last_action(seen, &kinds);
+    let crashed = seen.crashed.as_ref().filter(|(_, signal)| SignalCause::of(*signal) != SignalCause::Order);
+    if let Some((name, signal)) = crashed {
+        let who = program_in(name).to_owned();
+        let trace = crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal);
+        let at = located(trace);
+        let what = format!("{who} died of signal {signal} ({}){at} after {last}", signal_name(*signal));
+        // For a process that wrote to a closed connection, the last action is not significant.
+        let after = (SignalCause::of(*signal) != SignalCause::BrokenPipe).then(|| last.clone());
+        let site = site(trace, None, after);
+        all.push(crash(FailureKey::Crash { who, cause: CrashCause::Signal(*signal), site }, what, trace));
+    } else if let Some((who, cause)) = told_end(seen) {
+        let words = match &cause {
+            CrashCause::Signal(signal) => signal_name(*signal),
+            CrashCause::Message(text) => text,
+        };
+        let trace = match &cause {
+            CrashCause::Signal(signal) => {
+                crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal)
+            }
+            // The process that printed the message is unknown, but such processes abort themselves.
+            CrashCause::Message(_) => {
+                crash_backtrace(&seen.events, CrashedProcess::Any, signal_hook::consts::SIGABRT)
+            }
+        };
+        let what = format!("{who}: {words}{}, after {last}", located(trace));
+        let site = site(trace, None, Some(last.clone()));
+        all.push(crash(FailureKey::Crash { who, cause, site }, what, trace));
+    }
+    if seen.flood {
+        all.push(fails(FailureKey::Flood(last.clone()), format!("it sends without end after {last}")));
+    }
+    // A server that was stopped for its memory could not do what it still owed.
+    let stopped = seen.grows_dangerously();
+    if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
+        let how = match proof {
+            SilenceProof::Idle | SilenceProof::Unread => "its processes wait forever",
+            SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a time",
+        };
+        let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
+        all.push(fails(FailureKey::JobStays(last), what));
+    }
+    let over = !all.is_empty() || stopped;
+    if let Some(growth) = seen.growth.as_ref().filter(|growth| growth.is_too_much()) {
+        let (name, grown, sent) = (growth.name.clone(), growth.bytes >> 20, growth.sent);
+        let what = format!("{name} has grown by {grown} MiB in a session that sent it {sent} bytes");
+        all.push(fails(FailureKey::Memory(name), what));
+    }
+    all.extend(broken(seen, &kinds, catalogue, over));
+    distinct(all)
+}
+
+/// Returns the findings that are failures. If the server is `over`, a missing answer is not one of them.
+fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
+    let is_end = |finding: &Finding| finding.kind == Some(SeenKind::ConnectionEnd);
+    let fails = |finding: &&Finding| {
+        let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
+        // A campaign reports a server that is blocked by a partial request, although the judge only notes it.
+        let at_most = finding.at_most.filter(|_| finding.kind != Some(SeenKind::SilenceBehindPartialRequest));
+        at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
+    };
+    let findings: Vec<&Finding> = seen.findings.iter().filter(fails).collect();
+    // A server that ends the program at one request also owes responses to other processes: to those that wait, and to those that make
+    // requests before they notice the end.
+    let lost = || findings.iter().filter(|f| is_end(f));
+    let end = lost().map(|f| f.seq).min();
+    let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
+    let first = end.and_then(|_| {
+        // A process that waits for others anyway did not cause it.
+        let waits = |at: &usize| {
+            let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
+            matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
+        };
+        lost().filter_map(|f| waited(f)).min_by_key(|at| (waits(at), *at))
+    });
+    let out_of_step = findings.iter().filter(|f| OUT_OF_STEP.contains(&&*f.requirement)).map(|f| f.seq).min();
+    let mut all = Vec::new();
+    for finding in &findings {
+        // Later messages are consequences of the mismatch.
+        if out_of_step.is_some_and(|seq| finding.seq > seq) {
+            continue;
+        }
+        if is_end(finding) && asked_at(seen, finding).is_some_and(|at| Some(at) != first) {
+            continue;
+        }
+        // A dead server does not respond.
+        if over && finding.kind.is_some_and(SeenKind::is_missing_answer) {
+            continue;
+        }
+        let requirement = finding.requirement.clone();
+        let after = match finding.kind {
+            Some(SeenKind::Response(op)) => LastAction::Message(MessageKind::Request(op.into())),
+            _ => last_request(seen, kinds, finding.proc, finding.seq),
+        };
+        let told = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
+        let (key, what) = match finding.kind {
+            Some(SeenKind::SilenceBehindPartialRequest) => (
+                FailureKey::HangDuringPartialRequest,
+                format!("{after} is not answered while another process has sent half a request"),
+            ),
+            Some(SeenKind::Silence) => {
+                let requirement = Some(requirement.clone());
+                (FailureKey::Hang { who: None, requirement, call: None, after }, told)
+            }
+            _ => (FailureKey::Rule { who: None, requirement: requirement.clone(), after }, told),
+        };
+        let seq = Some(finding.seq);
+        all.push(Failure { key, what, requirement: Some(requirement), seq, backtrace: None });
+    }
+    all
+}
+
+/// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs any
+/// error like this. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
+fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
+    const SEGFAULT: &str = "Segmentation fault";
+    const SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
+    let lines = || {
+        seen.events.iter().filter_map(|event| match &event.kind {
+            EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
+            _ => None,
+        })
+    };
+    let told = lines().find_map(|line| proxy_status::read(&line));
+    told.map(|(name, signal)| (name, CrashCause::Signal(signal))).or_else(|| {
+        let signs =
+            || SIGNS.iter().chain(&BROKEN_MEMORY).filter(|sign| !(seen.segfaults && **sign == SEGFAULT));
+        let line = lines().find(|text| signs().any(|sign| text.contains(sign)))?;
+        Some(("output".to_owned(), CrashCause::Message(mask(&line))))
+    })
+}
+
+/// Removes the parts of a message that differ from run to run: addresses, process ids, host names in brackets.
+fn mask(text: &str) -> String {
+    let mut out = String::new();
+    let mut bracket = false;
+    for word in text.split_whitespace() {
+        bracket |= word.starts_with('[');
+        let ends = word.ends_with(']');
+        let hex = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let numeric = hex.starts_with("0x") || (hex.len() > 3 && hex.bytes().all(|b| b.is_ascii_digit()));
+        if !bracket && !numeric {
+            let short = word.rsplit('/').next().unwrap_or(word);
+            out += short;
+            out.push(' ');
+        }
+        bracket &= !ends;
+    }
+    out.truncate(out.floor_char_boundary(100));
+    out.trim().to_owned()
+}
+
+/// Returns the last action of the harness before the first sign of trouble in the implementation.
+fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
+    let trouble = seen.events.iter().position(|e| {
+        matches!(
+            e.kind,
+            EventKind::ClosedByServer { .. }
+                | EventKind::Ended { ours: false, .. }
+                | EventKind::Crashed { .. }
+                | EventKind::JobExited { .. }
+        )
+    });
+    // The end of every session is not an action of the case.
+    let events = &seen.events[..trouble.map_or(seen.steps_done, |at| at.min(seen.steps_done))];
+    for event in events.iter().rev() {
+        match &event.kind {
+            EventKind::ToServer { .. } => {
+                return kinds
+                    .get(&event.seq)
+                    .map_or(LastAction::Start, |(kind, _)| LastAction::Message(*kind));
+            }
+            EventKind::ToProxy { text, scripted: true, .. } => {
+                return LastAction::Upstream(UpstreamKind::of(&text.0));
+            }
+            EventKind::ClosedByUpstream { .. } => return LastAction::UpstreamClose,
+            EventKind::ClosedByClient { .. } => return LastAction::Close,
+            EventKind::Ended { ours: true, .. } => return LastAction::Exit,
+            _ => {}
+        }
+    }
+    LastAction::Start
+}
+
+/// Returns the index of the last event before a finding that shows its process sending something.
+fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
+    let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
+    before
+        .iter()
+        .rposition(|e| matches!(e.kind, EventKind::ToServer { proc, .. } if finding.proc == Some(proc)))
+}
+
+/// Returns whether this process sent the event; without a process, whether any did.
+fn is_of(event: &Event, proc: Option<Proc>) -> bool {
+    matches!(event.kind, EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
+}
+
+/// Returns the last request from a process before an event.
+fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64) -> LastAction {
+    let events = &seen.events[..seen.events.len().min(seq as usize)];
+    let mut last = None;
+    let mut requests = 0;
+    for event in events.iter().rev() {
+        match &event.kind {
+            EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == *by) => {
+                let Some((kind, completed)) = kinds.get(&event.seq) else { continue };
+                requests += completed;
+                last.get_or_insert(*kind);
+            }
+            EventKind::FromServer { proc: to, .. } | EventKind::NoAnswer { proc: to, .. }
+                if proc == Some(*to) =>
+            {
+                break;
+            }
+            _ => {}
+        }
+    }
+    // With several requests in progress, one may already have been answered.
+    let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
+    let of_threads = seen.dialect.framing() == Framing::Frames;
+    let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));
+    if requests > 1 { LastAction::Pipelined } else { last.map_or(LastAction::Start, LastAction::Message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_judge::event::Bytes;
+    use pmi_judge::{Monitor, Side};
+
+    #[test]
+    fn close_key_names_first_request_outside_barriers() {
+        let proc = |rank| Proc { group: 0, rank };
+        let asks = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let asked = |of_0: &str| {
+            let joined = [0, 1].into_iter().flat_map(|rank| {
+                let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
+                let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+                [init, EventKind::FromServer { proc: proc(rank), bytes }]
+            });
+            let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+            let rest = [
+                asks(0, of_0),
+                asks(1, "cmd=get_universe_size\n"),
+                EventKind::ClosedByServer { proc: proc(1) },
+                EventKind::ClosedByServer { proc: proc(0) },
+            ];
+            let whats = std::iter::once(launched).chain(joined).chain(rest);
+            let events: Vec<_> = whats.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
+            let mut monitor = Monitor::new();
+            events.iter().for_each(|event| monitor.observe(event));
+            Observation { events, findings: monitor.take_findings(), ..Observation::default() }
+        };
+        let buckets = |seen: &Observation| -> Vec<String> {
+            failures(seen, &Catalogue::default()).into_iter().map(|f| f.key.to_string()).collect()
+        };
+        let mut seen = asked("cmd=get_appnum\n");
+        assert_eq!(seen.findings.len(), 2);
+        assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-appnum--get_appnum"]);
+        seen.findings.retain(|found| found.proc == Some(proc(1)));
+        assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
+        assert_eq!(buckets(&asked("cmd=barrier_in\n")), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
+    }
+
+    #[test]
+    fn ignores_findings_after_an_unexpected_answer() {
+        let found =
+            |seq, requirement: &str| Finding { seq, ..Finding::new(requirement, Side::Server, "", "") };
+        let findings = vec![
+            found(1, "rfc13.get.value"),
+            found(2, "rfc13.wire.lock-step"),
+            found(3, "rfc13.barrier.all-in-before-any-out"),
+        ];
+        let seen = Observation { findings, ..Observation::default() };
+        let all = failures(&seen, &Catalogue::default());
+        let requirements: Vec<_> = all.iter().filter_map(|f| f.requirement.as_deref()).collect();
+        assert_eq!(requirements, ["rfc13.get.value", "rfc13.wire.lock-step"]);
+    }
+
+    #[test]
+    fn report_of_a_killed_process_is_not_a_server_crash() {
+        let found = |said: &str, segfaults| {
+            let line = Bytes(said.into());
+            let events = vec![Event::new(0, EventKind::Output { proc: None, stderr: false, line })];
+            failures(&Observation { events, segfaults, ..Observation::default() }, &Catalogue::default())
+                .len()
+        };
+        let hydra = "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)";
+        assert_eq!((found(hydra, false), found(hydra, true)), (1, 0));
+        assert_eq!(found("pm: main.c:7: Assertion `n' failed", true), 1);
+    }
+
+    #[test]
+    fn keys_do_not_depend_on_the_run() {
+        let a = mask("[mpiexec@host-1] control_cb (proxy/cb.c:280): assert (!closed) failed");
+        let b = mask("[mpiexec@other] control_cb (/build/17/proxy/cb.c:280): assert (!closed) failed");
+        assert_eq!(a, b);
+        assert!(a.contains("assert (!closed) failed"), "{a}");
+        assert_eq!(
+            mask("*** free(): invalid pointer: 0x00007f *** 12345"),
+            "*** free(): invalid pointer: ***"
+        );
+        assert_eq!(program_in("the launcher, hydra_pmi_proxy,"), "hydra_pmi_proxy");
+    }
+}

@@ -1,0 +1,94 @@
+//! The names that have a value at a step of a case against a server, and the requests passed on and groups spawned before it.
+
+use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UpstreamAction};
+
+use crate::session::pieces::{agent, bytes_of, length, letters, literal, tidy};
+use crate::session::reading::whole_spawn;
+use crate::session::statement::{AwaitedResponse, ServerStep};
+
+/// The names bound, the requests passed on and the groups spawned before a step.
+#[derive(Debug, Default)]
+pub(crate) struct BoundNames {
+    kvs: bool,
+    jobid: bool,
+    limits: bool,
+    passed_on: u32,
+    spawned: u32,
+    child_kvs: bool,
+}
+
+impl BoundNames {
+    /// Records a statement. Returns false if it answers a request that was never passed on, or if it is not a step of a case.
+    pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
+        match ServerStep::of(stmt) {
+            Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
+            Some(ServerStep::Wait { answer: AwaitedResponse::Due(op), .. }) => {
+                for name in op.bindings().map(|(_, name)| name) {
+                    match name {
+                        "kvs" => self.kvs = true,
+                        "jobid" => self.jobid = true,
+                        _ => self.limits = true,
+                    }
+                }
+            }
+            Some(ServerStep::PassedOn) => self.passed_on += 1,
+            Some(ServerStep::Write { lines, .. }) => {
+                let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
+                // An incomplete spawn starts no process, and waiting for one takes a long time.
+                let is_block = || lines.first().is_some_and(|first| bytes_of(first) == b"mcmd=spawn");
+                self.spawned += u32::from(spawns && (!is_block() || whole_spawn(lines).is_some()));
+            }
+            Some(ServerStep::OfChildren { group }) => {
+                self.child_kvs |= matches!(stmt, Stmt::Use { .. });
+                return self.has_spawned(group);
+            }
+            Some(ServerStep::Upstream(action)) => {
+                let least = match action {
+                    UpstreamAction::Answer { to, .. } => to.unwrap_or(0),
+                    UpstreamAction::Usual { to } => to.unwrap_or(1),
+                    UpstreamAction::Close => 0,
+                };
+                return least <= self.passed_on;
+            }
+            Some(_) => {}
+            None => return false,
+        }
+        true
+    }
+
+    /// Returns whether at least `groups` groups were spawned.
+    pub(crate) fn has_spawned(&self, groups: u32) -> bool {
+        groups <= self.spawned
+    }
+
+    /// Returns whether every name in a line has a value.
+    pub(crate) fn binds(&self, line: &Template) -> bool {
+        line.pieces.iter().all(|piece| match piece {
+            Piece::Var(name) if name == "kvs" => self.kvs,
+            Piece::Var(name) if name == "jobid" => self.jobid,
+            Piece::Var(name) if name == "child_kvs" => self.child_kvs,
+            Piece::Fill(Expr::Number(_)) => true,
+            Piece::Fill(_) => self.limits,
+            _ => true,
+        })
+    }
+
+    /// Replaces names that have no value, because the start failed, with placeholders.
+    pub(crate) fn stand_in(&self, lines: &mut [Template]) {
+        for line in lines {
+            for piece in &mut line.pieces {
+                match piece {
+                    Piece::Var(name) if name == "kvs" && !self.kvs => *piece = literal("kvs_0"),
+                    Piece::Var(name) if name == "jobid" && !self.jobid => *piece = literal("job_0"),
+                    Piece::Fill(expr) if !self.limits => {
+                        if let Some((Some(_), plus)) = length(expr) {
+                            *piece = letters(64 + plus.max(-60));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            tidy(line);
+        }
+    }
+}

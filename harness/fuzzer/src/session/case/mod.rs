@@ -1,0 +1,754 @@
+//! A case of a campaign: a scenario with metadata.
+
+pub(crate) mod bindings;
+mod bodies;
+mod spawn_guard;
+pub(crate) mod waits;
+
+use pmi_scenario::ids;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use pmi_scenario::ast::{
+    Arg, Dialect, Encoding, Expr, Need, Piece, RankSet, Role, Scenario, Step, StepAction, StepTarget, Stmt,
+    Template, UnderTest,
+};
+use pmi_wire::{Framing, Proc};
+
+use super::op::Op;
+use super::pieces::{agent, bytes_of, letters, tidy, unplaced, written_bytes};
+use super::reading::request;
+use super::statement::{
+    AwaitedResponse, ServerStep, command, encoding_of, ends, is_end, join, rank_of, sent, sent_mut, set_rank,
+    wait,
+};
+use bindings::BoundNames;
+use bodies::as_bodies;
+
+/// The requirement to cite if the judge knows none. It is about how a server has to treat an invalid message.
+const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
+/// The same for PMI-2 servers. It is only informative: the judge cites the requirements that count.
+const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
+/// The same for programs and libraries.
+const CLIENT_CITES: &str = ids::RFC13_ERROR_ABORT;
+
+/// A scenario with the metadata of a campaign.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The scenario. Its steps are those that [`Case::from_scenario`] accepts.
+    pub scenario: Scenario,
+    /// Each mutation with the kind of message that it changed, as in `token:put`.
+    pub ingredients: BTreeSet<String>,
+    /// A job that runs on the same server before this one. It is not judged itself, but the case is exposed to what it leaves behind
+    /// (files, daemons, names). It has no earlier job of its own.
+    pub earlier: Option<Box<Case>>,
+}
+
+impl Case {
+    /// Creates a PMI-1 case with `ranks` processes and these statements.
+    pub fn new(tests: UnderTest, ranks: u32, body: Vec<Stmt>) -> Self {
+        Self::in_dialect(Dialect::Pmi1, tests, ranks, body)
+    }
+
+    /// Creates a case in another dialect.
+    pub(crate) fn in_dialect(dialect: Dialect, tests: UnderTest, ranks: u32, mut body: Vec<Stmt>) -> Self {
+        if tests == UnderTest::Client {
+            body.push(ends());
+        }
+        let mut scenario = Scenario::new("generated", "", &[]);
+        (scenario.tests, scenario.ranks, scenario.body) = (tests, ranks, body);
+        scenario.dialect = dialect;
+        scenario.serving.sized = true;
+        let mut case = Self { scenario, ingredients: BTreeSet::new(), earlier: None };
+        case.cite(None);
+        case
+    }
+
+    /// Converts a scenario, if all of its steps can occur in a case.
+    ///
+    /// # Errors
+    ///
+    /// Returns the line of the first row, or of the first step that cannot occur in a case.
+    pub fn from_scenario(mut scenario: Scenario) -> Result<Self, usize> {
+        if let Some(row) = scenario.rows.first() {
+            return Err(scenario.source.line_of(row.name.span.start));
+        }
+        let (tests, dialect) = (scenario.tests, scenario.dialect);
+        for stmt in &mut scenario.body {
+            if dialect.framing() == Framing::Frames {
+                as_bodies(stmt, tests);
+            }
+            let fits = match tests {
+                UnderTest::Server => ServerStep::of(stmt).is_some(),
+                UnderTest::Client | UnderTest::Library => is_of_client(stmt),
+            };
+            if !fits {
+                return Err(scenario.source.line_of(start(stmt)));
+            }
+            // A case always binds the same names from a server's responses.
+            if tests == UnderTest::Server
+                && let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt)
+            {
+                *stmt = wait(rank, answer);
+            }
+            // Escapes in the file are bytes like any others.
+            sent_mut(stmt, tests).into_iter().flatten().for_each(tidy);
+            arguments_mut(stmt).for_each(tidy);
+        }
+        if tests == UnderTest::Client && !scenario.body.iter().any(is_end) {
+            scenario.body.push(ends());
+        }
+        // Mutations change the statements, so their lines no longer mean anything.
+        scenario.source = Arc::default();
+        Ok(Self { scenario, ingredients: BTreeSet::new(), earlier: None })
+    }
+
+    /// Returns this case as the job after `earlier`, if a server is under test and this case has no earlier job yet.
+    pub(crate) fn after(&self, earlier: &Self) -> Option<Self> {
+        let alone = self.tests() == UnderTest::Server && self.earlier.is_none();
+        let earlier = Self { earlier: None, ..earlier.clone() };
+        alone.then(|| Self { earlier: Some(Box::new(earlier)), ..self.clone() })
+    }
+
+    /// Returns whether the other case plays the same steps.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let earlier = [self, other].map(|case| case.earlier.as_ref().map(|earlier| &earlier.scenario));
+        self.scenario == other.scenario && earlier[0] == earlier[1]
+    }
+
+    /// Returns the kind of implementation under test.
+    pub fn tests(&self) -> UnderTest {
+        self.scenario.tests
+    }
+
+    /// Returns whether the case kills one of our processes with this signal.
+    pub(crate) fn kills_by(&self, signal: i32) -> bool {
+        let is = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Kill { signal: by, .. }) if i32::from(by) == signal);
+        self.scenario.body.iter().any(is)
+    }
+
+    /// Returns the number of processes.
+    pub fn ranks(&self) -> u32 {
+        self.scenario.ranks
+    }
+
+    /// Returns the case as the text of a scenario file.
+    pub fn text(&self) -> String {
+        let mut scenario = self.scenario.clone();
+        for stmt in &mut scenario.body {
+            sent_mut(stmt, self.scenario.tests).into_iter().flatten().for_each(|line| *line = escaped(line));
+            let said = arguments_mut(stmt).filter(|text| !text.is_empty());
+            said.for_each(|text| *text = escaped(text));
+        }
+        pmi_scenario::print(&scenario)
+    }
+
+    /// Cites the broken requirement, or else a default for the kind of implementation.
+    pub fn cite(&mut self, requirement: Option<&str>) {
+        let fits = match (self.scenario.tests, self.scenario.dialect.framing()) {
+            (UnderTest::Server, Framing::Frames) => PMI2_SERVER_CITES,
+            (UnderTest::Server, Framing::Lines) => SERVER_CITES,
+            (UnderTest::Client | UnderTest::Library, _) => CLIENT_CITES,
+        };
+        self.scenario.requires = vec![unplaced(requirement.unwrap_or(fits).to_owned())];
+    }
+
+    /// Returns whether it can only be played against a proxy whose upstream is the harness.
+    pub fn needs_upstream(&self) -> bool {
+        let is = |stmt: &Stmt| {
+            matches!(stmt, Stmt::Step(Step { who: StepTarget::Ranks { group: Proc::PROXIES, .. }, .. }))
+        };
+        self.scenario.body.iter().any(is)
+    }
+
+    /// Returns whether it requests a spawn of our agent.
+    fn needs_spawn(&self) -> bool {
+        let has = |stmt: &Stmt| {
+            let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
+            lines.flat_map(|line| &line.pieces).any(|piece| *piece == agent())
+        };
+        self.tests() == UnderTest::Server && self.scenario.body.iter().any(has)
+    }
+
+    /// Returns the features that a server needs for it.
+    pub(crate) fn needs(&self) -> Vec<Need> {
+        let group = |line: &Template| {
+            let text = bytes_of(line);
+            let key = request(Framing::Lines, &text).0?.key("group")?;
+            memchr::memmem::find(&text, format!(" {key}=").as_bytes())
+        };
+        let mut lines = self.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten();
+        let names_groups = self.tests() == UnderTest::Server
+            && self.scenario.dialect.framing() == Framing::Lines
+            && lines.any(|line| group(line).is_some());
+        let all = [
+            (Need::Pmi12, names_groups),
+            (Need::Spawn, self.needs_spawn()),
+            (Need::Upstream, self.needs_upstream()),
+        ];
+        all.into_iter().filter(|(_, is)| *is).map(|(need, _)| need).collect()
+    }
+
+    /// Returns the number of steps that can be left out: server settings and statements.
+    pub fn len(&self) -> usize {
+        self.settings() + self.scenario.body.iter().filter(|stmt| !is_end(stmt)).count()
+    }
+
+    /// Returns whether no step is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn settings(&self) -> usize {
+        let serving = &self.scenario.serving;
+        serving.variations.len() + usize::from(serving.fault.is_some()) + serving.settings.len()
+    }
+
+    /// Removes these steps.
+    pub(crate) fn drop_steps(&mut self, steps: Range<usize>) {
+        let mut at = 0;
+        let mut stays = || {
+            at += 1;
+            !steps.contains(&(at - 1))
+        };
+        let serving = &mut self.scenario.serving;
+        serving.variations.retain(|_| stays());
+        serving.fault.take_if(|_| !stays());
+        serving.settings.retain(|_| stays());
+        self.scenario.body.retain(|stmt| is_end(stmt) || stays());
+    }
+
+    /// Removes a rank with everything that concerns it alone, and renumbers the higher ranks.
+    pub(crate) fn drop_rank(&mut self, rank: u32) {
+        self.scenario.ranks -= 1;
+        self.scenario.body.retain(|stmt| rank_of(stmt) != Some(rank));
+        for stmt in &mut self.scenario.body {
+            if let Some(other) = rank_of(stmt).filter(|other| *other > rank) {
+                set_rank(stmt, other - 1);
+            }
+        }
+    }
+
+    /// Returns this case with every request that was split across several writes sent whole in the last of them. `None` if no request is
+    /// split, or if the result could not be played. Only for a case against a server.
+    pub(crate) fn in_whole_writes(&self) -> Option<Self> {
+        if self.tests() != UnderTest::Server {
+            return None;
+        }
+        let mut whole = self.clone();
+        let mut begun: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut joined = BTreeSet::new();
+        for at in 0..whole.scenario.body.len() {
+            let Some(ServerStep::Write { rank, encoding, lines, partial }) =
+                ServerStep::of(&self.scenario.body[at])
+            else {
+                continue;
+            };
+            let first =
+                begun.remove(&rank).filter(|first| encoding_of(&whole.scenario.body[*first]) == encoding);
+            if partial || encoding == Encoding::Bytes {
+                begun.insert(rank, at);
+            }
+            let Some(first) = first else { continue };
+            let mut lines = lines.iter().cloned();
+            let mut all = sent(&whole.scenario.body[first], UnderTest::Server)?.clone();
+            if let (Some(half), Some(rest)) = (all.last_mut(), lines.next()) {
+                half.pieces.extend(rest.pieces);
+                tidy(half);
+            }
+            all.extend(lines);
+            *sent_mut(&mut whole.scenario.body[at], UnderTest::Server)? = all;
+            joined.insert(first);
+        }
+        for first in joined.into_iter().rev() {
+            whole.scenario.body.remove(first);
+        }
+        for line in
+            whole.scenario.body.iter_mut().filter_map(|stmt| sent_mut(stmt, UnderTest::Server)).flatten()
+        {
+            line.pieces.retain(|piece| *piece != Piece::Cut);
+        }
+        (whole.scenario != self.scenario && whole.repair()).then_some(whole)
+    }
+
+    /// Returns the lines that a step sends, if it sends any.
+    pub(crate) fn lines(&self, step: usize) -> Option<&Vec<Template>> {
+        sent(self.scenario.body.get(step.checked_sub(self.settings())?)?, self.tests())
+    }
+
+    /// Returns these lines so that they can be changed.
+    pub(crate) fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Template>> {
+        let (at, tests) = (step.checked_sub(self.settings())?, self.tests());
+        sent_mut(self.scenario.body.get_mut(at)?, tests)
+    }
+
+    /// Returns the size that shrinking minimizes.
+    pub(crate) fn weight(&self) -> usize {
+        let weigh = |stmt: &Stmt| match (stmt, sent(stmt, self.tests())) {
+            (Stmt::Use { .. }, _) => 5,
+            (_, Some(lines)) => 10 + lines.iter().map(|line| 2 + line_weight(line)).sum::<usize>(),
+            _ => 10,
+        };
+        (self.scenario.ranks + self.scenario.nodes - 1) as usize * 100
+            + self.settings() * 10
+            + self.scenario.body.iter().map(weigh).sum::<usize>()
+    }
+
+    /// Adapts the case after steps were removed. Returns false if it can no longer be played.
+    pub(crate) fn repair(&mut self) -> bool {
+        let ranks = self.ranks();
+        self.scenario.nodes = self.scenario.nodes.min(ranks.max(1));
+        if self.tests() == UnderTest::Server {
+            waits::realign(&mut self.scenario);
+            return self.is_sound() && self.is_bounded();
+        }
+        self.scenario.body.iter().all(|stmt| rank_of(stmt).is_none_or(|rank| rank < ranks))
+    }
+
+    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. Only for a case
+    /// against a server.
+    pub(crate) fn is_sound(&self) -> bool {
+        let mut bound = BoundNames::default();
+        self.scenario.body.iter().all(|stmt| {
+            bound.take(stmt)
+                && rank_of(stmt).is_none_or(|rank| rank < self.ranks())
+                && sent(stmt, UnderTest::Server).into_iter().flatten().all(|line| bound.binds(line))
+        })
+    }
+
+    /// Returns whether its spawns request few processes, in every way that a server could read them. Only for a case against a server.
+    pub(crate) fn is_bounded(&self) -> bool {
+        if self.scenario.dialect.framing() == Framing::Lines {
+            return true;
+        }
+        let mut said = vec![Vec::new(); self.ranks() as usize];
+        for stmt in &self.scenario.body {
+            if let Some(ServerStep::Write { rank, encoding, lines, partial }) = ServerStep::of(stmt)
+                && let Some(said) = said.get_mut(rank as usize)
+            {
+                let text = written_bytes(encoding, lines, partial);
+                // With two spawns in one write, groups could not be matched with spawns.
+                if memchr::memmem::find_iter(&text, b"cmd=spawn;").nth(1).is_some() {
+                    return false;
+                }
+                said.extend(text);
+            }
+        }
+        let of_children = |stmt: &&Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. }));
+        let spawns = |stmt: &Stmt| {
+            let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
+            lines.map(bytes_of).any(|text| memchr::memmem::find(&text, b"spawn").is_some())
+        };
+        // Spawned processes must not spawn.
+        !self.scenario.body.iter().filter(of_children).any(spawns)
+            && said.iter().all(|said| spawn_guard::is_bounded(said))
+    }
+
+    /// Returns this case with a regular start before it, if it has none and a server is under test.
+    pub(crate) fn joined(&self) -> Option<Self> {
+        let joins = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Join));
+        if self.tests() != UnderTest::Server || self.scenario.body.iter().any(joins) {
+            return None;
+        }
+        let mut joined = self.clone();
+        joined.scenario.body.insert(0, join(self.scenario.dialect));
+        Some(joined)
+    }
+
+    /// Returns this case with a regular start in place of the individual ranks' start requests.
+    pub(crate) fn joined_instead(&self) -> Option<Self> {
+        // A request for the job id is not part of the start, since a process may send it at any time.
+        let begins = |op: &Op| *op == Op::offer() || op.is(&["init", "maxes"]) || op.binds("kvs");
+        let own = Op::all(self.scenario.dialect).chain([Op::offer()]).filter(begins);
+        let words: Vec<&str> = own.map(Op::name).collect();
+        let starts = |stmt: &Stmt| match stmt {
+            Stmt::Step(Step { action: action @ StepAction::Message { .. }, role: Role::Client, .. }) => {
+                command(action).is_some_and(|word| words.contains(&word.as_str()))
+            }
+            _ => false,
+        };
+        let mut joined = self.joined()?;
+        joined.scenario.body.retain(|stmt| !starts(stmt));
+        waits::realign(&mut joined.scenario);
+        Some(joined)
+    }
+
+    /// Returns this case with a final wait for the effect of its last step, because the scenario ends right after that step. Returns `None`
+    /// if there is nothing to wait for, or if no server is under test.
+    pub(crate) fn awaited(&self) -> Option<Self> {
+        if self.tests() != UnderTest::Server {
+            return None;
+        }
+        let body = &self.scenario.body;
+        let gone = |rank: &u32| {
+            body.iter().any(|stmt| match ServerStep::of(stmt) {
+                Some(
+                    ServerStep::Close { rank: r }
+                    | ServerStep::Exit { rank: r, .. }
+                    | ServerStep::Kill { rank: r, .. },
+                ) => r == *rank,
+                _ => false,
+            })
+        };
+        let last = body.last()?;
+        use ServerStep::{Join, Leave, OfChildren, PassedOn, Wait};
+        if matches!(
+            ServerStep::of(last),
+            None | Some(Join | Leave | Wait { .. } | PassedOn | OfChildren { .. })
+        ) {
+            return None;
+        }
+        let rank = rank_of(last).into_iter().chain(0..self.ranks()).find(|rank| !gone(rank))?;
+        let mut awaited = self.clone();
+        awaited.scenario.body.push(wait(rank, AwaitedResponse::Optional));
+        Some(awaited)
+    }
+
+    /// Completes the case for storage: adds a summary, the requirement that it tests and the features that it needs.
+    pub(crate) fn finish(&mut self, summary: &str, requirement: Option<&str>) {
+        self.cite(requirement);
+        let plain: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        self.scenario.heading = vec![plain];
+        self.scenario.needs = self.needs().into_iter().map(unplaced).collect();
+        if let Some(earlier) = &mut self.earlier {
+            earlier.finish("The job before, which nobody judges.", None);
+        }
+    }
+}
+
+/// Returns the text arguments of a call.
+fn arguments_mut(stmt: &mut Stmt) -> impl Iterator<Item = &mut Template> {
+    let args = match stmt {
+        Stmt::Step(Step { action: StepAction::Call(call), .. }) => Some(&mut call.args),
+        _ => None,
+    };
+    args.into_iter().flatten().filter_map(|arg| match arg {
+        Arg::Text(text) => Some(text),
+        _ => None,
+    })
+}
+
+/// Escapes the bytes of a line that would have another meaning in a scenario file.
+fn escaped(line: &Template) -> Template {
+    let mut out = Template::default();
+    for (i, piece) in line.pieces.iter().enumerate() {
+        out = match piece {
+            Piece::Literal { bytes, .. } if i == 0 => Template::line(bytes),
+            Piece::Literal { bytes, .. } => {
+                bytes.chunk_by(|a, b| a.is_ascii() && b.is_ascii()).fold(out, |out, run| {
+                    match std::str::from_utf8(run) {
+                        Ok(text) => out.tuples(text),
+                        Err(_) => out.bytes(run),
+                    }
+                })
+            }
+            other => out.with(other.clone()),
+        };
+    }
+    // An empty line would disappear from the file.
+    if out.is_empty() { out.with(letters(0)) } else { out }
+}
+
+fn start(stmt: &Stmt) -> usize {
+    match stmt {
+        Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
+        Stmt::Repeat { span, .. } => span.start,
+        Stmt::Step(step) => step.span.start,
+    }
+}
+
+/// Returns whether campaigns generate such a step for programs and libraries.
+fn is_of_client(stmt: &Stmt) -> bool {
+    let Stmt::Step(step) = stmt else { return false };
+    matches!(step.who, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(stmt).is_some()
+}
+
+/// Returns the size of a line, which shrinking minimizes.
+fn line_weight(line: &Template) -> usize {
+    let weigh = |piece: &Piece| match piece {
+        Piece::Literal { bytes, .. } => bytes.len(),
+        Piece::Fill(Expr::Number(n)) => 3 + n.unsigned_abs().checked_ilog2().unwrap_or(0) as usize,
+        Piece::Fill(_) => 5,
+        _ => 3,
+    };
+    line.pieces.iter().map(weigh).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_scenario::ast::UpstreamAction;
+    use pmi_wire::Operation;
+
+    use crate::session::fields::text;
+    use crate::session::pieces::{Limit, jobid, kvsname, letters_to, literal, own_rank, template};
+    use crate::session::statement::{close, exit, kill, leave, passed_on, upstream, write, write_as};
+    use crate::session::testing::read_again;
+
+    fn server(ranks: u32, body: Vec<Stmt>) -> Case {
+        Case::new(UnderTest::Server, ranks, body)
+    }
+
+    fn frame(operation: &str) -> Op {
+        Op::of(Dialect::Pmi2, operation).unwrap()
+    }
+
+    fn says(to: Option<u32>, lines: Vec<Template>, partial: bool) -> Stmt {
+        upstream(UpstreamAction::Answer { to, partial, lines })
+    }
+
+    #[test]
+    fn joins_split_writes() {
+        let says = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
+        let split = |between: Vec<Stmt>| {
+            let mut body = vec![join(Dialect::Pmi1), says(0, "cmd=get_", true)];
+            body.extend(between);
+            server(2, body)
+        };
+        let rest = || says(0, "maxes", false);
+        let asks = || says(1, "cmd=get_appnum", false);
+        let whole = |first: Vec<Stmt>| {
+            let mut body = vec![join(Dialect::Pmi1)];
+            body.extend(first);
+            server(2, body).scenario
+        };
+        let maxes = || says(0, "cmd=get_maxes", false);
+        let in_three = vec![asks(), says(0, "max", true), says(0, "es", false)];
+        let cases = [
+            (split(vec![asks(), rest()]), Some(whole(vec![asks(), maxes()]))),
+            (split(in_three), Some(whole(vec![asks(), maxes()]))),
+            // The rest of the request is never sent.
+            (split(vec![asks()]), None),
+            (server(2, vec![join(Dialect::Pmi1), maxes()]), None),
+        ];
+        for (case, expected) in cases {
+            assert_eq!(case.in_whole_writes().map(|case| case.scenario), expected, "{}", case.text());
+        }
+        let cut = template(vec![literal(*b"cmd=kvs-"), Piece::Cut, literal(*b"fence;")]);
+        let body = vec![join(Dialect::Pmi2), write_as(0, Encoding::Body, vec![cut], false)];
+        let whole = Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 1, body).in_whole_writes().unwrap();
+        assert!(whole.text().contains("cmd=kvs-fence;") && !whole.text().contains("cut"), "{}", whole.text());
+    }
+
+    #[test]
+    fn case_text_round_trips() {
+        let nasty: Vec<u8> = (0..=255).filter(|b| *b != b'\n').collect();
+        let empty = || template(Vec::new());
+        let mut body = vec![
+            join(Dialect::Pmi1),
+            write(
+                2,
+                vec![
+                    template(vec![literal("cmd=put kvsname="), kvsname(), literal(" key=a value=")]),
+                    text(nasty.clone()),
+                    template(vec![kvsname(), literal(nasty), kvsname(), literal(*b"\xff ")]),
+                    text("# no comment "),
+                    text(" "),
+                    text("rc=ok"),
+                    text("1,2 C: x"),
+                    template(vec![literal("partial "), letters_to(Limit::Key, -1)]),
+                    text("close"),
+                ],
+                true,
+            ),
+            wait(2, AwaitedResponse::Optional),
+            wait(0, AwaitedResponse::InTime(Operation::Put.into())),
+            wait(0, AwaitedResponse::Due(Operation::Get.into())),
+            write(0, vec![template(vec![literal("execname="), agent(), letters(70)])], false),
+            passed_on(Operation::Get.into()),
+            upstream(UpstreamAction::Usual { to: Some(1) }),
+            passed_on(Operation::Spawn.into()),
+            says(Some(2), vec![template(vec![literal("to 1 cmd="), kvsname()]), empty()], true),
+            says(None, vec![text("close"), text("every one\n")], false),
+            upstream(UpstreamAction::Close),
+            close(1),
+            exit(0, 3),
+            kill(2, 9),
+            leave(Dialect::Pmi1),
+        ];
+        let reserved =
+            ["close", "empty", "silence", "usual", "right", "one of", "partial", "bytewise x", "to 1 x"];
+        body.extend(reserved.iter().map(|word| write(0, vec![text(*word)], false)));
+        body.extend(reserved.iter().map(|word| says(None, vec![text(*word)], false)));
+        let case = server(3, body);
+        assert!(case.is_sound());
+        read_again(&case);
+    }
+
+    #[test]
+    fn pmi2_case_text_round_trips() {
+        let nasty: Vec<u8> = (0..=255).collect();
+        let body = |rank, bodies: Vec<Template>| write_as(rank, Encoding::Body, bodies, false);
+        let steps = vec![
+            write_as(0, Encoding::Line, vec![text("cmd=init pmi_version=2 pmi_subversion=0")], false),
+            join(Dialect::Pmi2),
+            wait(0, AwaitedResponse::Due(frame("kvsname"))),
+            body(0, vec![template(vec![literal("cmd=kvs-get;jobid="), jobid(), literal(";key=a;")])]),
+            body(
+                1,
+                vec![text(nasty.clone()), template(vec![literal("a"), Piece::Cut, literal("b"), agent()])],
+            ),
+            body(1, vec![template(vec![literal("cmd=fullinit;pmirank="), own_rank(), literal(";")])]),
+            write_as(1, Encoding::Bytes, vec![text(nasty), text("    14cmd="), text("<body> x")], false),
+            write_as(1, Encoding::Body, vec![text("cmd=job-getid;")], true),
+            wait(1, AwaitedResponse::Due(frame("barrier"))),
+            wait(1, AwaitedResponse::Optional),
+            leave(Dialect::Pmi2),
+        ];
+        let case = Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        assert!(case.is_sound());
+        read_again(&case);
+    }
+
+    #[test]
+    fn suite_tuples_become_frame_bodies() {
+        let text = "# A.\nrequires pmi2.common.put\ndialect pmi-2\n\n\
+                    0  C: cmd=init pmi_version=2 pmi_subversion=0\n\
+                    0  C: cmd=kvs-put key=k value=a<sp>b;c$rank\n\
+                    0  S: cmd=kvs-put-response rc=0\n";
+        let source = Arc::new(pmi_scenario::ast::SourceFile { path: "a.pmi".into(), text: text.into() });
+        let case = Case::from_scenario(pmi_scenario::parse(source, "a").unwrap()).unwrap();
+        let text = case.text();
+        assert!(text.contains("0  C: <line> cmd=init pmi_version=2 pmi_subversion=0\n"), "{text}");
+        assert!(text.contains("0  C: <body> cmd=kvs-put;key=k;value=a b;;c$rank;\n"), "{text}");
+        assert!(text.ends_with("0  S: cmd=kvs-put-response\n"), "{text}");
+    }
+
+    #[test]
+    fn realigns_waits_with_remaining_frames() {
+        let bytes =
+            |text: &str| write_as(0, Encoding::Bytes, vec![crate::session::fields::text(text)], false);
+        let body = |text: &str| write_as(0, Encoding::Body, vec![crate::session::fields::text(text)], false);
+        let due = |operation| wait(0, AwaitedResponse::Due(frame(operation)));
+        let optional = || wait(0, AwaitedResponse::Optional);
+        let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 1, steps);
+        let mut case = of(vec![
+            due("barrier"),
+            bytes("    1"),
+            bytes("4cmd=job-getid;"),
+            due("barrier"),
+            body("cmd=kvs-put;key=a;"),
+            due("put"),
+            body("cmd=kvs-fence;"),
+            due("kvsname"),
+        ]);
+        waits::realign(&mut case.scenario);
+        let expected = [
+            bytes("    1"),
+            bytes("4cmd=job-getid;"),
+            due("kvsname"),
+            body("cmd=kvs-put;key=a;"),
+            optional(),
+            body("cmd=kvs-fence;"),
+            due("barrier"),
+        ];
+        assert_eq!(case.scenario.body, expected);
+    }
+
+    #[test]
+    fn wait_for_attribute_that_no_rank_puts_is_optional() {
+        let body = |rank, text: &str| {
+            write_as(rank, Encoding::Body, vec![crate::session::fields::text(text)], false)
+        };
+        let get = || body(0, "cmd=info-getnodeattr;key=k;wait=TRUE;");
+        let due = |rank, operation| wait(rank, AwaitedResponse::Due(frame(operation)));
+        let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        let put = |key| body(1, &format!("cmd=info-putnodeattr;key={key};value=v;"));
+        let answer_to = |key| {
+            let (get, got) = (get(), due(0, "get-node-attribute"));
+            let mut case = of(vec![get, put(key), due(1, "put-node-attribute"), got]);
+            waits::realign(&mut case.scenario);
+            case.scenario.body.pop()
+        };
+        assert_eq!(answer_to("k"), Some(due(0, "get-node-attribute")));
+        assert_eq!(answer_to("other"), Some(wait(0, AwaitedResponse::Optional)));
+    }
+
+    #[test]
+    fn realigns_waits_with_remaining_requests() {
+        let write = |line: &str, partial| write(0, vec![text(line)], partial);
+        let due = |op: Operation| wait(0, AwaitedResponse::Due(op.into()));
+        let optional = || wait(0, AwaitedResponse::Optional);
+        let mut case = server(
+            1,
+            vec![
+                due(Operation::Put),
+                write("cmd=get_", true),
+                write("appnum", false),
+                due(Operation::Barrier),
+                write("cmd=frob", false),
+                due(Operation::Get),
+                due(Operation::Get),
+                optional(),
+            ],
+        );
+        waits::realign(&mut case.scenario);
+        let expected = [
+            write("cmd=get_", true),
+            write("appnum", false),
+            due(Operation::Appnum),
+            write("cmd=frob", false),
+            optional(),
+            optional(),
+        ];
+        assert_eq!(case.scenario.body, expected);
+    }
+
+    #[test]
+    fn join_replaces_explicit_startup() {
+        let says = |rank, line: &str| write(rank, vec![text(line)], false);
+        let get = || says(1, "cmd=get kvsname=a key=b");
+        let case = server(
+            2,
+            vec![
+                says(1, "cmd=init pmi_version=1 pmi_subversion=1"),
+                wait(1, AwaitedResponse::Due(Operation::Init.into())),
+                says(0, "cmd=get_my_kvsname"),
+                get(),
+                wait(0, AwaitedResponse::Due(Operation::Kvsname.into())),
+                wait(1, AwaitedResponse::Due(Operation::Get.into())),
+            ],
+        );
+        let joined = case.joined_instead().unwrap();
+        assert_eq!(
+            joined.scenario.body,
+            [join(Dialect::Pmi1), get(), wait(1, AwaitedResponse::Due(Operation::Get.into()))]
+        );
+        assert!(joined.joined_instead().is_none() && joined.joined().is_none());
+    }
+
+    #[test]
+    fn adds_a_wait_after_the_last_message() {
+        let write = |rank| write(rank, vec![text("x")], false);
+        let optional = |rank| wait(rank, AwaitedResponse::Optional);
+        let waits = |steps: &[Stmt]| {
+            let awaited = server(2, steps.to_vec()).awaited();
+            awaited.map(|case| case.scenario.body[steps.len()..].to_vec())
+        };
+        assert_eq!(waits(&[write(1)]), Some(vec![optional(1)]));
+        assert_eq!(waits(&[write(1), close(1)]), Some(vec![optional(0)]));
+        assert_eq!(waits(&[says(None, vec![text("")], true)]), Some(vec![optional(0)]));
+        assert_eq!(waits(&[exit(0, 0), kill(1, 9)]), None);
+        assert_eq!(waits(&[write(0), optional(0)]), None);
+        assert_eq!(waits(&[write(0), leave(Dialect::Pmi1)]), None);
+    }
+
+    #[test]
+    fn sound_case_binds_names_and_uses_existing_ranks() {
+        let write = |rank| write(rank, vec![template(vec![kvsname()])], false);
+        let sound = |body| server(1, body).is_sound();
+        assert!(sound(vec![join(Dialect::Pmi1), write(0)]));
+        assert!(!sound(vec![write(0)]));
+        assert!(!sound(vec![join(Dialect::Pmi1), write(1)]));
+        assert!(sound(vec![wait(0, AwaitedResponse::Due(Operation::Kvsname.into())), write(0)]));
+        let passed = || passed_on(Operation::Lookup.into());
+        let usual = |to| upstream(UpstreamAction::Usual { to });
+        assert!(sound(vec![passed(), passed(), usual(Some(2)), usual(None)]));
+        assert!(!sound(vec![passed(), usual(Some(2))]) && !sound(vec![usual(None), passed()]));
+        assert!(sound(vec![says(None, vec![], false)]));
+        assert!(!sound(vec![says(None, vec![template(vec![kvsname()])], false)]));
+        let case = server(1, vec![passed(), passed_on(Operation::Get.into()), passed()]);
+        assert_eq!(case.scenario.answers(), ["get", "lookup_name"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Keeps campaigns from requesting too many processes from a PMI-2 server. If `maxprocs` is missing, Hydra uses an uninitialized number,
+//! and starts as many processes. Therefore, the counts of a spawn are never changed, removed or cut off.
+
+use memchr::memmem;
+use pmi_wire::grammar::Rule;
+use pmi_wire::pmi2::SemicolonReading;
+use pmi_wire::{Decoded, Direction, Framing};
+
+use crate::session::reading::{MessageReader, WireMessage};
+
+/// Maximum number of programs, processes of each, arguments, pairs and values that are put for them.
+const MOST: u8 = b'4';
+
+/// Returns whether the spawns in the bytes from a process request few processes, in every way that the bytes before them could be read.
+pub(crate) fn is_bounded(said: &[u8]) -> bool {
+    let count =
+        |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();
+    let all = count(said);
+    if all == 0 {
+        return true;
+    }
+    let messages = MessageReader::new(Framing::Frames).push(said);
+    let mut bounded = 0;
+    for said in &messages {
+        if let WireMessage::Body(body) = said
+            && is_bounded_request(body)
+        {
+            bounded += count(body);
+        }
+    }
+    // After an invalid frame, a server may interpret the bytes differently than this reader.
+    bounded == all
+}
+
+/// Returns whether the body of a frame is a spawn that states all its numbers, each once, and only small ones.
+fn is_bounded_request(body: &[u8]) -> bool {
+    let read = [SemicolonReading::Plain, SemicolonReading::Doubled]
+        .map(|reading| Decoded::body(Direction::ToServer, body, reading));
+    let Some(message) = read.iter().find(|message| message.is_well_formed()) else { return false };
+    let (Some(request), Some(row)) = (message.spawn(), message.exchange()) else { return false };
+    let programs = &request.programs;
+    let numbers = row.arguments.iter().filter(|field| field.rule == Rule::Uint);
+    let keys: Vec<&str> = numbers.map(|field| field.key).collect();
+    let is_number = |tuple: &&[u8]| {
+        keys.iter().any(|key| tuple.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
+    };
+    let stated = || body.split(|byte| *byte == b';').filter(is_number);
+    let is_small = |tuple: &[u8]| matches!(tuple, [.., b'=', digit] if (b'0'..=MOST).contains(digit));
+    stated().all(is_small)
+        // Two numbers before the programs, and three in each program.
+        && stated().count() == 2 + 3 * programs.len()
+        && !programs.is_empty()
+        && programs.iter().all(|program| program.nprocs > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(body: &str) -> String {
+        format!("{:>6}{body}", body.len())
+    }
+
+    #[test]
+    fn allows_only_readable_spawns_of_few_processes() {
+        let program = "subcmd=a;maxprocs=2;argc=1;argv0=x;infokeycount=0;";
+        let bounded = |head: &str, programs: &str| {
+            is_bounded(framed(&format!("cmd=spawn;{head}{programs}")).as_bytes())
+        };
+        let head = "ncmds=1;preputcount=1;ppkey0=k;ppval0=v;";
+        assert!(bounded(head, program) && bounded(&format!("thrid=1;{head}"), program));
+        assert!(bounded(&head.replace("ncmds=1", "ncmds=2"), &program.repeat(2)));
+        for (from, to) in [
+            ("ncmds=1;", ""),
+            ("ncmds=1", "ncmds=9"),
+            ("ncmds=1", "ncmds=2"),
+            ("preputcount=1", "preputcount=2"),
+            ("preputcount=1;", ""),
+        ] {
+            assert!(!bounded(&head.replace(from, to), program), "{to}");
+        }
+        for (from, to) in [
+            ("maxprocs=2;", ""),
+            ("maxprocs=2;", "maxprocs;"),
+            ("maxprocs=2", "maxprocs=20"),
+            ("maxprocs=2", "maxprocs=0"),
+            ("maxprocs=2", "maxprocs=2;maxprocs=2"),
+            ("maxprocs=2", "maxprocs= 2"),
+            ("argc=1", "argc=2"),
+            ("infokeycount=0;", ""),
+            ("infokeycount=0;", "infokeycount=0"),
+        ] {
+            assert!(!bounded(head, &program.replace(from, to)), "{to}");
+        }
+        let spawn = framed(&format!("cmd=spawn;{head}{program}"));
+        let said = |text: String| is_bounded(text.as_bytes());
+        let other = framed("cmd=job-getid;");
+        assert!(said(other.clone()) && said(format!("cmd=init\n{other}{spawn}{other}")));
+        // A server may read it in another way.
+        assert!(!said(format!("  -1  {spawn}")) && !said(format!("    20cmd=job-getid;{spawn}")));
+        let alone = framed(&program.replace("subcmd=a", "cmd=spawn-cmd"));
+        assert!(!said(alone) && !said(framed(&format!("cmd=spawn;{head}"))));
+        assert!(!said(spawn[..spawn.len() - 1].to_owned()) && !said(format!("cmd=x {spawn}\n")));
+    }
+}

@@ -1,0 +1,157 @@
+//! Adapts the waits for responses after requests were removed or changed.
+
+use std::collections::{HashSet, VecDeque};
+
+use pmi_scenario::ast::{Encoding, Scenario, Template};
+use pmi_wire::{Decoded, Direction, Framing};
+
+use crate::session::op::Op;
+use crate::session::pieces::written_bytes;
+use crate::session::reading::{MessageReader, WireMessage, request, request_of};
+use crate::session::statement::{AwaitedResponse, ServerStep, wait};
+
+/// Adapts every wait to the request before it. If requests were removed, their responses do not arrive, but others may. A wait without any
+/// request is removed.
+pub(crate) fn realign(scenario: &mut Scenario) {
+    refit(scenario, |_, answer, asked| match (answer, asked) {
+        (AwaitedResponse::Optional, _) => Some(answer),
+        (_, None) => None,
+        (AwaitedResponse::Due(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
+            Some(AwaitedResponse::Due(op))
+        }
+        (AwaitedResponse::InTime(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
+            Some(AwaitedResponse::InTime(op))
+        }
+        (_, Some(_)) => Some(AwaitedResponse::Optional),
+    });
+}
+
+/// Marks the responses that were due but did not arrive, by the numbers of the statements that wait. `held_up` means that another process's
+/// partial request may be the reason.
+pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
+    refit(scenario, |number, answer, asked| match asked {
+        Some(FrontRequest { op: Some(op), .. }) if unanswered.contains(&number) => {
+            Some(if held_up { AwaitedResponse::InTime(op) } else { AwaitedResponse::Due(op) })
+        }
+        _ => Some(answer),
+    });
+}
+
+/// Changes or removes each wait. `fit` receives the number of the statement, the expected response, and the oldest request without a
+/// response, if any.
+fn refit(
+    scenario: &mut Scenario,
+    fit: impl Fn(usize, AwaitedResponse, Option<FrontRequest>) -> Option<AwaitedResponse>,
+) {
+    let mut open = vec![PendingRequests::new(scenario.dialect.framing()); scenario.ranks as usize];
+    let mut attributes = HashSet::new();
+    let mut number = 0;
+    scenario.body.retain_mut(|stmt| {
+        number += 1;
+        let (rank, answer) = match ServerStep::of(stmt) {
+            Some(ServerStep::Write { rank, encoding, lines, partial }) => {
+                if let Some(open) = open.get_mut(rank as usize) {
+                    open.write(encoding, lines, partial);
+                    attributes.extend(open.puts.drain(..));
+                }
+                return true;
+            }
+            Some(ServerStep::Wait { rank, answer }) => (rank, answer),
+            _ => return true,
+        };
+        let front = open.get_mut(rank as usize).and_then(|open| open.unanswered.pop_front());
+        let fits = fit(number, answer, front.map(|request| request.front_request(&attributes)));
+        if let Some(fits) = fits.filter(|fits| *fits != answer) {
+            *stmt = wait(rank, fits);
+        }
+        fits.is_some()
+    });
+}
+
+/// A message that may have a response.
+#[derive(Clone, Copy)]
+struct FrontRequest {
+    /// The operation, by the command alone; `None` if the message is not a request.
+    op: Option<Op>,
+    /// The request is complete, and its response does not depend on anything that is missing.
+    is_due: bool,
+}
+
+/// A message without a response.
+#[derive(Clone)]
+struct Unanswered {
+    op: Option<Op>,
+    /// The request is complete.
+    is_proper: bool,
+    /// The node attribute that the response depends on.
+    waits_for: Option<Vec<u8>>,
+}
+
+impl Unanswered {
+    fn new(op: Option<Op>, is_proper: bool) -> Self {
+        Self { op, is_proper, waits_for: None }
+    }
+
+    fn front_request(&self, attributes: &HashSet<Vec<u8>>) -> FrontRequest {
+        let is_there = self.waits_for.as_ref().is_none_or(|key| attributes.contains(key));
+        FrontRequest { op: self.op, is_due: self.is_proper && is_there }
+    }
+}
+
+/// A rank's unanswered requests.
+#[derive(Clone)]
+struct PendingRequests {
+    unanswered: VecDeque<Unanswered>,
+    /// The node attributes that its last write has put.
+    puts: Vec<Vec<u8>>,
+    /// The last message was a program of a PMI-1 spawn, which may have more programs.
+    spawning: bool,
+    reader: MessageReader,
+}
+
+impl PendingRequests {
+    fn new(framing: Framing) -> Self {
+        Self {
+            unanswered: VecDeque::new(),
+            puts: Vec::new(),
+            spawning: false,
+            reader: MessageReader::new(framing),
+        }
+    }
+
+    fn write(&mut self, encoding: Encoding, lines: &[Template], partial: bool) {
+        for said in self.reader.push(&written_bytes(encoding, lines, partial)) {
+            match said {
+                WireMessage::Line(line) => self.line(&line),
+                WireMessage::Body(body) => self.body(&body),
+                WireMessage::NoFrame => self.unanswered.push_back(Unanswered::new(None, false)),
+            }
+        }
+        self.spawning &= partial;
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let spawns = line.starts_with(b"mcmd=spawn");
+        if !(spawns && self.spawning) {
+            let (op, is_proper) = request(Framing::Lines, line);
+            self.unanswered.push_back(Unanswered::new(op, is_proper));
+        }
+        self.spawning = spawns;
+    }
+
+    fn body(&mut self, body: &[u8]) {
+        let message = Decoded::new(Direction::ToServer, Framing::Frames, body);
+        let (op, is_proper) = request_of(&message);
+        let row = message.exchange().filter(|_| message.is_well_formed());
+        let key = || message.value("key").unwrap_or_default().into_owned();
+        let waits_for = match row.map_or("", |row| row.operation) {
+            "get-node-attribute" if message.truth("wait") == Some(true) => Some(key()),
+            "put-node-attribute" => {
+                self.puts.push(key());
+                None
+            }
+            _ => None,
+        };
+        self.unanswered.push_back(Unanswered { op, is_proper, waits_for });
+    }
+}

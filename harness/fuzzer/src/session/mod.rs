@@ -1,0 +1,26 @@
+//! Sessions of campaigns: a [`case`] is a scenario with metadata. A generator decides the operations (`op`) of a `plan`, whose messages are
+//! `fields`, before they become statements (`statement`, `pieces`). `reading` parses messages from bytes.
+
+pub mod case;
+pub(crate) mod decisions;
+pub(crate) mod fields;
+pub mod op;
+pub(crate) mod pieces;
+pub(crate) mod plan;
+pub(crate) mod reading;
+pub(crate) mod statement;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::io;
+use std::path::PathBuf;
+
+/// A file that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", file.display())]
+pub struct WriteError {
+    /// The file.
+    pub file: PathBuf,
+    /// The cause.
+    pub error: io::Error,
+}

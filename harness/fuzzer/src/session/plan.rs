@@ -1,0 +1,168 @@
+//! The plan of a case before it becomes statements: requests are still messages, so that mutations can change them.
+
+use pmi_scenario::ast::{Dialect, Stmt, Template, UnderTest};
+use pmi_wire::{Framing, SpawnRequest};
+
+use super::fields::{FieldList, Written, body, line, spelled};
+use super::op::Op;
+use super::pieces::bytes_of;
+use super::reading::{request, whole_spawn};
+use super::statement::{AwaitedResponse, ServerStep, rank_of, sent_mut, wait, write_as};
+use crate::session::case::bindings::BoundNames;
+
+/// A planned statement.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a plan has a few dozen of them and does not live long")]
+pub(crate) enum PlannedStep {
+    /// A request with its messages: one, except for a spawn.
+    Request { rank: u32, op: Op, messages: Vec<FieldList> },
+    /// Any other statement.
+    Stmt(Stmt),
+}
+
+impl PlannedStep {
+    pub(crate) fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Request { rank, .. } => Some(*rank),
+            Self::Stmt(stmt) => rank_of(stmt),
+        }
+    }
+
+    pub(crate) fn is_wait_of(&self, rank: u32) -> bool {
+        match self {
+            Self::Request { .. } => false,
+            Self::Stmt(stmt) => {
+                matches!(ServerStep::of(stmt), Some(ServerStep::Wait { rank: r, .. }) if r == rank)
+            }
+        }
+    }
+}
+
+/// Returns a wait for an optional response.
+pub(crate) fn may_answer(rank: u32) -> PlannedStep {
+    PlannedStep::Stmt(wait(rank, AwaitedResponse::Optional))
+}
+
+/// Returns a wait for the response to a request.
+pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> PlannedStep {
+    PlannedStep::Stmt(wait(rank, AwaitedResponse::Due(op.into())))
+}
+
+/// Returns a request of one message with these fields, by their names in the table.
+pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> PlannedStep {
+    PlannedStep::Request { rank, op, messages: vec![spelled(op, fields)] }
+}
+
+/// Returns a request of one message and the wait for its response.
+pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<PlannedStep> {
+    vec![request_of(rank, op, fields), must_answer(rank, op)]
+}
+
+/// A request without a response.
+struct PlannedRequest {
+    rank: u32,
+    op: Op,
+    /// True if it has a thread number, so another request may be in progress.
+    of_thread: bool,
+    /// True if it enters the barrier for a part of a group, during which any other request may be in progress.
+    of_part: bool,
+}
+
+/// Converts a plan to statements. After an action that allows the server to end the program, responses are optional. `pristine` is true if
+/// the plan has no mutations; otherwise, the members of a barrier for a part of a group are unknown.
+pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Stmt> {
+    let mut statements = Vec::with_capacity(plan.len());
+    let mut valid = true;
+    let mut asked: Vec<PlannedRequest> = Vec::new();
+    let mut bound = BoundNames::default();
+    for item in plan {
+        let mut stmt = match item {
+            PlannedStep::Request { rank, op, messages } => {
+                let has = |name: &str| {
+                    let key = op.key(name);
+                    key.is_some_and(|key| messages.iter().flatten().any(|field| field.key == key))
+                };
+                let (of_thread, of_part) = (has("thrid"), has("group"));
+                let beside = |other: &PlannedRequest| {
+                    other.rank != rank || other.of_part || (of_thread && other.of_thread)
+                };
+                valid &= is_as_generated(op, &messages) && asked.iter().all(beside);
+                valid &= !op.is_abort() && (pristine || !of_part);
+                asked.push(PlannedRequest { rank, op, of_thread, of_part });
+                let encoding = op.encoding(dialect);
+                write_as(rank, encoding, Written::Messages(encoding, messages).lines(), false)
+            }
+            PlannedStep::Stmt(stmt) => match ServerStep::of(&stmt) {
+                Some(ServerStep::Wait { rank, answer }) => {
+                    let of_rank: Vec<usize> = (0..asked.len()).filter(|at| asked[*at].rank == rank).collect();
+                    let at = match answer {
+                        AwaitedResponse::Due(op) | AwaitedResponse::InTime(op) => {
+                            of_rank.iter().find(|at| asked[**at].op == op).or(of_rank.first())
+                        }
+                        AwaitedResponse::Optional => of_rank.last(),
+                    };
+                    // The responses to several requests come in any order.
+                    let alone = of_rank.len() == 1;
+                    let op = at.map(|at| asked.remove(*at).op);
+                    match (answer, op) {
+                        (AwaitedResponse::Due(_), Some(op)) if valid && alone => {
+                            wait(rank, AwaitedResponse::Due(op))
+                        }
+                        _ => wait(rank, AwaitedResponse::Optional),
+                    }
+                }
+                Some(ServerStep::Join | ServerStep::Leave) => stmt,
+                // If the program may have ended, the spawned processes may never start.
+                Some(ServerStep::OfChildren { group }) if !valid || !bound.has_spawned(group) => continue,
+                Some(ServerStep::OfChildren { .. }) => stmt,
+                _ => {
+                    valid = false;
+                    stmt
+                }
+            },
+        };
+        bound.take(&stmt);
+        if let Some(lines) = sent_mut(&mut stmt, UnderTest::Server) {
+            bound.stand_in(lines);
+        }
+        statements.push(stmt);
+    }
+    statements
+}
+
+/// Returns whether a request still has the tuples of its operation. Values are not checked, since an invalid one only changes the response.
+fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
+    if op.is_spawn() && op.framing() == Framing::Lines {
+        let lines: Vec<Template> = messages.iter().map(|message| line(message)).collect();
+        return whole_spawn(&lines).is_some_and(|spawn| is_canonical(&spawn, &lines));
+    }
+    let [message] = messages else { return false };
+    if op.framing() == Framing::Frames {
+        return request(Framing::Frames, &bytes_of(&body(message))) == (Some(op), true);
+    }
+    let is = |value: &Template, text: &str| value.literal().is_some_and(|literal| literal == text);
+    let [command, fields @ ..] = &message[..] else { return false };
+    // Optional fields may be present.
+    let mut there = fields.iter().map(|field| field.key.as_str()).peekable();
+    let in_order = op
+        .exchange()
+        .arguments
+        .iter()
+        .all(|argument| there.next_if_eq(&argument.key).is_some() || argument.optional);
+    let offers = [["1", "1"], ["1", "2"], ["2", "0"]];
+    let is_offer =
+        || offers.iter().any(|offer| fields.iter().zip(offer).all(|(field, text)| is(&field.value, text)));
+    command.key == "cmd"
+        && is(&command.value, op.name())
+        && in_order
+        && there.next().is_none()
+        && (op != Op::offer() || is_offer())
+}
+
+/// Returns whether lines are a request for few processes, exactly as the codec prints it.
+fn is_canonical(spawn: &SpawnRequest, lines: &[Template]) -> bool {
+    let mut printed = Vec::new();
+    spawn.programs.iter().for_each(|program| program.write_to(&mut printed));
+    let said = lines.iter().flat_map(|line| [bytes_of(line), b"\n".to_vec()].concat());
+    spawn.programs.iter().all(|program| (1..=9).contains(&program.nprocs)) && said.eq(printed)
+}

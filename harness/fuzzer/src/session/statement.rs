@@ -1,0 +1,385 @@
+//! Constructors and readers of the statements that generators and mutations use, so that everything else works on the syntax tree.
+
+use pmi_scenario::ast::{
+    Alternative, Dialect, Encoding, Grade, Piece, ProcessAction, RankSet, Role, Span, Step, StepAction,
+    StepTarget, Stmt, Template, UnderTest, UpstreamAction, ValueType, WriteMode,
+};
+use pmi_wire::{Framing, Proc};
+
+use super::op::Op;
+use super::pieces::{length, literal, push, template, unplaced};
+
+pub(crate) fn one(rank: u32) -> StepTarget {
+    StepTarget::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
+}
+
+/// Selects one rank, or all.
+pub(crate) fn whom(rank: Option<u32>) -> StepTarget {
+    rank.map_or(StepTarget::Ranks { group: 0, set: RankSet::All }, one)
+}
+
+fn the_proxy() -> StepTarget {
+    StepTarget::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(vec![(0, 0)]) }
+}
+
+pub(crate) fn step(target: StepTarget, role: Role, action: StepAction) -> Stmt {
+    Stmt::Step(Step { who: target, role, cites: None, action, span: Span::default() })
+}
+
+/// Returns a write of PMI-1 messages by the harness; `partial` leaves out the last newline.
+#[cfg(test)]
+pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Stmt {
+    write_as(rank, Encoding::Dialect, lines, partial)
+}
+
+/// Returns a write by the harness; `partial` leaves out the last byte.
+pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Stmt {
+    let mode = WriteMode { partial, encoding, ..WriteMode::default() };
+    step(one(rank), Role::Client, StepAction::Message { mode, lines })
+}
+
+/// The prefix of the names of PMI-2 fragments.
+const OF_FRAMES: &str = "pmi2-";
+
+/// Returns the fragment of this name in a dialect.
+fn fragment(dialect: Dialect, name: &str) -> Stmt {
+    let prefix = if dialect.framing() == Framing::Frames { OF_FRAMES } else { "" };
+    Stmt::Use { name: unplaced(format!("{prefix}{name}")), with: Vec::new() }
+}
+
+/// Returns the start of every rank: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
+pub(crate) fn join(dialect: Dialect) -> Stmt {
+    fragment(dialect, "joined")
+}
+
+/// Returns the end of every rank: finalize and its response.
+pub(crate) fn leave(dialect: Dialect) -> Stmt {
+    fragment(dialect, "finalized")
+}
+
+/// Returns the steps of a spawned group, by its number. All of its processes start, make these requests, and leave.
+pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Stmt> {
+    let target = || StepTarget::Ranks { group, set: RankSet::All };
+    let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
+    let mut begin = fragment(dialect, CHILDREN_JOIN);
+    if let Stmt::Use { with, .. } = &mut begin {
+        with.extend(number.map(|number| (unplaced("group".to_owned()), number)));
+    }
+    let mut all = vec![step(target(), Role::Process, StepAction::Process(ProcessAction::Started)), begin];
+    for (op, line) in requests {
+        let mode = WriteMode { encoding: op.encoding(dialect), ..WriteMode::default() };
+        all.push(step(target(), Role::Client, StepAction::Message { mode, lines: vec![line] }));
+        all.push(step(target(), Role::Server, expected(AwaitedResponse::Due(op))));
+    }
+    all
+}
+
+/// The fragment that starts the processes of a spawned group.
+const CHILDREN_JOIN: &str = "child-joined";
+
+/// Returns the name of a fragment without the prefix of its dialect.
+fn bare(name: &str) -> &str {
+    name.strip_prefix(OF_FRAMES).unwrap_or(name)
+}
+
+/// Maximum number of groups in a case that are spawned and make requests.
+pub(crate) const MOST_GROUPS: u32 = 4;
+
+/// Returns the number of the spawned group that a statement belongs to.
+fn spawned_group(stmt: &Stmt) -> Option<u32> {
+    let number = match stmt {
+        Stmt::Use { name, with } if bare(&name.value) == CHILDREN_JOIN => match &with[..] {
+            [] => 1,
+            [(key, number)] if key.value == "group" => number.literal()?.parse().ok()?,
+            _ => return None,
+        },
+        Stmt::Step(Step { who: StepTarget::Ranks { group, set: RankSet::All }, .. }) => *group,
+        _ => return None,
+    };
+    (1..=MOST_GROUPS).contains(&number).then_some(number)
+}
+
+pub(crate) fn close(rank: u32) -> Stmt {
+    step(one(rank), Role::Client, StepAction::Close)
+}
+
+pub(crate) fn exit(rank: u32, status: u8) -> Stmt {
+    step(one(rank), Role::Process, StepAction::Process(ProcessAction::Exit(status)))
+}
+
+pub(crate) fn kill(rank: u32, signal: u8) -> Stmt {
+    step(one(rank), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
+}
+
+/// The response that a wait expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AwaitedResponse {
+    /// The response to this request, which the server has no reason to withhold.
+    Due(Op),
+    /// The response is due, but the server may first wait for the rest of another process's message.
+    InTime(Op),
+    /// A response, the end of the connection or nothing.
+    Optional,
+}
+
+pub(crate) fn wait(rank: u32, answer: AwaitedResponse) -> Stmt {
+    step(one(rank), Role::Server, expected(answer))
+}
+
+fn expected(answer: AwaitedResponse) -> StepAction {
+    match answer {
+        AwaitedResponse::Due(op) => message(response(op)),
+        AwaitedResponse::InTime(op) => {
+            one_of(&[(Grade::Pass, message(response(op))), (Grade::Note, StepAction::Silence)])
+        }
+        AwaitedResponse::Optional => {
+            let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);
+            let pass = [message(any), StepAction::Close, StepAction::Empty, StepAction::Silence];
+            one_of(&pass.map(|action| (Grade::Pass, action)))
+        }
+    }
+}
+
+fn message(line: Template) -> StepAction {
+    StepAction::Message { mode: WriteMode::default(), lines: vec![line] }
+}
+
+fn one_of(all: &[(Grade, StepAction)]) -> StepAction {
+    let alternative = |(grade, action): &(Grade, StepAction)| Alternative {
+        grade: *grade,
+        cites: None,
+        action: action.clone(),
+        span: Span::default(),
+    };
+    StepAction::OneOf(all.iter().map(alternative).collect())
+}
+
+/// Returns the pattern of the response to a request, with the names that it binds.
+fn response(op: Op) -> Template {
+    let mut line = template(vec![literal("cmd=")]);
+    match op.response_name() {
+        Some(cmd) => push(&mut line, literal(cmd)),
+        None => push(&mut line, Piece::Typed(ValueType::Any)),
+    }
+    for (key, name) in op.bindings() {
+        let kind = match name {
+            "kvs" => ValueType::Word,
+            "jobid" => ValueType::Any,
+            _ => ValueType::Uint(None, None),
+        };
+        push(&mut line, literal(format!(" {key}=")));
+        push(&mut line, Piece::Capture(name.to_owned(), kind));
+    }
+    line
+}
+
+/// Returns a wait for a request that the proxy may pass on to its upstream, which is the harness. The case answers all requests of this
+/// kind. Any other first request matches too, and the next reply then answers that one.
+pub(crate) fn passed_on(op: Op) -> Stmt {
+    let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
+    let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);
+    let pass = [message(wanted), message(any), StepAction::Close, StepAction::Silence];
+    step(the_proxy(), Role::Server, one_of(&pass.map(|action| (Grade::Pass, action))))
+}
+
+/// Returns an action of the harness as the upstream.
+pub(crate) fn upstream(action: UpstreamAction) -> Stmt {
+    step(the_proxy(), Role::Upstream, StepAction::Upstream(action))
+}
+
+/// The meaning of a statement in a case against a server.
+#[derive(Debug)]
+pub(crate) enum ServerStep<'a> {
+    Join,
+    Leave,
+    Write {
+        rank: u32,
+        encoding: Encoding,
+        lines: &'a [Template],
+        partial: bool,
+    },
+    Wait {
+        rank: u32,
+        answer: AwaitedResponse,
+    },
+    Close {
+        rank: u32,
+    },
+    Exit {
+        rank: u32,
+        status: u8,
+    },
+    Kill {
+        rank: u32,
+        signal: u8,
+    },
+    PassedOn,
+    Upstream(&'a UpstreamAction),
+    /// A step of the processes of a spawned group.
+    OfChildren {
+        group: u32,
+    },
+}
+
+impl<'a> ServerStep<'a> {
+    /// Returns the meaning of a statement, or `None` if campaigns do not generate such statements.
+    pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
+        let step = match stmt {
+            Stmt::Use { name, with } => {
+                return match bare(&name.value) {
+                    "joined" if with.is_empty() => Some(Self::Join),
+                    "finalized" if with.is_empty() => Some(Self::Leave),
+                    _ => spawned_group(stmt).map(|group| Self::OfChildren { group }),
+                };
+            }
+            Stmt::Step(step) => step,
+            _ => return None,
+        };
+        if let StepTarget::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
+            return Self::of_proxy(&step.action).filter(|_| proxies[..] == [(0, 0)]);
+        }
+        if let Some(group) = spawned_group(stmt) {
+            let is_sent = match &step.action {
+                StepAction::Message { mode, lines } if step.role == Role::Client => {
+                    !mode.bytewise && are_sent(lines)
+                }
+                action => {
+                    step.role == Role::Server && answers(action).is_some()
+                        || *action == StepAction::Process(ProcessAction::Started)
+                }
+            };
+            return is_sent.then_some(Self::OfChildren { group });
+        }
+        let rank = rank_of(stmt)?;
+        Some(match (&step.action, step.role) {
+            (StepAction::Message { mode, lines }, Role::Client) if !mode.bytewise && are_sent(lines) => {
+                Self::Write { rank, encoding: mode.encoding, lines, partial: mode.partial }
+            }
+            (StepAction::Close, Role::Client) => Self::Close { rank },
+            (StepAction::Process(ProcessAction::Exit(status)), _) => Self::Exit { rank, status: *status },
+            (StepAction::Process(ProcessAction::Kill(signal)), _) => Self::Kill { rank, signal: *signal },
+            (StepAction::OneOf(all), Role::Server) => match &all[..] {
+                [answer, Alternative { grade: Grade::Note, action: StepAction::Silence, .. }] => {
+                    Self::Wait { rank, answer: AwaitedResponse::InTime(answers(&answer.action)?) }
+                }
+                _ => Self::Wait { rank, answer: AwaitedResponse::Optional },
+            },
+            (action, Role::Server) => Self::Wait { rank, answer: AwaitedResponse::Due(answers(action)?) },
+            _ => return None,
+        })
+    }
+
+    fn of_proxy(action: &'a StepAction) -> Option<Self> {
+        match action {
+            StepAction::OneOf(all) => {
+                let request = command(&all.first()?.action)?;
+                Op::of_request(Framing::Lines, request.as_bytes()).map(|_| Self::PassedOn)
+            }
+            StepAction::Upstream(UpstreamAction::Answer { lines, .. }) if !are_sent(lines) => None,
+            StepAction::Upstream(action) => Some(Self::Upstream(action)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the command of a message.
+pub(crate) fn command(action: &StepAction) -> Option<String> {
+    let StepAction::Message { lines, .. } = action else { return None };
+    let line = lines.first()?;
+    // The command is nearly always first, so the fields need not be parsed.
+    if let Some(Piece::Literal { bytes, .. }) = line.pieces.first()
+        && let Some(rest) = bytes.strip_prefix(b"cmd=").or(bytes.strip_prefix(b"mcmd="))
+        && let Some(word) = rest.split(|b| matches!(b, b' ' | b';')).next().filter(|word| !word.is_empty())
+    {
+        return String::from_utf8(word.to_vec()).ok();
+    }
+    line.message_fields().iter().find(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?.value.literal()
+}
+
+/// Returns the operation that a message responds to.
+fn answers(action: &StepAction) -> Option<Op> {
+    Op::of_response(command(action)?.as_bytes())
+}
+
+/// Returns whether lines contain only pieces that campaigns send.
+fn are_sent(lines: &[Template]) -> bool {
+    lines.iter().flat_map(|line| &line.pieces).all(|piece| match piece {
+        Piece::Literal { .. } | Piece::Cut => true,
+        Piece::Var(name) => matches!(name.as_str(), "kvs" | "child_kvs" | "jobid" | "rank" | "agent"),
+        Piece::Fill(expr) => length(expr).is_some(),
+        _ => false,
+    })
+}
+
+/// Returns the rank in the first group that a statement belongs to, if it belongs to exactly one.
+pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
+    let Stmt::Step(Step { who: StepTarget::Ranks { group: 0, set: RankSet::Ranges(ranges) }, .. }) = stmt
+    else {
+        return None;
+    };
+    match ranges[..] {
+        [(rank, last)] if rank == last => Some(rank),
+        _ => None,
+    }
+}
+
+/// Moves a statement that belongs to one rank to another.
+pub(crate) fn set_rank(stmt: &mut Stmt, rank: u32) {
+    if rank_of(stmt).is_some()
+        && let Stmt::Step(step) = stmt
+    {
+        step.who = one(rank);
+    }
+}
+
+/// Returns the lines that a statement sends: to a server as a client or as the upstream, to others as their server.
+pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
+    let Stmt::Step(step) = stmt else { return None };
+    match (&step.action, step.role, to) {
+        (StepAction::Message { lines, .. }, Role::Client, UnderTest::Server)
+        | (StepAction::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
+        | (StepAction::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
+        _ => None,
+    }
+}
+
+/// Returns these lines so that they can be changed.
+pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Template>> {
+    let Stmt::Step(step) = stmt else { return None };
+    match (&mut step.action, step.role, to) {
+        (StepAction::Message { lines, .. }, Role::Client, UnderTest::Server)
+        | (StepAction::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
+        | (StepAction::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
+        _ => None,
+    }
+}
+
+/// Returns the encoding of the lines that a statement sends.
+pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
+    match stmt {
+        Stmt::Step(Step { action: StepAction::Message { mode, .. }, .. }) => mode.encoding,
+        _ => Encoding::Dialect,
+    }
+}
+
+/// Removes the newline of the lines that a statement sends, or restores it.
+pub(crate) fn toggle_partial(stmt: &mut Stmt) {
+    if let Stmt::Step(Step {
+        action:
+            StepAction::Message { mode: WriteMode { partial, .. }, .. }
+            | StepAction::Upstream(UpstreamAction::Answer { partial, .. }),
+        ..
+    }) = stmt
+    {
+        *partial ^= true;
+    }
+}
+
+/// Returns the last step of every case for a program: it must end, in any way.
+pub(crate) fn ends() -> Stmt {
+    step(whom(None), Role::Process, StepAction::Process(ProcessAction::EndsAnyhow))
+}
+
+pub(crate) fn is_end(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Step(Step { action: StepAction::Process(ProcessAction::EndsAnyhow), .. }))
+}

@@ -1,0 +1,443 @@
+//! Examination of a new failure: plays it again and minimizes its case.
+
+use pmi_scenario::ids;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pmi_judge::crash::untraced;
+use pmi_judge::event::{Event, EventKind};
+
+use super::reproducer::Symptom;
+use super::schedule::Schedule;
+use super::shrink::{self, leave_out};
+use super::store::{StoredFinding, TRIES};
+use crate::observe::failure::{Failure, FailureKey, FailureKind, LastAction};
+use crate::session::case::Case;
+use crate::session::case::waits;
+use crate::session::statement::{join, leave};
+use crate::target::{CaseRun, Pace, Target, Tracing};
+
+/// Maximum number of cases that are played to minimize one finding.
+const MAX_SHRINK_CASES: usize = 200;
+
+/// Time to minimize one finding if cases are fast.
+const SHRINK_TIME: Duration = Duration::from_secs(20);
+/// Maximum time to minimize one finding if cases are slow.
+const MAX_SHRINK_TIME: Duration = Duration::from_secs(60);
+/// Minimum time to minimize one finding in a short campaign.
+const MIN_SHRINK_TIME: Duration = Duration::from_secs(2);
+
+/// A run that takes longer than this spends most of it waiting.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// The failure that a case must show.
+#[derive(Clone, Copy)]
+struct FailureFilter<'a> {
+    key: &'a FailureKey,
+    /// True to require that valid input reaches it.
+    valid: bool,
+}
+
+/// Maximum number of runs under a debugger for an intermittent crash.
+const MAX_DEBUGGER_RUNS: u32 = 3;
+
+/// Returns the tracing that a failure needs. A failure that is identified by a place needs a debugger.
+fn tracing(key: &FailureKey) -> Tracing {
+    if key.place().is_some() { Tracing::On } else { Tracing::Off }
+}
+
+/// Plays the failures of an implementation again.
+pub struct Examiner<'a> {
+    /// The implementation.
+    pub target: &'a dyn Target,
+    /// The seed that findings record.
+    pub seed: u64,
+    /// Set when the user wants the campaign to end.
+    pub interrupted: &'a AtomicBool,
+    /// The time limits of the campaign.
+    pub schedule: Schedule,
+}
+
+/// A confirmed failure.
+#[derive(Debug)]
+pub struct ConfirmedFailure {
+    key: FailureKey,
+    case: Case,
+    /// The number of the case in the campaign.
+    number: u64,
+    /// Number of runs that showed it.
+    again: u32,
+    /// Duration of one run.
+    one: Duration,
+    /// True if valid input reached it in at least one run.
+    valid: bool,
+    /// A run that shows it: if `valid`, one with valid input.
+    run: CaseRun,
+}
+
+impl ConfirmedFailure {
+    /// Returns the key of the failure.
+    pub fn key(&self) -> &FailureKey {
+        &self.key
+    }
+
+    /// Returns whether only valid input led to it in one of the runs.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.valid
+    }
+
+    /// Returns a sort key that is smaller for more serious failures.
+    pub(crate) fn seriousness(&self) -> (FailureKind, bool) {
+        (self.key.kind(), !self.valid)
+    }
+}
+
+/// A failure with the smallest case that shows it.
+#[derive(Debug)]
+pub struct MinimizedFailure {
+    /// The description of the failure.
+    pub found: StoredFinding,
+    /// The smallest case that shows it.
+    pub case: Case,
+    /// A run of this case.
+    pub run: CaseRun,
+    /// The event of this run that shows it.
+    pub symptom: Option<Symptom>,
+}
+
+/// Returns the requirement to cite for a case where the harness is a proxy's upstream, if the judge knows none.
+fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
+    let said = || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
+    let closed = || events.iter().any(|event| matches!(event.kind, EventKind::ClosedByUpstream { .. }));
+    case.needs_upstream().then(|| match key.after() {
+        Some(LastAction::UpstreamClose) => ids::HYDRA_UPSTREAM_LOST,
+        None if closed() && !said() => ids::HYDRA_UPSTREAM_LOST,
+        _ => ids::HYDRA_UPSTREAM_BAD_TEXT,
+    })
+}
+
+/// A minimized case.
+struct MinimizedCase {
+    case: Case,
+    /// Number of runs that showed the failure.
+    again: u32,
+    /// Number of cases played to find it.
+    played: usize,
+}
+
+/// Makes several runs of a case in parallel, and returns the results of those that succeed. With an earlier job, runs are made one after
+/// the other, so that no other job comes between the two of a case.
+fn at_once<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
+    if case.earlier.is_some() {
+        return (0..runs).filter_map(|_| run()).collect();
+    }
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..runs).map(|_| scope.spawn(&run)).collect();
+        let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)));
+        ended.flatten().collect()
+    })
+}
+
+impl Examiner<'_> {
+    fn goes_on(&self) -> bool {
+        !self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Returns the deadline of an activity that may take `time`, but not longer than the campaign.
+    fn within(&self, time: Duration) -> Instant {
+        let deadline = Instant::now() + time;
+        self.schedule.late().map_or(deadline, |late| late.min(deadline))
+    }
+
+    /// Plays a case, and returns the run if it shows the wanted failure.
+    fn showing(&self, case: &Case, pace: Pace, filter: FailureFilter<'_>) -> Option<CaseRun> {
+        let run = self.goes_on().then(|| self.target.play(case, pace, tracing(filter.key)).ok()).flatten()?;
+        let shown = run.failure(filter.key)?;
+        let shows = !filter.valid || self.is_valid(case, &run, shown);
+        shows.then_some(run)
+    }
+
+    /// Returns whether only valid input led to a failure of a case, including the job before it.
+    fn is_valid(&self, case: &Case, run: &CaseRun, failure: &Failure) -> bool {
+        let is_valid_alone = |earlier: &Case| {
+            let run = self.target.play(earlier, Pace::Fast, Tracing::Off);
+            let whole = Failure { seq: None, ..failure.clone() };
+            run.is_ok_and(|run| run.is_valid(case.tests(), &whole))
+        };
+        run.is_valid(case.tests(), failure) && case.earlier.as_deref().is_none_or(is_valid_alone)
+    }
+
+    /// Returns how many of several more runs show a failure.
+    fn again(&self, case: &Case, filter: FailureFilter<'_>) -> u32 {
+        self.again_in(case, filter, 0).0.len() as u32
+    }
+
+    /// Makes several more runs, and returns those that show a failure, and the duration of one run. Stops when fewer than `least` of them
+    /// can show it. If a run mostly waits, for a hang or for a launcher that sleeps, runs are made in parallel. The exception is a launcher
+    /// that cannot run two jobs at once.
+    fn again_in(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
+        let (tries, least) = (TRIES as usize, least as usize);
+        let run = || self.showing(case, Pace::Thorough, filter);
+        let start = Instant::now();
+        if filter.key.is_hang() {
+            let shown = at_once(case, tries, run);
+            return (shown, start.elapsed());
+        }
+        let mut shown: Vec<CaseRun> = run().into_iter().collect();
+        let mut made = 1;
+        let one = start.elapsed();
+        let goes_on = |shown: usize, made: usize| made < tries && shown + (tries - made) >= least;
+        if goes_on(shown.len(), made) && one > SLOW && self.target.plays_at_once(tries - made) > 1 {
+            shown.extend(at_once(case, tries - made, run));
+            return (shown, one);
+        }
+        while goes_on(shown.len(), made) {
+            shown.extend(run());
+            made += 1;
+        }
+        (shown, one)
+    }
+
+    /// Returns whether at least `least` of several more runs show a failure.
+    fn shows_as_often(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> bool {
+        self.again_in(case, filter, least).0.len() as u32 >= least
+    }
+
+    /// Returns whether a case shows a failure once more.
+    pub fn shows(&self, failure: &Failure, case: &Case) -> bool {
+        self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: false }).is_some()
+    }
+
+    /// Returns whether a case shows a failure once more, and only valid input leads to it.
+    pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
+        self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: true }).is_some()
+    }
+
+    /// Returns the failure without the circumstances in its key that it does not need, or `None` if its key stays the same.
+    pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
+        match failure.key {
+            FailureKey::Crash { .. } => self.root_of_crash(failure, case),
+            FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. } => {
+                self.in_whole_writes(failure, case)
+            }
+            _ => None,
+        }
+    }
+
+    /// A requirement about split writes takes precedence if requests were split. This returns the failure, of another requirement, that the
+    /// case shows with whole requests.
+    fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
+        let whole = case.in_whole_writes().filter(|_| self.goes_on() && !self.schedule.is_late())?;
+        let run = self.target.play(&whole, Pace::Thorough, Tracing::Off).ok()?;
+        let other = run.failures.into_iter().find(|other| other.key.differs_in_requirement(&failure.key))?;
+        // A failure that the original case shows as well is unrelated.
+        let in_pieces = self.target.play(case, Pace::Thorough, Tracing::Off).ok()?;
+        in_pieces.failure(&other.key).is_none().then_some((other, whole))
+    }
+
+    /// Minimizes a crash whose place is unknown. Its key names the last action before it was noticed, which may have nothing to do with it.
+    fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
+        let same =
+            |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
+        // The place of a crash is more informative than any action before it.
+        let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
+        // If the crash does not recur, there is nothing to minimize.
+        let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.goes_on()).find_map(|_| look())?;
+        if located.key.place().is_some() {
+            return Some((located, case.clone()));
+        }
+        let deadline = self.within(SHRINK_TIME / 2);
+        let case = leave_out(case.clone(), MAX_SHRINK_CASES, &mut |candidate| {
+            let play =
+                |_| self.target.play(candidate, Pace::Fast, Tracing::Off).ok().and_then(same).is_some();
+            Instant::now() < deadline && self.goes_on() && (0..2).all(play)
+        });
+        let root = self.target.play(&case, Pace::Thorough, Tracing::Off).ok().and_then(same)?;
+        (root.key != failure.key).then_some((root, case))
+    }
+
+    /// Returns the time for minimizing a case, given the duration of one run and the number of waiting failures. A short campaign prefers
+    /// several findings to a small one.
+    fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
+        let of_campaign = self.schedule.time().map_or(MAX_SHRINK_TIME, |time| time / 6);
+        let left = self.schedule.late().map(|late| late.saturating_duration_since(Instant::now()));
+        let share = left.map_or(MAX_SHRINK_TIME, |left| left / (waiting as u32 + 1));
+        let most = of_campaign.min(share).clamp(MIN_SHRINK_TIME, MAX_SHRINK_TIME);
+        (one * MAX_SHRINK_CASES as u32).clamp(SHRINK_TIME.min(most), most)
+    }
+
+    /// Returns the reason why no debugger sees where a process in the case dies.
+    fn why_unseen(&self, case: &Case) -> Option<String> {
+        let run = self.target.play(case, Pace::Thorough, Tracing::On).ok()?;
+        untraced(&run.seen.events).map(str::to_owned)
+    }
+
+    /// Plays the case of a failure several times. Returns `None` if it does not recur.
+    pub fn try_again(&self, failure: &Failure, case: &Case, number: u64) -> Option<ConfirmedFailure> {
+        let key = &failure.key;
+        let (mut runs, one) = self.again_in(case, FailureFilter { key, valid: false }, 0);
+        let again = runs.len() as u32;
+        // A timeout that occurs only once may be caused by machine load.
+        let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
+        // If the user interrupted the runs, the frequency of the failure is unknown.
+        if by_clock && again < 2 || again < TRIES && !self.goes_on() {
+            return None;
+        }
+        let is_valid =
+            |run: &CaseRun| run.failure(key).is_some_and(|failure| self.is_valid(case, run, failure));
+        let valid = runs.iter().position(is_valid);
+        let run = runs.drain(..).nth(valid.unwrap_or(0))?;
+        let (key, case, valid) = (key.clone(), case.clone(), valid.is_some());
+        Some(ConfirmedFailure { key, case, number, again, one, valid, run })
+    }
+
+    /// Minimizes the case of a failure, while `waiting` others wait for this. If valid input reaches the failure, it still does afterwards.
+    /// Returns `None` if the failure does not show reliably after the earlier job that it seems to need.
+    pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
+        let ConfirmedFailure { ref key, ref case, number, again, one, valid, .. } = shown;
+        let time = self.shrinking_time(one, waiting);
+        let filter = FailureFilter { key, valid };
+        let mut best = self.smaller(case, filter, again, 2, time);
+        if best.again < again {
+            // A removed step made the failure reliable: minimize again, with more runs for each candidate.
+            let stricter = self.smaller(case, filter, again, 5, time);
+            let played = best.played + stricter.played;
+            if stricter.again > best.again {
+                best = stricter;
+            }
+            best.played = played;
+        }
+        if best.again == 0 || best.again < again && !self.goes_on() {
+            (best.case, best.again) = (case.clone(), again);
+        }
+        // A scenario needs a regular start as its control, and a wait for the effect of its last step.
+        for fitted in [Case::joined_instead, Case::joined, Case::awaited] {
+            if self.schedule.is_late() {
+                break;
+            }
+            if let Some(fitted) = fitted(&best.case).filter(|f| self.shows_as_often(f, filter, best.again)) {
+                best.case = fitted;
+            }
+        }
+        if best.again > TRIES / 2
+            && !self.schedule.is_late()
+            && let Some(after_itself) = self.after_itself(&best.case, filter, best.again)
+        {
+            best.case = after_itself;
+        }
+        best = self.without_idle_earlier(best, filter)?;
+        let showing = |_| self.showing(&best.case, Pace::Thorough, filter);
+        let last = if best.case.is_same(case) { None } else { (0..TRIES).find_map(showing) };
+        let run = match last {
+            Some(run) => run,
+            None => {
+                best = MinimizedCase { case: case.clone(), again, ..best };
+                shown.run
+            }
+        };
+        let told = run.failure(key)?.clone();
+        // Shrinking may have removed the invalid messages.
+        let valid = valid || self.is_valid(&best.case, &run, &told);
+        let symptom = Symptom::of_failure(&told, &run.seen.events);
+        let steps = [case.len(), best.case.len()];
+        if key.is_hang() {
+            waits::tighten(
+                &mut best.case.scenario,
+                &run.seen.unanswered(),
+                *key == FailureKey::HangDuringPartialRequest,
+            );
+        }
+        let found = StoredFinding {
+            bucket: key.to_string(),
+            what: told.what,
+            requirement: told.requirement,
+            kind: key.kind(),
+            valid,
+            needs_earlier_job: best.case.earlier.is_some(),
+            backtrace: told.backtrace.map(|trace| *trace),
+            untraced: (key.is_unseen_crash() && self.goes_on())
+                .then(|| self.why_unseen(&best.case))
+                .flatten(),
+            server: self.target.label(),
+            seed: self.seed,
+            number,
+            ingredients: case.ingredients.iter().cloned().collect(),
+            again,
+            again_minimal: best.again,
+            steps,
+            shrinking: best.played,
+        };
+        let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
+        best.case.finish(
+            &summary,
+            found.requirement.as_deref().or(for_proxies(&best.case, key, &run.seen.events)),
+        );
+        Some(MinimizedFailure { found, case: best.case, run, symptom })
+    }
+
+    /// Returns the case with an earlier job that does nothing, if a server is under test.
+    fn after_idle(case: &Case) -> Option<Case> {
+        let dialect = case.scenario.dialect;
+        let idle = Case::in_dialect(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
+        case.after(&idle)
+    }
+
+    /// Returns the case with itself as the earlier job, if it needs that. When one case is played repeatedly, every run but the first
+    /// follows a run of the same case. The check is whether the failure disappears after an idle job.
+    fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
+        let after_idle = Self::after_idle(case)?;
+        if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, filter).is_some()) {
+            return None;
+        }
+        let after_itself = case.after(case)?;
+        self.shows_as_often(&after_itself, filter, again).then_some(after_itself)
+    }
+
+    /// Removes the earlier job if an intermittent failure followed it only by chance. Returns the case without it if the failure also shows
+    /// after an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
+    fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
+        if best.case.earlier.is_none() {
+            return Some(best);
+        }
+        let alone = Case { earlier: None, ..best.case.clone() };
+        let again = Self::after_idle(&alone).map_or(0, |after_idle| self.again(&after_idle, filter));
+        match again {
+            0 => (best.again + 1 >= TRIES).then_some(best),
+            again => Some(MinimizedCase { case: alone, again, ..best }),
+        }
+    }
+
+    /// Minimizes a case. If the failure always showed, a candidate must show it `runs` times in a row.
+    fn smaller(
+        &self,
+        case: &Case,
+        filter: FailureFilter<'_>,
+        again: u32,
+        runs: usize,
+        time: Duration,
+    ) -> MinimizedCase {
+        let key = filter.key;
+        let played = AtomicUsize::new(0);
+        let deadline = self.within(time);
+        if Instant::now() >= deadline {
+            return MinimizedCase { case: case.clone(), again, played: 0 };
+        }
+        let mut shows = |candidate: &Case| {
+            let run = || {
+                played.fetch_add(1, Ordering::Relaxed);
+                let showing = || self.showing(candidate, Pace::Fast, filter);
+                (Instant::now() < deadline).then(showing).flatten()
+            };
+            match (again == TRIES, key.is_hang()) {
+                (true, true) => at_once(candidate, runs, run).len() == runs,
+                (true, false) => (0..runs).all(|_| run().is_some()),
+                (false, true) => !at_once(candidate, 2 * runs, run).is_empty(),
+                (false, false) => (0..2 * runs).any(|_| run().is_some()),
+            }
+        };
+        let case = shrink::shrink(case.clone(), MAX_SHRINK_CASES, key.depends_on_bytes(), &mut shows);
+        let again = self.again(&case, filter);
+        MinimizedCase { case, again, played: played.into_inner() }
+    }
+}

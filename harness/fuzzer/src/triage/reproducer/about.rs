@@ -1,0 +1,52 @@
+//! The parts that all reproducers share.
+
+use pmi_wire::{Connection, Direction, Framing};
+
+/// Maximum number of lines of a script.
+pub(super) const LINES: usize = 60;
+
+/// Returns a text as one line, for a Python comment.
+pub(super) fn comment(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Pushes bytes through a connection, and returns the messages that they complete, with their framing.
+pub(super) fn carried(
+    connection: &mut Connection,
+    direction: Direction,
+    bytes: &[u8],
+) -> Vec<(Vec<u8>, Framing)> {
+    connection.push(direction, bytes);
+    let mut messages = Vec::new();
+    // A response may determine how requests are framed.
+    for of in [Direction::FromServer, Direction::ToServer] {
+        while let Some(Ok(message)) = connection.next(of) {
+            if of == direction {
+                messages.push((message.text.to_vec(), message.framing));
+            }
+        }
+    }
+    messages
+}
+
+/// The finding that a reproducer shows.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    /// The finding in one line.
+    pub title: &'a str,
+    /// The expected behaviour.
+    pub expected: &'a str,
+    /// The observed behaviour.
+    pub seen: &'a str,
+    /// Number of runs that showed it, and of all runs, if these differ.
+    pub shown: Option<(u32, u32)>,
+}
+
+/// A standalone program that shows a finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reproducer {
+    /// The source code.
+    pub text: String,
+    /// The suffix of its file: `py` or `c`.
+    pub suffix: &'static str,
+}

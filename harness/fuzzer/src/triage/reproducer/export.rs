@@ -1,0 +1,150 @@
+//! Writes the program that reproduces a finding.
+
+use pmi_judge::event::Event;
+
+use super::about::{About, Reproducer};
+use super::library;
+use super::python::PythonScript;
+use super::steps::ReproducerSession;
+use super::symptom::{NotReproducible, Symptom};
+
+/// Returns the program that reproduces a symptom. `events` is the session that showed it, and `quote` returns the text of a line of its
+/// scenario: the line, not the event, says how one of our processes ended.
+///
+/// # Errors
+///
+/// See [`NotReproducible`].
+pub fn reproducer(
+    about: About<'_>,
+    events: &[Event],
+    symptom: &Symptom,
+    quote: &dyn Fn(usize) -> String,
+) -> Result<Reproducer, NotReproducible> {
+    if library::is_of_library(events) {
+        return Ok(Reproducer { text: library::program(about, events, symptom)?, suffix: "c" });
+    }
+    let session = ReproducerSession::read(events, symptom, quote)?;
+    Ok(Reproducer { text: PythonScript { about, session: &session }.text(), suffix: "py" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use pmi_judge::event::{Bytes, Event, EventKind};
+    use pmi_judge::{Finding, Side, builtin_requirements};
+    use pmi_wire::Proc;
+
+    use super::super::about::LINES;
+    use super::*;
+
+    const AGENT: &str = "/dev/shm/pmi-conform-x/g0/pmi-conform-agent";
+
+    fn proc(rank: u32) -> Proc {
+        Proc { group: 0, rank }
+    }
+
+    fn events(whats: Vec<EventKind>) -> Vec<Event> {
+        let command = ["mpiexec", "-n", "2", AGENT].map(str::to_owned).to_vec();
+        let launched = EventKind::Launched { command, ranks: 2, nodes: 1 };
+        let all = std::iter::once(launched).chain(whats);
+        all.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
+    }
+
+    fn asks(rank: u32, text: &str) -> EventKind {
+        EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    }
+
+    fn says(rank: u32, text: &str) -> EventKind {
+        EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    }
+
+    /// Returns the script for a finding of the server at this event.
+    fn script(whats: Vec<EventKind>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
+        let events = events(whats);
+        let finding = Finding { seq, ..Finding::new("rfc13.get.value", Side::Server, "expected", seen) };
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = About { title: "get\nvalue", expected: "the \"value\"", seen, shown: None };
+        reproducer(about, &events, &symptom, &|_| String::new()).map(|program| program.text)
+    }
+
+    /// Returns whether Python can parse a script.
+    fn is_python(script: &str) -> bool {
+        let check = "import ast, sys; ast.parse(sys.stdin.read())";
+        let mut python = Command::new("python3").args(["-c", check]).stdin(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut python.stdin.take().unwrap(), script.as_bytes()).unwrap();
+        python.wait().unwrap().success()
+    }
+
+    #[test]
+    fn script_uses_names_of_its_own_run() {
+        let session = vec![
+            asks(0, "cmd=get_my_kvsname\n"),
+            says(0, "cmd=my_kvsname kvsname=kvs_4711\n"),
+            asks(1, "cmd=get_my_kvsname\n"),
+            says(1, "cmd=my_kvsname kvsname=kvs_4711\n"),
+            asks(0, "cmd=get kvsname=kvs_4711 key=a\n"),
+            says(0, "cmd=get_result rc=0 value='\"\\\x01\n"),
+        ];
+        let script = script(session, 6, "\"cmd=get_result rc=0 value=\\'\\\"\\\\\\x01\"").unwrap();
+        assert!(script.contains(r#"send("0.0", b"cmd=get kvsname={kvsname0} key=a\n")"#), "{script}");
+        assert!(
+            script.contains(r#"said, shown = recv("0.0", b"cmd=get_result rc=0 value=\'\"\\\x01\n")"#),
+            "{script}"
+        );
+        assert!(script.contains(r#"COMMAND = ["mpiexec", "-n", "2", "{agent}"]"#), "{script}");
+        assert!(is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_holds_launcher_that_dies_of_sigpipe() {
+        let died = EventKind::Crashed { name: "the launcher, mpiexec".to_owned(), signal: 13 };
+        let events = events(vec![asks(0, "cmd=x\n"), died]);
+        let finding = Finding::new(
+            builtin_requirements::CRASH,
+            Side::Server,
+            "lives",
+            "the launcher, mpiexec, died of signal 13",
+        );
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = About { title: "t", expected: "lives", seen: &finding.seen, shown: Some((2, 200)) };
+        let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
+        assert!(script.contains("signal 13; a race: the launcher dies only if"), "{script}");
+        assert!(script.lines().count() <= LINES && is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_states_frequency_of_intermittent_finding() {
+        let events = events(vec![asks(0, "cmd=x\n"), says(0, "cmd=y\n")]);
+        let finding = Finding { seq: 2, ..Finding::new("rfc13.get.value", Side::Server, "z", "\"cmd=y\"") };
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = About { title: "t", expected: "z", seen: "\"cmd=y\"", shown: Some((2, 200)) };
+        let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
+        assert!(script.contains("\n# seen: \"cmd=y\", in 2 of 200 runs\n"), "{script}");
+    }
+
+    #[test]
+    fn script_is_short_and_abbreviates_long_values() {
+        let long = format!("cmd=put key=a value={}\n", "x".repeat(1000));
+        let many =
+            (0..200).flat_map(|n| [asks(n % 2, &long), says(n % 2, &format!("cmd=put_result rc={n}\n"))]);
+        let script = script(many.collect(), 400, "\"cmd=put_result rc=199\"").unwrap();
+        assert!(script.lines().count() <= LINES && script.contains("b\"x\" * 1000"), "{script}");
+        assert!(is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_expects_silence_for_a_missing_answer() {
+        let silence = EventKind::NoAnswer { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
+        let script = script(vec![asks(1, "cmd=get_maxes\n"), silence], 1, "silence").unwrap();
+        assert!(script.contains("said, shown = recv(\"0.1\", None)"), "{script}");
+    }
+
+    #[test]
+    fn explains_why_a_script_is_impossible() {
+        let text = Bytes(Vec::new());
+        let passed_on = EventKind::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
+        let session = vec![passed_on, says(0, "cmd=x\n")];
+        assert_eq!(script(session, 2, "cmd=x").unwrap_err(), NotReproducible::Upstream);
+    }
+}

@@ -1,0 +1,360 @@
+//! The script of a reproducer.
+
+use std::collections::BTreeMap;
+
+use pmi_judge::event::Exit;
+use pmi_wire::{ConnectionMethod, Framing, Proc};
+
+use super::about::{About, LINES, comment};
+use super::steps::{FinalCheck, ReproducerSession, ReproducerStep};
+
+/// The part of every script before its steps.
+const START: &str = include_str!("server.py");
+/// The same part for a program under test.
+const START_OF_PROGRAM: &str = include_str!("client.py");
+
+/// Lets Hydra start its proxy through a script that records the exit status of the proxy, which the launcher does not report.
+const PROXY: &str = "\
+real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
+command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
+script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
+
+/// The process passes on the connection that it has inherited.
+const BY_FD: &str = "    \
+told = repr((f\"{sys.argv[3]}.{env['PMI_RANK']}\", os.getpid(), env, sys.argv[4:])).encode()
+    socket.send_fds(control, [told], [int(env[\"PMI_FD\"])]), os.close(int(env[\"PMI_FD\"]))";
+
+/// The process opens its connection first.
+const BY_PORT: &str = "    \
+pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\"\"
+    pmi.setsockopt(6, 1, 1), pmi.sendall(f\"cmd=initack pmiid={env['PMI_ID']}\\n\".encode())  # TCP_NODELAY
+    while greeting.count(b\"\\n\") < 4: greeting += pmi.recv(1) or sys.exit(\"no answer to initack\")
+    told = repr((f\"{sys.argv[3]}.{env['PMI_ID']}\", os.getpid(), env, sys.argv[4:], greeting)).encode()
+    socket.send_fds(control, [told], [pmi.fileno()]), pmi.close()";
+
+const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
+
+/// The manager connects to a process. It may kill that process, so it must not be the script itself.
+const LAUNCH_BY_SINGLETON: &str = "\
+door, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
+first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
+theirs.close()
+command = [word.replace(\"{port}\", str(door.getsockname()[1])).replace(\"{pid}\", str(first.pid)) for word in command]
+job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+door.settimeout(10), (pmi := door.accept()[0]).recv(4096)  # cmd=singinit authtype=none
+pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\\n\")
+streams = [door.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
+ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
+
+/// Pauses the launcher when it reads its standard input, whose end it passes on to its proxy.
+const LAUNCH_HELD: &str = "\
+import ctypes; ptrace, regs = ctypes.CDLL(None).ptrace, (ctypes.c_ulong * 27)(); ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2
+job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=lambda: ptrace(0, 0, None, None)); status = os.waitpid(job.pid, 0)[1]
+step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)[1], ptrace(12, job.pid, None, ctypes.addressof(regs)))[1]
+while os.WIFSTOPPED(status) and not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38): status = step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5))";
+
+/// Lets the paused launcher continue once all processes that it has started are gone.
+const LET_GO: &str = "\
+[control.close() for _, control, *_ in ranks.values()]; children = f\"/proc/{job.pid}/task/{job.pid}/children\"
+gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(children).read().split())
+[time.sleep(0.1) for _ in range(100 * os.WIFSTOPPED(status)) if not gone()]; ptrace(17, job.pid, None, None)
+[time.sleep(0.1) for _ in range(60) if job.poll() is None]; said = job.poll()
+";
+
+/// The remark in a script that pauses the launcher.
+const HELD: &str = "a race: the launcher dies only if it is slow to read its standard input, so that this holds it there (x86-64)";
+
+/// The end of every script.
+const END: &str = "\
+[control.close() for _, control, *_ in ranks.values()]
+try: job.wait(3)
+except subprocess.TimeoutExpired: os.killpg(job.pid, 9)
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
+sys.exit(shutil.rmtree(here) or int(shown))
+";
+
+/// The end of every script for a program under test.
+const END_OF_PROGRAM: &str = "\
+for _, process in ranks.values(): process.kill()
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
+sys.exit(int(shown))
+";
+
+/// The letters of long keys and values.
+const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const LETTERS_DEFINED: &str = "\
+def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\" * (n // 62 + 1))[:n]";
+
+/// Minimum length of a run that is written as a product.
+const RUN: usize = 40;
+/// Minimum number of columns of a line of steps, if there are that many steps.
+const COLUMNS: usize = 120;
+
+/// The script of a session. See [`super::reproducer`].
+pub(super) struct PythonScript<'a> {
+    pub(super) about: About<'a>,
+    pub(super) session: &'a ReproducerSession,
+}
+
+/// A step that several processes take.
+struct ScriptCall<'a> {
+    who: Vec<Proc>,
+    step: &'a ReproducerStep,
+}
+
+impl PythonScript<'_> {
+    pub(super) fn text(&self) -> String {
+        let ReproducerSession { command, of_program, groups, look, .. } = self.session;
+        let words: Vec<String> = command.iter().map(|word| string(word)).collect();
+        let dies_elsewhere = matches!(look, FinalCheck::Death { launcher: false, .. });
+        let (start, end) = if *of_program { (START_OF_PROGRAM, END_OF_PROGRAM) } else { (START, END) };
+        let is_held = self.session.is_held();
+        let launch = match self.session.connection_method {
+            ConnectionMethod::Singleton => LAUNCH_BY_SINGLETON,
+            _ if is_held => LAUNCH_HELD,
+            _ => LAUNCH,
+        };
+        let start = start
+            .replace(
+                "@CONNECT@",
+                if self.session.connection_method == ConnectionMethod::Port { BY_PORT } else { BY_FD },
+            )
+            .replace("@LAUNCH@", launch)
+            .replace("@COMMAND@", &format!("[{}]", words.join(", ")))
+            .replace("@GROUPS@", &groups.to_string())
+            .replace("@PROXY@\n", &if dies_elsewhere { format!("{PROXY}\n") } else { String::new() });
+        let calls = self.calls();
+        let calls: Vec<String> = match (look, calls.split_last()) {
+            (FinalCheck::LastStep, Some((last, before))) => {
+                let last = format!("said, shown = {}", last.text(*of_program));
+                before.iter().map(|call| call.text(*of_program)).chain([last]).collect()
+            }
+            _ => calls.iter().map(|call| call.text(*of_program)).collect(),
+        };
+        let chance = match self.about.shown {
+            _ if is_held => format!("; {HELD}"),
+            Some((times, played)) => format!(", in {times} of {played} runs"),
+            None => String::new(),
+        };
+        let head = format!(
+            "#!/usr/bin/env python3\n# {}\n# seen: {}{chance}\n",
+            comment(self.about.title),
+            comment(self.about.seen)
+        );
+        let defined = if calls.iter().any(|call| call.contains("letters(")) {
+            format!("{LETTERS_DEFINED}\n")
+        } else {
+            String::new()
+        };
+        let end = self.look() + &end.replace("@EXPECTED@", &string(&comment(self.about.expected)));
+        let others = [&head, &start, &defined, &end].map(|part| part.lines().count()).iter().sum::<usize>();
+        let steps = packed(&calls, LINES.saturating_sub(others).max(1));
+        format!("{head}{start}{defined}{steps}{end}")
+    }
+
+    /// Returns the steps; the same step of consecutive processes is one call.
+    fn calls(&self) -> Vec<ScriptCall<'_>> {
+        let mut calls: Vec<ScriptCall<'_>> = Vec::new();
+        for (proc, step) in &self.session.steps {
+            match calls.last_mut() {
+                Some(last) if last.step == step && !last.who.contains(proc) => last.who.push(*proc),
+                _ => calls.push(ScriptCall { who: vec![*proc], step }),
+            }
+        }
+        calls
+    }
+
+    /// Returns the lines that look for the symptom, if the last step does not.
+    fn look(&self) -> String {
+        match &self.session.look {
+            FinalCheck::LastStep => String::new(),
+            FinalCheck::Arguments(proc, args) => {
+                let args: Vec<String> =
+                    args.iter().map(|arg| format!("os.fsdecode({})", bytes(&arg.0))).collect();
+                let args = args.join(", ");
+                format!("said = next(each({}))[5]\nshown = said == [{args}]\n", ranks(&[*proc]))
+            }
+            FinalCheck::Greeting(proc, told) => {
+                let (who, told) = (ranks(&[*proc]), bytes(told));
+                format!(
+                    "said = next(each({who}))[6]\n\
+                     shown, told = [re.sub(rb\"\\d{{4,}}\", b\"#\", text) for text in (said, {told})]; shown = shown == told\n"
+                )
+            }
+            FinalCheck::Environment(proc, env) => {
+                let same = env.iter().filter(|(name, _)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT"));
+                let env = same.map(|(name, value)| (name.clone(), value.clone())).collect();
+                format!(
+                    "said = {{k: v for k, v in next(each({}))[4].items() if k not in (\"PMI_FD\", \"PMI_PORT\")}}\n\
+                     shown = said == {}\n",
+                    ranks(&[*proc]),
+                    dictionary(&env)
+                )
+            }
+            // A launcher may die when its processes end, before or instead of a proxy.
+            FinalCheck::Death { launcher, signal } => {
+                let of_launcher = format!("job.poll() == {}", -signal);
+                let ended = "os.path.exists(here + \"/ended\")";
+                let (over, said, shown) = match launcher {
+                    true => ("(job.poll() is not None)", "job.poll()".to_owned(), of_launcher),
+                    false => (
+                        ended,
+                        format!("open(here + \"/ended\").read().split() if {ended} else []"),
+                        format!("\"{}\" in said or {of_launcher}", 128 + signal),
+                    ),
+                };
+                let release = if *launcher { 0 } else { 20 };
+                if self.session.is_held() {
+                    return format!("{LET_GO}shown = said == {}  # signal {signal}\n", -signal);
+                }
+                format!(
+                    "for n in range(60):\n    \
+                     if n == {release}: [control.close() for _, control, *_ in ranks.values()]  # it may die when the ranks end\n    \
+                     if not {over}: time.sleep(0.1)\n\
+                     said = {said}\nshown = {shown}  # signal {signal}\n"
+                )
+            }
+            FinalCheck::Ends(proc, exit) => {
+                let status = exit.map_or("None".to_owned(), |exit| status(exit).to_string());
+                format!("said = ended({})\nshown = said == {status}\n", ranks(&[*proc]))
+            }
+            FinalCheck::Dies(signal) => {
+                format!(
+                    "said = [ended(who) for who in ranks]\nshown = {} in said  # minus the signal\n",
+                    -signal
+                )
+            }
+            FinalCheck::JobExits(exit) => {
+                let status = status(*exit);
+                format!(
+                    "for _, control, *_ in ranks.values(): control.close()\n\
+                     try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
+                     shown = said == {status}\n"
+                )
+            }
+            FinalCheck::JobStays => "for _, control, *_ in ranks.values(): control.close()\n\
+                 try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
+                 shown = said == \"it goes on\"\n"
+                .to_owned(),
+        }
+    }
+}
+
+impl ScriptCall<'_> {
+    fn text(&self, of_program: bool) -> String {
+        let who = ranks(&self.who);
+        let framed = |framing: &Framing| if *framing == Framing::Frames { ", True" } else { "" };
+        match self.step {
+            ReproducerStep::Send(text, framing) => format!("send({who}, {}{})", bytes(text), framed(framing)),
+            ReproducerStep::Receive(text, framing) => {
+                let text = text.as_deref().map_or("None".to_owned(), bytes);
+                format!("recv({who}, {text}{})", framed(framing))
+            }
+            ReproducerStep::Start(env) => format!("start({who}, {})", dictionary(env)),
+            ReproducerStep::Kill(_) if of_program => {
+                format!("[process.kill() for _, _, process in each({who})]")
+            }
+            ReproducerStep::Close => {
+                format!("[(pmi.shutdown(2), pmi.close()) for _, pmi, *_ in each({who})]")
+            }
+            ReproducerStep::Exit(status) => {
+                format!("[(control.send(b\"{status}\"), pmi.close()) for _, pmi, control, *_ in each({who})]")
+            }
+            ReproducerStep::Kill(signal) => {
+                format!("[(os.kill(pid, {signal}), pmi.close()) for _, pmi, _, pid, *_ in each({who})]")
+            }
+        }
+    }
+}
+
+/// Returns an exit status as Python represents it: a signal is negative.
+fn status(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => -signal,
+    }
+}
+
+/// Returns ranks in the form `"0.0-3 1.0"`.
+fn ranks(who: &[Proc]) -> String {
+    let mut ranges: Vec<(Proc, u32)> = Vec::new();
+    for proc in who {
+        match ranges.last_mut() {
+            Some((first, last)) if first.group == proc.group && *last + 1 == proc.rank => *last = proc.rank,
+            _ => ranges.push((*proc, proc.rank)),
+        }
+    }
+    let range = |(first, last): &(Proc, u32)| match first.rank == *last {
+        true => format!("{}.{}", first.group, first.rank),
+        false => format!("{}.{}-{last}", first.group, first.rank),
+    };
+    format!("\"{}\"", ranges.iter().map(range).collect::<Vec<_>>().join(" "))
+}
+
+/// Joins statements on at most `most` lines, several on a line if necessary.
+fn packed(statements: &[String], most: usize) -> String {
+    let mut columns = COLUMNS;
+    loop {
+        let mut lines: Vec<String> = Vec::new();
+        for statement in statements {
+            match lines.last_mut() {
+                Some(line) if line.len() + 2 + statement.len() <= columns => {
+                    line.push_str("; ");
+                    line.push_str(statement);
+                }
+                _ => lines.push(statement.clone()),
+            }
+        }
+        if lines.len() <= most {
+            return lines.iter().map(|line| format!("{line}\n")).collect();
+        }
+        columns += COLUMNS / 4;
+    }
+}
+
+/// Returns a Python dictionary.
+fn dictionary(all: &BTreeMap<String, String>) -> String {
+    let pairs: Vec<String> =
+        all.iter().map(|(name, value)| format!("{}: {}", string(name), string(value))).collect();
+    format!("{{{}}}", pairs.join(", "))
+}
+
+/// Returns a Python string literal.
+fn string(text: &str) -> String {
+    // Python understands the escapes of JSON.
+    serde_json::Value::from(text).to_string()
+}
+
+/// Returns a Python bytes literal, with long runs of letters as a product.
+fn bytes(text: &[u8]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut plain: Vec<u8> = Vec::new();
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let same = rest.iter().take_while(|b| *b == first).count();
+        let letters = rest.iter().zip(LETTERS.iter().cycle()).take_while(|(a, b)| a == b).count();
+        let (length, part) = if letters >= RUN {
+            (letters, format!("letters({letters})"))
+        } else if same >= RUN {
+            (same, format!("{} * {same}", literal(&[*first])))
+        } else {
+            plain.push(*first);
+            rest = after;
+            continue;
+        };
+        if !plain.is_empty() {
+            parts.push(literal(&std::mem::take(&mut plain)));
+        }
+        parts.push(part);
+        rest = &rest[length..];
+    }
+    if !plain.is_empty() || parts.is_empty() {
+        parts.push(literal(&plain));
+    }
+    parts.join(" + ")
+}
+
+fn literal(text: &[u8]) -> String {
+    // Rust also escapes single quotes, which Python accepts.
+    format!("b\"{}\"", text.escape_ascii())
+}

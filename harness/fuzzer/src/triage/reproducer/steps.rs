@@ -1,0 +1,402 @@
+//! The session of a reproducer: the messages that each process sends and receives, in one order over all processes.
+
+use std::collections::BTreeMap;
+
+use pmi_judge::LINE_LIMIT;
+use pmi_judge::event::{Bytes, Event, EventKind, Exit};
+use pmi_wire::singleton::OPTION;
+use pmi_wire::{Connection, ConnectionMethod, Direction, Framing, HEADER, Proc, frame_length};
+
+use super::about::carried;
+use super::symptom::{NotReproducible, Symptom};
+
+/// One step of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ReproducerStep {
+    Send(Vec<u8>, Framing),
+    /// Silence is `None`; an empty message is the end of the connection.
+    Receive(Option<Vec<u8>>, Framing),
+    /// A program under test is started as this rank.
+    Start(BTreeMap<String, String>),
+    Close,
+    Exit(i32),
+    Kill(i32),
+}
+
+/// The check after all steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FinalCheck {
+    /// The last step receives the recorded message.
+    LastStep,
+    /// A process is started with these arguments.
+    Arguments(Proc, Vec<Bytes>),
+    /// A process that connects to PMI_PORT receives this greeting.
+    Greeting(Proc, Vec<u8>),
+    /// A process is started with these variables.
+    Environment(Proc, BTreeMap<String, String>),
+    /// A process, or the launcher, is killed by a signal.
+    Death { launcher: bool, signal: i32 },
+    /// A process of the program under test ends like this; `None` if it continues.
+    Ends(Proc, Option<Exit>),
+    /// One of its processes is killed by this signal.
+    Dies(i32),
+    /// The launcher ends like this.
+    JobExits(Exit),
+    /// The job does not end.
+    JobStays,
+}
+
+/// The session of a reproducer.
+#[derive(Debug)]
+pub(super) struct ReproducerSession {
+    /// The launcher, with `{agent}` for our agent, or the program under test.
+    pub(super) command: Vec<String>,
+    /// The kind of connection that processes get.
+    pub(super) connection_method: ConnectionMethod,
+    /// A program is under test, so `Send` steps are the responses from its server.
+    pub(super) of_program: bool,
+    /// Number of process groups, including spawned ones.
+    pub(super) groups: u32,
+    pub(super) steps: Vec<(Proc, ReproducerStep)>,
+    pub(super) look: FinalCheck,
+}
+
+/// The end of the path of an agent in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
+const AGENT: &[u8] = b"/pmi-conform-agent";
+
+const SIGPIPE: i32 = 13;
+
+/// Texts that differ from run to run.
+#[derive(Default)]
+struct Names {
+    /// The folder of our agents.
+    folder: Vec<u8>,
+    /// Names that the server has sent, with their placeholders.
+    received: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Names {
+    fn replace(&self, text: &[u8]) -> Vec<u8> {
+        let mut text = text.to_vec();
+        if !self.folder.is_empty() {
+            text = replaced(&text, &self.folder, b"{here}");
+            // In the script, the folder of a group is itself a script.
+            text = replaced(&text, AGENT, b"");
+        }
+        self.received.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
+    }
+
+    /// Learns the name of a keyval space or job from a message to a process of this group.
+    fn learn(&mut self, message: &[u8], group: u32) {
+        for key in ["kvsname", "jobid"] {
+            let start = format!("{key}=");
+            let Some(at) = memchr::memmem::find(message, start.as_bytes()) else { continue };
+            let rest = &message[at + start.len()..];
+            let end = rest.iter().position(|b| b.is_ascii_whitespace() || *b == b';').unwrap_or(rest.len());
+            let token = format!("{{{key}{group}}}").into_bytes();
+            if end > 3 && !self.received.iter().any(|(_, known)| *known == token) {
+                self.received.push((rest[..end].to_vec(), token));
+            }
+        }
+    }
+}
+
+fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = memchr::memmem::find(rest, old) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(new);
+        rest = &rest[at + old.len()..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Returns the number of groups, including the first, that exist after a request that names the agent of the last one.
+fn asked_groups(text: &[u8]) -> u32 {
+    let program = b"{here}/g";
+    let groups = memchr::memmem::find_iter(text, program).map(|at| {
+        let digits = text[at + program.len()..].iter().take_while(|b| b.is_ascii_digit());
+        digits.fold(0u32, |n, digit| n.saturating_mul(10).saturating_add(u32::from(digit - b'0')))
+    });
+    groups.max().map_or(1, |last| last.saturating_add(1))
+}
+
+/// Returns the folder of our agents in a word or a request.
+fn folder(text: &[u8]) -> Option<String> {
+    let end = memchr::memmem::find(text, AGENT)?;
+    let at = text[..end].iter().rposition(|b| *b == b'/')?;
+    let is_group = text[at + 1..end].strip_prefix(b"g")?.iter().all(u8::is_ascii_digit);
+    let start = text[..at].iter().rposition(|b| b.is_ascii_whitespace() || b"'\"=;".contains(b));
+    let folder = String::from_utf8_lossy(&text[start.map_or(0, |start| start + 1)..at]).into_owned();
+    is_group.then_some(folder)
+}
+
+/// Returns the number after this word in the line of a step such as `0 P: exit 3`.
+fn number_after(line: &str, word: &str) -> Option<i32> {
+    let (_, rest) = line.split_once(word)?;
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+impl ReproducerSession {
+    pub(super) fn read(
+        events: &[Event],
+        symptom: &Symptom,
+        quote: &dyn Fn(usize) -> String,
+    ) -> Result<Self, NotReproducible> {
+        let launched = events.iter().find_map(|event| match &event.kind {
+            EventKind::Launched { command, .. } if !command.is_empty() => Some(command),
+            _ => None,
+        });
+        let launched = launched.ok_or(NotReproducible::NotLaunched)?;
+        if events
+            .iter()
+            .any(|event| matches!(event.kind, EventKind::FromProxy { .. } | EventKind::ToProxy { .. }))
+        {
+            return Err(NotReproducible::Upstream);
+        }
+        let connection_method = events.iter().find_map(|event| match event.kind {
+            EventKind::Greeted { .. } => Some(ConnectionMethod::Port),
+            EventKind::Singinit { .. } => Some(ConnectionMethod::Singleton),
+            _ => None,
+        });
+        let connection_method = connection_method.unwrap_or_default();
+        let requests = events.iter().filter_map(|event| match &event.kind {
+            EventKind::ToServer { bytes, .. } => Some(&bytes.0[..]),
+            _ => None,
+        });
+        // In a singleton session, the manager names the folder of agents only if the process requests a spawn.
+        let agent = launched.iter().map(|word| word.as_bytes()).chain(requests).find_map(folder);
+        let is_spawned =
+            |event: &Event| matches!(event.kind, EventKind::Started { proc, .. } if proc.group != 0);
+        let of_program = agent.is_none() && connection_method != ConnectionMethod::Singleton;
+        if of_program && events.iter().any(is_spawned) {
+            return Err(NotReproducible::Spawned);
+        }
+        let folder = agent.unwrap_or_default();
+        let program = format!("{folder}/g0/pmi-conform-agent");
+        let mut command: Vec<String> =
+            launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
+        if connection_method == ConnectionMethod::Singleton {
+            let option = command
+                .iter()
+                .position(|word| word.trim_start_matches('-').replace('-', "_") == OPTION[1..])
+                .ok_or(NotReproducible::Manager)?;
+            for (place, word) in [(1, "{port}"), (4, "{pid}")] {
+                *command.get_mut(option + place).ok_or(NotReproducible::Manager)? = word.to_owned();
+            }
+        }
+        let mut reader = StepReader {
+            names: Names { folder: folder.into_bytes(), received: Vec::new() },
+            symptom,
+            quote,
+            of_program,
+            connections: BTreeMap::new(),
+            steps: Vec::new(),
+            look: None,
+            expected: None,
+        };
+        for event in &events[..reader.last_step(events)] {
+            reader.take(event);
+            if reader.look.is_some() {
+                break;
+            }
+        }
+        let look = match (reader.look.take(), symptom) {
+            (Some(look), _) => look,
+            (None, Symptom::Death { signal, .. }) if of_program => FinalCheck::Dies(*signal),
+            (None, Symptom::Death { name, signal }) => {
+                FinalCheck::Death { launcher: name.starts_with("the launcher"), signal: *signal }
+            }
+            (None, Symptom::JobStays) => FinalCheck::JobStays,
+            (None, Symptom::Event { .. }) => return Err(NotReproducible::Symptom),
+        };
+        let started = events.iter().filter_map(|event| match event.kind {
+            EventKind::Started { proc, .. } if proc.group < Proc::STRAYS => Some(proc.group + 1),
+            _ => None,
+        });
+        let asked = reader.steps.iter().filter_map(|(_, step)| match step {
+            ReproducerStep::Send(text, _) => Some(asked_groups(text)),
+            _ => None,
+        });
+        let groups = started.chain(asked).max().unwrap_or(1);
+        Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, look })
+    }
+
+    /// Returns whether the script pauses the launcher until its proxy is gone. Hydra's mpiexec is killed by SIGPIPE if it passes the end of
+    /// its standard input on to a proxy that has ended. For this to happen, the job must be over before mpiexec runs again.
+    pub(super) fn is_held(&self) -> bool {
+        self.look == FinalCheck::Death { launcher: true, signal: SIGPIPE }
+            && self.connection_method != ConnectionMethod::Singleton
+    }
+}
+
+struct StepReader<'a> {
+    names: Names,
+    symptom: &'a Symptom,
+    quote: &'a dyn Fn(usize) -> String,
+    of_program: bool,
+    connections: BTreeMap<Proc, Connection>,
+    steps: Vec<(Proc, ReproducerStep)>,
+    look: Option<FinalCheck>,
+    /// The process of the last expectation; `None` for the job.
+    expected: Option<Proc>,
+}
+
+impl StepReader<'_> {
+    /// Returns the number of relevant events. After a death, the rest is cleanup.
+    fn last_step(&self, events: &[Event]) -> usize {
+        let dies =
+            |event: &Event| matches!(event.kind, EventKind::Crashed { .. } | EventKind::JobExited { .. });
+        match self.symptom {
+            Symptom::Death { .. } => events.iter().position(dies).unwrap_or(events.len()),
+            Symptom::Event { .. } | Symptom::JobStays => events.len(),
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        let seen = match self.symptom {
+            Symptom::Event { seq, seen } if *seq == event.seq => Some(seen.as_str()),
+            _ => None,
+        };
+        let of_program = self.of_program;
+        match &event.kind {
+            EventKind::ToServer { proc, bytes } if proc.group < Proc::STRAYS => {
+                self.carried(*proc, Direction::ToServer, &bytes.0, seen);
+            }
+            EventKind::FromServer { proc, bytes } if proc.group < Proc::STRAYS => {
+                self.carried(*proc, Direction::FromServer, &bytes.0, seen);
+            }
+            EventKind::Started { proc, env, args, .. } => {
+                if of_program {
+                    // The scenario is about an invalid descriptor.
+                    let told =
+                        env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
+                    let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
+                    self.step(*proc, ReproducerStep::Start(told));
+                } else if let Some(seen) = seen {
+                    self.look = Some(match seen.contains("PMI_") {
+                        true => FinalCheck::Environment(*proc, env.clone()),
+                        false => FinalCheck::Arguments(*proc, args.clone()),
+                    });
+                }
+            }
+            EventKind::Greeted { proc, response: received, .. } if seen.is_some() => {
+                self.look = Some(FinalCheck::Greeting(*proc, received.0.clone()));
+            }
+            EventKind::ClosedByServer { proc } if of_program => self.step(*proc, ReproducerStep::Close),
+            EventKind::Ended { proc, ours: true } if of_program => self.step(*proc, ReproducerStep::Kill(9)),
+            EventKind::ClosedByClient { proc } if of_program => self.over(*proc, seen),
+            EventKind::Exited { proc, exit } if seen.is_some() => {
+                self.look = Some(FinalCheck::Ends(*proc, Some(*exit)))
+            }
+            EventKind::StillRunning { procs, .. } if seen.is_some() => {
+                self.look = procs.first().map(|proc| FinalCheck::Ends(*proc, None));
+            }
+            EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
+                if proc.group < Proc::STRAYS =>
+            {
+                self.over(*proc, seen);
+            }
+            EventKind::NoAnswer { proc, .. } if proc.group < Proc::STRAYS => self.silent(*proc, seen),
+            EventKind::Expected(expected) => self.expected = expected.proc,
+            EventKind::Nothing { .. } => match self.expected {
+                Some(proc) => self.silent(proc, seen),
+                None => self.look = seen.map(|_| FinalCheck::JobStays),
+            },
+            EventKind::ClosedByClient { proc } => self.step(*proc, ReproducerStep::Close),
+            EventKind::Ended { proc, ours: true } => {
+                let line = (self.quote)(event.line);
+                let step = match number_after(&line, "kill ") {
+                    Some(signal) => ReproducerStep::Kill(signal),
+                    None => ReproducerStep::Exit(number_after(&line, "exit ").unwrap_or(0)),
+                };
+                self.step(*proc, step);
+            }
+            EventKind::JobExited { exit } if seen.is_some() => self.look = Some(FinalCheck::JobExits(*exit)),
+            _ => {}
+        }
+    }
+
+    /// Returns the direction of the messages that the script receives.
+    fn received(&self) -> Direction {
+        if self.of_program { Direction::ToServer } else { Direction::FromServer }
+    }
+
+    fn over(&mut self, proc: Proc, seen: Option<&str>) {
+        let partial = self.partial(proc).unwrap_or_default();
+        self.step(proc, ReproducerStep::Receive(Some(partial), Framing::Lines));
+        self.look = seen.map(|_| FinalCheck::LastStep);
+    }
+
+    fn step(&mut self, proc: Proc, step: ReproducerStep) {
+        let leaves = |step: &ReproducerStep| {
+            matches!(step, ReproducerStep::Close | ReproducerStep::Exit(_) | ReproducerStep::Kill(_))
+        };
+        if !self.steps.iter().any(|(of, earlier)| *of == proc && leaves(earlier)) {
+            self.steps.push((proc, step));
+        }
+    }
+
+    fn connection(&mut self, proc: Proc) -> &mut Connection {
+        self.connections.entry(proc).or_insert_with(|| Connection::new(LINE_LIMIT))
+    }
+
+    fn partial(&mut self, proc: Proc) -> Option<Vec<u8>> {
+        let received = self.received();
+        let partial = self.connection(proc).partial(received).to_vec();
+        (!partial.is_empty()).then(|| self.names.replace(&partial))
+    }
+
+    fn silent(&mut self, proc: Proc, seen: Option<&str>) {
+        let partial = self.partial(proc);
+        self.step(proc, ReproducerStep::Receive(partial, Framing::Lines));
+        self.look = seen.map(|_| FinalCheck::LastStep);
+    }
+
+    fn carried(&mut self, proc: Proc, direction: Direction, bytes: &[u8], seen: Option<&str>) {
+        let messages = carried(self.connection(proc), direction, bytes);
+        if direction == self.received() {
+            self.receives(proc, messages, seen)
+        } else {
+            self.sends(proc, bytes)
+        }
+    }
+
+    fn sends(&mut self, proc: Proc, bytes: &[u8]) {
+        // The length of a frame is computed when it is sent, since names may have a different length in that run.
+        let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
+        let step = match frame {
+            Some(length) if bytes.len() == HEADER + length => {
+                ReproducerStep::Send(self.names.replace(&bytes[HEADER..]), Framing::Frames)
+            }
+            _ => ReproducerStep::Send(self.names.replace(bytes), Framing::Lines),
+        };
+        self.step(proc, step);
+    }
+
+    /// Adds a step for each message, up to the one that the finding shows.
+    fn receives(&mut self, proc: Proc, messages: Vec<(Vec<u8>, Framing)>, seen: Option<&str>) {
+        let is_seen = |(text, _): &(Vec<u8>, Framing)| {
+            let text = text.escape_ascii().to_string();
+            seen.is_some_and(|seen| !text.is_empty() && seen.contains(&text))
+        };
+        let last = messages.iter().position(is_seen);
+        for (number, (mut text, framing)) in messages.into_iter().enumerate() {
+            if framing == Framing::Lines {
+                text.push(b'\n');
+            }
+            let step = ReproducerStep::Receive(Some(self.names.replace(&text)), framing);
+            if !self.of_program {
+                self.names.learn(&text, proc.group);
+            }
+            self.step(proc, step);
+            if last == Some(number) {
+                break;
+            }
+        }
+        self.look = seen.map(|_| FinalCheck::LastStep);
+    }
+}

@@ -1,0 +1,126 @@
+//! The symptom that a reproducer looks for.
+
+use pmi_judge::event::{Event, EventKind, Exit};
+use pmi_judge::{Finding, Side, builtin_requirements};
+use pmi_wire::Proc;
+
+use crate::observe::failure::{CrashCause, Failure, FailureKey};
+
+/// The sign that a finding is recognized by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Symptom {
+    /// The event that shows a finding: a message, the end of a connection, silence, or the start of a process. If it contains several
+    /// messages, `seen` selects one.
+    Event {
+        /// The number of the event.
+        seq: u64,
+        /// The observed behaviour, as the finding quotes it.
+        seen: String,
+    },
+    /// A process is killed by this signal.
+    Death {
+        /// The name of the process.
+        name: String,
+        /// The signal.
+        signal: i32,
+    },
+    /// The job does not end although its processes have.
+    JobStays,
+}
+
+/// The reason why a finding has no reproducer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotReproducible {
+    /// The harness is the upstream of a proxy.
+    #[error("pmi-conform plays the upstream of the proxy")]
+    Upstream,
+    /// The finding needs what an earlier job leaves behind.
+    #[error("the finding needs an earlier job")]
+    EarlierJob,
+    /// The finding needs a concurrent job.
+    #[error("the finding needs another job at the same time")]
+    OtherJob,
+    /// No launcher was started.
+    #[error("nothing was launched")]
+    NotLaunched,
+    /// A function of a library is called with an argument that does not match its declaration.
+    #[error("an argument of a call does not fit the function")]
+    Calls,
+    /// The program under test spawns processes.
+    #[error("the program under test spawns processes")]
+    Spawned,
+    /// A manager that connects to a process is not started as MPICH's client starts it.
+    #[error("the manager is not started by -pmi_args")]
+    Manager,
+    /// The finding cannot be recognized at a single place of the session.
+    #[error("the symptom is not a message, the end of a connection or of a process, or silence")]
+    Symptom,
+}
+
+/// Returns the event that shows a finding with this number. The judge reports a missing response from a server at the event before the one
+/// that proves it. It reports the exit status of a program after all events: that of `proc`, or of any process.
+fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
+    let shows = |event: &&Event| match &event.kind {
+        EventKind::Expected(_) | EventKind::Output { .. } | EventKind::OutputCompared { .. } => false,
+        EventKind::ToServer { .. } => !of_server,
+        _ => true,
+    };
+    let ends = |event: &&Event| match &event.kind {
+        EventKind::StillRunning { procs, .. } => proc.is_none_or(|proc| procs.contains(&proc)),
+        EventKind::Exited { proc: of, .. } => proc.is_none_or(|proc| *of == proc),
+        _ => false,
+    };
+    let at = events.iter().skip_while(|event| event.seq < seq).find(shows);
+    at.or_else(|| events.iter().find(ends))
+}
+
+impl Symptom {
+    /// Returns the symptom of a failure of a case.
+    pub(crate) fn of_failure(failure: &Failure, events: &[Event]) -> Option<Self> {
+        let died = |of: i32| {
+            events.iter().find_map(|event| match &event.kind {
+                EventKind::Crashed { name, signal } if *signal == of => Some(name.clone()),
+                _ => None,
+            })
+        };
+        match &failure.key {
+            FailureKey::Crash { who, cause: CrashCause::Signal(signal), .. } => {
+                Some(Self::Death { name: died(*signal).unwrap_or_else(|| who.clone()), signal: *signal })
+            }
+            FailureKey::JobStays(_) => Some(Self::JobStays),
+            key => {
+                let of_server =
+                    matches!(key, FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. });
+                let event = shown_by(
+                    events,
+                    failure.seq?,
+                    None,
+                    of_server || *key == FailureKey::HangDuringPartialRequest,
+                )?;
+                Some(Self::Event { seq: event.seq, seen: failure.what.clone() })
+            }
+        }
+    }
+
+    /// Returns the symptom of a finding of the judge.
+    pub fn of(finding: &Finding, events: &[Event]) -> Option<Self> {
+        let of_server = finding.party == Side::Server;
+        let dies = |event: &Event| match &event.kind {
+            EventKind::Crashed { name, signal } if finding.seen.starts_with(name.trim_end_matches(',')) => {
+                Some(Self::Death { name: name.clone(), signal: *signal })
+            }
+            EventKind::Exited { exit: Exit::Signal(signal), .. } if !of_server => {
+                Some(Self::Death { name: "the program".to_owned(), signal: *signal })
+            }
+            _ => None,
+        };
+        if finding.requirement == builtin_requirements::CRASH {
+            return events.iter().find_map(dies);
+        }
+        let event = shown_by(events, finding.seq, finding.proc, of_server)?;
+        match event.kind {
+            EventKind::JobStays { .. } => Some(Self::JobStays),
+            _ => Some(Self::Event { seq: event.seq, seen: finding.seen.clone() }),
+        }
+    }
+}

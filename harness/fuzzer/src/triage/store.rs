@@ -1,0 +1,271 @@
+//! Storage of findings as self-contained folders: the scenario, a script that does not need pmi-conform, and the transcript.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use pmi_judge::backtrace::{Backtrace, Place};
+use pmi_judge::event::Event;
+use pmi_scenario::Diagnostic;
+use serde::{Deserialize, Serialize};
+
+use super::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use crate::observe::failure::{Failure, FailureKind};
+use crate::session::case::Case;
+use crate::session::statement::ServerStep;
+use crate::target::command::output_of;
+
+/// The name of the file that describes a finding.
+pub const FINDING: &str = "finding.json";
+/// The name of the file with the case as a scenario.
+pub const SCENARIO: &str = "scenario.pmi";
+/// The name of the file with the earlier job, if the finding needs one.
+pub const EARLIER: &str = "earlier.pmi";
+
+/// A finding, as stored in `finding.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredFinding {
+    /// The failure's key as displayed, which is also the name of the folder.
+    pub bucket: String,
+    /// A description in words.
+    pub what: String,
+    /// The broken requirement, if the judge knows it.
+    pub requirement: Option<String>,
+    /// The kind of failure. Folders of earlier versions do not contain it.
+    #[serde(default)]
+    pub kind: FailureKind,
+    /// True if the stored session contains only valid input, which means that any client may encounter the failure.
+    #[serde(default)]
+    pub valid: bool,
+    /// True if it shows only after an earlier job, which the folder contains as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_earlier_job: bool,
+    /// The backtrace of the crash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backtrace: Option<Backtrace>,
+    /// The reason why the backtrace is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untraced: Option<String>,
+    /// The implementation.
+    pub server: String,
+    /// The seed of the campaign, which together with `number` determines the case.
+    pub seed: u64,
+    /// The number of the case.
+    pub number: u64,
+    /// The ingredients of that case.
+    pub ingredients: Vec<String>,
+    /// The number of runs that showed it, out of five more runs of that case.
+    pub again: u32,
+    /// The same number for the stored case.
+    pub again_minimal: u32,
+    /// Number of steps of the original case and of the stored one.
+    pub steps: [usize; 2],
+    /// Number of cases played to minimize it.
+    pub shrinking: usize,
+}
+
+/// The common cause of findings: the place of a crash, the broken requirement, or else the bucket. The most serious causes sort first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Root {
+    needs_invalid_input: bool,
+    kind: FailureKind,
+    what: Common,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Common {
+    Place(Place),
+    Requirement(String),
+    Bucket(String),
+}
+
+impl Root {
+    /// Returns whether all of its findings need invalid input.
+    pub fn needs_invalid_input(&self) -> bool {
+        self.needs_invalid_input
+    }
+}
+
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            Common::Place(place) => write!(f, "{} in {place}", self.kind),
+            Common::Requirement(requirement) => write!(f, "{}: {requirement}", self.kind),
+            Common::Bucket(_) => write!(f, "{}", self.kind),
+        }
+    }
+}
+
+/// Number of runs that confirm a finding.
+pub const TRIES: u32 = 5;
+
+impl StoredFinding {
+    /// Returns the common cause.
+    pub fn root(&self) -> Root {
+        let place = self.backtrace.as_ref().and_then(Backtrace::place).map(Common::Place);
+        let requirement = || self.requirement.clone().map(Common::Requirement);
+        let what = place.or_else(requirement).unwrap_or_else(|| Common::Bucket(self.bucket.clone()));
+        Root { needs_invalid_input: !self.valid, kind: self.kind, what }
+    }
+
+    /// Returns whether a failure is a crash of the same process by the same signal, regardless of the place.
+    pub fn is_same_crash(&self, failure: &Failure) -> bool {
+        match (&self.backtrace, &failure.backtrace) {
+            (Some(of), Some(other)) => (&of.name, of.signal) == (&other.name, other.signal),
+            _ => false,
+        }
+    }
+
+    /// Returns `deterministic` or the frequency, and whether the finding needs an earlier job.
+    pub fn label(&self) -> String {
+        let often = match self.again_minimal {
+            TRIES => "deterministic".into(),
+            n => format!("flaky {n}/{TRIES}"),
+        };
+        if self.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
+    }
+}
+
+/// The implementation of a finding, and how to replay it.
+#[derive(Debug)]
+pub struct FindingOrigin<'a> {
+    /// The command that starts the implementation, with placeholders.
+    pub command: &'a [String],
+    /// The version of the implementation, in words.
+    pub version: &'a str,
+    /// The command line that replays a finding, up to the name of its folder.
+    pub replay: &'a str,
+}
+
+/// Writes a finding's folder below `out`, and returns its path.
+///
+/// # Errors
+///
+/// A file cannot be written.
+pub fn store(
+    out: &Path,
+    found: &StoredFinding,
+    case: &Case,
+    events: &[Event],
+    symptom: Option<&Symptom>,
+    origin: &FindingOrigin<'_>,
+) -> io::Result<PathBuf> {
+    let folder = out.join(&found.bucket);
+    fs::create_dir_all(&folder)?;
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text);
+    let quoted = shell_words::quote(&folder.to_string_lossy()).into_owned();
+    let replay = format!("{} --replay {quoted}", origin.replay);
+    write(SCENARIO, &case.text())?;
+    if let Some(earlier) = &case.earlier {
+        write(EARLIER, &earlier.text())?;
+    }
+    match script(found, case, events, symptom) {
+        Ok(program) => write(&format!("reproducer.{}", program.suffix), &program.text)?,
+        Err(why) => write("no-reproducer.txt", &format!("{why}. With pmi-conform: {replay}\n"))?,
+    }
+    let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
+    for event in events {
+        serde_json::to_writer(&mut transcript, event)?;
+        transcript.write_all(b"\n")?;
+    }
+    transcript.flush()?;
+    let system = output_of("uname", &["-srm"]);
+    write(
+        "versions.txt",
+        &format!("pmi-conform {}\n{system}\n{}", env!("CARGO_PKG_VERSION"), origin.version),
+    )?;
+    write("command.txt", &format!("{}\n{replay}\n", shell_words::join(origin.command)))?;
+    // Written last, so that its existence shows that the folder is complete.
+    write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
+    Ok(folder)
+}
+
+/// Returns the program that reproduces a finding.
+fn script(
+    found: &StoredFinding,
+    case: &Case,
+    events: &[Event],
+    symptom: Option<&Symptom>,
+) -> Result<Reproducer, NotReproducible> {
+    if case.earlier.is_some() {
+        return Err(NotReproducible::EarlierJob);
+    }
+    // The events of a case have the number of its statement instead of a line.
+    let quote = |number: usize| {
+        let stmt = number.checked_sub(1).and_then(|at| case.scenario.body.get(at));
+        match stmt.and_then(ServerStep::of) {
+            Some(ServerStep::Exit { status, .. }) => format!("exit {status}"),
+            Some(ServerStep::Kill { signal, .. }) => format!("kill {signal}"),
+            _ => String::new(),
+        }
+    };
+    let symptom = symptom.ok_or(NotReproducible::Symptom)?;
+    let (expected, seen) = found.what.split_once("; seen: ").unwrap_or(("no such end", &found.what));
+    let about = About { title: &found.bucket, expected, seen, shown: None };
+    reproducer(about, events, symptom, &quote)
+}
+
+/// An error while reading a stored finding or case.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A file is missing or cannot be read.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+    /// The metadata of a finding or case is invalid.
+    #[error("{}: {error}", file.display())]
+    Metadata {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        error: serde_json::Error,
+    },
+    /// A scenario is invalid.
+    #[error("{}", .0.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))]
+    Scenario(Vec<Diagnostic>),
+    /// A scenario has a step that campaigns do not support.
+    #[error("{}:{line}: fuzz --replay does not support this step; play it with pmi-conform {}", file.display(), file.display())]
+    Step {
+        /// The file.
+        file: PathBuf,
+        /// The line of the step.
+        line: usize,
+    },
+}
+
+/// Reads the text of a file.
+pub(crate) fn read_text(file: &Path) -> Result<String, ReadError> {
+    fs::read_to_string(file).map_err(|error| ReadError::File { file: file.to_owned(), error })
+}
+
+/// Reads the finding and the case in a folder.
+///
+/// # Errors
+///
+/// A file is missing or invalid.
+pub fn read(folder: &Path) -> Result<(StoredFinding, Case), ReadError> {
+    let file = folder.join(FINDING);
+    let found: StoredFinding =
+        serde_json::from_str(&read_text(&file)?).map_err(|error| ReadError::Metadata { file, error })?;
+    let mut case = read_case(&folder.join(SCENARIO))?;
+    if found.needs_earlier_job {
+        case.earlier = Some(Box::new(read_case(&folder.join(EARLIER))?));
+    }
+    Ok((found, case))
+}
+
+/// Reads a case from a scenario file.
+///
+/// # Errors
+///
+/// The file cannot be read, or has steps that cases do not have.
+pub fn read_case(file: &Path) -> Result<Case, ReadError> {
+    let source = pmi_scenario::ast::SourceFile { path: file.display().to_string(), text: read_text(file)? };
+    let scenario = pmi_scenario::parse(source.into(), "replayed").map_err(ReadError::Scenario)?;
+    Case::from_scenario(scenario).map_err(|line| ReadError::Step { file: file.to_owned(), line })
+}

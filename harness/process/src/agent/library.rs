@@ -1,0 +1,452 @@
+//! The process that loads a library and makes the calls that the runner orders.
+//!
+//! Orders arrive on standard input, which is a socket, and reports are sent there. If the library exits, crashes or hangs, the runner
+//! observes it. Memory that is passed to the library is never freed, because the library may have kept a pointer.
+
+use std::ffi::{CString, OsString, c_char, c_int, c_void};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
+
+use super::channel::Channel;
+use super::protocol::{AgentOrder, Hello, LibraryReport};
+use super::{RUNNER_GONE, die};
+use pmi_judge::event::Bytes;
+use pmi_judge::library::api::{CallArgument, OutputValue, Returned};
+use pmi_scenario::signature::{self, Param};
+
+/// Content of each byte of a buffer before the call.
+const FILL: u8 = 0xa5;
+/// Value of an integer before the call, which no library would return.
+const UNSET: i32 = -0x5a5a_5a5b;
+/// Bytes before and after each buffer that a library must not change.
+const GUARD: usize = 4096;
+/// Size of a buffer if the scenario states none.
+const DEFAULT_SIZE: usize = 1024;
+/// Largest buffer.
+const SIZE_MAX: usize = 1 << 24;
+
+/// Runs as the process; returns the exit status.
+///
+/// # Errors
+///
+/// Fails if the connection to the runner breaks.
+pub fn main(library: &Path) -> io::Result<u8> {
+    default_sigpipe();
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // A library that takes standard input for its PMI_FD must not write to the runner.
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    obey(Channel::new(socket), library)
+}
+
+/// File name that makes the binary act as this agent, for a launcher that starts it.
+pub const NAME: &str = "pmi-conform-library-agent";
+
+/// Name of the library, in the folder above the agent's.
+pub const LIBRARY: &str = "library";
+
+/// Returns the name of the file in the scratch folder that receives standard error of a process that a launcher has started.
+pub fn stderr_name(pid: u32) -> String {
+    format!("stderr.{pid}")
+}
+
+/// Variables that process managers use to pass ranks, the protocol's own first.
+const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
+
+/// Variables that identify the node if several nodes share a host.
+const NODES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
+
+/// Returns whether a launcher has started the program to load a library.
+pub fn is_agent(argv0: &OsString) -> bool {
+    super::is_called(argv0, NAME)
+}
+
+/// Runs as a process that a launcher has started; returns the exit status.
+pub fn under_launcher(argv0: &OsString) -> u8 {
+    match connect(argv0).and_then(|(runner, library)| obey(runner, &library)) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("{NAME}: {error}");
+            125
+        }
+    }
+}
+
+fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
+    default_sigpipe();
+    let path = super::own_path(argv0, NAME);
+    let Some(scratch) = path.as_deref().and_then(Path::parent).and_then(Path::parent) else {
+        return Err(io::Error::other("not started by its path in the scratch folder of a run"));
+    };
+    let mut runner = Channel::to_runner(scratch)?;
+    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    // Launchers delay the output of processes, and drop some of it when a job is aborted, so it goes to a file.
+    let stderr =
+        File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
+    rustix::stdio::dup2_stderr(stderr)?;
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let node = NODES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(host);
+    runner.send_whole(&Hello::Library { rank, pid: std::process::id() as i32, node })?;
+    Ok((runner, scratch.join(LIBRARY)))
+}
+
+/// Loads the library and carries out the runner's orders.
+fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
+    let loaded = load(library);
+    runner.send_whole(&LibraryReport::Loaded(loaded.as_ref().err().map(ToString::to_string)))?;
+    let Ok(library) = loaded else { return Ok(0) };
+    loop {
+        let report = match runner.wait()? {
+            // This agent does not relay a connection.
+            None | Some(AgentOrder::Write(_) | AgentOrder::Close) => return Ok(RUNNER_GONE),
+            Some(AgentOrder::Exit(status)) => return Ok(status),
+            Some(AgentOrder::Kill(signal)) => return die(signal),
+            Some(AgentOrder::Call { function, arguments }) => call(&library, &function, arguments),
+        };
+        runner.send_whole(&report)?;
+    }
+}
+
+/// Restores the default for C programs, which die when they write to a closed connection, unlike Rust programs. The library under test has
+/// to handle this case.
+fn default_sigpipe() {
+    #[expect(unsafe_code, reason = "no crate has a safe call for it")]
+    // SAFETY: this only sets a default, in a process with one thread.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// Loads the library as if the process were linked with it, because its own plugins may use its symbols.
+fn load(path: &Path) -> Result<Shared, libloading::Error> {
+    #[expect(unsafe_code, reason = "loads the library under test")]
+    // SAFETY: the library's initializers may do anything, and this process exists only to run them.
+    unsafe {
+        Shared::open(Some(OsString::from(path)), RTLD_NOW | RTLD_GLOBAL)
+    }
+}
+
+/// The value of a parameter.
+#[derive(Clone, Copy)]
+enum ParameterValue {
+    Int(c_int),
+    Pointer(*mut c_void),
+}
+
+/// Memory that the library may fill.
+enum OutBuffer {
+    /// Integers. The library may write the first `room` of them.
+    Ints { start: *mut i32, total: usize, room: usize, one: bool },
+    /// Bytes. The library may write the first `room` of them.
+    Text { start: *mut u8, total: usize, room: usize },
+    /// Memory that is not examined.
+    Opaque,
+}
+
+fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryReport {
+    let refuse = |missing, why: String| LibraryReport::NotCalled { missing, why };
+    let Some(function) = signature::function(name) else {
+        return refuse(false, format!("unknown PMI function {name}"));
+    };
+    #[expect(unsafe_code, reason = "looks up a function of the library under test")]
+    // SAFETY: the address is only called with the parameters that the function of this name has.
+    let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
+    let Ok(address) = symbol.map(|s| s.as_raw_ptr().cast_const()) else {
+        return refuse(true, format!("the library has no function {name}"));
+    };
+    if arguments.len() != function.params.len() {
+        return refuse(false, format!("{name} takes {} arguments", function.params.len()));
+    }
+    let numbers: Vec<Option<i32>> = arguments
+        .iter()
+        .map(|argument| match argument {
+            CallArgument::Number(n) => Some(*n),
+            _ => None,
+        })
+        .collect();
+    let mut slots = Vec::new();
+    let mut outs = Vec::new();
+    for (param, argument) in function.params.iter().zip(arguments) {
+        match place(*param, argument, &numbers, &mut outs) {
+            Ok(slot) => slots.push(slot),
+            Err(why) => return refuse(false, format!("{name}: {why}")),
+        }
+    }
+    let Some(result) = enter(address, &slots) else {
+        return refuse(false, format!("{name}: the arguments do not suit it"));
+    };
+    let mut returned = Returned { result, outs: Vec::new(), overrun: Vec::new() };
+    for (name, out) in outs {
+        let (held, intact) = look(&out);
+        if !intact {
+            returned.overrun.push(name.clone());
+        }
+        returned.outs.push((name, held));
+    }
+    LibraryReport::Returned(returned)
+}
+
+fn keep<T>(all: Vec<T>) -> *mut c_void {
+    Box::leak(all.into_boxed_slice()).as_mut_ptr().cast()
+}
+
+/// The reason why an argument cannot be constructed.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error("a string with a NUL inside")]
+    Nul(#[from] std::ffi::NulError),
+    #[error("a pair is written key=value")]
+    Pair,
+    #[error("integers are written 1|2")]
+    Integers,
+    #[error("an int is written as a number")]
+    Int,
+    #[error("{0:?} does not suit {1:?}")]
+    Unsuitable(CallArgument, Param),
+}
+
+fn string(bytes: &[u8]) -> Result<*mut c_char, ArgumentError> {
+    Ok(CString::new(bytes)?.into_raw())
+}
+
+/// Returns the parts of "a,b"; none for "".
+fn parts(text: &[u8], separator: u8) -> Vec<&[u8]> {
+    if text.is_empty() { Vec::new() } else { text.split(|b| *b == separator).collect() }
+}
+
+fn strings(parts: &[&[u8]], end: bool) -> Result<*mut c_void, ArgumentError> {
+    let mut all = parts.iter().map(|part| string(part)).collect::<Result<Vec<_>, _>>()?;
+    if end {
+        all.push(ptr::null_mut());
+    }
+    Ok(keep(all))
+}
+
+/// `PMI_keyval_t`.
+#[repr(C)]
+struct Keyval {
+    key: *const c_char,
+    val: *mut c_char,
+}
+
+/// `MPID_Info`, which PMI-2 uses to pass pairs.
+#[repr(C)]
+struct Info {
+    handle: c_int,
+    pobj_mutex: c_int,
+    ref_count: c_int,
+    next: *mut c_void,
+    key: *const c_char,
+    value: *mut c_char,
+}
+
+/// Returns the strings of "key=value,key=value".
+fn pairs(text: &[u8]) -> Result<Vec<(*mut c_char, *mut c_char)>, ArgumentError> {
+    let pair = |part: &&[u8]| {
+        let at = part.iter().position(|b| *b == b'=').ok_or(ArgumentError::Pair)?;
+        Ok((string(&part[..at])?, string(&part[at + 1..])?))
+    };
+    parts(text, b',').iter().map(pair).collect()
+}
+
+fn vector(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
+    Ok(keep(pairs(text)?.into_iter().map(|(key, val)| Keyval { key, val }).collect()))
+}
+
+/// Makes an array whose elements are also linked.
+fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
+    let pairs = pairs(text)?;
+    let info = |(key, value): (*mut c_char, *mut c_char)| Info {
+        handle: 0,
+        pobj_mutex: 0,
+        ref_count: 1,
+        next: ptr::null_mut(),
+        key,
+        value,
+    };
+    let all = Box::leak(pairs.into_iter().map(info).collect::<Box<[Info]>>());
+    for at in 1..all.len() {
+        all[at - 1].next = ptr::from_mut(&mut all[at]).cast();
+    }
+    Ok(all.as_mut_ptr().cast())
+}
+
+/// Allocates the memory for an argument.
+fn place(
+    param: Param,
+    argument: CallArgument,
+    numbers: &[Option<i32>],
+    outs: &mut Vec<(String, OutBuffer)>,
+) -> Result<ParameterValue, ArgumentError> {
+    let room = |length: Option<usize>, size: usize| {
+        // A negative length allows no byte to be written.
+        let told = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
+        told.map_or(size, |told| told.min(size))
+    };
+    let pointer = match (param, argument) {
+        (Param::Int, CallArgument::Number(n)) => return Ok(ParameterValue::Int(n)),
+        (Param::Int, _) => return Err(ArgumentError::Int),
+        (_, CallArgument::Null) => ptr::null_mut(),
+        (Param::Str, CallArgument::Text(text)) => string(&text.0)?.cast(),
+        (Param::Strings, CallArgument::Text(text)) => strings(&parts(&text.0, b'|'), false)?,
+        (Param::List, CallArgument::Text(text)) => strings(&parts(&text.0, b','), true)?,
+        (Param::ListPointer, CallArgument::Text(text)) => keep(vec![strings(&parts(&text.0, b','), true)?]),
+        (Param::Lists, CallArgument::Text(text)) => {
+            let each = text.0.split(|b| *b == b'|').map(|list| strings(&parts(list, b','), true));
+            keep(each.collect::<Result<Vec<_>, _>>()?)
+        }
+        (Param::Vectors, CallArgument::Text(text)) => {
+            keep(text.0.split(|b| *b == b'|').map(vector).collect::<Result<Vec<_>, _>>()?)
+        }
+        (Param::Vector, CallArgument::Text(text)) => vector(&text.0)?,
+        (Param::Info, CallArgument::Text(text)) => infos(&text.0)?,
+        (Param::InfoVectors, CallArgument::Text(text)) => {
+            keep(text.0.split(|b| *b == b'|').map(infos).collect::<Result<Vec<_>, _>>()?)
+        }
+        (Param::InfoPointers, CallArgument::Text(text)) => {
+            keep(parts(&text.0, b',').into_iter().map(infos).collect::<Result<Vec<_>, _>>()?)
+        }
+        (Param::Ints, CallArgument::Text(text)) => {
+            let number = |part: &&[u8]| std::str::from_utf8(part).ok()?.parse::<c_int>().ok();
+            let all = parts(&text.0, b'|').iter().map(number).collect::<Option<Vec<_>>>();
+            keep(all.ok_or(ArgumentError::Integers)?)
+        }
+        (Param::OutInt, CallArgument::Out(name, _)) => ints(name, 1, 1, true, outs),
+        (Param::InOutInt, CallArgument::Out(name, before)) => {
+            let place = ints(name, 1, 1, true, outs);
+            let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
+            #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
+            // SAFETY: `ints` has allocated room for one.
+            unsafe {
+                place.cast::<i32>().write(before);
+            }
+            place
+        }
+        (Param::OutInts(length), CallArgument::Out(name, size)) => {
+            let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
+            ints(name, size, room(length, size), false, outs)
+        }
+        (Param::OutText(length), CallArgument::Out(name, size)) => {
+            let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
+            let total = size + 2 * GUARD;
+            let start = keep(vec![FILL; total]).cast::<u8>();
+            let inside = start.wrapping_add(GUARD);
+            outs.push((name, OutBuffer::Text { start, total, room: room(length, size) }));
+            inside.cast()
+        }
+        (Param::OutPointer, CallArgument::Out(name, _)) => {
+            outs.push((name, OutBuffer::Opaque));
+            keep(vec![ptr::null_mut::<c_void>()])
+        }
+        (param, argument) => return Err(ArgumentError::Unsuitable(argument, param)),
+    };
+    Ok(ParameterValue::Pointer(pointer))
+}
+
+fn ints(
+    name: String,
+    size: usize,
+    room: usize,
+    one: bool,
+    outs: &mut Vec<(String, OutBuffer)>,
+) -> *mut c_void {
+    let total = size + 2 * GUARD;
+    let start = keep(vec![UNSET; total]).cast::<i32>();
+    outs.push((name, OutBuffer::Ints { start, total, room, one }));
+    start.wrapping_add(GUARD).cast()
+}
+
+/// Returns the content of the buffer after the call, and whether the memory around it is unchanged.
+fn look(out: &OutBuffer) -> (OutputValue, bool) {
+    match *out {
+        OutBuffer::Opaque => (OutputValue::Opaque, true),
+        OutBuffer::Ints { start, total, room, one } => {
+            #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
+            // SAFETY: allocated in `ints` with this many integers, and never freed.
+            let all = unsafe { std::slice::from_raw_parts(start, total) };
+            let inside = &all[GUARD..GUARD + room];
+            let held: Vec<Option<i32>> = inside.iter().map(|n| Some(*n).filter(|n| *n != UNSET)).collect();
+            let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|n| *n == UNSET);
+            (
+                if one { OutputValue::Int(held.first().copied().flatten()) } else { OutputValue::Ints(held) },
+                intact,
+            )
+        }
+        OutBuffer::Text { start, total, room } => {
+            #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
+            // SAFETY: allocated in `place` with this many bytes, and never freed.
+            let all = unsafe { std::slice::from_raw_parts(start, total) };
+            let inside = &all[GUARD..GUARD + room];
+            let text = memchr::memchr(0, inside).map(|end| Bytes(inside[..end].to_vec()));
+            let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|b| *b == FILL);
+            (OutputValue::Text(text), intact)
+        }
+    }
+}
+
+/// Calls the function at the address; returns `None` if neither API has one with such parameters.
+fn enter(address: *const c_void, slots: &[ParameterValue]) -> Option<c_int> {
+    use ParameterValue::{Int as I, Pointer as P};
+    macro_rules! enter {
+        ($($value:ident: $type:ty),*) => {{
+            #[expect(unsafe_code, reason = "calls the library under test")]
+            // SAFETY: the address is a function of one of the APIs with these parameters, and C's calling convention treats all pointers
+            // alike. The function itself may do anything: this process exists only to call it.
+            unsafe {
+                let function: extern "C" fn($($type),*) -> c_int = std::mem::transmute(address);
+                function($($value),*)
+            }
+        }};
+    }
+    type Ptr = *mut c_void;
+    Some(match *slots {
+        [] => enter!(),
+        [P(a)] => enter!(a: Ptr),
+        [P(a), P(b)] => enter!(a: Ptr, b: Ptr),
+        [P(a), I(b)] => enter!(a: Ptr, b: c_int),
+        [I(a), P(b)] => enter!(a: c_int, b: Ptr),
+        [P(a), P(b), P(c)] => enter!(a: Ptr, b: Ptr, c: Ptr),
+        [P(a), P(b), P(c), P(d)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: Ptr),
+        [P(a), P(b), P(c), I(d)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: c_int),
+        [P(a), P(b), I(c), P(d), I(e)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: c_int),
+        [I(a), P(b), P(c), P(d), P(e)] => enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr),
+        [I(a), P(b), P(c), P(d), P(e), P(f), I(g), P(h), P(i)] => {
+            enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: c_int, h: Ptr, i: Ptr)
+        }
+        [P(a), P(b), I(c), P(d)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr),
+        [P(a), P(b), I(c), P(d), P(e)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: Ptr),
+        [P(a), I(b), P(c), P(d), I(e), P(f)] => enter!(a: Ptr, b: c_int, c: Ptr, d: Ptr, e: c_int, f: Ptr),
+        [P(a), P(b), P(c), P(d), P(e), I(f)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: c_int),
+        [I(a), P(b), P(c), P(d), P(e), P(f), P(g), I(h), P(i), P(j), I(k), P(l)] => {
+            enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: Ptr, h: c_int, i: Ptr, j: Ptr, k: c_int, l: Ptr)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_scenario::ast::Dialect;
+
+    #[test]
+    fn every_function_can_be_called() {
+        extern "C" fn called() -> c_int {
+            7
+        }
+        let functions = [Dialect::Pmi1, Dialect::Pmi2].into_iter().flat_map(signature::functions);
+        for function in functions {
+            let slot = |param: &Param| match param {
+                Param::Int => ParameterValue::Int(0),
+                _ => ParameterValue::Pointer(ptr::null_mut()),
+            };
+            let slots: Vec<ParameterValue> = function.params.iter().map(slot).collect();
+            assert_eq!(enter(called as *const c_void, &slots), Some(7), "{}", function.name);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The place where agents connect to the runner: a scratch folder with a socket in it, or a listener for other machines.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use super::channel::Channel;
+use super::network_listener::{Listen, NetworkListener};
+use super::protocol::{Hello, Pass, Welcome};
+use super::relay::{OPTION, Route, path_of_group};
+use super::{SOCKET, folder, quick, rank};
+use crate::reactor::{Reactor, ReactorKey, WatchMode};
+use crate::scratch::{folder_on_disk, scratch_folder};
+use crate::{has_hung_up, lacks_descriptors, nonblocking};
+
+/// Maximum number of agents that have connected but not yet introduced themselves.
+const PENDING_MAX: usize = 4096;
+
+/// Maximum number of network peers that have not shown their token; the oldest is disconnected for a new one.
+const UNKNOWN_MAX: usize = 128;
+
+/// A connection whose peer has not introduced itself yet.
+struct PendingAgent {
+    channel: Channel,
+    key: ReactorKey,
+    /// Its network address, until it has shown its token.
+    unknown: Option<SocketAddr>,
+}
+
+/// A scratch folder with the runner's socket in it, and the connections of agents that have not introduced themselves yet.
+pub struct AgentListener {
+    listener: UnixListener,
+    /// The listener for agents that cannot reach the socket.
+    network: Option<NetworkListener>,
+    pending: BTreeMap<u64, PendingAgent>,
+    count: u64,
+    /// Dropped last, because it contains the socket.
+    scratch: tempfile::TempDir,
+}
+
+impl AgentListener {
+    /// Opens the socket in a new scratch folder.
+    pub fn open() -> io::Result<Self> {
+        Self::open_for(None)
+    }
+
+    /// Opens a listener. Agents can also reach it over the network if `listen` requests that.
+    pub fn open_for(listen: Option<&Listen>) -> io::Result<Self> {
+        Self::open_in(scratch_folder()?, listen)
+    }
+
+    /// Opens a listener whose folder is on disk, so that agents may write any amount of data to it.
+    pub fn open_on_disk() -> io::Result<Self> {
+        Self::open_in(folder_on_disk()?, None)
+    }
+
+    fn open_in(scratch: tempfile::TempDir, listen: Option<&Listen>) -> io::Result<Self> {
+        let door = listen.map(NetworkListener::open).transpose()?;
+        let listener = UnixListener::bind(scratch.path().join(SOCKET))?;
+        nonblocking(&listener)?;
+        Ok(Self { listener, network: door, pending: BTreeMap::new(), count: 0, scratch })
+    }
+
+    /// Returns how agents reach the listener over the network, if they can.
+    pub fn route(&self) -> Option<&Route> {
+        self.network.as_ref().map(NetworkListener::route)
+    }
+
+    /// Returns the command that starts an agent of the first process group. That agent must already have been made.
+    pub fn words(&self, agent: &Path) -> Vec<String> {
+        let path = agent.to_string_lossy().into_owned();
+        let way = self.route().map(|route| [OPTION.to_owned(), route.to_string()]);
+        std::iter::once(path).chain(way.into_iter().flatten()).collect()
+    }
+
+    /// Returns the folder.
+    pub fn path(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Returns a mark that is unique to this run.
+    pub fn mark(&self) -> String {
+        self.path().to_string_lossy().into_owned()
+    }
+
+    /// Returns a name that no other current run has, of letters, digits and dashes.
+    pub fn name(&self) -> String {
+        self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Registers the listener with the reactor, which then reports new connections.
+    pub fn watch<S: Copy>(&self, reactor: &mut Reactor<S>, source: S) -> io::Result<ReactorKey> {
+        if let Some(listener) = &self.network {
+            reactor.add(listener.listener(), source, WatchMode::Read)?;
+        }
+        reactor.add(&self.listener, source, WatchMode::Read)
+    }
+
+    /// Makes an agent that reports as a member of a process group; the name determines which agent it is. On other machines, the agent
+    /// already exists.
+    pub fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
+        if let Some(listener) = &self.network {
+            return Ok(path_of_group(listener.agent(), group));
+        }
+        let folder = folder(self.path(), group);
+        std::fs::create_dir_all(&folder)?;
+        let path = folder.join(name);
+        match std::os::unix::fs::symlink(binary, &path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(path),
+        }
+    }
+
+    /// Makes the agent of a rank: the quick one if available, and next to it the full one, which the quick one executes if it cannot do the
+    /// work.
+    pub fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
+        let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
+        match quick {
+            Some(_) => self.make_agent(full, quick::FULL, group).map(|_| path),
+            None => Ok(path),
+        }
+    }
+
+    /// Accepts new connections; `source` names each one for the reactor.
+    pub fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            self.let_in(Channel::with_stranger(stream), None, reactor, &source);
+        }
+        while let Some(accepted) = self.network.as_ref().map(NetworkListener::accept) {
+            match accepted {
+                Ok((stream, from)) => {
+                    if self.unknown().count() >= UNKNOWN_MAX {
+                        self.send_first_away(reactor);
+                    }
+                    self.let_in(Channel::with_unknown(stream), Some(from), reactor, &source);
+                }
+                // Connections that are already waiting are not reported again.
+                Err(error) if lacks_descriptors(&error) && self.unknown().next().is_some() => {
+                    self.send_first_away(reactor);
+                }
+                Err(error) if has_hung_up(&error) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Returns the network peers that have not shown their token.
+    fn unknown(&self) -> impl Iterator<Item = u64> {
+        self.pending.iter().filter(|(_, agent)| agent.unknown.is_some()).map(|(id, _)| *id)
+    }
+
+    fn send_first_away<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
+        let first = self.unknown().next();
+        first.into_iter().for_each(|first| self.send_away(first, reactor));
+    }
+
+    fn let_in<S: Copy>(
+        &mut self,
+        channel: Channel,
+        unknown: Option<SocketAddr>,
+        reactor: &mut Reactor<S>,
+        source: &impl Fn(u64) -> S,
+    ) {
+        if self.pending.len() >= PENDING_MAX {
+            return;
+        }
+        self.count += 1;
+        if let Ok(key) = reactor.add(&channel, source(self.count), WatchMode::Read) {
+            self.pending.insert(self.count, PendingAgent { channel, key, unknown });
+        }
+    }
+
+    fn send_away<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) {
+        let Some(PendingAgent { key, unknown, .. }) = self.pending.remove(&id) else { return };
+        reactor.remove(key);
+        if let (Some(from), Some(listener)) = (unknown, &self.network) {
+            listener.refuse(from);
+        }
+    }
+
+    /// Returns the connections whose peers have not introduced themselves.
+    pub fn pending(&self) -> Vec<u64> {
+        self.pending.keys().copied().collect()
+    }
+
+    /// Reads from such a connection. After its introduction, it belongs to the caller; on any other message, it is closed.
+    pub fn receive_hello<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
+        let PendingAgent { channel, unknown, .. } = self.pending.get_mut(&id)?;
+        channel.receive();
+        if unknown.is_some() {
+            match channel.next::<Pass>() {
+                Some(Ok(Pass { token }))
+                    if self.network.as_ref().is_some_and(|listener| listener.knows(&token)) =>
+                {
+                    *unknown = None;
+                    channel.admit();
+                    channel.send(&Welcome {});
+                }
+                None if !channel.is_over() => {}
+                // An agent may be ended before it has sent anything.
+                None if channel.is_empty() => {
+                    *unknown = None;
+                    self.send_away(id, reactor);
+                }
+                _ => self.send_away(id, reactor),
+            }
+            return None;
+        }
+        let hello = channel.next::<Hello>();
+        if hello.is_none() && !channel.is_over() {
+            return None;
+        }
+        let PendingAgent { mut channel, key, .. } = self.pending.remove(&id)?;
+        reactor.remove(key);
+        match hello?.ok()? {
+            Hello::Rank(hello) if hello.relays.is_some() => {
+                channel.trust_relay();
+                Some((Hello::Rank(hello), channel))
+            }
+            hello => {
+                channel.trust();
+                Some((hello, channel))
+            }
+        }
+    }
+}

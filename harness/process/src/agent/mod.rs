@@ -1,0 +1,140 @@
+//! Our programs that other programs start, as a rank or to load a library. This module defines how they find the runner, and their protocol
+//! with it.
+//!
+//! - [`rank`] is the program that a process manager under test starts as a rank.
+//! - `quick` is a faster version of it for nearly all launches; in all other cases, it executes the full one.
+//! - [`library`] loads a library under test and calls it.
+//! - [`mpiexec`] is started by a program under test that needs a process manager and has none.
+//! - `protocol` contains the messages between them and the runner, and `channel` their transport.
+//! - `listener` is where they connect to the runner.
+//! - [`network_listener`] is where agents on other machines connect, and `relay` is the part of the work that such an agent does.
+//!
+//! An agent finds the runner's socket through the path that it was started by, which is a symbolic link in the scratch folder of the run.
+//! An agent on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
+
+pub mod channel;
+pub mod library;
+pub mod listener;
+pub mod mpiexec;
+pub mod network_listener;
+mod port;
+pub mod protocol;
+pub mod quick;
+pub mod rank;
+pub mod relay;
+pub mod singleton;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Name of the runner's socket, in the folder above the agent's.
+pub(crate) const SOCKET: &str = "runner";
+
+/// Variable with the agent's path, for launchers that change `argv[0]`.
+pub const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
+
+/// Returns the path of one of our programs: the small executable of this name next to the command, because it starts faster, or else the
+/// command itself, because it contains all of them.
+pub fn program(command: &Path, name: &str) -> PathBuf {
+    let beside = command.with_file_name(name);
+    if beside.is_file() { beside } else { command.to_owned() }
+}
+
+/// Returns the agent's folder for process group `group`.
+pub(crate) fn folder(scratch: &Path, group: u32) -> PathBuf {
+    scratch.join(format!("g{group}"))
+}
+
+/// Returns whether the program was started through a file of this name.
+pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
+    let named = |path: &Path| path.file_name().is_some_and(|n| n == name);
+    executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
+}
+
+/// Returns the path that was passed to execve, which the launcher cannot change as it can `argv[0]`.
+#[cfg(target_os = "linux")]
+pub fn executed_as() -> Option<PathBuf> {
+    let path = rustix::param::linux_execfn().to_bytes();
+    (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn executed_as() -> Option<PathBuf> {
+    None
+}
+
+/// Returns the path that the agent of this name was started by: the first candidate that contains folders.
+pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
+    let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
+    let told = Some(PathBuf::from(program));
+    executed_as()
+        .into_iter()
+        .chain(told)
+        .chain(variable())
+        .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
+}
+
+/// Returns the `PMI_*` variables, except our own.
+pub fn protocol_environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
+        .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// The reason why PMI_FD cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadFd {
+    /// The variable is missing.
+    #[error("PMI_FD is not set")]
+    Unset,
+    /// The variable is not a number.
+    #[error("PMI_FD: invalid number \"{0}\"")]
+    NoNumber(String),
+    /// The descriptor is closed.
+    #[error("PMI_FD: descriptor {0} is not open")]
+    NotOpen(String),
+    /// The descriptor is not a connection.
+    #[error("PMI_FD: descriptor {0} is not connected")]
+    NotConnected(String),
+}
+
+/// Takes the descriptor that PMI_FD names, or returns the reason why it cannot be used.
+pub fn pmi_fd() -> Result<OwnedFd, BadFd> {
+    let value = std::env::var("PMI_FD").map_err(|_| BadFd::Unset)?;
+    let number: i32 = value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| BadFd::NoNumber(value.clone()))?;
+    #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
+    // SAFETY: the descriptor is only examined, in a process with one thread that closes nothing meanwhile.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_getfd(borrowed).map_err(|_| BadFd::NotOpen(value.clone()))?;
+    if rustix::net::getpeername(borrowed).is_err() && !is_pipe_like(borrowed) {
+        return Err(BadFd::NotConnected(value));
+    }
+    #[expect(unsafe_code, reason = "see above")]
+    // SAFETY: it is open (checked above), the process has inherited it, and nothing else here owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Returns whether a descriptor can carry messages. RFC 13 requires a descriptor, not a socket, so a character device (pty) or a FIFO may
+/// be used.
+fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| {
+        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        matches!(kind, rustix::fs::FileType::Fifo | rustix::fs::FileType::CharacterDevice)
+    })
+}
+
+/// Sends this process the signal; if it survives, returns the status to exit with.
+fn die(signal: u8) -> io::Result<u8> {
+    if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
+        rustix::process::kill_process(rustix::process::getpid(), signal)?;
+    }
+    Ok(124)
+}
+
+/// The exit status of an agent that has lost its runner.
+const RUNNER_GONE: u8 = 123;

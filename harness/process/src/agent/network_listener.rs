@@ -1,0 +1,191 @@
+//! The runner's listener for agents on other machines: an address that it announces, and a token that each connection must show.
+
+use std::fmt::Write;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::relay::{self, Route};
+use crate::nonblocking;
+
+/// Maximum number of rejected connections that are reported, so that repeated attempts do not fill a terminal.
+const MAX_REJECTIONS_REPORTED: usize = 10;
+
+/// The value of `--listen`: the address that the processes of a job relay their connections to.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    address: IpAddr,
+    /// The allowed ports; `None` allows any.
+    ports: Option<RangeInclusive<u16>>,
+    /// The path of the agent on the machines where the processes run.
+    pub agent: PathBuf,
+    /// Reports a rejected connection to the user.
+    report: fn(&str),
+    reported: Arc<AtomicUsize>,
+}
+
+/// The reason why the runner cannot listen at an address. The message also states what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadAddress(String);
+
+impl Listen {
+    /// Parses `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`. There must be as many ports as launches that may be open at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the text is invalid or the runner cannot listen there.
+    pub fn parse(text: &str, launches: usize, agent: PathBuf, tell: fn(&str)) -> Result<Self, BadAddress> {
+        let wrong = |why: &str| BadAddress(format!("\"{text}\": {why}"));
+        let (host, ports) = match text.parse::<IpAddr>() {
+            Ok(_) => (text, None),
+            Err(_) => match text.rsplit_once(':') {
+                Some((host, ports)) => (host.trim_start_matches('[').trim_end_matches(']'), Some(ports)),
+                None => (text, None),
+            },
+        };
+        let ports = ports
+            .map(|ports| {
+                let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+                let port = |port: &str| port.parse::<u16>().ok().filter(|port| *port > 0);
+                let (first, last) = (port(first)?, port(last)?);
+                (first <= last).then_some(first..=last)
+            })
+            .map(|ports| ports.ok_or_else(|| wrong("write ADDRESS, ADDRESS:PORT or ADDRESS:FIRST-LAST")))
+            .transpose()?;
+        let address = (host, 0).to_socket_addrs().ok().and_then(|mut all| all.next());
+        let address = address.ok_or_else(|| wrong("there is no such address"))?.ip();
+        if address.is_unspecified() {
+            return Err(wrong("write the address by which other machines reach this one"));
+        }
+        if let Some(few) = ports.as_ref().filter(|ports| ports.len() < launches) {
+            let (few, first) = (few.len(), few.start());
+            let last = usize::from(*first) + launches - 1;
+            return Err(wrong(&format!(
+                "{launches} simultaneous launches need a port each, but there are {few}: write {host}:{first}-{last}, or leave out the ports"
+            )));
+        }
+        let this = Self { address, ports, agent, report: tell, reported: Arc::default() };
+        // The port is tried now, so that the error is reported before the first launch.
+        match NetworkListener::open(&this) {
+            Ok(_) => Ok(this),
+            Err(error) => Err(wrong(&error.to_string())),
+        }
+    }
+}
+
+/// A listener for the agents of one launch.
+pub(super) struct NetworkListener {
+    listener: TcpListener,
+    route: Route,
+    listen: Listen,
+}
+
+impl NetworkListener {
+    pub(super) fn open(listen: &Listen) -> io::Result<Self> {
+        let ports = listen.ports.clone().unwrap_or(0..=0);
+        let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+        for port in ports {
+            match TcpListener::bind(SocketAddr::new(listen.address, port)) {
+                Ok(listener) => {
+                    nonblocking(&listener)?;
+                    let route = Route { address: listener.local_addr()?, token: token()? };
+                    return Ok(Self { listener, route, listen: listen.clone() });
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(io::Error::new(
+            failed.kind(),
+            format!("cannot listen at {} for agents: {failed}", listen.address),
+        ))
+    }
+
+    pub(super) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// Returns the address and the token for its agents.
+    pub(super) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Returns the path of the agent on other machines.
+    pub(super) fn agent(&self) -> &PathBuf {
+        &self.listen.agent
+    }
+
+    /// Accepts a waiting connection.
+    pub(super) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, from) = self.listener.accept()?;
+        // Without this option, answers take longer.
+        let _ = relay::prepare(&stream);
+        Ok((stream, from))
+    }
+
+    pub(super) fn knows(&self, token: &str) -> bool {
+        token == self.route.token
+    }
+
+    /// Reports a rejected connection to the user.
+    pub(super) fn refuse(&self, from: SocketAddr) {
+        let before = self.listen.reported.fetch_add(1, Ordering::Relaxed);
+        if before < MAX_REJECTIONS_REPORTED {
+            let more =
+                if before + 1 == MAX_REJECTIONS_REPORTED { "; further ones are not reported" } else { "" };
+            let here = self.route.address;
+            (self.listen.report)(&format!(
+                "{from} connected to {here} without the token of this launch and was rejected{more}"
+            ));
+        }
+    }
+}
+
+/// Returns random letters and digits that cannot be guessed.
+fn token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    if read < bytes.len() {
+        return Err(io::Error::other("cannot get random numbers from the system"));
+    }
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, launches: usize) -> Result<Listen, BadAddress> {
+        Listen::parse(text, launches, PathBuf::from("/agent"), |_| {})
+    }
+
+    #[test]
+    fn rejects_invalid_listen_addresses() {
+        assert!(parse("127.0.0.1", 8).unwrap().ports.is_none());
+        assert!(parse("localhost", 8).unwrap().address.is_loopback());
+        for (text, launches, told) in [
+            ("0.0.0.0", 1, "by which other machines reach this one"),
+            ("127.0.0.1:none", 1, "write ADDRESS"),
+            ("127.0.0.1:9-8", 1, "write ADDRESS"),
+            ("127.0.0.1:40000", 2, "127.0.0.1:40000-40001"),
+            ("192.0.2.1", 1, "cannot listen"),
+            ("no such host.invalid", 1, "there is no such address"),
+        ] {
+            let error = parse(text, launches).unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_launch_has_its_own_token() {
+        let listen = parse("127.0.0.1", 1).unwrap();
+        let (one, two) = (NetworkListener::open(&listen).unwrap(), NetworkListener::open(&listen).unwrap());
+        assert!(one.knows(&one.route.token) && !one.knows(&two.route.token) && !one.knows(""));
+    }
+}

@@ -1,0 +1,84 @@
+//! The connection of a process that has PMI_PORT: the process connects itself and sends its id.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
+
+/// Longest wait for an answer. After that, the server counts as not answering.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The reason why PMI_PORT cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadPort {
+    #[error("PMI_PORT: \"{0}\" is not HOST:PORT")]
+    NoAddress(String),
+    #[error("PMI_ID is not set")]
+    NoId,
+    #[error("PMI_PORT={0}: {1}")]
+    Refused(String, io::Error),
+    #[error("PMI_PORT={0}: {1} lines of {LINES} in answer to initack: \"{2}\"")]
+    Short(String, usize, String),
+}
+
+/// A connection whose process has identified itself.
+pub(super) struct GreetedConnection {
+    pub(super) connection: OwnedFd,
+    /// Its initack.
+    pub(super) initack: Vec<u8>,
+    /// The server's answer.
+    pub(super) response: Vec<u8>,
+}
+
+/// Connects if `PMI_PORT` is set and `PMI_FD` is not.
+pub(super) fn connect() -> Option<Result<GreetedConnection, BadPort>> {
+    if std::env::var_os("PMI_FD").is_some() {
+        return None;
+    }
+    let port = std::env::var_os("PMI_PORT")?.to_string_lossy().into_owned();
+    Some(greet(port))
+}
+
+fn greet(port: String) -> Result<GreetedConnection, BadPort> {
+    let at = address(&port).ok_or_else(|| BadPort::NoAddress(port.clone()))?;
+    let id = std::env::var("PMI_ID").map_err(|_| BadPort::NoId)?;
+    let refused = |error| BadPort::Refused(port.clone(), error);
+    let deadline = Instant::now() + PATIENCE;
+    let at = at.to_socket_addrs().map_err(refused)?.next().ok_or_else(|| BadPort::NoAddress(port.clone()))?;
+    let mut stream = TcpStream::connect_timeout(&at, PATIENCE).map_err(refused)?;
+    // Requests and answers are small, and each waits for the other.
+    stream.set_nodelay(true).map_err(refused)?;
+    let said = format!("{}\n", initack(&id)).into_bytes();
+    stream.write_all(&said).map_err(refused)?;
+    let (received, is_cut) = read_lines(&mut stream, LINES, MAX_RESPONSE, deadline).map_err(refused)?;
+    if is_cut {
+        return Err(BadPort::Short(port, lines(&received), received.escape_ascii().to_string()));
+    }
+    Ok(GreetedConnection { connection: stream.into(), initack: said, response: received })
+}
+
+fn lines(text: &[u8]) -> usize {
+    text.iter().filter(|b| **b == b'\n').count()
+}
+
+/// Reads `count` lines, or `longest` bytes, and returns whether the deadline or the end came first. It reads byte by byte, because the
+/// bytes after the last line belong to the protocol.
+pub(super) fn read_lines(
+    stream: &mut TcpStream,
+    count: usize,
+    longest: usize,
+    deadline: Instant,
+) -> io::Result<(Vec<u8>, bool)> {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while lines(&text) < count && text.len() < longest {
+        let left = deadline.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(&mut byte) {
+            Ok(1) => text.push(byte[0]),
+            Ok(_) | Err(_) => return Ok((text, true)),
+        }
+    }
+    Ok((text, false))
+}

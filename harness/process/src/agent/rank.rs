@@ -1,0 +1,112 @@
+//! The agent of a rank: our program that the process manager under test starts as a rank.
+//!
+//! It finds the runner's socket through the path that it was started by (a symbolic link in the run's scratch folder). It passes its
+//! connection to the runner: the descriptor that PMI_FD names, the connection that it makes through PMI_PORT, or the one that is made to
+//! it. It also sends its environment and arguments. Then it waits for the order to exit, which returns the descriptor. If the runner is on
+//! another machine, the agent relays instead (`relay`). It does not interpret PMI.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use super::channel::Channel;
+use super::port::{self, GreetedConnection};
+use super::protocol::{AgentOrder, Hello, Namespaces, RankHello};
+use super::relay::{self, OPTION, Route};
+use super::singleton;
+use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
+use pmi_judge::event::Bytes;
+
+/// File name that makes the binary act as an agent.
+pub const NAME: &str = "pmi-conform-agent";
+
+/// Returns whether the program was started as an agent, according to the name of its file or its `argv[0]`.
+pub fn is_agent(argv0: &OsString) -> bool {
+    is_called(argv0, NAME)
+}
+
+/// Runs as an agent; returns the exit status.
+pub fn main(mut argv: Vec<OsString>) -> u8 {
+    let program = if argv.is_empty() { OsString::new() } else { argv.remove(0) };
+    match run(&program, argv) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("{NAME}: {error}");
+            125
+        }
+    }
+}
+
+fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
+    let path = own_path(program, NAME).unwrap_or_else(|| PathBuf::from(program));
+    if args.first().is_some_and(|arg| arg == OPTION) {
+        let way = args.drain(..args.len().min(2)).nth(1).unwrap_or_default();
+        return relay_to(&Route::of_argument(&way.to_string_lossy())?, 0, args);
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let group = folder.file_name().and_then(|n| n.to_str()?.strip_prefix('g')?.parse().ok());
+    let (Some(group), Some(scratch)) = (group, folder.parent()) else {
+        if let Some(route) = Route::of_environment() {
+            return relay_to(&route, relay::group_of_path(&path), args);
+        }
+        let what = format!("started as {}, not by its path in the scratch folder of a run", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    };
+    let mut runner = Channel::to_runner(scratch)?;
+    let (hello, fd) = introduction(group, args, None);
+    runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
+    // The runner now holds the only copy, so the connection closes as soon as the runner closes it.
+    drop(fd);
+    obey(runner)
+}
+
+/// Keeps the connection, which cannot be passed to another machine, and relays its bytes.
+fn relay_to(route: &Route, group: u32, args: Vec<OsString>) -> io::Result<u8> {
+    let mut runner = route.connect()?;
+    let (hello, fd) = introduction(group, args, Some(relay::place().into()));
+    runner.send_whole(&Hello::Rank(hello))?;
+    relay::run(runner, fd)
+}
+
+/// Returns the properties of this process, and its connection if it has one.
+fn introduction(
+    group: u32,
+    args: Vec<OsString>,
+    relays: Option<Box<Namespaces>>,
+) -> (RankHello, Option<OwnedFd>) {
+    let (mut greeted, mut singinit) = (None, None);
+    let connection = if let Some((said, connection)) = singleton::wait() {
+        singinit = Some(said);
+        connection.map_err(|why| why.to_string())
+    } else if let Some(connected) = port::connect() {
+        connected.map_err(|why| why.to_string()).map(
+            |GreetedConnection { connection, initack: said, response: received }| {
+                greeted = Some((Bytes(said), Bytes(received)));
+                connection
+            },
+        )
+    } else {
+        pmi_fd().map_err(|why| why.to_string())
+    };
+    let (fd, bad_fd) = match connection {
+        Ok(fd) => (Some(fd), None),
+        Err(why) => (None, Some(why)),
+    };
+    let env =
+        protocol_environment().into_iter().map(|(k, v)| Bytes(format!("{k}={v}").into_bytes())).collect();
+    let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
+    let pid = std::process::id() as i32;
+    (RankHello { group, pid, env, args, bad_fd, greeted, singinit, relays }, fd)
+}
+
+/// Waits for the order to exit.
+fn obey(mut runner: Channel) -> io::Result<u8> {
+    match runner.wait()? {
+        // This process closes nothing itself, because the kernel closes the descriptor that came with the order.
+        Some(AgentOrder::Exit(status)) => std::process::exit(status.into()),
+        Some(AgentOrder::Kill(signal)) => die(signal),
+        Some(AgentOrder::Call { .. } | AgentOrder::Write(_) | AgentOrder::Close) | None => Ok(RUNNER_GONE),
+    }
+}

@@ -1,0 +1,354 @@
+//! An agent that cannot reach the runner's socket, because it is on another machine or in another mount namespace. It connects to the
+//! address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its PMI_FD.
+//!
+//! The runner's orders and the process manager's bytes all use this one connection, in order. So by the time a process is ordered to exit,
+//! it has carried out all earlier orders to write.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use super::channel::Channel;
+use super::protocol::{AgentOrder, Namespaces, Pass, Relayed, Welcome};
+use super::{RUNNER_GONE, die};
+use crate::connection::{CHUNK, NonBlockingStream, Received};
+use crate::context;
+use crate::observe::{tcp, tree};
+use crate::reactor::{Reactor, ReactorKey, Ready, WatchMode};
+use crate::trace::foreign::{DYING, Foreign};
+use pmi_judge::event::Bytes;
+
+/// The option before the address and token of an agent that receives them as an argument.
+pub(crate) const OPTION: &str = "--relay";
+
+/// Variable with the address and token of spawned processes, whose arguments we do not control. It must not begin with PMI_, because
+/// process managers do not pass on such variables.
+pub const VARIABLE: &str = "CONFORM_RELAY";
+
+/// Longest time to connect.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A machine that sends nothing for this long is gone.
+const GONE: Duration = Duration::from_secs(30);
+
+/// Maximum number of bytes that wait to be written to PMI_FD.
+const UNWRITTEN_MAX: usize = 8 << 20;
+
+/// The first and the last interval between checks whether the process manager has read the written bytes.
+const FIRST_LOOK: Duration = Duration::from_micros(20);
+const LAST_LOOK: Duration = Duration::from_millis(20);
+
+/// The address and the token that an agent needs to reach the runner over the network: `ADDRESS:PORT/TOKEN`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: String,
+}
+
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.token)
+    }
+}
+
+impl Route {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, token) = text.split_once('/')?;
+        Some(Self { address: address.parse().ok()?, token: token.to_owned() })
+    }
+
+    /// Parses the address and token in an argument.
+    pub(super) fn of_argument(text: &str) -> io::Result<Self> {
+        let wrong =
+            || io::Error::new(io::ErrorKind::InvalidInput, format!("{OPTION} takes ADDRESS:PORT/TOKEN"));
+        Self::parse(text).ok_or_else(wrong)
+    }
+
+    /// Parses the address and token in the environment.
+    pub(super) fn of_environment() -> Option<Self> {
+        Self::parse(&std::env::var(VARIABLE).ok()?)
+    }
+
+    /// Connects, and waits to be admitted.
+    pub(super) fn connect(&self) -> io::Result<Channel> {
+        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)
+            .map_err(context(format!("the runner cannot be reached at {}", self.address)))?;
+        prepare(&stream)?;
+        let mut runner = Channel::new(stream);
+        runner.send_whole(&Pass { token: self.token.clone() })?;
+        match runner.wait::<Welcome>()? {
+            Some(Welcome {}) => Ok(runner),
+            None => {
+                let what = format!("the runner at {} does not accept our token", self.address);
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+            }
+        }
+    }
+}
+
+/// Disables delays of small messages, and enables detection of a peer whose machine is gone.
+pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, GONE / 3)?;
+    sockopt::set_tcp_keepintvl(stream, GONE / 6)?;
+    sockopt::set_tcp_user_timeout(stream, GONE.as_millis() as u32)?;
+    Ok(())
+}
+
+/// Returns the path of an agent that is spawned in a process group. The agent counts each `./` before its name as one group. On other
+/// machines, no scratch folder could identify the group.
+pub(super) fn path_of_group(agent: &Path, group: u32) -> std::path::PathBuf {
+    let folder = agent.parent().unwrap_or(Path::new("/")).to_string_lossy();
+    let name = agent.file_name().unwrap_or_default().to_string_lossy();
+    format!("{}/{}{name}", folder.trim_end_matches('/'), "./".repeat(group as usize)).into()
+}
+
+/// The inverse of [`path_of_group`].
+pub(super) fn group_of_path(path: &Path) -> u32 {
+    let text = path.as_os_str().as_encoded_bytes();
+    let folder = text.iter().rposition(|b| *b == b'/').map_or(&[][..], |end| &text[..=end]);
+    let mut rest = folder;
+    let mut group = 0;
+    while let Some(shorter) = rest.strip_suffix(b"/./") {
+        group += 1;
+        rest = &folder[..=shorter.len()];
+    }
+    group
+}
+
+/// Returns the place where this process runs.
+pub fn place() -> Namespaces {
+    let kernel = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = |kind: &str| {
+        let link = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+        format!("{} {}", kernel.trim_end(), link.display())
+    };
+    Namespaces { processes: namespace("pid"), network: namespace("net") }
+}
+
+/// A source of events.
+#[derive(Clone, Copy)]
+enum RelaySource {
+    Runner,
+    Pmi,
+    Maker,
+}
+
+struct Relay {
+    reactor: Reactor<RelaySource>,
+    runner: Channel,
+    runner_key: ReactorKey,
+    /// The connection of the process, until it is closed.
+    pmi: Option<RelayedPmi>,
+    /// The process at the other end, until it has ended.
+    maker: Option<(Foreign, ReactorKey)>,
+    buffer: Vec<u8>,
+    /// Orders to write and to close that have been carried out.
+    obeyed: u64,
+    /// The number of them that has been reported to the runner.
+    reported: u64,
+    look: Duration,
+}
+
+struct RelayedPmi {
+    connection: NonBlockingStream,
+    key: ReactorKey,
+    /// The process manager sends nothing more.
+    over: bool,
+}
+
+/// Returns the process at the other end of a connection, if it is on this machine.
+fn maker_of(connection: &OwnedFd) -> Option<Foreign> {
+    let pid = match tcp::ends(connection) {
+        Some(ends) => tcp::owner(tcp::other_end(ends)?.inode, &tree::everybody()),
+        None => tree::maker(connection),
+    };
+    Foreign::new(pid?)
+}
+
+/// Relays bytes until the runner orders the process to exit; returns the status to exit with.
+pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
+    let mut reactor = Reactor::new()?;
+    let runner_key = reactor.add(&runner, RelaySource::Runner, WatchMode::Read)?;
+    let maker = pmi.as_ref().and_then(maker_of).map(|maker| {
+        let key = reactor.add(maker.pidfd(), RelaySource::Maker, WatchMode::Read)?;
+        io::Result::Ok((maker, key))
+    });
+    let maker = maker.transpose()?;
+    let pmi = pmi.map(|fd| {
+        let connection = NonBlockingStream::over(fd);
+        let key = reactor.add(&connection, RelaySource::Pmi, WatchMode::Read)?;
+        io::Result::Ok(RelayedPmi { connection, key, over: false })
+    });
+    let pmi = pmi.transpose()?;
+    let buffer = vec![0; CHUNK];
+    let (obeyed, told, look) = (0, 0, FIRST_LOOK);
+    let mut relay = Relay { reactor, runner, runner_key, pmi, maker, buffer, obeyed, reported: told, look };
+    loop {
+        let limit = (relay.reported < relay.obeyed).then_some(relay.look);
+        for Ready { source, writable } in relay.reactor.wait(limit)? {
+            match source {
+                RelaySource::Runner => {
+                    if let Some(status) = relay.receive_from_runner(writable)? {
+                        return Ok(status);
+                    }
+                }
+                RelaySource::Pmi => relay.receive_from_server(writable)?,
+                RelaySource::Maker => relay.report_death()?,
+            }
+        }
+        relay.report_taken()?;
+    }
+}
+
+impl Relay {
+    /// Sends a report to the runner. As long as the runner does not read it, the agent reads nothing more from the process manager.
+    fn report(&mut self, what: &Relayed) -> io::Result<()> {
+        let was_blocked = self.runner.is_blocked();
+        self.runner.send(what);
+        if !was_blocked && self.runner.is_blocked() {
+            self.reactor.set(self.runner_key, WatchMode::ReadWrite)?;
+        }
+        Ok(())
+    }
+
+    /// Carries out the runner's orders. Returns the exit status if one of them is to exit.
+    fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
+        if writable && self.runner.is_blocked() {
+            self.runner.flush();
+            if !self.runner.is_blocked() {
+                self.reactor.set(self.runner_key, WatchMode::Read)?;
+                // The agent did not read from it in the meantime.
+                self.pmi.iter().for_each(|pmi| self.reactor.again(pmi.key));
+            }
+        }
+        if self.runner.receive_some() {
+            self.reactor.again(self.runner_key);
+        }
+        while let Some(order) = self.runner.next::<AgentOrder>() {
+            match order.map_err(io::Error::other)? {
+                AgentOrder::Write(Bytes(bytes)) => self.write(bytes)?,
+                AgentOrder::Close => {
+                    if let Some(pmi) = self.pmi.take() {
+                        self.reactor.remove(pmi.key);
+                    }
+                    self.obeyed += 1;
+                }
+                // This process closes nothing itself: the kernel does.
+                AgentOrder::Exit(status) => std::process::exit(status.into()),
+                AgentOrder::Kill(signal) => return die(signal).map(Some),
+                AgentOrder::Call { .. } => return Ok(Some(RUNNER_GONE)),
+            }
+        }
+        Ok(self.runner.is_over().then_some(RUNNER_GONE))
+    }
+
+    fn write(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.obeyed += 1;
+        self.look = FIRST_LOOK;
+        let Some(pmi) = &mut self.pmi else { return Ok(()) };
+        // The runner observes the same limit.
+        if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
+            pmi.connection.push(bytes);
+            pmi.flush(&mut self.reactor)?;
+        }
+        Ok(())
+    }
+
+    /// Relays the bytes that the process manager has written.
+    fn receive_from_server(&mut self, writable: bool) -> io::Result<()> {
+        let Some(pmi) = &mut self.pmi else { return Ok(()) };
+        if writable {
+            pmi.flush(&mut self.reactor)?;
+        }
+        if pmi.over || self.runner.is_blocked() {
+            return Ok(());
+        }
+        match pmi.connection.receive(&mut self.buffer) {
+            Received::Nothing => Ok(()),
+            Received::Bytes(n) => {
+                self.reactor.after_read(pmi.key, n, self.buffer.len());
+                let bytes = Bytes(self.buffer[..n].to_vec());
+                self.report(&Relayed::FromServer(bytes))
+            }
+            Received::End => {
+                pmi.over = true;
+                // The descriptors of a process are closed a moment before it ends, and the runner's next order may end this agent.
+                if self.maker.as_ref().is_some_and(|(maker, _)| maker.ends_within(DYING)) {
+                    self.report_death()?;
+                }
+                self.report(&Relayed::ClosedByServer)
+            }
+        }
+    }
+
+    /// Reports how the process at the other end has ended.
+    fn report_death(&mut self) -> io::Result<()> {
+        let Some((maker, key)) = self.maker.take() else { return Ok(()) };
+        self.reactor.remove(key);
+        match maker.killed_by() {
+            Some((name, signal)) => self.report(&Relayed::Died { pid: maker.pid(), name, signal }),
+            None => Ok(()),
+        }
+    }
+
+    /// Reports that all orders have been carried out, once they have.
+    fn report_taken(&mut self) -> io::Result<()> {
+        if self.reported == self.obeyed {
+            return Ok(());
+        }
+        let taken = self.pmi.as_ref().is_none_or(|pmi| {
+            let unread = || pmi.connection.unread_bytes().is_some_and(|n| n > 0);
+            pmi.over || pmi.connection.unwritten() == 0 && !unread()
+        });
+        if !taken {
+            self.look = (self.look * 2).min(LAST_LOOK);
+            return Ok(());
+        }
+        self.reported = self.obeyed;
+        self.report(&Relayed::Taken(self.reported))
+    }
+}
+
+impl RelayedPmi {
+    fn flush(&mut self, reactor: &mut Reactor<RelaySource>) -> io::Result<()> {
+        let was_blocked = self.connection.is_blocked();
+        self.connection.flush();
+        match (was_blocked, self.connection.is_blocked()) {
+            (false, true) => reactor.set(self.key, WatchMode::ReadWrite),
+            (true, false) => reactor.set(self.key, WatchMode::Read),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_path_encodes_its_process_group() {
+        for agent in ["/opt/pmi/pmi-conform-agent", "/pmi-conform-agent"] {
+            for group in [0, 1, 12] {
+                let path = path_of_group(Path::new(agent), group);
+                assert_eq!(group_of_path(&path), group, "{}", path.display());
+                // The path names the same file.
+                assert_eq!(path, Path::new(agent));
+            }
+        }
+        assert_eq!(group_of_path(Path::new("pmi-conform-agent")), 0);
+    }
+
+    #[test]
+    fn relay_address_round_trips() {
+        for address in ["10.0.0.1:5000", "[::1]:5000"] {
+            let route = Route { address: address.parse().unwrap(), token: "a1b2".into() };
+            assert_eq!(Route::parse(&route.to_string()), Some(route));
+        }
+        assert!(Route::of_argument("10.0.0.1:5000").is_err());
+    }
+}

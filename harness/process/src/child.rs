@@ -1,0 +1,205 @@
+//! Processes that we start: how they are started, and how they end.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::inherited;
+use crate::observe::tree;
+use pmi_judge::event::Exit;
+
+/// A child of this process, or a process that another one has started and waits for.
+pub struct Child {
+    /// `None` if it is not our child.
+    child: Option<process::Child>,
+    pid: Pid,
+    /// Readable after the process has ended.
+    pidfd: OwnedFd,
+    /// The exit, once it is known.
+    exit: Option<Exit>,
+}
+
+/// Converts a status of wait.
+pub(crate) fn exit_of(status: ExitStatus) -> Exit {
+    match status.signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(status.code().unwrap_or(255)),
+    }
+}
+
+impl Child {
+    /// Starts the command, and drops it with its descriptors.
+    pub fn start(command: Command) -> io::Result<Self> {
+        Self::start_with(command, None)
+    }
+
+    /// Starts a command that inherits a connection under the given descriptor number, or inherits nothing.
+    pub fn start_with(mut command: Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Self> {
+        Self::adopt(inherited::start(&mut command, connection)?)
+    }
+
+    /// Takes over a running child.
+    pub fn adopt(mut child: process::Child) -> io::Result<Self> {
+        let pid = Pid::from_child(&child);
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { child: Some(child), pid, pidfd, exit: None }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes over a process that another one has started. Its exit status is not available to us.
+    pub fn of_another(pid: Pid) -> io::Result<Self> {
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Self { child: None, pid, pidfd, exit: None })
+    }
+
+    /// Returns whether another process has started it.
+    pub fn is_anothers(&self) -> bool {
+        self.child.is_none()
+    }
+
+    /// Returns the number of the process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Returns a descriptor that is readable after the process has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Returns whether it has been waited for. After that, its number may belong to another process.
+    pub fn is_reaped(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    /// Returns how it has ended, if it has.
+    pub fn try_wait(&mut self) -> Option<Exit> {
+        if let (None, Some(child)) = (self.exit, &mut self.child) {
+            self.exit = match child.try_wait() {
+                Ok(status) => status.map(exit_of),
+                // Another process has reaped it, and its status is lost.
+                Err(_) => Some(Exit::Code(255)),
+            };
+        }
+        self.exit
+    }
+
+    /// Waits for its end. A process that is not our child is not waited for.
+    pub fn wait(&mut self) -> Exit {
+        match (self.exit, &mut self.child) {
+            (Some(exit), _) => exit,
+            (None, Some(child)) => *self.exit.insert(child.wait().map_or(Exit::Code(255), exit_of)),
+            (None, None) => *self.exit.insert(Exit::Code(0)),
+        }
+    }
+
+    /// Sends it a signal, unless it has been waited for.
+    pub fn signal(&self, signal: Signal) {
+        if !self.is_reaped() {
+            // It may already have ended.
+            let _ = rustix::process::kill_process(self.pid, signal);
+        }
+    }
+
+    /// Kills the process group that it leads, unless it has been waited for. If it is not our child, only the process itself is killed.
+    pub fn kill_group(&self) {
+        if self.is_anothers() && !self.is_reaped() && self.pid != rustix::process::getpid() {
+            let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        } else if !self.is_anothers() && !self.is_reaped() {
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+}
+
+/// A child with all processes that it starts. Each is marked by a variable in its environment, and orphans become our children.
+pub struct Launch {
+    /// The child itself.
+    pub child: Child,
+    mark: String,
+    ended: bool,
+}
+
+impl Launch {
+    /// Starts the command. The mark must be unique to this launch.
+    pub fn start(command: Command, mark: String) -> io::Result<Self> {
+        Self::start_with(command, None, mark)
+    }
+
+    /// Starts a command that inherits a connection under the given descriptor number, or inherits nothing.
+    pub fn start_with(
+        mut command: Command,
+        connection: Option<(OwnedFd, RawFd)>,
+        mark: String,
+    ) -> io::Result<Self> {
+        tree::become_subreaper();
+        command.env(tree::MARK, &mark);
+        let child = tree::launch(&mark, || {
+            let child = Child::start_with(command, connection)?;
+            let pid = child.pid().as_raw_nonzero().get();
+            io::Result::Ok((child, pid))
+        })?;
+        Ok(Self { child: child.0, mark, ended: false })
+    }
+
+    /// Returns the number of the child.
+    pub fn pid(&self) -> i32 {
+        self.child.pid().as_raw_nonzero().get()
+    }
+
+    /// Ends the remaining processes. `known` are processes that have reported to us.
+    pub fn end(&mut self, known: &HashSet<i32>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let pid = self.pid();
+        if self.child.try_wait().is_none() || tree::anything_left(&self.mark, pid, known) {
+            tree::end_all(&self.mark, pid, known);
+        }
+        self.child.signal(Signal::KILL);
+        self.child.wait();
+        tree::launch_ended(&self.mark, pid);
+    }
+}
+
+impl Drop for Launch {
+    fn drop(&mut self) {
+        self.end(&HashSet::new());
+    }
+}
+
+/// Runs a shell command that ends a job elsewhere, and returns how the command ended; `None` if it could not be run or timed out. The mark
+/// must be unique to this launch.
+pub fn cancel(command: &str, mark: String) -> Option<Exit> {
+    const WAIT: Duration = Duration::from_secs(10);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).process_group(0);
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut launch = Launch::start(shell, mark).ok()?;
+    let mut fds = [PollFd::from_borrowed_fd(launch.child.pidfd(), PollFlags::IN)];
+    let wait = Timespec { tv_sec: WAIT.as_secs() as i64, tv_nsec: 0 };
+    // If waiting fails, the command gets no time, and this is reported.
+    let _ = rustix::event::poll(&mut fds, Some(&wait));
+    launch.child.try_wait()
+}
+
+/// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for us. Also
+/// removes our own variables if `ours_too` is set.
+pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("PMI_") && (ours_too || !text.starts_with("PMI_CONFORM")) {
+            command.env_remove(name);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! A connection, with the bytes that could not be written to it yet.
+
+use std::cell::Cell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send};
+
+use super::nonblocking;
+use crate::observe::tcp::{self, Ends};
+
+/// Size of a read. It has room for many of the longest usual lines, and limits how many answers one read can cause.
+pub const CHUNK: usize = 64 * 1024;
+
+/// Maximum number of bytes that stay in the system until later: see [`UnreadBytes`].
+const LEFT_BYTES: usize = 4096;
+/// The same for messages.
+pub const LEFT_MESSAGES: usize = 16;
+
+/// An upper bound for the system's accounting of such a message, most of which is overhead.
+pub const MESSAGE_COST: usize = 2048;
+
+/// The result of receiving from the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received<B = usize> {
+    /// Bytes, or their number.
+    Bytes(B),
+    /// There is nothing at the moment.
+    Nothing,
+    /// The other side sends nothing more.
+    End,
+}
+
+impl<B> Received<B> {
+    /// Converts the result of a system call; returns `None` if the call must be repeated.
+    fn of(received: Result<(B, usize), Errno>) -> Option<Self> {
+        match received {
+            Ok((_, 0)) => Some(Self::End),
+            Ok((bytes, _)) => Some(Self::Bytes(bytes)),
+            Err(Errno::INTR) => None,
+            Err(Errno::AGAIN) => Some(Self::Nothing),
+            // ECONNRESET: the other side closed its end without reading all of our bytes, and everything that it sent has been read.
+            Err(_) => Some(Self::End),
+        }
+    }
+}
+
+/// Received bytes of a connection that are left in the system.
+///
+/// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
+/// is taken from the system. So a process that makes a request and waits is woken twice for each answer. The first wake-up is useless, and
+/// takes as long as everything else. Therefore, we only peek at its requests, and take them from the system after an answer, when the
+/// process is awake anyway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct UnreadBytes {
+    bytes: usize,
+    messages: usize,
+    /// Maximum number of messages that may be left.
+    most: usize,
+    /// They have been left for a while.
+    old: bool,
+}
+
+/// A connection whose operations never block.
+#[derive(Debug)]
+pub struct NonBlockingStream {
+    fd: OwnedFd,
+    out: Vec<u8>,
+    /// Number of bytes of `out` that have been written.
+    written: usize,
+    /// The other side has accepted fewer bytes than were queued, so we wait until it accepts more.
+    blocked: bool,
+    /// The other side has closed its end and reads nothing more.
+    unread: bool,
+    /// The other side has closed its end without reading all of our bytes.
+    reset: Cell<bool>,
+    /// The ends of a TCP connection; a local one has none.
+    ends: Option<Ends>,
+    /// `None` if received bytes are taken from the system at once.
+    left: Option<UnreadBytes>,
+}
+
+impl NonBlockingStream {
+    /// Creates a connection over a socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        let ends = tcp::ends(&socket);
+        let reset = Cell::new(false);
+        Self {
+            fd: socket,
+            out: Vec::new(),
+            written: 0,
+            blocked: false,
+            unread: false,
+            reset,
+            ends,
+            left: None,
+        }
+    }
+
+    /// Creates a connection over a descriptor from another process, which need not be a socket.
+    pub fn over(fd: OwnedFd) -> Self {
+        // If this fails, reading and writing will show whether the descriptor can be used.
+        let _ = nonblocking(&fd);
+        Self::new(fd)
+    }
+
+    /// Queues bytes for the next [`flush`](Self::flush). Returns whether the queue was empty.
+    pub fn push(&mut self, bytes: Vec<u8>) -> bool {
+        if self.unread {
+            return false;
+        }
+        let first = self.out.is_empty();
+        if first {
+            self.out = bytes;
+        } else {
+            self.out.extend_from_slice(&bytes);
+        }
+        first
+    }
+
+    /// Writes as many of the queued bytes and these bytes as the other side accepts, and queues the rest.
+    pub fn write(&mut self, bytes: &[u8]) {
+        let direct = self.out.is_empty() && !self.unread && !bytes.is_empty();
+        // An error occurs again when the rest is written.
+        let sent = if direct { self.send(bytes).unwrap_or(0) } else { 0 };
+        if sent < bytes.len() {
+            self.push(bytes[sent..].to_vec());
+        }
+        self.flush();
+        if self.left.is_some_and(|left| left.messages * 2 >= left.most) {
+            self.take_left();
+        }
+    }
+
+    /// Returns the number of queued bytes.
+    pub fn unwritten(&self) -> usize {
+        self.out.len() - self.written
+    }
+
+    /// Returns whether the other side has accepted fewer bytes than were queued.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Returns whether a write has shown that the other side reads nothing more.
+    pub fn is_unread(&self) -> bool {
+        self.unread
+    }
+
+    /// Returns true if the other side closed its end before reading all of our bytes, as far as the system has reported it.
+    pub fn left_unread(&self) -> bool {
+        self.unread || self.reset.get()
+    }
+
+    /// Discards the queued bytes.
+    pub fn discard(&mut self) {
+        self.blocked = false;
+        self.written = 0;
+        self.out = Vec::new();
+    }
+
+    /// Writes as many of the queued bytes as the other side accepts.
+    pub fn flush(&mut self) {
+        while self.written < self.out.len() {
+            match self.send(&self.out[self.written..]) {
+                Ok(n) => self.written += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.blocked = true;
+                    return;
+                }
+                // Bytes that it wrote before it closed its end can still be read.
+                Err(_) => {
+                    self.unread = true;
+                    break;
+                }
+            }
+        }
+        self.discard();
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        // Not O_NONBLOCK: setting it would take another system call.
+        match send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, bytes),
+            sent => sent,
+        }
+    }
+
+    /// Returns the number of bytes that the other side has not taken from the system; `None` if this is not known.
+    pub fn unread_bytes(&self) -> Option<usize> {
+        let under_way = unread_bytes(&self.fd)?;
+        // Bytes that have arrived over TCP are no longer counted here, whether they have been read or not.
+        match self.ends {
+            Some(ends) => Some(under_way + tcp::other_end(ends)?.unread),
+            None => Some(under_way),
+        }
+    }
+
+    /// Returns the addresses of the two ends of a TCP connection, ours first.
+    pub fn ends(&self) -> Option<Ends> {
+        self.ends
+    }
+
+    /// Receives bytes into the buffer, without waiting.
+    pub fn receive(&self, buffer: &mut [u8]) -> Received {
+        self.receive_so(buffer, RecvFlags::DONTWAIT)
+    }
+
+    /// Receives at most [`CHUNK`] bytes. Clearing a buffer for them would take longer than most messages.
+    pub fn receive_chunk(&self) -> Received<Vec<u8>> {
+        let mut space = [MaybeUninit::uninit(); CHUNK];
+        loop {
+            let received = match recv(&self.fd, &mut space[..], RecvFlags::DONTWAIT) {
+                Ok(((bytes, _), n)) => Ok((bytes.to_vec(), n)),
+                Err(Errno::NOTSOCK) => {
+                    rustix::io::read(&self.fd, &mut space[..]).map(|(bytes, _)| (bytes.to_vec(), bytes.len()))
+                }
+                Err(error) => Err(error),
+            };
+            if let Some(received) = Received::of(received) {
+                return received;
+            }
+        }
+    }
+
+    /// Makes [`receive_or_look`](Self::receive_or_look) leave short messages in the system from now on. If the system cannot report where
+    /// new bytes begin, they are still taken.
+    pub fn leave_short(&mut self) {
+        // TCP does not wake the sender in this way.
+        if self.ends.is_some() {
+            return;
+        }
+        // Both ends have buffers of the same size, unless the other side has changed its own.
+        let room = rustix::net::sockopt::socket_send_buffer_size(&self.fd).unwrap_or(0);
+        let most = LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
+        // Some sandboxes accept any option and support few.
+        if most > 0 && set_peek_offset(&self.fd, 0).is_ok() && peek_offset(&self.fd) == Some(0) {
+            self.left = Some(UnreadBytes { bytes: 0, messages: 0, most, old: false });
+        }
+    }
+
+    /// Takes the bytes that another process has received here and left before it ended.
+    pub fn take_over(&mut self) {
+        if self.ends.is_none()
+            && let Some(left) = peek_offset(&self.fd)
+        {
+            self.take(left);
+            // This cannot fail where the offset can be read.
+            let _ = set_peek_offset(&self.fd, -1);
+        }
+    }
+
+    /// Receives bytes, and leaves them in the system if they may stay there.
+    pub fn receive_or_look(&mut self, buffer: &mut [u8]) -> Received {
+        if self.left.is_none() {
+            return self.receive(buffer);
+        }
+        let received = self.receive_so(buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK);
+        let Some(left) = &mut self.left else { return received };
+        match received {
+            Received::Nothing => {}
+            Received::Bytes(n) => {
+                left.bytes += n;
+                left.messages += 1;
+                if left.bytes > LEFT_BYTES || left.messages > left.most {
+                    self.take_left();
+                }
+            }
+            Received::End => self.take_left(),
+        }
+        received
+    }
+
+    /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before
+    /// everything was read.
+    pub fn take_left(&mut self) {
+        if let Some(left) = self.left.filter(|left| left.bytes > 0) {
+            self.take(left.bytes);
+            self.left = Some(UnreadBytes { bytes: 0, messages: 0, old: false, ..left });
+        }
+    }
+
+    fn take(&self, mut bytes: usize) {
+        let mut nowhere = [MaybeUninit::<u8>::uninit(); CHUNK];
+        while bytes > 0 {
+            match recv(&self.fd, &mut nowhere[..bytes.min(CHUNK)], RecvFlags::DONTWAIT) {
+                Ok((_, n)) if n > 0 => bytes -= n,
+                Err(Errno::INTR) => {}
+                // This cannot happen: the bytes that we peeked at are there.
+                _ => break,
+            }
+        }
+    }
+
+    /// Takes the bytes that were already left at the last call, because their sender may be waiting for buffer space.
+    pub fn take_old(&mut self) {
+        match &mut self.left {
+            Some(left) if left.old => self.take_left(),
+            Some(left) if left.bytes > 0 => left.old = true,
+            _ => {}
+        }
+    }
+
+    fn receive_so(&self, buffer: &mut [u8], flags: RecvFlags) -> Received {
+        loop {
+            let received = match recv(&self.fd, &mut *buffer, flags) {
+                Ok((n, _)) => Ok((n, n)),
+                Err(Errno::NOTSOCK) => rustix::io::read(&self.fd, &mut *buffer).map(|n| (n, n)),
+                Err(error) => Err(error),
+            };
+            self.reset.set(self.reset.get() || received == Err(Errno::CONNRESET));
+            if let Some(received) = Received::of(received) {
+                return received;
+            }
+        }
+    }
+
+    /// Ends the connection, also for other processes that hold our end open.
+    pub fn shut_down(&self) {
+        // If it is not a socket, or has already ended, it only needs to be closed.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+    }
+}
+
+impl AsFd for NonBlockingStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for NonBlockingStream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Creates two connected sockets.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Returns the number of bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`); `None` if this is not known.
+pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
+    #[expect(unsafe_code, reason = "rustix has no safe call for it")]
+    // SAFETY: TIOCOUTQ writes one int to its argument, which the getter provides.
+    let unread: i32 = unsafe {
+        rustix::ioctl::ioctl(
+            fd,
+            rustix::ioctl::Getter::<{ libc::TIOCOUTQ as rustix::ioctl::Opcode }, i32>::new(),
+        )
+        .ok()?
+    };
+    usize::try_from(unread).ok()
+}
+
+/// Returns where the next peek (`MSG_PEEK`) begins: after the bytes that were received and not taken (`SO_PEEK_OFF`). The offset belongs to
+/// the socket and not to one of the processes that have it. `None` if peeks begin at the start.
+fn peek_offset(fd: impl AsFd) -> Option<usize> {
+    let (mut offset, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+    let fd = fd.as_fd().as_raw_fd();
+    #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
+    // SAFETY: the option is an int, and so is the variable to which it is written.
+    let result = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw mut offset).cast(), &raw mut length)
+    };
+    if result == 0 { usize::try_from(offset).ok() } else { None }
+}
+
+fn set_peek_offset(fd: impl AsFd, offset: libc::c_int) -> io::Result<()> {
+    let (fd, length) = (fd.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
+    #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
+    // SAFETY: the option is an int, and it is read from one.
+    let result = unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw const offset).cast(), length)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,101 @@
+//! Passing a connection to the process that we start for it.
+//!
+//! A process inherits its connection under a descriptor number that is reserved here for all of them. Just before the process is started,
+//! `dup2` puts the connection there, inheritable; afterwards, it is removed again. So no process inherits the connection of another one,
+//! and no code needs to run between fork and exec. The standard library can then use `posix_spawn`, which does not copy our page tables.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::{self, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::io::{DupFlags, dup2, dup3, fcntl_dupfd_cloexec};
+
+/// Maximum number of reserved descriptor numbers.
+const NUMBERS_MAX: usize = 8;
+
+/// The reserved descriptors.
+struct Reserved {
+    /// The file that each of them refers to while no process is being started.
+    null: OwnedFd,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Reserved {
+    fn open() -> io::Result<Self> {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        // Small numbers are avoided, because shells accept only those.
+        Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
+    }
+
+    /// Returns the index of the descriptor with this number, if it is reserved or can be.
+    fn place(&mut self, number: RawFd) -> Option<usize> {
+        let reserved = self.descriptors.iter().position(|descriptor| descriptor.as_raw_fd() == number);
+        if reserved.is_none() && self.descriptors.len() < NUMBERS_MAX {
+            let next = fcntl_dupfd_cloexec(&self.null, number).ok();
+            self.descriptors.push(next.filter(|descriptor| descriptor.as_raw_fd() == number)?);
+            return Some(self.descriptors.len() - 1);
+        }
+        reserved
+    }
+
+    /// Calls `start`, which starts a process that inherits the connection.
+    fn give<T>(
+        &mut self,
+        place: usize,
+        connection: OwnedFd,
+        start: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let descriptor = &mut self.descriptors[place];
+        dup2(&connection, descriptor)?;
+        drop(connection);
+        let started = start();
+        dup3(&self.null, descriptor, DupFlags::CLOEXEC)?;
+        started
+    }
+}
+
+/// Locked while a process is started.
+static STARTS: Mutex<Option<Reserved>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<Reserved>> {
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn reserved(held: &mut Option<Reserved>) -> io::Result<&mut Reserved> {
+    match held {
+        Some(reserved) => Ok(reserved),
+        None => Ok(held.insert(Reserved::open()?)),
+    }
+}
+
+/// Returns a reserved number: the smallest that was free at the first call. Must be called before anything else is opened.
+///
+/// # Errors
+///
+/// Fails if `/dev/null` cannot be opened, or the limit for descriptors is reached.
+pub fn number() -> io::Result<RawFd> {
+    let mut held = lock();
+    let Reserved { null, descriptors } = reserved(&mut held)?;
+    if descriptors.is_empty() {
+        descriptors.push(fcntl_dupfd_cloexec(null, 3)?);
+    }
+    Ok(descriptors[0].as_raw_fd())
+}
+
+/// Starts a process that inherits nothing, or a connection under a number. Processes are started one at a time. Until a child executes its
+/// own program, it may hold copies of all our open descriptors, and then a connection that is closed everywhere else does not end.
+pub fn start(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
+    let mut held = lock();
+    let Some((connection, number)) = connection else { return command.spawn() };
+    let reserved = reserved(&mut held)?;
+    match reserved.place(number) {
+        Some(place) => reserved.give(place, connection, || command.spawn()),
+        None => {
+            let mapping = FdMapping { parent_fd: connection, child_fd: number };
+            command.fd_mappings(vec![mapping]).map_err(io::Error::other)?.spawn()
+        }
+    }
+}

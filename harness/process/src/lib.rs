@@ -1,0 +1,63 @@
+//! Processes and their connections, without regard to their purpose: starting, reaping, output, signals, and observation from outside.
+//!
+//! - [`agent`]: our programs that other programs start, as a rank or to load a library
+//! - [`child`]: starting and reaping our processes, and ending them with all that they have started
+//! - [`connection`]: a connection, with the bytes that could not be written to it yet
+//! - [`descriptors`]: the limit for open descriptors
+//! - [`inherited`]: passing a connection to the process that we start for it
+//! - [`observe`]: `/proc`, our descendants, TCP connections, executed edges, and the proof that processes wait only for us
+//! - [`output`]: standard output and error of processes, with limits
+//! - [`reactor`]: one wait for many descriptors
+//! - [`scratch`]: the folders of a run
+//! - [`slots`]: the number of launches that work side by side
+//! - [`stop`]: signals that request us to end
+//! - [`trace`]: where processes die, as a debugger sees it, and how processes ended that are not our children
+
+pub mod agent;
+pub mod child;
+pub mod connection;
+pub mod descriptors;
+pub mod inherited;
+pub mod observe;
+pub mod output;
+pub mod reactor;
+pub mod scratch;
+pub mod slots;
+pub mod stop;
+pub mod trace;
+
+pub use observe::tree::Memory;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use rustix::io::Errno;
+
+/// Prepares a command for its observers: a tracer, and the counter of its edges. Must be called before any descriptor is arranged for the
+/// command, because these preparations run in the order of the calls.
+pub fn prepare(command: &mut Command) {
+    trace::trace_request::prepare(command);
+    observe::edges::prepare(command);
+}
+
+/// Makes reads from and writes to a descriptor return at once.
+pub fn nonblocking(fd: impl AsFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+/// Returns whether an error means that no more descriptors are available.
+pub fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Returns whether an error of `accept` concerns only one connection that has already ended: others may wait after it.
+pub fn has_hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+}
+
+/// Returns an error whose message begins with what failed.
+pub fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}

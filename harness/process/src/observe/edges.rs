@@ -1,0 +1,185 @@
+//! The control-flow edges that an implementation under test executes, if it was compiled to count them: AFL++'s map.
+//!
+//! Programs compiled with `afl-clang-fast` and similar compilers count in shared memory: one byte for each edge. The memory is a System V
+//! segment, whose number is in the environment ([`ID`]). Every process that the implementation starts inherits it and counts in the same
+//! map. Other programs ignore it and leave the map empty.
+
+use std::cell::RefCell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::process::Command;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::procfs;
+
+/// Variable with the number of the shared memory.
+pub const ID: &str = "__AFL_SHM_ID";
+/// Variable with its size, for programs with many edges.
+pub const SIZE: &str = "AFL_MAP_SIZE";
+
+/// Size of a map in bytes: a process manager has fewer edges. AFL++'s own maps have 65,536 unless more are requested.
+const BYTES: usize = 1 << 20;
+const WORDS: usize = BYTES / size_of::<u64>();
+
+thread_local! {
+    /// The number of the shared memory that is offered to processes that this thread starts.
+    static OFFERED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Withdraws the offer on drop, so that no later process receives it, even after a panic.
+struct Offering;
+
+impl Drop for Offering {
+    fn drop(&mut self) {
+        OFFERED.set(None);
+    }
+}
+
+/// Shared memory in which an implementation under test may count the edges that it executes. It is freed with the last process that has it.
+#[derive(Debug)]
+pub struct EdgeMap {
+    id: libc::c_int,
+    words: NonNull<AtomicU64>,
+}
+
+#[expect(unsafe_code, reason = "memory that is shared with other processes comes as an address")]
+// SAFETY: the address does not change, and the memory there is only used as atomic words, which threads may share.
+unsafe impl Send for EdgeMap {}
+#[expect(unsafe_code, reason = "see above")]
+// SAFETY: as for `Send`.
+unsafe impl Sync for EdgeMap {}
+
+impl EdgeMap {
+    /// Creates an empty map.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not support such memory, or has no more of it.
+    pub fn new() -> io::Result<Self> {
+        #[expect(unsafe_code, reason = "no crate has a safe call for System V memory")]
+        // SAFETY: the call takes only numbers.
+        let id = unsafe { libc::shmget(libc::IPC_PRIVATE, BYTES, libc::IPC_CREAT | 0o600) };
+        if id < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        #[expect(unsafe_code, reason = "see above")]
+        // SAFETY: without an address, the system chooses one that is not in use.
+        let address = unsafe { libc::shmat(id, ptr::null(), 0) };
+        let attached = io::Error::last_os_error();
+        #[expect(unsafe_code, reason = "see above")]
+        // SAFETY: the command takes no third argument. Linux keeps the memory as long as we have it, and still lets other processes attach
+        // it. So it is freed when we end, however this happens.
+        unsafe {
+            libc::shmctl(id, libc::IPC_RMID, ptr::null_mut());
+        }
+        match NonNull::new(address.cast()) {
+            Some(words) if address.addr() != usize::MAX => Ok(Self { id, words }),
+            _ => Err(attached),
+        }
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        #[expect(unsafe_code, reason = "the memory is known by its address alone")]
+        // SAFETY: there are this many words, at the beginning of a page, until `self` is dropped. Other processes may write to them at any
+        // time, so they are atomic; every bit pattern is a number.
+        unsafe {
+            std::slice::from_raw_parts(self.words.as_ptr(), WORDS)
+        }
+    }
+
+    /// Returns whether another process may have counted in the map. If no process has attached the memory, none has, and the map need not
+    /// be read.
+    pub fn was_taken(&self) -> bool {
+        let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
+        #[expect(unsafe_code, reason = "see `new`")]
+        // SAFETY: the command fills its whole argument; if it fails, the argument is not read.
+        let last = unsafe {
+            let told = libc::shmctl(self.id, libc::IPC_STAT, state.as_mut_ptr());
+            (told == 0).then(|| state.assume_init().shm_lpid)
+        };
+        last != Some(procfs::own_pid())
+    }
+
+    /// Clears the counts.
+    pub fn clear(&self) {
+        for word in self.words() {
+            // A page that no process has written to must not be allocated just to clear it.
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Returns the executed edges, and their counts, which wrap after 255.
+    pub fn counted(&self) -> Vec<(u32, u8)> {
+        let mut all = Vec::new();
+        for (at, word) in self.words().iter().enumerate() {
+            let counts = word.load(Ordering::Relaxed);
+            if counts != 0 {
+                let bytes = counts.to_ne_bytes();
+                all.extend((at as u32 * 8..).zip(bytes).filter(|(_, count)| *count != 0));
+            }
+        }
+        all
+    }
+
+    /// Runs a function, and offers the map to processes that this thread starts while the function runs.
+    pub fn offered<T>(&self, play: impl FnOnce() -> T) -> T {
+        OFFERED.set(Some(self.id.to_string()));
+        let _offering = Offering;
+        play()
+    }
+}
+
+impl Drop for EdgeMap {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "see `new`")]
+        // SAFETY: the address is no longer used.
+        unsafe {
+            libc::shmdt(self.words.as_ptr().cast());
+        }
+    }
+}
+
+/// Offers the map to a command, if this thread has one to offer.
+pub fn prepare(command: &mut Command) {
+    OFFERED.with_borrow(|id| {
+        if let Some(id) = id {
+            command.env(ID, id).env(SIZE, BYTES.to_string());
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(command: &Command) -> Vec<(String, Option<String>)> {
+        let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        command.get_envs().map(|(name, value)| (text(name), value.map(text))).collect()
+    }
+
+    #[test]
+    fn reads_and_clears_edge_counts() {
+        let map = EdgeMap::new().unwrap();
+        assert_eq!((map.counted(), map.was_taken()), (vec![], false));
+        map.words()[0].store(u64::from_ne_bytes([1, 0, 3, 0, 0, 0, 0, 0]), Ordering::Relaxed);
+        map.words()[WORDS - 1].store(u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 255]), Ordering::Relaxed);
+        assert_eq!(map.counted(), [(0, 1), (2, 3), (BYTES as u32 - 1, 255)]);
+        map.clear();
+        assert_eq!(map.counted(), []);
+    }
+
+    #[test]
+    fn map_is_offered_only_to_enclosed_commands() {
+        let map = EdgeMap::new().unwrap();
+        let mut command = Command::new("true");
+        map.offered(|| prepare(&mut command));
+        let size = Some(BYTES.to_string());
+        assert_eq!(environment(&command), [(SIZE.into(), size), (ID.into(), Some(map.id.to_string()))]);
+        let mut command = Command::new("true");
+        prepare(&mut command);
+        assert_eq!(environment(&command), []);
+    }
+}

@@ -1,0 +1,442 @@
+//! Proves from the state of the server's processes that no answer will come.
+//!
+//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only we can cause. No timer
+//! and no process outside the server will wake it. Then silence is proved, without a timeout. This works on Linux only; elsewhere it is
+//! never proved.
+//!
+//! A server whose threads wake periodically never looks idle. If all of them have done so several times without sending anything, this does
+//! not prove silence, but it is sufficient where silence is allowed.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+
+use super::tcp::Ends;
+use super::{procfs, tcp};
+
+/// A thread's number, and the number of times that it has gone to sleep voluntarily.
+type Sleeps = Vec<(i32, u64)>;
+
+/// The state of processes.
+enum ActivityState {
+    /// Every thread waits without a time limit.
+    Waiting(Sleeps),
+    /// At least one of them is running or stopped.
+    Busy,
+    /// At least one of them seems to have ended.
+    Ended,
+}
+
+/// Processes that may be at the other end of a connection and need not be examined, because we control them.
+#[derive(Default)]
+pub struct ControlledPeers {
+    /// Processes.
+    pub pids: HashSet<i32>,
+    /// Their TCP connections, because the kernel does not report the process of such a connection.
+    pub connections: HashSet<Ends>,
+}
+
+/// Processes that are examined repeatedly. Usually one of them is running, in which case only its state is read.
+#[derive(Default)]
+pub struct IdleCheck {
+    /// The last list of processes.
+    pids: Vec<i32>,
+    /// The time when they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
+    since: Option<(Instant, Sleeps)>,
+}
+
+impl IdleCheck {
+    /// Examines the processes twice. Returns true if every thread was in an endless wait both times and did not run in between. `list`
+    /// returns the processes, sorted, or `None` if they prove nothing. It is called while they wait, so that a process that is being
+    /// started is not missed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
+    pub fn all_waiting(
+        &mut self,
+        list: impl Fn() -> Option<Vec<i32>>,
+        peers: &ControlledPeers,
+        alarms: bool,
+    ) -> bool {
+        let waits = self.look_twice(list, peers, alarms);
+        match waits {
+            None => self.since = None,
+            Some(sleeps) if self.since.as_ref().is_some_and(|(_, before)| *before == sleeps) => {}
+            Some(sleeps) => self.since = Some((Instant::now(), sleeps)),
+        }
+        self.since.is_some()
+    }
+
+    /// Returns the time since the first look that showed all threads in the same waits, or `None` if the last look showed a running thread.
+    /// On a loaded machine, data may be on its way to a waiting process, which the state of the process does not show.
+    pub fn waited(&self) -> Option<Duration> {
+        self.since.as_ref().map(|(since, _)| since.elapsed())
+    }
+
+    /// Examines the processes twice without a pause. If all threads wait, returns how often each has gone to sleep.
+    fn look_twice(
+        &mut self,
+        list: impl Fn() -> Option<Vec<i32>>,
+        peers: &ControlledPeers,
+        alarms: bool,
+    ) -> Option<Sleeps> {
+        let list = || list().unwrap_or_default();
+        if self.pids.is_empty() {
+            self.pids = list();
+        }
+        if self.pids.is_empty() {
+            return None;
+        }
+        let before = match look(&self.pids) {
+            ActivityState::Waiting(sleeps) => sleeps,
+            ActivityState::Busy => return None,
+            ActivityState::Ended => {
+                self.pids.clear();
+                return None;
+            }
+        };
+        let now = list();
+        if now != self.pids {
+            self.pids = now;
+            return None;
+        }
+        let stays = only_we_can_wake(&self.pids, peers, alarms)
+            && matches!(look(&self.pids), ActivityState::Waiting(after) if after == before);
+        stays.then_some(before)
+    }
+}
+
+/// Counts how often threads that wait with a time limit have done so.
+#[derive(Default)]
+pub struct PollCount {
+    /// The number of times that each had gone to sleep when the count began.
+    began: HashMap<i32, u64>,
+}
+
+impl PollCount {
+    /// Returns how often every thread with a time limit has begun to wait since the count began. Returns 0 if any thread is running or was
+    /// created since then, or if no thread has a limit.
+    pub fn rounds(&mut self, pids: &[i32]) -> u64 {
+        let mut least = None;
+        for pid in pids {
+            let Some(threads) = waits(*pid) else {
+                self.began.clear();
+                return 0;
+            };
+            for (tid, wait, sleeps) in threads {
+                let since = sleeps - (*self.began.entry(tid).or_insert(sleeps)).min(sleeps);
+                if wait == ThreadWait::Limited {
+                    least = Some(least.unwrap_or(since).min(since));
+                }
+            }
+        }
+        least.unwrap_or(0)
+    }
+}
+
+/// Returns the wait of each thread of a process, and how often it has gone to sleep voluntarily; `None` if one of them does not wait.
+fn waits(pid: i32) -> Option<Vec<(i32, ThreadWait, u64)>> {
+    threads(pid, |thread| match thread {
+        Thread::Waits { tid, wait, sleeps } => Ok((tid, wait, sleeps)),
+        Thread::Busy | Thread::Ended => Err(()),
+    })
+    .ok()
+}
+
+fn look(pids: &[i32]) -> ActivityState {
+    let mut all = Sleeps::new();
+    for pid in pids {
+        let looked = threads(*pid, |thread| match thread {
+            Thread::Waits { tid, wait: ThreadWait::Endless, sleeps } => Ok((tid, sleeps)),
+            Thread::Ended => Err(ActivityState::Ended),
+            Thread::Waits { .. } | Thread::Busy => Err(ActivityState::Busy),
+        });
+        match looked {
+            Ok(sleeps) => all.extend(sleeps),
+            Err(look) => return look,
+        }
+    }
+    all.sort_unstable();
+    ActivityState::Waiting(all)
+}
+
+/// The state of a thread.
+enum Thread {
+    /// It sleeps, and has gone to sleep voluntarily this many times.
+    Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
+    /// It is running or stopped, or waits for a disk, since a slow read is not silence.
+    Busy,
+    /// It seems to have ended.
+    Ended,
+}
+
+/// Examines the threads of a process until `take` rejects one. Most processes have a single thread, in which case no others are searched
+/// for.
+fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
+    let (first, count) = look_at(pid, pid);
+    let mut all = vec![take(first)?];
+    if count == Some(1) {
+        return Ok(all);
+    }
+    let Ok(tids) = procfs::threads(pid) else {
+        all.push(take(Thread::Ended)?);
+        return Ok(all);
+    };
+    for tid in tids.filter(|tid| *tid != pid) {
+        all.push(take(look_at(pid, tid).0)?);
+    }
+    Ok(all)
+}
+
+/// Returns whether a call waits for a file, which may be on a slow server: some file systems then sleep as if they waited for an event.
+fn reads_file(pid: i32, line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let number = words.next().and_then(|n| n.parse::<u32>().ok());
+    let descriptor = words.next().and_then(|n| u64::from_str_radix(n.trim_start_matches("0x"), 16).ok());
+    number.is_some_and(|number| READS.contains(&number))
+        && descriptor.is_some_and(|n| {
+            fs::metadata(format!("/proc/{pid}/fd/{}", n as u32 as i32)).is_ok_and(|file| file.is_file())
+        })
+}
+
+/// Examines a thread. Also returns how many threads the process has, if this was read.
+fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
+    let folder = format!("/proc/{pid}/task/{tid}");
+    let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
+    // A dead thread makes no calls.
+    if call.is_empty() || call.starts_with("-1") {
+        return (Thread::Ended, None);
+    }
+    let wait = wait(&call);
+    if wait == ThreadWait::None || reads_file(pid, &call) {
+        return (Thread::Busy, None);
+    }
+    let status = procfs::short_text(folder + "/status").unwrap_or_default();
+    let value = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let sleeps = value("voluntary_ctxt_switches:").and_then(|count| count.parse().ok());
+    let count = value("Threads:").and_then(|count| count.parse().ok());
+    match (value("State:"), sleeps) {
+        (Some(state), Some(sleeps)) if state.starts_with('S') => (Thread::Waits { tid, wait, sleeps }, count),
+        _ => (Thread::Busy, count),
+    }
+}
+
+/// Returns whether only these processes and their controlled peers can end the waits. Other causes are timers (a timerfd, a POSIX timer, or
+/// an alarm, of which only the handler is visible), a connection to a daemon or another host, and bytes on a TCP connection that the kernel
+/// delivers later.
+fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, alarms: bool) -> bool {
+    let mut internet: HashMap<u64, Ends> = HashMap::new();
+    for pid in pids {
+        if alarms && catches_alarms(*pid) {
+            return false;
+        }
+        // The kernel may have been built without this file.
+        if procfs::short_text(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
+            return false;
+        }
+        let pidfd =
+            Pid::from_raw(*pid).and_then(|p| rustix::process::pidfd_open(p, PidfdFlags::empty()).ok());
+        let (Some(pidfd), Ok(fds)) = (pidfd, fs::read_dir(format!("/proc/{pid}/fd"))) else { return false };
+        for entry in fds.flatten() {
+            let Ok(to) = fs::read_link(entry.path()) else { continue };
+            let name = entry.file_name();
+            let (Some(to), Some(name)) = (to.to_str(), name.to_str()) else { continue };
+            if to == "anon_inode:[timerfd]"
+                && procfs::short_text(format!("/proc/{pid}/fdinfo/{name}"))
+                    .is_ok_and(|info| !info.lines().any(|l| l == "it_value: (0, 0)"))
+            {
+                return false;
+            }
+            let inode = to.strip_prefix("socket:[").and_then(|t| t.strip_suffix(']')?.parse().ok());
+            let (Some(inode), Ok(number)) = (inode, name.parse()) else { continue };
+            // If we may not examine the descriptors of other processes, we assume that the server depends only on itself.
+            let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
+                continue;
+            };
+            // A read with the socket's own time limit looks like one without a limit.
+            if has_time_limit(&socket) {
+                return false;
+            }
+            match other_end(&socket) {
+                Some(ConnectionEnd::Process(pid)) if !pids.contains(&pid) && !peers.pids.contains(&pid) => {
+                    return false;
+                }
+                Some(ConnectionEnd::Internet(ends)) => drop(internet.insert(inode, ends)),
+                Some(ConnectionEnd::Elsewhere) => return false,
+                Some(ConnectionEnd::Process(_)) | None => {}
+            }
+        }
+    }
+    let among: HashSet<&Ends> = internet.values().collect();
+    internet.values().all(|(here, there)| {
+        let other = (*there, *here);
+        let is_among = among.contains(&other);
+        // Each end is queried through the other one: one of these processes in its own turn, a controlled peer here.
+        let asked = [Some((*here, *there)), (!is_among).then_some(other)];
+        (is_among || peers.connections.contains(&other))
+            && asked.into_iter().flatten().filter_map(tcp::other_end).all(|end| end.under_way == 0)
+    })
+}
+
+fn catches_alarms(pid: i32) -> bool {
+    /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
+    const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
+    let status = procfs::short_text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_none_or(|mask| mask & ALARMS != 0)
+}
+
+enum ConnectionEnd {
+    /// The process that made the other end, on this host.
+    Process(i32),
+    Internet(Ends),
+    /// Another host or namespace, about which we know nothing.
+    Elsewhere,
+}
+
+fn has_time_limit(socket: &OwnedFd) -> bool {
+    use rustix::net::sockopt::{Timeout, socket_timeout};
+    [Timeout::Recv, Timeout::Send].into_iter().any(|way| matches!(socket_timeout(socket, way), Ok(Some(_))))
+}
+
+/// Returns the other end of a connected socket.
+fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
+    let there = rustix::net::getpeername(socket.as_fd()).ok()??;
+    if there.address_family() == rustix::net::AddressFamily::UNIX {
+        let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
+        return Some(ConnectionEnd::Process(maker.pid.as_raw_nonzero().get()));
+    }
+    Some(tcp::ends(socket).map_or(ConnectionEnd::Elsewhere, ConnectionEnd::Internet))
+}
+
+/// The kind of wait of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ThreadWait {
+    /// For an event, without a time limit.
+    Endless,
+    /// For an event or a time, or for a time alone.
+    Limited,
+    /// It does not wait, or waits for something else.
+    None,
+}
+
+/// Parses a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.
+fn wait(line: &str) -> ThreadWait {
+    let mut words = line.split_whitespace();
+    let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return ThreadWait::None };
+    let args: Vec<u64> =
+        words.map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap_or(1)).take(6).collect();
+    let arg = |i: usize| args.get(i).copied().unwrap_or(1);
+    // A timeout in milliseconds is an int, so only the low half is used.
+    let endless = |i: usize| (arg(i) as u32 as i32) < 0;
+    let no_timeout = |i: usize| arg(i) == 0;
+    let endless = match call(number) {
+        BlockingCall::Poll => endless(2),
+        BlockingCall::EpollWait => endless(3),
+        BlockingCall::Ppoll => no_timeout(2),
+        BlockingCall::EpollPwait2 => no_timeout(3),
+        BlockingCall::Select => no_timeout(4),
+        BlockingCall::Futex => no_timeout(3),
+        BlockingCall::SigTimedWait => no_timeout(2),
+        BlockingCall::Endless => true,
+        BlockingCall::Sleep => false,
+        BlockingCall::Other => return ThreadWait::None,
+    };
+    if endless { ThreadWait::Endless } else { ThreadWait::Limited }
+}
+
+enum BlockingCall {
+    Poll,
+    Ppoll,
+    Select,
+    EpollWait,
+    EpollPwait2,
+    Futex,
+    SigTimedWait,
+    /// read, recv, accept, wait4, pause ...: no time limit in the arguments.
+    Endless,
+    /// nanosleep and clock_nanosleep.
+    Sleep,
+    Other,
+}
+
+/// read and readv.
+#[cfg(target_arch = "x86_64")]
+const READS: [u32; 2] = [0, 19];
+#[cfg(target_arch = "aarch64")]
+const READS: [u32; 2] = [63, 65];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const READS: [u32; 0] = [];
+
+#[cfg(target_arch = "x86_64")]
+fn call(number: u32) -> BlockingCall {
+    match number {
+        7 => BlockingCall::Poll,
+        271 => BlockingCall::Ppoll,
+        23 | 270 => BlockingCall::Select,
+        232 | 281 => BlockingCall::EpollWait,
+        441 => BlockingCall::EpollPwait2,
+        202 => BlockingCall::Futex,
+        128 => BlockingCall::SigTimedWait,
+        35 | 230 => BlockingCall::Sleep,
+        0 | 19 | 34 | 43 | 45 | 47 | 61 | 130 | 247 | 288 => BlockingCall::Endless,
+        _ => BlockingCall::Other,
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn call(number: u32) -> BlockingCall {
+    match number {
+        73 => BlockingCall::Ppoll,
+        72 => BlockingCall::Select,
+        22 => BlockingCall::EpollWait,
+        441 => BlockingCall::EpollPwait2,
+        98 => BlockingCall::Futex,
+        137 => BlockingCall::SigTimedWait,
+        101 | 115 => BlockingCall::Sleep,
+        63 | 65 | 133 | 95 | 202 | 207 | 212 | 242 | 260 => BlockingCall::Endless,
+        _ => BlockingCall::Other,
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn call(_: u32) -> BlockingCall {
+    BlockingCall::Other
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use rstest::rstest;
+
+    use super::{ThreadWait, procfs, reads_file, wait};
+
+    #[test]
+    fn reading_a_file_is_work_and_a_pipe_is_waiting() {
+        let me = procfs::own_pid();
+        let reads = |from: &OwnedFd, call: u32| {
+            reads_file(me, &format!("{call} {:#x} 0x7ffe 0x6 0x0 0x0 0x0 0x7ffe 0x7f", from.as_raw_fd()))
+        };
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let pipe = rustix::pipe::pipe().unwrap().0;
+        assert!(reads(&file, 0) && reads(&file, 19));
+        assert!(!reads(&pipe, 0));
+        // poll() has an address where read() has its descriptor.
+        assert!(!reads(&file, 7));
+    }
+
+    #[rstest]
+    #[case::poll("7 0x7ffe 0x2 0xffffffff 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::Endless)]
+    #[case::poll_for_a_second("7 0x7ffe 0x2 0x3e8 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::Limited)]
+    #[case::epoll("232 0x4 0x7ffe 0x10 0xffffffffffffffff 0x0 0x0 0x7ffe 0x7f", ThreadWait::Endless)]
+    #[case::clock_nanosleep("230 0x0 0x0 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::Limited)]
+    #[case::futex_with_a_limit("202 0x7f 0x80 0x0 0x7ffe 0x0 0x0 0x7ffe 0x7f", ThreadWait::Limited)]
+    #[case::brk("12 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::None)]
+    #[case::at_work("running", ThreadWait::None)]
+    #[case::unreadable("", ThreadWait::None)]
+    fn classifies_waits_by_system_call(#[case] line: &str, #[case] expected: ThreadWait) {
+        assert_eq!(wait(line), expected);
+    }
+}

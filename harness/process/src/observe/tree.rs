@@ -1,0 +1,473 @@
+//! The processes of an implementation: its descendants, and the orphans that become our children.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use super::procfs::{self, Stat};
+
+/// The memory of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Its process id.
+    pub pid: i32,
+    /// The name of its program, cut by the system.
+    pub name: String,
+    /// The memory in bytes.
+    pub bytes: u64,
+}
+
+/// Name of the variable that marks every process of a run.
+pub const MARK: &str = "PMI_CONFORM_RUN";
+
+/// Makes orphans of our descendants our children, so that no process escapes by forking twice.
+pub fn become_subreaper() {
+    // Without this, only processes that have left our process tree escape, and we cannot prevent that.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Current launches by their launchers' pids, and orphans whose launch is not known.
+#[derive(Default)]
+struct Registry {
+    /// The mark of each launcher.
+    live: HashMap<i32, String>,
+    /// Orphans without a mark, each with the launches that may have left it.
+    strays: HashMap<i32, HashSet<i32>>,
+}
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+/// Calls `with` with the registry. A panic elsewhere leaves the registry consistent.
+fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
+    let mut guard: MutexGuard<'_, Option<Registry>> = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    with(guard.get_or_insert_default())
+}
+
+/// Starts a launcher; `start` also returns its pid. No thread searches for orphans before the launcher is registered.
+pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
+    registry(|all| {
+        let started = start()?;
+        all.live.insert(started.1, mark.to_owned());
+        Ok(started)
+    })
+}
+
+/// Handles a launcher that has ended and been reaped. Orphans without a mark, because their environment was cleared, are ended once every
+/// launch that may have left them is over. Orphans with the mark of this launch are ended at once. [`end_all`] may have missed one, because
+/// a process has no readable environment while it starts another program.
+pub(crate) fn launch_ended(mark: &str, launcher: i32) {
+    let doomed = registry(|all| {
+        all.live.remove(&launcher);
+        let orphans = || left_to_us().into_iter().filter(|pid| !all.live.contains_key(pid)).collect();
+        let (children, mut doomed) = carriers(mark, orphans);
+        // Orphans that have ended by themselves are reaped. Otherwise, a long campaign would fill the table of processes.
+        let mut orphans: HashSet<i32> = launched_among(children).collect();
+        reap(&mut orphans);
+        for pid in orphans.into_iter().filter(|pid| is_unmarked(*pid, &all.live)) {
+            let suspects = || all.live.keys().copied().collect();
+            all.strays.entry(pid).or_insert_with(suspects);
+        }
+        all.strays.retain(|pid, suspects| {
+            suspects.retain(|launch| all.live.contains_key(launch));
+            if suspects.is_empty() {
+                doomed.insert(*pid);
+            }
+            !suspects.is_empty()
+        });
+        doomed
+    });
+    end_orphans(doomed);
+}
+
+/// Returns whether a living child process carries no mark of these launches.
+fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
+    parent(pid).is_some_and(|(_, zombie)| !zombie)
+        && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))
+}
+
+/// Returns our children outside our own process group. Processes in it are started by this program or its host for other purposes.
+fn launched_among(children: Vec<i32>) -> impl Iterator<Item = i32> {
+    let own_group = rustix::process::getpgrp();
+    children.into_iter().filter(move |pid| {
+        Pid::from_raw(*pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
+    })
+}
+
+fn end_orphans(mut orphans: HashSet<i32>) {
+    let roots = orphans.clone();
+    until_gone(|| {
+        for pid in roots.iter().filter(|pid| orphans.contains(pid)).flat_map(|pid| descendants(*pid)) {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        reap(&mut orphans);
+        orphans.is_empty()
+    });
+}
+
+/// Waits until `gone` returns true, but at most two seconds. On a busy machine, a killed process does not disappear immediately.
+fn until_gone(mut gone: impl FnMut() -> bool) {
+    for round in 0..200 {
+        if gone() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(if round < 20 { 1 } else { 10 }));
+    }
+}
+
+/// Returns the process that made a connection, if it is another process on this host.
+pub fn maker(connection: impl AsFd) -> Option<i32> {
+    let made = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
+    (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
+}
+
+/// Returns all processes that this one can see, of any user.
+pub fn everybody() -> Vec<i32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Returns the memory of a process, from the one file that also contains its name.
+pub fn memory(pid: i32) -> Option<Memory> {
+    memory_in(pid, &Stat::of(pid)?)
+}
+
+fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
+    let pages: u64 = stat.number(24)?;
+    Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
+}
+
+/// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may belong
+/// to this launch. `agents` are ours and are left out.
+pub fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
+    // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
+    let mut all = below(launcher, agents);
+    let left = left_to_us();
+    if !left.is_empty() {
+        let live = registry(|all| all.live.clone());
+        let others = |pid: i32| {
+            live.contains_key(&pid)
+                || mark_of(pid)
+                    .is_some_and(|carried| live.iter().any(|(l, mark)| *l != launcher && *mark == carried))
+        };
+        for orphan in launched_among(left).filter(|pid| *pid != launcher && !others(*pid)) {
+            all.extend(below(orphan, agents));
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Returns whether a process was started with the mark of a run in its environment.
+fn carries(pid: i32, mark: &str) -> bool {
+    mark_of(pid).is_some_and(|carried| carried == mark)
+}
+
+/// Returns the mark of a run in a process's environment.
+fn mark_of(pid: i32) -> Option<String> {
+    variable_of(pid, MARK)
+}
+
+/// Returns a variable of a process's environment. A zombie no longer has an environment.
+pub fn variable_of(pid: i32, name: &str) -> Option<String> {
+    let value = |var: &[u8]| var.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    environment(pid)?.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok())
+}
+
+/// Returns a process's environment, unless it is empty. While a process starts another program, its environment reads as empty or cut, so
+/// this repeats until it is complete.
+fn environment(pid: i32) -> Option<Vec<u8>> {
+    /// Longest wait for a program to start. Only a file system that does not respond takes this long.
+    const STARTING: Duration = Duration::from_secs(10);
+    let deadline = Instant::now() + STARTING;
+    let mut before = None;
+    loop {
+        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let stat = Stat::of(pid)?;
+        if stat.field(3) == Some("Z") {
+            // The other threads of a process may outlive the first.
+            let of = |tid| fs::read(format!("/proc/{pid}/task/{tid}/environ")).ok();
+            return procfs::threads(pid).ok()?.filter_map(of).find(|env| !env.is_empty());
+        }
+        // The kernel sets the address of the program's code last.
+        let is_starting = stat.field(26) == Some("0");
+        let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
+        let now = (env.len(), start, end);
+        // A process may have unmapped a part of its environment, in which case reading again returns no more.
+        let is_complete = env.len() == end.saturating_sub(start) || before == Some(now);
+        if !is_starting && is_complete || Instant::now() >= deadline {
+            return Some(env).filter(|env| !env.is_empty());
+        }
+        if is_starting {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        before = Some(now);
+    }
+}
+
+/// Returns field `PPid` of a process, and whether it is a zombie.
+pub fn parent(pid: i32) -> Option<(i32, bool)> {
+    let stat = Stat::of(pid)?;
+    Some((stat.number(4)?, stat.is_dead()))
+}
+
+/// Returns the living descendants of `root`, itself included.
+pub fn descendants(root: i32) -> Vec<i32> {
+    below(root, &HashSet::new())
+}
+
+/// Returns the living descendants of `root`, itself included, without `but` and their descendants.
+fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
+    let (mut found, mut todo) = (Vec::new(), vec![root]);
+    while let Some(pid) = todo.pop() {
+        if but.contains(&pid) {
+            continue;
+        }
+        let Some(stat) = Stat::of(pid) else { continue };
+        todo.extend(children_of(pid, &stat));
+        if !stat.is_dead() {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Returns the children of a process, adopted ones included, by reading the file of each of its threads: reading all of /proc would take
+/// much longer.
+fn children(pid: i32) -> Vec<i32> {
+    let threads = procfs::threads(pid).into_iter().flatten();
+    threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
+}
+
+/// Returns the children of a process whose state has just been read. Most processes have one thread, so no search for others is needed.
+fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
+    match stat.number(20) {
+        Some(1) => children_of_thread(pid, pid),
+        _ => children(pid),
+    }
+}
+
+fn children_of_thread(pid: i32, tid: i32) -> Vec<i32> {
+    let list = procfs::short_text(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Returns the living orphans with the mark of a run, and their descendants.
+pub fn orphans(mark: &str) -> Vec<i32> {
+    adopted(mark, 0).into_iter().flat_map(descendants).collect()
+}
+
+/// Ends the processes of a run without a launcher.
+pub fn end_orphans_of(mark: &str) {
+    if !adopted(mark, 0).is_empty() {
+        end_all(mark, 0, &HashSet::new());
+    }
+}
+
+/// Returns the remaining processes of a run, according to `names`. It is called until it returns none, because a process that has lost its
+/// last companion may be about to end as well.
+pub fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
+    const GOING: Duration = Duration::from_millis(500);
+    let deadline = Instant::now() + GOING;
+    loop {
+        let names = names();
+        if names.is_empty() || Instant::now() >= deadline {
+            return names;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn own_children() -> Vec<i32> {
+    children(procfs::own_pid())
+}
+
+/// Returns the children of our first thread. As long as this thread runs, the kernel makes orphans its children. Processes that other
+/// threads have started are not among them.
+fn left_to_us() -> Vec<i32> {
+    children_of_thread(procfs::own_pid(), procfs::own_pid())
+}
+
+/// Returns our children with the mark of a run, except `launcher`, which its handle reaps.
+fn adopted(mark: &str, launcher: i32) -> HashSet<i32> {
+    let (_, mut marked) = carriers(mark, own_children);
+    marked.remove(&launcher);
+    marked
+}
+
+/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list if others end
+/// while it is read, and a child that ends leaves us its own, so the list must be the same before and after.
+fn carriers(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
+    let mut children = list();
+    loop {
+        let marked = children.iter().copied().filter(|pid| carries(*pid, mark)).collect();
+        let now = list();
+        if now == children {
+            return (children, marked);
+        }
+        children = now;
+    }
+}
+
+/// Reaps the orphans among `pids` that have ended.
+fn reap(pids: &mut HashSet<i32>) {
+    pids.retain(|pid| {
+        let pid = Pid::from_raw(*pid);
+        pid.is_some_and(|pid| matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)))
+    });
+}
+
+/// Ends every process of a run and reaps the orphans. `known` are processes that have reported to us.
+pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
+    let me = procfs::own_pid();
+    let mut orphans = HashSet::new();
+    until_gone(|| {
+        let mut alive: HashSet<i32> = descendants(launcher).into_iter().collect();
+        let adopted = adopted(mark, launcher);
+        for root in &adopted {
+            alive.extend(descendants(*root));
+        }
+        orphans.extend(adopted);
+        // The number of a process that has reported to us may have been reused since, so only our descendants are ended.
+        alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
+        alive.remove(&me);
+        for pid in &alive {
+            if let Some(pid) = Pid::from_raw(*pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        reap(&mut orphans);
+        alive.is_empty() && orphans.is_empty()
+    });
+}
+
+/// Ends all our descendants and reaps our children, except `launcher`, which its handle reaps.
+pub fn end_descendants(launcher: i32) {
+    let me = procfs::own_pid();
+    until_gone(|| {
+        let alive: Vec<i32> = descendants(me).into_iter().filter(|pid| *pid != me).collect();
+        for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let mut orphans: HashSet<i32> = own_children().into_iter().filter(|pid| *pid != launcher).collect();
+        reap(&mut orphans);
+        alive.is_empty() && orphans.is_empty()
+    });
+}
+
+fn is_descendant(pid: i32, ancestor: i32) -> bool {
+    let mut at = pid;
+    for _ in 0..64 {
+        match parent(at) {
+            Some((_, true)) | None => return false,
+            Some((up, _)) if up == ancestor => return true,
+            Some((up, _)) if up <= 1 => return false,
+            Some((up, _)) => at = up,
+        }
+    }
+    false
+}
+
+/// Returns whether any process of a run is left, apart from its launcher. This check is cheap, for runs that ended well.
+pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
+    let live = |pid: &i32| registry(|all| all.live.contains_key(pid));
+    left_to_us().into_iter().any(|pid| pid != launcher && !live(&pid) && carries(pid, mark))
+        || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn reads_memory_for_any_process_name() {
+        let stat = |text: String| Stat::parse(text).unwrap();
+        let read = memory_in(7, &stat(format!("7 (a) b (c) S {}300 9 0\n", "1 ".repeat(20)))).unwrap();
+        let page = rustix::param::page_size() as u64;
+        assert_eq!((read.pid, read.name.as_str(), read.bytes), (7, "a) b (c", 300 * page));
+        assert_eq!(memory_in(7, &stat("7 (x) S 1 2".into())), None);
+        let own = memory(std::process::id() as i32).unwrap();
+        assert!(own.bytes > 1 << 20, "{own:?}");
+    }
+
+    #[test]
+    fn orphans_are_reparented_to_the_runner() {
+        become_subreaper();
+        let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
+        // This thread, which is not the first, starts the shell.
+        let left = std::process::Command::new("sh").args(script).output().unwrap();
+        let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
+        let is_ours = left_to_us().contains(&pid);
+        end_orphans(HashSet::from([pid]));
+        assert!(is_ours && !left_to_us().contains(&pid));
+    }
+
+    #[test]
+    fn process_survives_its_first_thread() {
+        // The call exit() ends only the first thread; the second ends the process once it has read something.
+        let script = "import ctypes, os, sys, threading\n\
+                      threading.Thread(target=lambda: (print(flush=True), sys.stdin.read(), os._exit(0))).start()\n\
+                      ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)";
+        let mut command = std::process::Command::new("python3");
+        let exit = libc::SYS_exit.to_string();
+        let mut child = command
+            .args(["-c", script, &exit])
+            .env("CARRIED", "yes")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let pid = child.id() as i32;
+        while Stat::of(pid).unwrap().field(3) != Some("Z") {
+            std::thread::yield_now();
+        }
+        assert_eq!(descendants(pid), [pid]);
+        assert_eq!(variable_of(pid, "CARRIED").as_deref(), Some("yes"));
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+    }
+
+    /// The kernel takes a long time to copy so many arguments and variables, during which the environment reads as empty.
+    #[test]
+    fn environment_is_read_while_a_program_starts() {
+        let script = "import os, sys\n\
+                      rounds = int(sys.argv[1])\n\
+                      env = {**{f'_{n}': '' for n in range(60_000)}, 'CARRIED': 'yes'}\n\
+                      args = ['python3', '-c', sys.argv[2], str(rounds - 1), sys.argv[2]] + [''] * 60_000\n\
+                      os.execvpe('python3', args, env) if rounds else sys.exit()";
+        let mut command = std::process::Command::new("python3");
+        let mut child = command.args(["-c", script, "3", script]).env("CARRIED", "yes").spawn().unwrap();
+        let pid = child.id() as i32;
+        let is_alive = || parent(pid).is_some_and(|(_, zombie)| !zombie);
+        let mut missed = 0;
+        while is_alive() {
+            missed += u32::from(variable_of(pid, "CARRIED").is_none() && is_alive());
+        }
+        assert!(child.wait().unwrap().success());
+        assert_eq!(missed, 0);
+    }
+
+    #[test]
+    fn finds_process_with_any_bytes_in_its_name() {
+        let script = r"printf '\377) Z' >/proc/$$/comm && echo named && read line";
+        let mut command = std::process::Command::new("sh");
+        let pipes = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        let mut named = [0; 6];
+        child.stdout.take().unwrap().read_exact(&mut named).unwrap();
+        let pid = child.id() as i32;
+        assert_eq!((descendants(pid), parent(pid)), (vec![pid], Some((std::process::id() as i32, false))));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,235 @@
+//! Waits for many descriptors at once.
+//!
+//! mio reports each change once. If a reader reads only a part of the available bytes, it must request another report, with
+//! [`Reactor::again`] or [`Reactor::after_read`]; then the reactor does not block.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+/// The changes of a source that are reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchMode {
+    /// It can be read from.
+    Read,
+    /// It can be written to.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+impl From<WatchMode> for Interest {
+    fn from(wanted: WatchMode) -> Self {
+        match wanted {
+            WatchMode::Read => Self::READABLE,
+            WatchMode::Write => Self::WRITABLE,
+            WatchMode::ReadWrite => Self::READABLE | Self::WRITABLE,
+        }
+    }
+}
+
+/// The key of a registered descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReactorKey(usize);
+
+/// A source that may be ready. It may turn out to have nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Ready<S> {
+    /// The source.
+    pub source: S,
+    /// It may be written to.
+    pub writable: bool,
+}
+
+struct ReactorEntry<S> {
+    fd: RawFd,
+    source: S,
+    /// The other side has ended the connection, so after the last bytes nothing new will be reported.
+    ended: bool,
+    /// It must be reported without waiting.
+    again: bool,
+    /// A file that is always ready, and that the system cannot wait for.
+    always: bool,
+}
+
+/// Waits for descriptors. `S` is the owner's name for each.
+pub struct Reactor<S> {
+    poll: Poll,
+    events: Events,
+    entries: Vec<Option<ReactorEntry<S>>>,
+    free: Vec<usize>,
+    /// Entries that must be reported without waiting.
+    again: Vec<usize>,
+}
+
+impl<S: Copy> Reactor<S> {
+    /// Makes a reactor without sources.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            poll: Poll::new()?,
+            events: Events::with_capacity(1024),
+            entries: Vec::new(),
+            free: Vec::new(),
+            again: Vec::new(),
+        })
+    }
+
+    /// Returns the descriptor that the reactor itself waits on.
+    pub fn descriptor(&self) -> RawFd {
+        self.poll.as_raw_fd()
+    }
+
+    /// Registers a descriptor. It must be removed before it is closed, because another process may hold it open.
+    pub fn add(&mut self, fd: impl AsFd, source: S, wanted: WatchMode) -> io::Result<ReactorKey> {
+        let fd = fd.as_fd().as_raw_fd();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() - 1
+        });
+        let added = self.poll.registry().register(&mut SourceFd(&fd), Token(index), wanted.into());
+        let always = match added {
+            Ok(()) => false,
+            Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => true,
+            Err(error) => {
+                self.free.push(index);
+                return Err(error);
+            }
+        };
+        self.entries[index] = Some(ReactorEntry { fd, source, ended: false, again: false, always });
+        if always {
+            self.again(ReactorKey(index));
+        }
+        Ok(ReactorKey(index))
+    }
+
+    /// Selects which changes are reported. The current state is reported again.
+    pub fn set(&mut self, key: ReactorKey, wanted: WatchMode) -> io::Result<()> {
+        match &self.entries[key.0] {
+            Some(entry) if !entry.always => {
+                self.poll.registry().reregister(&mut SourceFd(&entry.fd), Token(key.0), wanted.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a descriptor.
+    pub fn remove(&mut self, key: ReactorKey) {
+        if let Some(entry) = self.entries[key.0].take() {
+            // It may already be closed.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&entry.fd));
+            self.free.push(key.0);
+        }
+    }
+
+    /// Makes the next wait report the source without blocking.
+    pub fn again(&mut self, key: ReactorKey) {
+        if let Some(entry) = self.entries[key.0].as_mut().filter(|entry| !entry.again) {
+            entry.again = true;
+            self.again.push(key.0);
+        }
+    }
+
+    /// Handles a read of `read` bytes into `room` bytes. Reports the source again if there may be more.
+    pub fn after_read(&mut self, key: ReactorKey, read: usize, room: usize) {
+        let more = |entry: &ReactorEntry<S>| read == room || entry.ended || entry.always;
+        if self.entries[key.0].as_ref().is_some_and(more) {
+            self.again(key);
+        }
+    }
+
+    /// Waits at most `limit`, or without a limit if there is none. A signal ends the wait.
+    pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
+        let mut limit = if self.again.is_empty() { limit } else { Some(Duration::ZERO) };
+        // mio rounds to milliseconds, and most servers answer several times within one.
+        if let Some(time) = limit.filter(|time| time.subsec_nanos() % 1_000_000 != 0) {
+            let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
+            let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+            match rustix::event::poll(&mut fds, Some(&time)) {
+                Ok(0) | Err(Errno::INTR) => return Ok(Vec::new()),
+                Ok(_) => limit = Some(Duration::ZERO),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match self.poll.poll(&mut self.events, limit) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
+            result => result?,
+        }
+        let mut ready = Vec::new();
+        // Older events are reported first.
+        for index in std::mem::take(&mut self.again) {
+            if let Some(entry) = self.entries[index].as_mut().filter(|entry| entry.again) {
+                entry.again = false;
+                ready.push(Ready { source: entry.source, writable: entry.always });
+            }
+        }
+        for event in &self.events {
+            if let Some(Some(entry)) = self.entries.get_mut(event.token().0) {
+                entry.ended |= event.is_read_closed() || event.is_error();
+                ready.push(Ready { source: entry.source, writable: event.is_writable() });
+            }
+        }
+        Ok(ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn sources(reactor: &mut Reactor<u8>) -> Vec<u8> {
+        reactor.wait(Some(Duration::ZERO)).unwrap().iter().map(|ready| ready.source).collect()
+    }
+
+    #[test]
+    fn reports_partly_read_source_and_end_again() {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let mut reactor = Reactor::new().unwrap();
+        let key = reactor.add(&here, 7, WatchMode::Read).unwrap();
+        there.write_all(b"four").unwrap();
+        drop(there);
+        let mut buffer = [0; 3];
+        for expected in [3, 1, 0] {
+            assert_eq!(sources(&mut reactor), [7]);
+            let n = here.read(&mut buffer).unwrap();
+            assert_eq!(n, expected);
+            if n > 0 {
+                reactor.after_read(key, n, buffer.len());
+            }
+        }
+        assert!(sources(&mut reactor).is_empty());
+    }
+
+    #[test]
+    fn removed_source_is_not_reported() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let _another = here.try_clone().unwrap();
+        let mut reactor = Reactor::new().unwrap();
+        let key = reactor.add(&here, 1, WatchMode::Read).unwrap();
+        there.write_all(b"x").unwrap();
+        reactor.again(key);
+        reactor.remove(key);
+        drop(here);
+        assert!(sources(&mut reactor).is_empty());
+    }
+
+    #[test]
+    fn unpollable_file_is_always_ready() {
+        let null = File::open("/dev/null").unwrap();
+        let mut reactor = Reactor::new().unwrap();
+        let key = reactor.add(&null, 3, WatchMode::Read).unwrap();
+        assert_eq!(sources(&mut reactor), [3]);
+        reactor.after_read(key, 1, 2);
+        assert_eq!(sources(&mut reactor), [3]);
+        reactor.remove(key);
+        assert!(sources(&mut reactor).is_empty());
+    }
+}

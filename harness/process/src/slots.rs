@@ -1,0 +1,193 @@
+//! The limit for launches that work at the same time. A launch that only waits for a silence to last takes no time from the others, so
+//! another one may start.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::observe::procfs::{ProcessorTime, processor_time};
+
+/// Interval between checks of whether the machine is idle. Each time the machine is idle, one more launch may be open.
+const LOOKS: Duration = Duration::from_millis(50);
+/// A machine is idle if this share of its processors' time is unused, in hundredths.
+const IDLE: u64 = 40;
+
+/// The limit for launches that work at the same time.
+#[derive(Debug)]
+pub struct Slots {
+    jobs: usize,
+    /// True if more than a few launches may be open while the machine is idle.
+    fills_idle_machine: bool,
+    taken: Mutex<Taken>,
+    less: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// Number of working launches.
+    working: usize,
+    /// Number of working and waiting launches.
+    open: usize,
+    idleness: Idleness,
+}
+
+/// Measures whether processor time is unused.
+#[derive(Debug, Default)]
+struct Idleness {
+    last: Option<(Instant, ProcessorTime)>,
+}
+
+impl Idleness {
+    /// Returns whether the machine was idle since the previous call, some time ago. `false` if this cannot be measured.
+    fn is_idle(&mut self) -> bool {
+        if self.last.is_some_and(|(at, _)| at.elapsed() < LOOKS) {
+            return false;
+        }
+        let Ok(now) = processor_time() else { return false };
+        let before = self.last.replace((Instant::now(), now));
+        before.is_some_and(|(_, before)| has_spare(before, now))
+    }
+}
+
+fn has_spare(before: ProcessorTime, now: ProcessorTime) -> bool {
+    let all = now.all.saturating_sub(before.all);
+    all > 0 && now.idle.saturating_sub(before.idle) * 100 >= all * IDLE
+}
+
+/// The permission of a launch to work, released on drop.
+#[derive(Debug)]
+pub struct Slot {
+    slots: Arc<Slots>,
+    works: bool,
+}
+
+impl Slots {
+    /// Creates a limit of `jobs` working launches.
+    pub fn new(jobs: usize) -> Arc<Self> {
+        Self::with(jobs, false)
+    }
+
+    /// Creates such a limit that opens more launches while the machine is idle. If a server sleeps while it starts, many launches wait at
+    /// the same time.
+    pub fn filling_idle_machine(jobs: usize) -> Arc<Self> {
+        Self::with(jobs, true)
+    }
+
+    fn with(jobs: usize, fills_idle_machine: bool) -> Arc<Self> {
+        let taken = Mutex::default();
+        Arc::new(Self { jobs: jobs.max(1), fills_idle_machine, taken, less: Condvar::new() })
+    }
+
+    /// Returns the maximum number of launches, including waiting ones. With one job, there is only one launch, because some servers can do
+    /// only one thing at a time and need this setting.
+    pub fn launches(&self) -> usize {
+        match (self.jobs, self.fills_idle_machine) {
+            (1, _) => 1,
+            (_, true) => 4 * self.few(),
+            (_, false) => self.few(),
+        }
+    }
+
+    /// Returns the maximum number of launches in a run of the suite. Some scenarios of a suite wait for one silence after another.
+    pub fn launches_of_run(&self) -> usize {
+        if self.jobs == 1 { 1 } else { 2 * self.few() }
+    }
+
+    /// Returns the maximum number of open launches while the machine is not idle.
+    fn few(&self) -> usize {
+        2 * self.jobs
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for permission to work.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run must end immediately.
+    pub fn take(self: &Arc<Self>, interrupted: &AtomicBool) -> io::Result<Slot> {
+        let mut taken = self.taken();
+        loop {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let fits = !self.fills_idle_machine || taken.open < self.few();
+            if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
+                break;
+            }
+            // No event reports that the machine becomes idle or that the run must end, so this wait has a time limit.
+            taken = self.less.wait_timeout(taken, LOOKS).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        taken.working += 1;
+        taken.open += 1;
+        Ok(Slot { slots: Arc::clone(self), works: true })
+    }
+}
+
+impl Slot {
+    /// Returns whether the launch counts as working.
+    pub fn works(&self) -> bool {
+        self.works
+    }
+
+    /// Declares that the launch only waits from now on.
+    pub fn wait(&mut self) {
+        if std::mem::replace(&mut self.works, false) {
+            self.slots.taken().working -= 1;
+            self.slots.less.notify_one();
+        }
+    }
+
+    /// Declares that the launch works again. A launch that was started in the meantime works alongside it for a while, because its server
+    /// does not wait for it either.
+    pub fn go_on(&mut self) {
+        if !std::mem::replace(&mut self.works, true) {
+            self.slots.taken().working += 1;
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut taken = self.slots.taken();
+        taken.working -= usize::from(self.works);
+        taken.open -= 1;
+        drop(taken);
+        self.slots.less.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AtomicBool, Ordering, ProcessorTime, Slots, has_spare, processor_time};
+
+    #[test]
+    fn detects_idle_processors() {
+        let at = |all, idle| ProcessorTime { all, idle };
+        for (now, spare) in [(at(110, 54), true), (at(110, 53), false), (at(100, 50), false)] {
+            assert_eq!(has_spare(at(100, 50), now), spare, "{now:?}");
+        }
+        let now = processor_time().unwrap();
+        assert!(now.all > 0 && now.idle <= now.all, "{now:?}");
+    }
+
+    #[test]
+    fn waiting_frees_a_slot_and_resumes_at_once() {
+        let slots = Slots::new(1);
+        let interrupted = AtomicBool::new(false);
+        let mut first = slots.take(&interrupted).unwrap();
+        first.wait();
+        let second = slots.take(&interrupted).unwrap();
+        first.go_on();
+        assert_eq!(slots.taken().working, 2);
+        interrupted.store(true, Ordering::Relaxed);
+        assert!(slots.take(&interrupted).is_err());
+        drop(first);
+        drop(second);
+        let taken = slots.taken();
+        assert_eq!((taken.working, taken.open), (0, 0));
+    }
+}

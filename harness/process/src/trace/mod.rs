@@ -1,0 +1,100 @@
+//! Finds where processes die, as a debugger does.
+//!
+//! A traced process stops at each signal before it receives it. Its tracer learns of its end first, by waiting for any child. In this
+//! process, that would interfere with waiting for launches. So a small separate process, the tracer, does this, one for each examined
+//! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program, and so do
+//! all processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, once the scenario
+//! has ended.
+//!
+//! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when we do.
+
+pub mod foreign;
+pub mod trace_request;
+pub mod tracer;
+mod unwind;
+
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use pmi_judge::event::EventKind;
+
+use super::child::Child;
+use super::connection::pair;
+use crate::observe::tree::MARK;
+use trace_request::while_asking;
+use tracer::{NAME, TracerReport};
+use unwind::backtrace;
+
+/// Maximum time for a tracer to return its observations at the end.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum size of these observations in bytes.
+const MAX_REPORT: u64 = 64 << 20;
+
+/// Runs `play`, and returns what a debugger sees of processes that this thread starts during the run and that are killed by a signal: an
+/// [`EventKind::Backtrace`] for each, or an [`EventKind::Untraced`] with the reason why nothing can be seen. The processes must have ended
+/// when `play` returns.
+///
+/// `program` is our own binary, which can act as a tracer.
+pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {
+    match Tracer::start(program) {
+        Ok(tracer) => {
+            let pid = tracer.child.pid().as_raw_nonzero().get();
+            let done = while_asking(tracer.connection.as_raw_fd(), pid, play);
+            (done, tracer.into_events())
+        }
+        Err(error) => (play(), vec![EventKind::Untraced { why: format!("cannot start a tracer: {error}") }]),
+    }
+}
+
+struct Tracer {
+    child: Child,
+    connection: UnixStream,
+}
+
+impl Tracer {
+    fn start(program: &Path) -> io::Result<Self> {
+        let (ours, theirs) = pair()?;
+        let mut command = Command::new(program);
+        command.arg0(NAME).env_remove(MARK);
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = Child::start(command)?;
+        Ok(Self { child, connection: ours.into() })
+    }
+
+    fn into_events(mut self) -> Vec<EventKind> {
+        let untraced = |why: String| vec![EventKind::Untraced { why }];
+        match self.read_report() {
+            Ok(told) => {
+                let seen =
+                    told.dead.iter().map(|dead| EventKind::Backtrace(Box::new(backtrace(dead)))).collect();
+                match told.refused {
+                    Some(why) if told.dead.is_empty() => untraced(why),
+                    _ => seen,
+                }
+            }
+            Err(error) => untraced(format!("the tracer does not respond: {error}")),
+        }
+    }
+
+    fn read_report(&mut self) -> io::Result<TracerReport> {
+        self.connection.shutdown(Shutdown::Write)?;
+        self.connection.set_read_timeout(Some(REPORT_TIMEOUT))?;
+        let mut text = Vec::new();
+        (&self.connection).take(MAX_REPORT).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.child.signal(rustix::process::Signal::KILL);
+        self.child.wait();
+    }
+}

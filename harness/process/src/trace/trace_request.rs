@@ -1,0 +1,81 @@
+//! Requests of started processes to be traced, and requests for processes that we have not started: see [`trace`](super).
+
+use std::cell::Cell;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Maximum wait for a process to be traced: on a busy machine, the tracer may not be ready at once.
+const ATTACH: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+thread_local! {
+    /// The tracer for processes that this thread starts: the descriptor of our end of the connection, and the tracer's process id.
+    static TRACER: Cell<Option<(RawFd, i32)>> = const { Cell::new(None) };
+}
+
+/// Removes the tracer on drop, so that no later process requests it, even after a panic.
+struct Asking;
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        TRACER.set(None);
+    }
+}
+
+/// Runs `play`; processes that this thread starts during the run request to be traced over this connection.
+pub(super) fn while_asking<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
+    TRACER.set(Some((connection, tracer)));
+    let _asking = Asking;
+    play()
+}
+
+/// Makes a command request to be traced when it starts, if there is a tracer.
+pub fn prepare(command: &mut Command) {
+    let Some((connection, tracer)) = TRACER.get() else { return };
+    #[expect(unsafe_code, reason = "a process must ask before it comes to its own program")]
+    // SAFETY: the code makes only system calls, and the descriptor is open for as long as `TRACER` names it, which is while processes are
+    // started.
+    unsafe {
+        command.pre_exec(move || {
+            ask(BorrowedFd::borrow_raw(connection), tracer);
+            Ok(())
+        });
+    }
+}
+
+/// Returns whether processes that this thread starts request to be traced.
+pub fn is_wanted() -> bool {
+    TRACER.get().is_some()
+}
+
+/// Requests tracing of a running process of a daemon, if there is a tracer. The tracer reports whether the system allows it.
+pub fn trace_daemon(pid: i32) {
+    let Some((connection, _)) = TRACER.get() else { return };
+    #[expect(unsafe_code, reason = "the connection belongs to a caller of this thread's")]
+    // SAFETY: it is open for as long as `TRACER` names it.
+    let tracer = unsafe { BorrowedFd::borrow_raw(connection) };
+    request(tracer, pid);
+}
+
+/// Asks the tracer to trace this process, and waits for its answer.
+fn ask(tracer: BorrowedFd<'_>, pid: i32) {
+    #[expect(unsafe_code, reason = "rustix has no call for this that takes the number of a process")]
+    // SAFETY: the call takes only numbers. If only ancestors may trace, this allows a sibling to do it; elsewhere it fails.
+    unsafe {
+        libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0);
+    }
+    request(tracer, rustix::process::getpid().as_raw_nonzero().get());
+}
+
+/// Requests tracing of a process, and waits for the answer. If none arrives, nothing is traced.
+fn request(tracer: BorrowedFd<'_>, pid: i32) {
+    let mut answer = [0];
+    let mut fds = [PollFd::from_borrowed_fd(tracer, PollFlags::IN)];
+    if rustix::io::write(tracer, &pid.to_ne_bytes()).is_ok()
+        && rustix::event::poll(&mut fds, Some(&ATTACH)).is_ok_and(|n| n > 0)
+    {
+        let _ = rustix::io::read(tracer, &mut answer);
+    }
+}

@@ -1,0 +1,180 @@
+//! Writes a session as a scenario for its program, with the recorded answers from the process manager, which the reference server repeats.
+//!
+//! Answers that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and the
+//! answer to fullinit. Their keys have the recorded order, and include unusual keys. Answers that depend on earlier requests (keyval space,
+//! barriers, spawn) are the reference server's own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+
+use pmi_wire::protocol;
+use pmi_wire::{Decoded, Direction, Framing, Maxes};
+
+use super::script::{Unwritable, commented, dialect, escaped, readable, span, tuples};
+use pmi_judge::connections::Connections;
+use pmi_judge::event::{Event, EventKind, Exit};
+use pmi_scenario::ast::Dialect;
+use pmi_wire::Proc;
+
+/// A request and its answer.
+type RecordedExchange = (&'static str, String);
+
+#[derive(Default)]
+struct RecordedRank {
+    /// For each request without an answer: its row in the protocol table, and the request if its answer is repeated.
+    asked: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
+    exchanges: Vec<RecordedExchange>,
+}
+
+/// Writes the scenario. Returns `None` if the session did not end successfully, or had no such request. `dialects` are the dialects of the
+/// session.
+///
+/// # Errors
+///
+/// The scenario language cannot express the session.
+pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<Option<String>, Unwritable> {
+    let dialect = dialect(dialects)?;
+    let mut ranks: BTreeMap<u32, RecordedRank> = BTreeMap::new();
+    let mut connections = Connections::default();
+    let mut size = 0;
+    let mut maxes = None;
+    for event in events {
+        match &event.kind {
+            EventKind::Launched { ranks, .. } => size = *ranks,
+            EventKind::ToServer { proc: Proc { group: 0, rank }, .. }
+            | EventKind::FromServer { proc: Proc { group: 0, rank }, .. } => {
+                let rank = ranks.entry(*rank).or_default();
+                for arrival in connections.read(event) {
+                    let _ = arrival.decode().map(|message| rank.reads(&message, &mut maxes));
+                }
+            }
+            EventKind::Exited { exit, .. } | EventKind::JobExited { exit } if *exit != Exit::Code(0) => {
+                return Ok(None);
+            }
+            _ => {}
+        }
+    }
+    let told = ranks.values().any(|rank| !rank.exchanges.is_empty());
+    let head = match (dialect, maxes) {
+        (Dialect::Pmi1, Some(Maxes { kvsname_max, keylen_max, vallen_max })) => format!(
+            "requires rfc13.put.length rfc13.parser.order rfc13.parser.extra-keys\ntests client\nranks {size}\n\
+             serve kvsname_max={kvsname_max} keylen_max={keylen_max} vallen_max={vallen_max}"
+        ),
+        (Dialect::Pmi2, _) => {
+            format!("requires pmi2.common.fullinit-first\ndialect {dialect}\ntests client\nranks {size}")
+        }
+        (Dialect::Pmi1, None) => return Ok(None),
+    };
+    if size == 0 || !told {
+        return Ok(None);
+    }
+    let mut same: BTreeMap<&[RecordedExchange], Vec<u32>> = BTreeMap::new();
+    for (number, rank) in &ranks {
+        same.entry(&rank.exchanges).or_default().push(*number);
+    }
+    let mut text = format!(
+        "# The program of a recorded session, under a server that answers as its process manager did: {}\n{head}\n\n",
+        commented(command)
+    );
+    for (exchanges, ranks) in &same {
+        for (request, answer) in *exchanges {
+            let who = span(ranks);
+            let _ = write!(text, "{who} C: {request}\n{who} S: {answer}\n");
+        }
+    }
+    text.push_str("* P: exits 0\n");
+    readable("client", text).map(Some)
+}
+
+impl RecordedRank {
+    fn reads(&mut self, message: &Decoded<'_>, maxes: &mut Option<Maxes>) {
+        let is_line = message.framing == Framing::Lines;
+        if is_line && !is_exchanged(message.text) {
+            return;
+        }
+        let exchange = message.exchange().filter(|_| message.is_well_formed());
+        if message.direction == Direction::ToServer {
+            let asked = (is_line || exchange.is_some()).then(|| (exchange, kind(message)));
+            return self.asked.extend(asked);
+        }
+        let place = match message.framing {
+            Framing::Lines => Some(0),
+            // Several requests may be pending, and need not be answered in order.
+            Framing::Frames => self.asked.iter().position(|(asked, _)| asked.is_some() && *asked == exchange),
+        };
+        let Some((_, Some(request))) = place.and_then(|place| self.asked.remove(place)) else { return };
+        *maxes = maxes.or(message.maxes());
+        let answer = if is_line { Some(escaped(message.text)) } else { tuples(message) };
+        self.exchanges.extend(answer.map(|answer| (request, answer)));
+    }
+}
+
+/// Returns whether a line is a complete request or answer. In a spawn request, only the last line is answered.
+fn is_exchanged(line: &[u8]) -> bool {
+    line.starts_with(b"cmd=") || line == b"endcmd"
+}
+
+/// Returns the request if its answer describes the process manager.
+fn kind(message: &Decoded<'_>) -> Option<&'static str> {
+    let exchange = message.exchange().filter(|_| message.is_well_formed())?;
+    let key = message.field("key").unwrap_or_default();
+    Some(match (message.framing, exchange.operation, &*key) {
+        (_, "maxes", _) => "cmd=get_maxes",
+        (_, "universe", _) => "cmd=get_universe_size",
+        (_, "appnum", _) => "cmd=get_appnum",
+        (Framing::Lines, "get", b"PMI_process_mapping") => "cmd=get key=PMI_process_mapping",
+        (Framing::Frames, "init", _) => "cmd=fullinit",
+        (_, "get-job-attribute", b"PMI_process_mapping") => "cmd=info-getjobattr key=PMI_process_mapping",
+        (_, "get-job-attribute", b"universeSize") => "cmd=info-getjobattr key=universeSize",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_judge::event::Bytes;
+
+    #[test]
+    fn writes_answers_as_recorded() {
+        let mut whats = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
+        for rank in 0..2 {
+            let proc = Proc { group: 0, rank };
+            for (request, answer) in [
+                (
+                    "cmd=init pmi_version=1 pmi_subversion=1",
+                    "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+                ),
+                ("cmd=get_maxes", "cmd=maxes vallen_max=512 kvsname_max=100 keylen_max=64"),
+                (
+                    "cmd=get kvsname=k key=PMI_process_mapping",
+                    "cmd=get_result rc=0 found=TRUE value=(vector,(0,1,2))",
+                ),
+                ("cmd=put kvsname=k key=a value=b", "cmd=put_result rc=0"),
+                ("cmd=get_appnum", "cmd=appnum appnum=7"),
+            ] {
+                whats.push(EventKind::ToServer { proc, bytes: Bytes(format!("{request}\n").into_bytes()) });
+                whats.push(EventKind::FromServer { proc, bytes: Bytes(format!("{answer}\n").into_bytes()) });
+            }
+        }
+        let events = |last: Exit| -> Vec<Event> {
+            let whats = whats.iter().cloned().chain([EventKind::JobExited { exit: last }]);
+            whats.enumerate().map(|(i, kind)| Event::new(i as u64, kind)).collect()
+        };
+        let text = answers(&events(Exit::Code(0)), &[Dialect::Pmi1], "pm").unwrap().unwrap();
+        let (head, body) = text.split_once("\n\n").unwrap();
+        assert!(head.ends_with("serve kvsname_max=100 keylen_max=64 vallen_max=512"), "{head}");
+        assert_eq!(
+            body,
+            "0-1  C: cmd=get_maxes\n\
+             0-1  S: cmd=maxes vallen_max=512 kvsname_max=100 keylen_max=64\n\
+             0-1  C: cmd=get key=PMI_process_mapping\n\
+             0-1  S: cmd=get_result rc=0 found=TRUE value=(vector,(0,1,2))\n\
+             0-1  C: cmd=get_appnum\n\
+             0-1  S: cmd=appnum appnum=7\n\
+             *    P: exits 0\n"
+        );
+        // A session that failed is not a model for the reference server.
+        assert_eq!(answers(&events(Exit::Code(1)), &[Dialect::Pmi1], "pm"), Ok(None));
+    }
+}

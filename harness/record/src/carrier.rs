@@ -1,0 +1,459 @@
+//! Carries the messages between the processes of a session and their process manager, and reports them in the order of their occurrence.
+//!
+//! The taps pass the connections of all processes to this component, so there is a single order. A cause is reported before its effect,
+//! because it is reported before it is forwarded. A tap keeps copies of both ends. That way, the connection ends together with the tap, and
+//! the tap can carry on alone if the recorder ends.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pmi_judge::event::Exit;
+use pmi_process::agent::channel::Channel;
+use pmi_process::nonblocking;
+use pmi_process::observe::procfs::is_exiting;
+use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
+use pmi_wire::Direction;
+use rustix::process::{Pid, test_kill_process};
+
+use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
+use super::rewrite::Rewriter;
+use super::tap;
+use super::tap::notice::{Notice, RecorderMessage, Start};
+
+/// A fact about a process of the session. `B` holds the bytes of a message, or their number.
+#[derive(Debug)]
+pub(crate) struct ProcessFact<B = Vec<u8>> {
+    /// Time since the session began.
+    pub(crate) at: Duration,
+    /// The process id that the process manager knows.
+    pub(crate) pid: i32,
+    pub(crate) fact: Fact<B>,
+}
+
+/// The kind of fact.
+#[derive(Debug)]
+pub(crate) enum Fact<B = Vec<u8>> {
+    /// The process is about to start.
+    Started(Start),
+    /// Its program could not be started.
+    NotStarted(String),
+    /// A part of its spawn request is forwarded with the tap in this folder as its program.
+    Spawns(String),
+    /// These bytes are about to be forwarded.
+    Carried(Direction, B),
+    /// It has closed its connection before reading everything.
+    LeftUnread,
+    /// It has closed its connection.
+    ClosedByClient,
+    /// The process manager has closed its connection.
+    ClosedByServer,
+    /// It has ended.
+    Ended(Exit),
+}
+
+/// The facts since the last batch, in order. The bytes of all messages are in one buffer. That way, no memory is allocated for each
+/// message, only to be freed by the judge in another thread.
+#[derive(Default)]
+pub(crate) struct Batch {
+    facts: Vec<ProcessFact<usize>>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    pub(crate) fn len(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// Returns the processes that have started.
+    pub(crate) fn started(&self) -> impl Iterator<Item = i32> {
+        let started = self.facts.iter().filter(|told| matches!(told.fact, Fact::Started(_)));
+        started.map(|told| told.pid)
+    }
+
+    /// Returns the facts one by one.
+    pub(crate) fn facts(self) -> impl Iterator<Item = ProcessFact> {
+        let Self { facts, bytes } = self;
+        let mut at = 0;
+        facts.into_iter().map(move |ProcessFact { at: time, pid, fact }| {
+            let fact = match fact {
+                Fact::Carried(direction, length) => {
+                    let said = bytes[at..at + length].to_vec();
+                    at += length;
+                    Fact::Carried(direction, said)
+                }
+                Fact::Started(start) => Fact::Started(start),
+                Fact::NotStarted(why) => Fact::NotStarted(why),
+                Fact::Spawns(folder) => Fact::Spawns(folder),
+                Fact::LeftUnread => Fact::LeftUnread,
+                Fact::ClosedByClient => Fact::ClosedByClient,
+                Fact::ClosedByServer => Fact::ClosedByServer,
+                Fact::Ended(exit) => Fact::Ended(exit),
+            };
+            ProcessFact { at: time, pid, fact }
+        })
+    }
+}
+
+/// A source of events.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CarrierSource {
+    /// A descriptor that the owner waits for.
+    Other,
+    Listener,
+    /// The channel of a tap.
+    Tap(u64),
+    /// An end of a connection that is carried for a tap.
+    Carried(u64, PumpSide),
+}
+
+/// A tap, and the connection that is carried for it.
+struct TapConnection {
+    control: Channel,
+    /// `None` after the tap is gone.
+    key: Option<ReactorKey>,
+    pump: Option<Pump>,
+    process: ObservedProcess,
+}
+
+/// The state of a process whose connection is observed.
+struct ObservedProcess {
+    /// `None` until the tap has reported it.
+    pid: Option<i32>,
+    program: Option<Pid>,
+    rewriter: Rewriter,
+    spawned: u32,
+    /// The program has closed its end while it was ending. This is only reported with its end, because a program that was killed together
+    /// with its tap has not closed its connection itself.
+    closes: bool,
+    /// The exit of the program, until it is reported.
+    ended: Option<Exit>,
+    /// The exit has been reported.
+    over: bool,
+}
+
+impl ObservedProcess {
+    /// Returns whether the program is ending or has ended. Its tap may have reaped it without having reported this yet. The program of a
+    /// tap that has just started may still be unknown.
+    fn is_ending(&self) -> bool {
+        let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
+        self.ended.is_some() || self.over || self.program.is_none_or(ends)
+    }
+}
+
+/// The carrier of all connections of a session.
+pub(crate) struct Carrier {
+    reactor: Reactor<CarrierSource>,
+    /// `None` after the descriptors have run out. Taps that connect then, or wait to be accepted, carry on alone.
+    listener: Option<UnixListener>,
+    listens: ReactorKey,
+    taps: BTreeMap<u64, TapConnection>,
+    count: u64,
+    facts: PendingFacts,
+    buffer: Vec<u8>,
+    /// The connections of some processes could not be taken over.
+    lost: bool,
+}
+
+/// Facts that have not been taken yet, and the data needed to report more.
+struct PendingFacts {
+    start: Instant,
+    reported: Batch,
+    scratch: PathBuf,
+    binary: PathBuf,
+}
+
+impl PendingFacts {
+    fn report(&mut self, pid: i32, fact: Fact<usize>) {
+        self.reported.facts.push(ProcessFact { at: self.start.elapsed(), pid, fact });
+    }
+
+    fn carried(&mut self, pid: i32, direction: Direction, bytes: &[u8]) {
+        self.reported.bytes.extend_from_slice(bytes);
+        self.report(pid, Fact::Carried(direction, bytes.len()));
+    }
+}
+
+/// Reports the observations of a process.
+struct FactReporter<'a> {
+    process: &'a mut ObservedProcess,
+    facts: &'a mut PendingFacts,
+}
+
+impl FactReporter<'_> {
+    fn report(&mut self, fact: Fact<usize>) {
+        if let Some(pid) = self.process.pid {
+            self.facts.report(pid, fact);
+        }
+    }
+
+    fn client_closed(&mut self, left_unread: bool) {
+        if left_unread {
+            self.report(Fact::LeftUnread);
+        }
+        self.report(Fact::ClosedByClient);
+    }
+}
+
+impl Owner for FactReporter<'_> {
+    fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let Self { process, facts } = self;
+        if from == PumpSide::Server {
+            process.pid.into_iter().for_each(|pid| facts.carried(pid, Direction::FromServer, bytes));
+            process.rewriter.read_response(bytes);
+            return bytes.into();
+        }
+        let Some(pid) = process.pid else { return bytes.into() };
+        let out = process.rewriter.pass(bytes, |name| {
+            process.spawned += 1;
+            let place = format!("by-{pid}-{}", process.spawned);
+            // Without a tap, the program is started unobserved.
+            let path = tap::make_for(name, &facts.binary, &facts.scratch.join(&place)).ok()?;
+            facts.report(pid, Fact::Spawns(place));
+            Some(path.into_os_string().into_vec())
+        });
+        facts.carried(pid, Direction::ToServer, bytes);
+        out
+    }
+
+    fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8> {
+        if by == PumpSide::Server {
+            self.report(Fact::ClosedByServer);
+            return Vec::new();
+        }
+        match self.process.is_ending() && !self.process.over {
+            true => self.process.closes = true,
+            false => self.client_closed(left_unread),
+        }
+        self.process.rewriter.finish()
+    }
+
+    fn client_is_ending(&mut self) -> bool {
+        self.process.is_ending()
+    }
+}
+
+impl Carrier {
+    /// Creates the carrier of a session that begins at `start`. Its taps are links to `binary`, and find the carrier in this folder.
+    pub(crate) fn new(scratch: &Path, binary: &Path, start: Instant) -> io::Result<Self> {
+        let listener = UnixListener::bind(scratch.join(tap::SOCKET))?;
+        nonblocking(&listener)?;
+        let mut reactor = Reactor::new()?;
+        let listens = reactor.add(&listener, CarrierSource::Listener, WatchMode::Read)?;
+        let facts = PendingFacts {
+            start,
+            reported: Batch::default(),
+            scratch: scratch.to_owned(),
+            binary: binary.to_owned(),
+        };
+        Ok(Self {
+            reactor,
+            listener: Some(listener),
+            listens,
+            taps: BTreeMap::new(),
+            count: 0,
+            facts,
+            buffer: vec![0; PIECE],
+            lost: false,
+        })
+    }
+
+    /// Adds another descriptor to wait for.
+    pub(crate) fn watch(&mut self, other: impl AsFd) -> io::Result<()> {
+        self.reactor.add(other, CarrierSource::Other, WatchMode::Read).map(drop)
+    }
+
+    /// Waits at most `wait`, and carries what is available. Returns whether another watched descriptor is ready.
+    pub(crate) fn carry(&mut self, wait: Duration) -> bool {
+        let mut other = false;
+        // Events are handled even if a signal ended the wait.
+        let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
+        // The process manager's messages come first, so that the waiting processes continue and their next requests reach it together.
+        let says = |ready: &Ready<CarrierSource>| {
+            matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
+        };
+        let (answers, others): (Vec<_>, Vec<_>) = ready.into_iter().partition(says);
+        for Ready { source, .. } in answers.into_iter().chain(others) {
+            match source {
+                CarrierSource::Other => other = true,
+                CarrierSource::Listener => self.accept(),
+                CarrierSource::Tap(id) => self.receive(id),
+                CarrierSource::Carried(id, side) => self.carry_for(id, side),
+            }
+        }
+        other
+    }
+
+    /// Returns the facts that have not been taken yet.
+    pub(crate) fn reported_facts(&self) -> &Batch {
+        &self.facts.reported
+    }
+
+    /// Takes these facts.
+    pub(crate) fn take_reported_facts(&mut self) -> Batch {
+        std::mem::take(&mut self.facts.reported)
+    }
+
+    /// Must be called periodically, see [`Pump::leave_requests`].
+    pub(crate) fn take_old(&mut self) {
+        self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old);
+    }
+
+    /// Returns the processes that have started, whose end was not reported, and whose taps still run.
+    pub(crate) fn left(&self) -> Vec<i32> {
+        let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
+        let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.process.over);
+        open.filter_map(|tap| tap.process.pid).filter(lives).collect()
+    }
+
+    /// Returns whether some processes are not recorded, because descriptors have run out.
+    pub(crate) fn lost(&self) -> bool {
+        self.lost
+    }
+
+    fn accept(&mut self) {
+        while let Some(listener) = &self.listener {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if [libc::EMFILE, libc::ENFILE].map(Some).contains(&error.raw_os_error()) => {
+                    self.lost = true;
+                    self.reactor.remove(self.listens);
+                    self.listener = None;
+                    return;
+                }
+                Err(_) => return,
+            };
+            let control = Channel::new(stream);
+            self.count += 1;
+            let Ok(key) = self.reactor.add(&control, CarrierSource::Tap(self.count), WatchMode::Read) else {
+                continue;
+            };
+            let process = ObservedProcess {
+                pid: None,
+                program: None,
+                rewriter: Rewriter::default(),
+                spawned: 0,
+                closes: false,
+                ended: None,
+                over: false,
+            };
+            self.taps.insert(self.count, TapConnection { control, key: Some(key), pump: None, process });
+        }
+    }
+
+    /// Handles the messages from a tap.
+    fn receive(&mut self, id: u64) {
+        let Some(tap) = self.taps.get_mut(&id) else { return };
+        for notice in tap.control.messages::<Notice>() {
+            match notice {
+                Notice::Started(start) => {
+                    tap.process.pid = Some(start.pid);
+                    self.facts.report(start.pid, Fact::Started(start));
+                }
+                Notice::NotStarted(why) => {
+                    if let Some(pid) = tap.process.pid {
+                        self.facts.report(pid, Fact::NotStarted(why));
+                    }
+                }
+                Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
+                Notice::Connected => {
+                    // The tap carries on alone when its channel closes.
+                    self.lost = true;
+                    tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
+                    self.taps.remove(&id);
+                    return;
+                }
+                Notice::Runs(pid) => {
+                    tap.process.program = Pid::from_raw(pid);
+                    if tap.process.closes && !tap.process.is_ending() {
+                        tap.process.closes = false;
+                        let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
+                        FactReporter { process: &mut tap.process, facts: &mut self.facts }
+                            .client_closed(unread);
+                        tap.control.send(&RecorderMessage::Close);
+                        tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
+                    }
+                }
+                Notice::Ended(exit) => tap.process.ended = Some(exit),
+            }
+        }
+        if tap.control.is_over() {
+            // The tap was killed with its program, unless we have released it.
+            tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
+        }
+        self.settle(id);
+    }
+
+    fn carry_for(&mut self, id: u64, side: PumpSide) {
+        let Some(TapConnection { pump: Some(pump), process, control, key }) = self.taps.get_mut(&id) else {
+            return;
+        };
+        let mut owner = FactReporter { process, facts: &mut self.facts };
+        let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
+        // If the program is ending, the connection ends together with its tap.
+        if !matches!(state, Ok(PumpState::Open)) && (process.over || !process.is_ending()) {
+            control.send(&RecorderMessage::Close);
+            self.close(id);
+            self.settle(id);
+        } else if process.ended.is_some() || key.is_none() {
+            self.settle(id);
+        }
+    }
+
+    fn close(&mut self, id: u64) {
+        let pump = self.taps.get_mut(&id).and_then(|tap| tap.pump.take());
+        pump.into_iter().for_each(|pump| pump.close(&mut self.reactor));
+    }
+
+    /// Releases a tap whose program has ended, after all of its messages were carried. Forgets a tap that is gone.
+    fn settle(&mut self, id: u64) {
+        let Some(tap) = self.taps.get_mut(&id) else { return };
+        let is_gone = tap.key.is_none();
+        if let (Some(exit), Some(pid)) = (tap.process.ended, tap.process.pid) {
+            let mut state = Ok(PumpState::Over);
+            if let Some(pump) = &mut tap.pump {
+                let mut owner = FactReporter { process: &mut tap.process, facts: &mut self.facts };
+                state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
+                if pump.is_held_up() && !is_gone {
+                    // The process manager must first read the earlier messages.
+                    return;
+                }
+            }
+            if std::mem::take(&mut tap.process.closes) {
+                let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
+                FactReporter { process: &mut tap.process, facts: &mut self.facts }.client_closed(unread);
+            }
+            self.facts.report(pid, Fact::Ended(exit));
+            (tap.process.ended, tap.process.over) = (None, true);
+            // If another process, such as a child of the program, holds the connection, it continues.
+            if !matches!(state, Ok(PumpState::Open)) {
+                tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
+            }
+            tap.control.send(&RecorderMessage::Done);
+        }
+        let Some(tap) = self.taps.get(&id) else { return };
+        if tap.key.is_none() && (tap.pump.is_none() || !tap.process.over) {
+            self.close(id);
+            self.taps.remove(&id);
+        }
+    }
+}
+
+impl TapConnection {
+    /// Takes over the connection whose two descriptors came with the last message. Returns false if they did not arrive, because
+    /// descriptors have run out, or if the pump cannot be created.
+    fn take_over(&mut self, id: u64, reactor: &mut Reactor<CarrierSource>) -> bool {
+        let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
+        else {
+            return false;
+        };
+        self.pump.take().into_iter().for_each(|pump| pump.close(reactor));
+        self.pump = Pump::new(client, server, reactor, |side| CarrierSource::Carried(id, side)).ok();
+        self.pump.as_mut().map(Pump::leave_requests).is_some()
+    }
+}

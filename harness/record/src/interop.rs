@@ -1,0 +1,392 @@
+//! Runs every program under every process manager through the tap, and determines which of the two is to blame for failures.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use pmi_process::stop::StopSignals;
+use pmi_runner::party::server::with_ranks;
+use serde::{Deserialize, Serialize};
+
+use super::result;
+use super::session::{self, Mode};
+use super::tap::position::TAP;
+use pmi_judge::event::Exit;
+use pmi_judge::verdict::{Judged, Verdict};
+use pmi_judge::{Severity, Side};
+use pmi_scenario::requirement::Catalogue;
+
+const RANKS: &str = "{ranks}";
+const PROGRAM: &str = "{program}";
+
+/// Launchers that take `-n RANKS PROGRAM`.
+const KNOWN: [&str; 3] = ["mpiexec", "mpirun", "srun"];
+
+/// A process manager cannot be started as requested. The message says what to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TemplateError(String);
+
+/// A process manager, as a command with `{ranks}` and `{program}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManagerCommand {
+    /// The command as given.
+    pub label: String,
+    words: Vec<String>,
+}
+
+impl ManagerCommand {
+    /// Parses a command. Well-known launchers need no placeholders.
+    ///
+    /// # Errors
+    ///
+    /// The command cannot be split into words, or does not contain the place of the program.
+    pub fn new(label: &str) -> Result<Self, TemplateError> {
+        let mut words = split(label)?;
+        let name = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if !words.iter().any(|word| word == PROGRAM) {
+            let counted = words.iter().any(|word| word.contains(RANKS));
+            let command = if counted { label.to_owned() } else { with_ranks(label) };
+            if !KNOWN.contains(&name.split('.').next().unwrap_or_default()) {
+                let what = if counted { "where the program goes" } else { "where ranks and program go" };
+                return Err(TemplateError(format!(
+                    "unknown launcher \"{name}\": name {what}, as in --manager '{command} {PROGRAM}'"
+                )));
+            }
+            words = split(&command)?;
+            words.push(PROGRAM.to_owned());
+        }
+        Ok(Self { label: label.to_owned(), words })
+    }
+
+    /// Returns the command that starts a program through a tap.
+    fn command(&self, program: &[String], ranks: u32) -> Vec<String> {
+        let mut command = Vec::new();
+        for word in &self.words {
+            if word == PROGRAM {
+                command.push(TAP.to_owned());
+                command.extend_from_slice(program);
+            } else {
+                command.push(word.replace(RANKS, &ranks.to_string()));
+            }
+        }
+        command
+    }
+}
+
+/// A program with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramCommand {
+    /// The command as given.
+    pub label: String,
+    words: Vec<String>,
+}
+
+impl ProgramCommand {
+    /// Parses a command.
+    ///
+    /// # Errors
+    ///
+    /// The command cannot be split into words.
+    pub fn new(label: &str) -> Result<Self, TemplateError> {
+        Ok(Self { label: label.to_owned(), words: split(label)? })
+    }
+}
+
+fn split(command: &str) -> Result<Vec<String>, TemplateError> {
+    match shell_words::split(command) {
+        Ok(words) if words.is_empty() => Err(TemplateError("a command is empty".into())),
+        Ok(words) => Ok(words),
+        Err(e) => Err(TemplateError(format!("the command \"{command}\" cannot be split into words: {e}"))),
+    }
+}
+
+/// The result of a program under a process manager.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct InteropResult {
+    /// The program's command as given.
+    pub program: String,
+    /// The process manager's command as given.
+    pub manager: String,
+    /// The exit of the job.
+    pub exit: Exit,
+    /// The verdict on the session.
+    pub verdict: Verdict,
+    /// The reason why it could not be judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The negotiated versions of PMI.
+    #[serde(default)]
+    pub versions: Vec<String>,
+    /// The findings on both sides.
+    pub findings: Vec<Judged>,
+    /// Number of MUSTs that the process manager broke.
+    pub by_manager: usize,
+    /// Number of MUSTs that the program broke.
+    pub by_program: usize,
+}
+
+impl InteropResult {
+    /// Returns whether the job ended with status 0 and neither side broke a MUST.
+    pub fn is_well(&self) -> bool {
+        self.exit == Exit::Code(0) && matches!(self.verdict, Verdict::Pass | Verdict::Note | Verdict::Warn)
+    }
+
+    /// Describes the result in a few words.
+    pub fn text(&self) -> String {
+        let mut parts = Vec::new();
+        match (self.verdict, self.exit) {
+            (Verdict::Hung, _) => parts.push("hangs".to_owned()),
+            (_, Exit::Code(0)) => {}
+            (_, Exit::Code(status)) => parts.push(format!("exit {status}")),
+            (_, Exit::Signal(signal)) => parts.push(format!("signal {signal}")),
+        }
+        if self.verdict == Verdict::Unjudged {
+            parts.push("not judged".to_owned());
+        }
+        for (n, who) in [(self.by_manager, "manager"), (self.by_program, "program")] {
+            if n > 0 {
+                parts.push(format!("{who} breaks {n}"));
+            }
+        }
+        if parts.is_empty() { "ok".into() } else { parts.join(", ") }
+    }
+}
+
+/// The results of all combinations.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct InteropMatrix {
+    /// The programs as given.
+    pub programs: Vec<String>,
+    /// The process managers as given.
+    pub managers: Vec<String>,
+    /// The results, program by program, under each process manager. There are fewer if the run was interrupted.
+    pub cells: Vec<InteropResult>,
+    /// True if the run was interrupted.
+    pub interrupted: bool,
+}
+
+/// Runs every program under every process manager, one after the other, each for at most `timeout`.
+///
+/// # Errors
+///
+/// A process manager cannot be started.
+pub fn run(
+    catalogue: &Catalogue,
+    programs: &[ProgramCommand],
+    managers: &[ManagerCommand],
+    ranks: u32,
+    timeout: Duration,
+    binary: &Path,
+    signals: &mut StopSignals,
+) -> io::Result<InteropMatrix> {
+    let mut matrix = InteropMatrix {
+        programs: programs.iter().map(|p| p.label.clone()).collect(),
+        managers: managers.iter().map(|m| m.label.clone()).collect(),
+        cells: Vec::new(),
+        interrupted: false,
+    };
+    for program in programs {
+        for manager in managers {
+            let command = manager.command(&program.words, ranks);
+            let session = session::run(&command, binary, Mode::Bounded(timeout), signals, &mut |_| {})?;
+            if session.interrupted {
+                matrix.interrupted = true;
+                return Ok(matrix);
+            }
+            let result = result::result(catalogue, &session, result::NAME.into(), String::new());
+            matrix.cells.push(InteropResult {
+                program: program.label.clone(),
+                manager: manager.label.clone(),
+                exit: session.exit,
+                verdict: result.verdict,
+                by_manager: result::broken(&result, Side::Server),
+                by_program: result::broken(&result, Side::Client),
+                reason: result.reason,
+                versions: result.negotiated,
+                findings: result.findings,
+            });
+        }
+    }
+    Ok(matrix)
+}
+
+impl InteropMatrix {
+    /// Returns the exit code: 130 if interrupted, 1 if a combination failed, 3 if one could not be judged.
+    pub fn exit_code(&self) -> u8 {
+        let bad = |cell: &InteropResult| {
+            !cell.is_well() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
+        };
+        if self.interrupted {
+            130
+        } else if self.cells.iter().any(bad) {
+            1
+        } else if self.cells.iter().any(|cell| cell.verdict == Verdict::Unjudged) {
+            3
+        } else {
+            0
+        }
+    }
+
+    /// Formats the matrix, the differences between exit statuses, and the broken requirements by side.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (i, manager) in self.managers.iter().enumerate() {
+            let _ = writeln!(text, "{:>4}  {}", letter(i), clean(manager));
+        }
+        let rows: Vec<&[InteropResult]> = self.cells.chunks(self.managers.len().max(1)).collect();
+        let width =
+            |cells: &mut dyn Iterator<Item = String>| cells.map(|c| c.chars().count()).max().unwrap_or(0);
+        let first = width(&mut self.programs.iter().map(|p| clean(p)));
+        let widths: Vec<usize> = (0..self.managers.len())
+            .map(|i| {
+                width(&mut rows.iter().filter_map(|row| row.get(i)).map(InteropResult::text))
+                    .max(letter(i).len())
+            })
+            .collect();
+        let mut header = format!("\n{:first$}", "");
+        for (i, width) in widths.iter().enumerate() {
+            let _ = write!(header, "  {:width$}", letter(i));
+        }
+        let _ = writeln!(text, "{}", header.trim_end());
+        for row in &rows {
+            let mut line = format!("{:first$}", clean(&row[0].program));
+            for (cell, width) in row.iter().zip(&widths) {
+                let _ = write!(line, "  {:width$}", cell.text());
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        for row in rows.iter().filter(|row| row.iter().any(|cell| cell.exit != row[0].exit)) {
+            let statuses: Vec<String> = row
+                .iter()
+                .enumerate()
+                .map(|(i, cell)| format!("{} under {}", cell.exit, letter(i)))
+                .collect();
+            let _ =
+                writeln!(text, "\n{}: the status differs: {}", clean(&row[0].program), statuses.join(", "));
+        }
+        self.reasons(&rows, &mut text);
+        self.blame(&rows, &mut text);
+        text
+    }
+
+    fn reasons(&self, rows: &[&[InteropResult]], text: &mut String) {
+        for (i, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
+            if let Some(reason) = &cell.reason {
+                let _ = writeln!(text, "\n{} under {}: {}", clean(&cell.program), letter(i), clean(reason));
+            }
+        }
+    }
+
+    /// Lists each broken requirement once, with the cells where it was broken.
+    fn blame(&self, rows: &[&[InteropResult]], text: &mut String) {
+        for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
+            let all = || {
+                let cells = rows.iter().flat_map(|row| row.iter().enumerate());
+                cells.flat_map(|(i, cell)| cell.findings.iter().map(move |f| (i, cell, f)))
+            };
+            let mine = || all().filter(|(_, _, f)| f.finding.party == party);
+            let broken: BTreeSet<&str> = mine().map(|(_, _, f)| f.finding.requirement.as_str()).collect();
+            for id in broken {
+                let here: Vec<_> = mine().filter(|(_, _, f)| f.finding.requirement == id).collect();
+                let (_, _, example) = here[0];
+                let grade = match example.severity {
+                    Severity::Fail => "FAIL",
+                    Severity::Warn => "warn",
+                    Severity::Note => "note",
+                };
+                let level = example.level.map(|l| format!(" ({l})")).unwrap_or_default();
+                let _ = writeln!(text, "\n{grade}  the {name}: {id}{level}: {}", clean(&example.text));
+                let _ = writeln!(text, "  expected  {}", clean(&example.finding.expected));
+                let _ = writeln!(text, "  seen      {}", clean(&example.finding.seen));
+                let mut places: Vec<String> = here
+                    .iter()
+                    .map(|(i, cell, _)| format!("{} under {}", clean(&cell.program), letter(*i)))
+                    .collect();
+                places.dedup();
+                let _ = writeln!(text, "  in        {}", places.join(", "));
+            }
+        }
+    }
+}
+
+/// Returns the name of a column.
+fn letter(i: usize) -> String {
+    match u8::try_from(i) {
+        Ok(i @ 0..=25) => char::from(b'A' + i).to_string(),
+        _ => format!("M{i}"),
+    }
+}
+
+/// Replaces control characters, which would control a terminal.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_put_a_tap_before_the_program() {
+        let program = ProgramCommand::new("./a.out 'x y'").unwrap();
+        let known = ManagerCommand::new("/opt/bin/mpiexec.hydra -l").unwrap();
+        let command = known.command(&program.words, 3);
+        assert_eq!(command, ["/opt/bin/mpiexec.hydra", "-l", "-n", "3", "{tap}", "./a.out", "x y"]);
+        for given in ["mpiexec -n {ranks}", "mpiexec -n 7"] {
+            let command = ManagerCommand::new(given).unwrap().command(&program.words, 3);
+            assert_eq!(command, ["mpiexec", "-n", "3", "{tap}", "./a.out", "x y"]);
+        }
+        let own = ManagerCommand::new("pm --n={ranks} -- {program} -z").unwrap();
+        assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
+        for (bad, told) in [
+            ("pm -n 2", "name where ranks and program go, as in --manager 'pm -n {ranks} {program}'"),
+            ("pm -n {ranks}", "name where the program goes, as in --manager 'pm -n {ranks} {program}'"),
+            ("", "empty"),
+            ("pm 'x", "cannot be split"),
+        ] {
+            let error = ManagerCommand::new(bad).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn matrix_reports_statuses_and_exit_code() {
+        let cell = |manager: &str, exit, verdict| InteropResult {
+            program: "a".into(),
+            manager: manager.into(),
+            exit,
+            verdict,
+            reason: None,
+            versions: Vec::new(),
+            findings: Vec::new(),
+            by_manager: usize::from(verdict == Verdict::Fail),
+            by_program: 0,
+        };
+        let matrix = |cells: Vec<InteropResult>| InteropMatrix {
+            programs: vec!["a".into()],
+            managers: cells.iter().map(|c| c.manager.clone()).collect(),
+            cells,
+            interrupted: false,
+        };
+        let (well, three) = (Exit::Code(0), Exit::Code(3));
+        for (cells, code, told) in [
+            (vec![cell("x", well, Verdict::Note)], 0, "a  ok\n"),
+            (vec![cell("x", well, Verdict::Fail)], 1, "a  manager breaks 1\n"),
+            (vec![cell("x", well, Verdict::Unjudged)], 3, "a  not judged\n"),
+            (vec![cell("x", three, Verdict::Pass)], 1, "a  exit 3\n"),
+            (vec![cell("x", Exit::Signal(9), Verdict::Hung)], 1, "a  hangs\n"),
+            (
+                vec![cell("x", well, Verdict::Pass), cell("y", three, Verdict::Pass)],
+                1,
+                "a: the status differs: exit status 0 under A, exit status 3 under B",
+            ),
+        ] {
+            let matrix = matrix(cells);
+            assert_eq!(matrix.exit_code(), code);
+            assert!(matrix.text().contains(told), "{}", matrix.text());
+        }
+    }
+}

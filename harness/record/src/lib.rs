@@ -1,0 +1,28 @@
+//! Recording of a real session: a tap between a real process manager and real programs.
+//!
+//! ```text
+//! process manager ── PMI_FD ── carrier ── PMI_FD ── program
+//!                    (handed over by the tap)
+//! ```
+//!
+//! The tap ([`tap`]) is a small program, or the command under another name, that is placed before the program in a command line. It starts
+//! the program, passes its connection to the recorder, forwards signals, and ends as the program has ended. The recorder carries the bytes
+//! of all connections (`carrier`, `pump`), and reports each piece *before* it forwards it. So a cause comes before its effect, and no
+//! `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps carry on alone.
+//!
+//! The only change to the messages is the name of the program in a spawn request (`rewrite`), because spawned processes could not be
+//! observed otherwise. [`recording`] turns the facts into events and passes them to the judge, in a separate thread. [`script`] writes the
+//! events as a scenario for process managers, and [`answers`] as one for the program. [`session`] runs a session, [`result`] is its result,
+//! and [`interop`] runs programs under process managers.
+
+pub mod answers;
+mod carrier;
+pub mod interop;
+mod peer_identity;
+mod pump;
+pub mod recording;
+pub mod result;
+mod rewrite;
+pub mod script;
+pub mod session;
+pub mod tap;

@@ -1,0 +1,115 @@
+//! Identifies the process that connects to the port of a tap: the program, or another process on this machine. The tap has replaced the
+//! process manager's port with its own.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+
+use pmi_process::observe::{procfs, tcp, tree};
+use pmi_wire::port::initack;
+use rustix::net::{RecvFlags, recv};
+
+/// Variable with the HOST:PORT that a process without a descriptor connects to.
+pub(crate) const PORT: &str = "PMI_PORT";
+
+/// The identity of a process at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PeerIdentity {
+    Ours,
+    Stranger,
+    Unknown,
+}
+
+/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is this process's
+/// descendant, or has the port in its environment, like processes that have left their parents. If neither can be seen, the first bytes
+/// decide. A connection on which nothing was sent is not a stranger's.
+pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
+    match other_end(client, port) {
+        PeerIdentity::Ours => false,
+        PeerIdentity::Stranger => true,
+        PeerIdentity::Unknown => peeked_bytes(client).is_some_and(|line| !is_own_initack(&line)),
+    }
+}
+
+fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
+    let Some(end) = tcp::ends(client).and_then(tcp::other_end) else { return PeerIdentity::Unknown };
+    // A closed connection belongs to no process.
+    if end.inode == 0 {
+        return PeerIdentity::Unknown;
+    }
+    let me = procfs::own_pid();
+    let family = tree::descendants(me);
+    if tcp::owner(end.inode, &family).is_some() {
+        return PeerIdentity::Ours;
+    }
+    if let Some(owner) = tcp::owner(end.inode, &tree::everybody()) {
+        let is_told = tree::variable_of(owner, PORT).is_some_and(|told| told == port);
+        return if is_told { PeerIdentity::Ours } else { PeerIdentity::Stranger };
+    }
+    // The process belongs to another user, unless the descriptors of one of our processes cannot be read.
+    let all_are_seen = family.iter().all(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok());
+    if all_are_seen { PeerIdentity::Stranger } else { PeerIdentity::Unknown }
+}
+
+/// Returns the first bytes without removing them. They are empty if the connection ended without any, and the result is `None` if nothing
+/// has arrived yet.
+fn peeked_bytes(client: &TcpStream) -> Option<Vec<u8>> {
+    let mut start = [0; 256];
+    let (length, _) = recv(client, &mut start[..], RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
+    Some(start[..length].to_vec())
+}
+
+/// Returns whether these bytes are the initack of a process with our id.
+fn is_own_initack(said: &[u8]) -> bool {
+    let id = std::env::var("PMI_ID").unwrap_or_default();
+    said.starts_with(format!("{}\n", initack(&id)).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Returns a connection of a child without the port in its environment, so only its ancestry identifies it.
+    fn visit(listener: &TcpListener, script: &str) -> (std::process::Child, TcpStream) {
+        let at = listener.local_addr().unwrap().port();
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{at}; {script}");
+        let child = Command::new("bash")
+            .args(["-c", &script])
+            .env_remove(PORT)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        (child, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn descendant_is_not_a_stranger() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (mut child, client) = visit(&listener, "read line");
+        assert_eq!(other_end(&client, "127.0.0.1:1"), PeerIdentity::Ours);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn closed_visitor_is_identified_by_its_message() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for (said, stranger) in [("cmd=initack pmiid=4711", true), ("cmd=initack pmiid=", false), ("", true)]
+        {
+            let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let client = listener.accept().unwrap().0;
+            let line = if said.is_empty() { String::new() } else { format!("{said}\n") };
+            ours.write_all(line.as_bytes()).unwrap();
+            drop(ours);
+            // The kernel transfers the end of a connection by itself, after some time.
+            while peeked_bytes(&client).is_none() || other_end(&client, "") != PeerIdentity::Unknown {
+                std::thread::yield_now();
+            }
+            assert_eq!(is_stranger(&client, ""), stranger, "{said}");
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Carries bytes between two connections in both directions. Only the owner changes them.
+
+use std::borrow::Cow;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use pmi_process::connection::{NonBlockingStream, Received};
+use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{Shutdown, shutdown};
+
+/// Maximum number of bytes that are read and reported at once.
+pub(crate) const PIECE: usize = 32 * 1024;
+
+/// Maximum number of reads from a side whose process has ended.
+const LAST_ROUNDS: usize = 64;
+
+/// One of the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PumpSide {
+    Client,
+    Server,
+}
+
+impl PumpSide {
+    fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// The owner of a pump. It receives each event before the other side can observe it.
+pub(crate) trait Owner {
+    /// A piece has arrived from this side. Returns the bytes to forward.
+    fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
+    /// This side has closed its end; `left_unread` is true if it is known to have left bytes from the other side unread. Returns the bytes
+    /// that must still be forwarded.
+    fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
+    /// Returns whether the client has closed its end because it is ending, which ends the connection in any case.
+    fn client_is_ending(&mut self) -> bool;
+}
+
+struct PumpEnd {
+    /// While bytes wait to be written to this end, the other end is not read.
+    connection: NonBlockingStream,
+    key: ReactorKey,
+    /// No more bytes will arrive from this end.
+    over: bool,
+    /// The close of the other end has been forwarded to this one.
+    reported: bool,
+}
+
+impl PumpEnd {
+    /// Returns whether both directions of the connection have ended.
+    fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.connection, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok()
+            && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+}
+
+/// The state of a pump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PumpState {
+    /// One side is gone, and everything that it wrote has been carried.
+    Over,
+    /// More bytes may arrive.
+    Open,
+}
+
+/// A pump between two sides, which are closed on drop.
+pub(crate) struct Pump {
+    client: PumpEnd,
+    server: PumpEnd,
+}
+
+impl Pump {
+    /// Creates a pump between these ends. `source` names them for the reactor.
+    pub(crate) fn new<S: Copy>(
+        client: OwnedFd,
+        server: OwnedFd,
+        reactor: &mut Reactor<S>,
+        source: impl Fn(PumpSide) -> S,
+    ) -> io::Result<Self> {
+        let mut end = |fd, side| {
+            let mut connection = NonBlockingStream::over(fd);
+            connection.take_over();
+            let key = reactor.add(&connection, source(side), WatchMode::Read)?;
+            io::Result::Ok(PumpEnd { connection, key, over: false, reported: false })
+        };
+        let (client, server) = (end(client, PumpSide::Client)?, end(server, PumpSide::Server)?);
+        Ok(Self { client, server })
+    }
+
+    /// Avoids waking up the client when its requests are read. [`take_old`](Self::take_old) must then be called periodically.
+    pub(crate) fn leave_requests(&mut self) {
+        self.client.connection.leave_short();
+    }
+
+    /// See [`NonBlockingStream::take_old`].
+    pub(crate) fn take_old(&mut self) {
+        self.client.connection.take_old();
+    }
+
+    fn end(&mut self, side: PumpSide) -> &mut PumpEnd {
+        match side {
+            PumpSide::Client => &mut self.client,
+            PumpSide::Server => &mut self.server,
+        }
+    }
+
+    /// Removes both sides from the reactor, and closes them.
+    pub(crate) fn close<S: Copy>(mut self, reactor: &mut Reactor<S>) {
+        self.client.connection.take_left();
+        reactor.remove(self.client.key);
+        reactor.remove(self.server.key);
+    }
+
+    /// Carries the available bytes after an event of this side.
+    pub(crate) fn carry<S: Copy>(
+        &mut self,
+        side: PumpSide,
+        owner: &mut dyn Owner,
+        reactor: &mut Reactor<S>,
+        buffer: &mut [u8],
+    ) -> io::Result<PumpState> {
+        if self.end(side).connection.is_blocked() {
+            self.write(side, &[], reactor)?;
+        }
+        if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
+            self.read(side, owner, reactor, buffer)?;
+        }
+        Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
+    }
+
+    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running might never
+    /// stop writing.
+    pub(crate) fn drain<S: Copy>(
+        &mut self,
+        owner: &mut dyn Owner,
+        reactor: &mut Reactor<S>,
+        buffer: &mut [u8],
+    ) -> io::Result<PumpState> {
+        for _ in 0..LAST_ROUNDS {
+            let mut carried = false;
+            for side in [PumpSide::Client, PumpSide::Server] {
+                if self.end(side).connection.is_blocked() {
+                    self.write(side, &[], reactor)?;
+                }
+                if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
+                    carried |= self.read(side, owner, reactor, buffer)?;
+                }
+            }
+            if self.pass_closes(owner) || self.is_done() {
+                self.client.connection.take_left();
+                return Ok(PumpState::Over);
+            }
+            if !carried {
+                break;
+            }
+        }
+        // The owner may close it at any time from here on.
+        self.client.connection.take_left();
+        Ok(PumpState::Open)
+    }
+
+    /// Returns true if the client has closed its end before it read everything that was carried to it.
+    pub(crate) fn client_left_unread(&self) -> bool {
+        self.client.connection.left_unread()
+    }
+
+    /// Returns whether bytes from the client wait for the server to read them.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.server.connection.unwritten() > 0
+    }
+
+    fn is_done(&self) -> bool {
+        [&self.client, &self.server].iter().all(|end| end.over && end.connection.unwritten() == 0)
+    }
+
+    /// Writes the bytes that wait for this side, and then these bytes.
+    fn write<S: Copy>(&mut self, to: PumpSide, bytes: &[u8], reactor: &mut Reactor<S>) -> io::Result<()> {
+        let end = self.end(to);
+        let was_blocked = end.connection.is_blocked();
+        end.connection.write(bytes);
+        let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
+        let other = self.end(to.other());
+        if unread && !other.over {
+            // This side no longer reads. Its own bytes can still be read, and the other side learns that its reader is gone.
+            other.over = true;
+            let _ = shutdown(&other.connection, Shutdown::Read);
+        }
+        match (was_blocked, blocked) {
+            (false, true) => reactor.set(key, WatchMode::ReadWrite),
+            (true, false) => {
+                // The other side was not read in the meantime.
+                reactor.again(other.key);
+                reactor.set(key, WatchMode::Read)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads once. Returns whether there was anything.
+    fn read<S: Copy>(
+        &mut self,
+        from: PumpSide,
+        owner: &mut dyn Owner,
+        reactor: &mut Reactor<S>,
+        buffer: &mut [u8],
+    ) -> io::Result<bool> {
+        let end = self.end(from);
+        let piece = match end.connection.receive_or_look(buffer) {
+            Received::Nothing => return Ok(false),
+            Received::Bytes(n) => {
+                reactor.after_read(end.key, n, buffer.len());
+                owner.piece(from, &buffer[..n])
+            }
+            Received::End => {
+                end.over = true;
+                owner.closed(from, end.connection.left_unread()).into()
+            }
+        };
+        if !piece.is_empty() {
+            self.write(from.other(), &piece, reactor)?;
+        }
+        Ok(true)
+    }
+
+    /// Forwards the closing of each side to the other one, after everything that came before it. Returns true if a side is gone for good.
+    fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
+        for side in [PumpSide::Client, PumpSide::Server] {
+            let over = self.end(side).over;
+            let other = self.end(side.other());
+            if over && other.connection.unwritten() == 0 && !other.reported {
+                // TCP does not show that the other side is gone for good.
+                if self.end(side).is_gone() || (side == PumpSide::Client && owner.client_is_ending()) {
+                    return true;
+                }
+                let other = self.end(side.other());
+                other.reported = true;
+                let _ = shutdown(&other.connection, Shutdown::Write);
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use pmi_process::connection::{LEFT_MESSAGES, MESSAGE_COST, unread_bytes};
+
+    struct Log(mpsc::Sender<(PumpSide, Option<Vec<u8>>)>);
+
+    impl Owner for Log {
+        fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+            self.0.send((from, Some(bytes.to_vec()))).unwrap();
+            bytes.into()
+        }
+        fn closed(&mut self, by: PumpSide, _: bool) -> Vec<u8> {
+            self.0.send((by, None)).unwrap();
+            b"!".to_vec()
+        }
+        fn client_is_ending(&mut self) -> bool {
+            false
+        }
+    }
+
+    type ToldReceiver = mpsc::Receiver<(PumpSide, Option<Vec<u8>>)>;
+
+    /// Returns the descriptors of the program and of the process manager, and the receiver of the reports.
+    fn piped() -> (UnixStream, UnixStream, ToldReceiver, std::thread::JoinHandle<io::Result<PumpState>>) {
+        let (program, client) = UnixStream::pair().unwrap();
+        let (manager, server) = UnixStream::pair().unwrap();
+        let (sender, told) = mpsc::channel();
+        let mut reactor = Reactor::new().unwrap();
+        let mut pump = Pump::new(client.into(), server.into(), &mut reactor, |side| side).unwrap();
+        pump.leave_requests();
+        let pump = std::thread::spawn(move || {
+            let (mut log, mut buffer) = (Log(sender), vec![0; PIECE]);
+            loop {
+                for ready in reactor.wait(None)? {
+                    if pump.carry(ready.source, &mut log, &mut reactor, &mut buffer)? == PumpState::Over {
+                        return Ok(PumpState::Over);
+                    }
+                }
+            }
+        });
+        (program, manager, told, pump)
+    }
+
+    fn all(stream: &mut UnixStream) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn forwards_large_data_in_both_directions() {
+        let (program, manager, told, pump) = piped();
+        let bytes: Vec<u8> = (0..8 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
+        let send = |stream: &UnixStream| {
+            let (mut stream, bytes) = (stream.try_clone().unwrap(), bytes.clone());
+            std::thread::spawn(move || {
+                stream.write_all(&bytes).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+            })
+        };
+        let (one, two) = (send(&program), send(&manager));
+        // Neither side reads yet, which must not prevent it from being read later.
+        std::thread::sleep(Duration::from_millis(50));
+        let reader = {
+            let mut manager = manager.try_clone().unwrap();
+            std::thread::spawn(move || all(&mut manager))
+        };
+        let mut program = program;
+        assert!(all(&mut program) == [&bytes[..], b"!"].concat());
+        assert!(reader.join().unwrap() == [&bytes[..], b"!"].concat());
+        one.join().unwrap();
+        two.join().unwrap();
+        pump.join().unwrap().unwrap();
+        let mut sums = [0; 2];
+        for (side, piece) in told.iter() {
+            sums[side as usize] += piece.map_or(0, |p| p.len());
+        }
+        assert_eq!(sums, [bytes.len(); 2]);
+    }
+
+    #[test]
+    fn forwards_close_after_the_last_bytes() {
+        for first in [PumpSide::Client, PumpSide::Server] {
+            let (program, manager, told, pump) = piped();
+            let (mut closes, mut stays) = match first {
+                PumpSide::Client => (program, manager),
+                PumpSide::Server => (manager, program),
+            };
+            closes.write_all(b"last words").unwrap();
+            drop(closes);
+            assert_eq!(all(&mut stays), b"last words!");
+            // The same result as without the pump: the reader is gone.
+            pump.join().unwrap().unwrap();
+            assert_eq!(stays.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+            let told: Vec<_> = told.iter().collect();
+            assert_eq!(told, [(first, Some(b"last words".to_vec())), (first, None)]);
+        }
+    }
+
+    /// A pump that leaves requests unread, operated by the test.
+    struct Hand {
+        program: UnixStream,
+        manager: UnixStream,
+        /// The ends that the pump has.
+        ends: (UnixStream, UnixStream),
+        reactor: Reactor<PumpSide>,
+        pump: Pump,
+    }
+
+    impl Hand {
+        fn new() -> Self {
+            let (program, client) = UnixStream::pair().unwrap();
+            let (manager, server) = UnixStream::pair().unwrap();
+            let mut reactor = Reactor::new().unwrap();
+            manager.set_nonblocking(true).unwrap();
+            let copies = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let mut pump = Pump::new(copies.0.into(), copies.1.into(), &mut reactor, |side| side).unwrap();
+            pump.leave_requests();
+            Self { program, manager, ends: (client, server), reactor, pump }
+        }
+
+        /// Carries the available bytes.
+        fn carry(&mut self) {
+            let (sender, _told) = mpsc::channel();
+            for ready in self.reactor.wait(Some(Duration::ZERO)).unwrap() {
+                let (mut log, mut buffer) = (Log(sender.clone()), vec![0; PIECE]);
+                self.pump.carry(ready.source, &mut log, &mut self.reactor, &mut buffer).unwrap();
+            }
+        }
+
+        /// Carries, and returns the bytes that the process manager receives.
+        fn heard(&mut self) -> Vec<u8> {
+            self.carry();
+            let mut bytes = vec![0; 64];
+            let n = self.manager.read(&mut bytes).unwrap();
+            bytes[..n].to_vec()
+        }
+
+        /// Returns whether a later read would wake the program because of bytes that it has written.
+        fn is_left(&self) -> bool {
+            unread_bytes(&self.program).unwrap() > 0
+        }
+    }
+
+    #[test]
+    fn leaves_requests_in_the_socket_within_limits() {
+        let mut hand = Hand::new();
+        let mut taken = 0;
+        for _ in 0..100 {
+            hand.program.write_all(b"ask").unwrap();
+            assert_eq!(hand.heard(), b"ask");
+            assert!(hand.is_left());
+            hand.manager.write_all(b"tell").unwrap();
+            hand.carry();
+            taken += u32::from(!hand.is_left());
+        }
+        assert!((10..50).contains(&taken), "not behind each answer, and not too much at once: {taken}");
+        // A request without an answer is taken eventually, which frees its buffer space.
+        hand.program.write_all(b"ask").unwrap();
+        hand.carry();
+        hand.pump.take_old();
+        assert!(hand.is_left());
+        hand.pump.take_old();
+        assert!(!hand.is_left());
+        for _ in 0..2 * LEFT_MESSAGES {
+            hand.program.write_all(b"x").unwrap();
+            hand.carry();
+        }
+        assert!(unread_bytes(&hand.program).unwrap() < LEFT_MESSAGES * MESSAGE_COST);
+        hand.program.write_all(&[0; 10_000]).unwrap();
+        hand.carry();
+        assert!(!hand.is_left());
+    }
+
+    #[test]
+    fn new_pump_does_not_forward_bytes_twice() {
+        let mut hand = Hand::new();
+        for request in [b"one", b"two"] {
+            hand.program.write_all(request).unwrap();
+            assert_eq!(hand.heard(), request);
+        }
+        // The same as if its process had been killed.
+        let (client, server) = &hand.ends;
+        let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        hand.reactor = Reactor::new().unwrap();
+        hand.program.write_all(b"three").unwrap();
+        hand.pump = Pump::new(ends.0.into(), ends.1.into(), &mut hand.reactor, |side| side).unwrap();
+        assert_eq!(hand.heard(), b"three");
+        assert!(!hand.is_left());
+        hand.program.write_all(b"four").unwrap();
+        assert_eq!(hand.heard(), b"four");
+        assert!(!hand.is_left());
+    }
+
+    #[test]
+    fn program_without_an_answer_reads_end_of_file() {
+        let mut hand = Hand::new();
+        hand.program.write_all(b"ask").unwrap();
+        assert_eq!(hand.heard(), b"ask");
+        hand.pump.close(&mut hand.reactor);
+        drop(hand.ends);
+        assert_eq!(all(&mut hand.program), b"");
+    }
+
+    #[test]
+    fn half_close_keeps_the_other_direction_open() {
+        let (mut program, mut manager, _told, pump) = piped();
+        program.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(all(&mut manager), b"!");
+        manager.write_all(b"answer").unwrap();
+        drop(manager);
+        assert_eq!(all(&mut program), b"answer!");
+        drop(program);
+        pump.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,453 @@
+//! Turns the facts from the taps into events, and passes them to the judge. Determines the rank of each process, and the spawn request that
+//! started it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use super::carrier::{Fact, ProcessFact};
+use super::tap::FIRST;
+use super::tap::notice::Start;
+use pmi_judge::event::{Abandoned, Bytes, Event, EventKind, Exit, HangProof};
+use pmi_judge::session::SessionJudge;
+use pmi_wire::port::{Greeting, LINES, MAX_RESPONSE};
+use pmi_wire::{Direction, Proc};
+
+/// Maximum number of bytes of a session that are kept for the scenario. The log and the judge get all of them.
+const KEEP: usize = 64 << 20;
+
+/// Accounted size of an event besides its bytes.
+const EVENT: usize = 128;
+
+/// Lowest number of a process group that no recorded spawn request has started.
+const UNKNOWN_GROUPS: u32 = 1_000_000;
+
+/// The record of a session.
+pub struct Recording {
+    command: Vec<String>,
+    judge: SessionJudge,
+    seq: u64,
+    events: Vec<Event>,
+    room: usize,
+    whole: bool,
+    procs: HashMap<i32, Proc>,
+    /// All processes, and whether they have ended.
+    processes: BTreeMap<Proc, bool>,
+    /// The process group of each folder of taps.
+    groups: HashMap<String, u32>,
+    /// Folders whose spawn request is still incomplete.
+    folders: HashMap<Proc, Vec<String>>,
+    /// Processes that are exchanging their initack.
+    greetings: HashMap<i32, GreetingProcess>,
+}
+
+impl Start {
+    /// Returns whether the process connects through PMI_PORT, and so begins with an initack.
+    fn is_by_port(&self) -> bool {
+        self.env.contains_key("PMI_PORT") && (self.bad_fd.is_some() || !self.env.contains_key("PMI_FD"))
+    }
+}
+
+/// A process that is exchanging its initack, whose answer contains what other processes get in their environment.
+#[derive(Debug)]
+struct GreetingProcess {
+    start: Start,
+    initack: Vec<u8>,
+    response: Vec<u8>,
+    /// Bytes that the process sent after its initack, before the answer.
+    ahead: Vec<u8>,
+}
+
+impl GreetingProcess {
+    /// Takes the bytes that belong to the initack and its answer. Returns the rest.
+    fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
+        let (text, lines) = match direction {
+            // A process that continues has received its answer.
+            Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
+            Direction::ToServer => (&mut self.initack, 1),
+            Direction::FromServer => (&mut self.response, LINES),
+        };
+        let missing = lines.saturating_sub(text.iter().filter(|b| **b == b'\n').count());
+        let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1);
+        let end = match missing {
+            0 => 0,
+            n => ends.into_iter().nth(n - 1).unwrap_or(bytes.len()),
+        };
+        let (ours, rest) = bytes.split_at(end.min(MAX_RESPONSE.saturating_sub(text.len())));
+        text.extend_from_slice(ours);
+        rest
+    }
+
+    fn is_complete(&self) -> bool {
+        self.response.iter().filter(|b| **b == b'\n').count() >= LINES
+    }
+}
+
+impl Recording {
+    /// Creates the recording of a session that this command starts.
+    pub fn new(command: Vec<String>) -> Self {
+        Self {
+            command,
+            judge: SessionJudge::default(),
+            seq: 0,
+            events: Vec::new(),
+            room: KEEP,
+            whole: true,
+            procs: HashMap::new(),
+            processes: BTreeMap::new(),
+            groups: HashMap::from([(FIRST.to_owned(), 0)]),
+            folders: HashMap::new(),
+            greetings: HashMap::new(),
+        }
+    }
+
+    /// Handles a fact about a process, and passes the resulting events to `sink`.
+    pub(crate) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
+        let ProcessFact { at, pid, fact } = told;
+        let mut context = EventContext { at, sink };
+        match fact {
+            Fact::Started(start) if start.is_by_port() => {
+                let greeted =
+                    GreetingProcess { start, initack: Vec::new(), response: Vec::new(), ahead: Vec::new() };
+                self.greetings.insert(pid, greeted);
+            }
+            Fact::Started(start) => self.started(start, None, &mut context),
+            fact => self.happened(pid, fact, &mut context),
+        }
+    }
+
+    /// Records that the launcher has ended, and that the processes with the ids `left` have not.
+    pub(crate) fn job_exited(
+        &mut self,
+        at: Duration,
+        exit: Exit,
+        left: &[i32],
+        sink: &mut dyn FnMut(&Event),
+    ) {
+        let mut context = EventContext { at, sink };
+        self.event(EventKind::JobExited { exit }, &mut context);
+        let mut procs: Vec<Proc> = left.iter().filter_map(|pid| self.procs.get(pid).copied()).collect();
+        procs.sort_unstable();
+        if !procs.is_empty() {
+            self.event(EventKind::Outlived { procs }, &mut context);
+        }
+    }
+
+    /// Records that a process of the process manager was killed by a signal.
+    pub(crate) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
+        self.event(EventKind::Crashed { name, signal }, &mut EventContext { at, sink });
+    }
+
+    /// Records that the user has interrupted the session.
+    pub(crate) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
+        self.event(EventKind::Abandoned(Abandoned::Interrupted), &mut EventContext { at, sink });
+    }
+
+    /// Records that the time of the session is over.
+    pub(crate) fn hung(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
+        let procs = self.processes.iter().filter(|(_, ended)| !**ended).map(|(p, _)| *p).collect();
+        self.event(
+            EventKind::StillRunning { procs, proof: HangProof::Endless },
+            &mut EventContext { at, sink },
+        );
+    }
+
+    /// Returns the numbers of processes, of process groups, and of messages from and to them.
+    pub fn size(&self) -> (usize, usize, usize) {
+        let groups: HashSet<u32> = self.processes.keys().map(|p| p.group).collect();
+        (self.processes.len(), groups.len(), self.judge.messages())
+    }
+
+    /// Returns whether any process sent or received a message.
+    pub fn is_connected(&self) -> bool {
+        self.judge.messages() > 0
+    }
+
+    /// Returns the judge with its findings on the events so far.
+    pub fn judge(&self) -> &SessionJudge {
+        &self.judge
+    }
+
+    /// Returns the events of the session, or `None` if there were too many to keep.
+    pub fn events(&self) -> Option<&[Event]> {
+        self.whole.then_some(&self.events)
+    }
+
+    fn happened(&mut self, pid: i32, fact: Fact, context: &mut EventContext<'_>) {
+        let Some(fact) = self.greeted(pid, fact, context) else { return };
+        let Some(proc) = self.procs.get(&pid).copied() else { return };
+        match fact {
+            Fact::Started(_) => {}
+            Fact::NotStarted(why) => self.event(EventKind::NotStarted { proc, why }, context),
+            Fact::Spawns(folder) => self.folders.entry(proc).or_default().push(folder),
+            Fact::Carried(Direction::ToServer, bytes) => {
+                let before = self.judge.spawned();
+                self.event(EventKind::ToServer { proc, bytes: Bytes(bytes) }, context);
+                if self.judge.spawned() > before {
+                    let group = self.judge.spawned();
+                    let folders = self.folders.remove(&proc).unwrap_or_default();
+                    self.groups.extend(folders.into_iter().map(|folder| (folder, group)));
+                }
+            }
+            Fact::Carried(Direction::FromServer, bytes) => {
+                self.event(EventKind::FromServer { proc, bytes: Bytes(bytes) }, context);
+            }
+            Fact::LeftUnread => self.event(EventKind::LeftUnread { proc }, context),
+            Fact::ClosedByClient => self.event(EventKind::ClosedByClient { proc }, context),
+            Fact::ClosedByServer => self.event(EventKind::ClosedByServer { proc }, context),
+            Fact::Ended(exit) => {
+                self.processes.insert(proc, true);
+                self.event(EventKind::Exited { proc, exit }, context);
+            }
+        }
+    }
+
+    /// Handles a fact about a process that may be exchanging its initack. Returns the part that follows the exchange, if any. After the
+    /// exchange, the process has started like any other.
+    fn greeted(&mut self, pid: i32, fact: Fact, context: &mut EventContext<'_>) -> Option<Fact> {
+        let Some(greeted) = self.greetings.get_mut(&pid) else { return Some(fact) };
+        let (direction, bytes) = match &fact {
+            Fact::Carried(direction, bytes) => (Some(*direction), bytes.as_slice()),
+            _ => (None, &[][..]),
+        };
+        let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
+        // A process that offers a version in a separate message does not wait for the answer.
+        let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
+        let waits = !greeted.is_complete() && !goes_on;
+        match direction {
+            Some(Direction::ToServer) if waits && greeted.ahead.len() + rest.len() <= MAX_RESPONSE => {
+                greeted.ahead.extend_from_slice(rest);
+                return None;
+            }
+            Some(Direction::FromServer) if waits && rest.is_empty() => return None,
+            _ => {}
+        }
+        let rest = rest.to_vec();
+        if let Some(GreetingProcess { start, initack: said, response: received, ahead }) =
+            self.greetings.remove(&pid)
+        {
+            self.started(start, Some((said, received)), context);
+            if let Some(proc) = self.procs.get(&pid).copied().filter(|_| !ahead.is_empty()) {
+                self.event(EventKind::ToServer { proc, bytes: Bytes(ahead) }, context);
+            }
+        }
+        match direction {
+            Some(direction) => (!rest.is_empty()).then_some(Fact::Carried(direction, rest)),
+            None => Some(fact),
+        }
+    }
+
+    fn started(&mut self, start: Start, greeted: Option<(Vec<u8>, Vec<u8>)>, context: &mut EventContext<'_>) {
+        let Start { pid, folder, env, args, bad_fd } = start;
+        let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
+        let group = *self.groups.entry(folder).or_insert(unknown);
+        let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
+        let free = |rank: &u32| !self.processes.contains_key(&Proc { group, rank: *rank });
+        let greeting = greeted.as_ref().and_then(|(_, received)| Greeting::parse(received).ok());
+        let (size, told) = match greeting {
+            Some(greeting) => (Some(greeting.size), Some(greeting.rank)),
+            None => (number("PMI_SIZE"), number("PMI_RANK").or_else(|| number("PMI_ID"))),
+        };
+        let told = told.filter(free);
+        let rank = told.or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
+        let p = Proc { group, rank };
+        if self.seq == 0 {
+            // The launcher's own options contain the requested number of ranks. The judge checks that all ranks get the same number.
+            let ranks = size.unwrap_or(0);
+            self.event(EventKind::Launched { command: self.command.clone(), ranks, nodes: 0 }, context);
+        }
+        self.procs.insert(pid, p);
+        self.processes.insert(p, false);
+        if let Some((said, received)) = greeted.filter(|(said, _)| !said.is_empty()) {
+            self.event(
+                EventKind::Greeted { proc: p, initack: Bytes(said), response: Bytes(received) },
+                context,
+            );
+        }
+        self.event(EventKind::Started { proc: p, env, args, bad_fd }, context);
+    }
+
+    /// Records an event, and passes it to the judge and to the sink.
+    fn event(&mut self, kind: EventKind, context: &mut EventContext<'_>) {
+        let event = Event { time_us: context.at.as_micros() as u64, ..Event::new(self.seq, kind) };
+        self.seq += 1;
+        let bytes = match &event.kind {
+            EventKind::ToServer { bytes, .. } | EventKind::FromServer { bytes, .. } => bytes.0.len(),
+            _ => 0,
+        };
+        let event = self.judge.observe(event);
+        (context.sink)(event);
+        match self.room.checked_sub(bytes + EVENT) {
+            Some(room) if self.whole => {
+                self.room = room;
+                self.events.push(event.clone());
+            }
+            _ => self.whole = false,
+        }
+    }
+}
+
+/// The time of a fact, and the sink for its events.
+struct EventContext<'a> {
+    at: Duration,
+    sink: &'a mut dyn FnMut(&Event),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_judge::Side;
+
+    fn tell(recording: &mut Recording, pid: i32, fact: Fact) {
+        recording.take(ProcessFact { at: Duration::ZERO, pid, fact }, &mut |_| {});
+    }
+
+    fn start(pid: i32, folder: &str, env: &[(&str, &str)]) -> Fact {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Fact::Started(Start { pid, folder: folder.into(), env, args: Vec::new(), bad_fd: None })
+    }
+
+    fn carried(direction: Direction, text: &str) -> Fact {
+        Fact::Carried(direction, text.as_bytes().to_vec())
+    }
+
+    /// Returns a recording with two processes of a group and these facts: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
+    fn recording(steps: &[&str]) -> Recording {
+        let mut recording = Recording::new(vec!["pm".into()]);
+        for rank in ["0", "1"] {
+            let env = [("PMI_FD", "3"), ("PMI_RANK", rank), ("PMI_SIZE", "2")];
+            tell(&mut recording, rank.parse().unwrap(), start(rank.parse().unwrap(), FIRST, &env));
+        }
+        for step in steps {
+            let (rank, what) = step.split_once(' ').unwrap();
+            let pid = rank.parse().unwrap();
+            if let Some(line) = what.strip_prefix("C: ") {
+                tell(&mut recording, pid, carried(Direction::ToServer, &format!("{line}\n")));
+            } else if let Some(line) = what.strip_prefix("S: ") {
+                tell(&mut recording, pid, carried(Direction::FromServer, &format!("{line}\n")));
+            } else if what == "unread" {
+                tell(&mut recording, pid, Fact::LeftUnread);
+            } else if what == "closed" {
+                tell(&mut recording, pid, Fact::ClosedByClient);
+            } else {
+                let exit = match what.split_once(' ').unwrap() {
+                    ("killed", signal) => Exit::Signal(signal.parse().unwrap()),
+                    (_, status) => Exit::Code(status.parse().unwrap()),
+                };
+                tell(&mut recording, pid, Fact::Ended(exit));
+            }
+        }
+        recording
+    }
+
+    const INIT: [&str; 4] = [
+        "0 C: cmd=init pmi_version=1 pmi_subversion=1",
+        "0 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+        "1 C: cmd=init pmi_version=1 pmi_subversion=1",
+        "1 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+    ];
+
+    fn blamed(steps: &[&str]) -> Vec<(Side, String, u32)> {
+        let recording = recording(&[&INIT[..], steps].concat());
+        let findings = recording.judge().findings();
+        findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
+    }
+
+    /// RFC 13, wire protocol: a client reads the answer to its request before it continues. It violates this if it closes its end before
+    /// the answer arrives or is read, and ends successfully.
+    #[test]
+    fn client_reads_finalize_answer_before_close() {
+        let (asks, told) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
+        let found = [(Side::Client, "rfc13.wire.lock-step".to_owned(), 0)];
+        assert_eq!(blamed(&[asks, "0 closed", "0 exit 0"]), found);
+        assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
+        assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
+        assert_eq!(blamed(&[asks, told, "0 closed", "0 exit 0"]), []);
+        // A client need not read the answer if it fails, is killed, or receives an unrequested message.
+        assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
+        assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
+        let unasked = [(Side::Server, "rfc13.wire.lock-step".to_owned(), 0)];
+        assert_eq!(blamed(&[asks, told, told, "0 unread", "0 closed", "0 exit 0"]), unasked);
+    }
+
+    #[test]
+    fn blames_the_first_process_that_leaves() {
+        let finalize = "rfc13.abnf.c-finalize".to_owned();
+        let first = vec![(Side::Client, finalize, 0)];
+        assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);
+        assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed", "1 killed 15"]), first);
+        // A tap that was killed with its program reports no status.
+        assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed"]), first);
+        // The second process ends by itself a moment later, for another reason.
+        assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 exit 4"]).len(), 2);
+        assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
+    }
+
+    /// Returns the kinds of events of a process with PMI_PORT that exchanges these pieces, and the findings.
+    fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
+        let mut recording = Recording::new(vec!["pm".into()]);
+        tell(&mut recording, 1, start(1, FIRST, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
+        for (asks, text) in pieces {
+            let direction = if *asks { Direction::ToServer } else { Direction::FromServer };
+            tell(&mut recording, 1, carried(direction, text));
+        }
+        let kind = |event: &Event| match &event.kind {
+            EventKind::Greeted { response: received, .. } => format!("greeted in {} bytes", received.0.len()),
+            EventKind::ToServer { bytes, .. } => format!("to server: {}", bytes.0.escape_ascii()),
+            EventKind::FromServer { bytes, .. } => format!("from server: {}", bytes.0.escape_ascii()),
+            EventKind::Started { .. } => "started".to_owned(),
+            _ => "other".to_owned(),
+        };
+        let findings = recording.judge().findings().into_iter().map(|f| f.requirement).collect();
+        (recording.events().unwrap().iter().skip(1).map(kind).collect(), findings)
+    }
+
+    #[test]
+    fn initack_is_not_part_of_the_protocol() {
+        let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+        let joined = format!("cmd=initack pmiid=0\n{init}");
+        let told = Greeting { size: 1, rank: 0 }.lines(false);
+        let (head, tail) = told.split_at(9);
+        let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+        let rest = format!("{tail}{answer}");
+        // In pieces, and together with the following message in one read.
+        let separate = [(true, "cmd=initack pmiid=0\n"), (false, head), (false, rest.as_str())];
+        let (events, findings) = by_port(&separate);
+        assert_eq!(events[..2], [format!("greeted in {} bytes", told.len()), "started".to_owned()]);
+        assert!(events[2].starts_with("from server: cmd=response_to_init"), "{events:?}");
+        assert_ne!(findings, Vec::<String>::new(), "nobody has asked for it");
+        // A message sent ahead waits for the answer to the message before it.
+        let whole = format!("{told}{answer}");
+        let (events, findings) = by_port(&[(true, joined.as_str()), (false, whole.as_str())]);
+        assert!(events[2].starts_with("to server: cmd=init "), "{events:?}");
+        assert!(events[3].starts_with("from server: cmd=response_to_init"), "{events:?}");
+        assert_eq!(findings, Vec::<String>::new());
+        // After a single line, MPICH's clients wait forever.
+        let short = [(true, "cmd=initack pmiid=0\n"), (false, "cmd=initack rc=0\n"), (true, init)];
+        let (events, findings) = by_port(&short);
+        assert_eq!(events.len(), 3, "{events:?}");
+        assert_eq!(findings, ["pmi-port.lines"]);
+    }
+
+    #[test]
+    fn judges_both_sides() {
+        let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
+        assert_eq!(blamed(&early), [(Side::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]);
+        let twice = ["1 C: cmd=get_maxes", "1 C: cmd=get_appnum"];
+        assert_eq!(blamed(&twice), [(Side::Client, "rfc13.wire.lock-step".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn group_belongs_to_the_spawn_that_named_its_tap() {
+        let mut recording = recording(&INIT);
+        let block = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+        for folder in ["by-1-1", "by-1-2"] {
+            tell(&mut recording, 1, Fact::Spawns(folder.into()));
+            tell(&mut recording, 1, carried(Direction::ToServer, block));
+        }
+        for (pid, folder) in [(7, "by-1-2"), (8, "by-1-1")] {
+            tell(&mut recording, pid, start(pid, folder, &[("PMI_RANK", "0")]));
+        }
+        let of = |pid| recording.procs[&pid].group;
+        assert_eq!([of(0), of(1), of(8), of(7)], [0, 0, 1, 2]);
+    }
+}

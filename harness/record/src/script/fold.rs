@@ -1,0 +1,267 @@
+//! The steps of a session. Steps that many ranks share are written once.
+//!
+//! Between two barriers, the requests from different ranks are independent, because a value that is put is not expected before the next
+//! barrier. So the steps of different ranks may be reordered there: the first step of every rank, then the second one, and so on. The order
+//! within each rank is kept. If this does not shorten the scenario, the recorded order stays. Steps that differ only in numbers that depend
+//! on the rank are also written once.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use pmi_wire::Proc;
+
+use super::pattern::{self, SplitText};
+
+/// The text of a step, without its ranks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct StepText {
+    pub(super) role: char,
+    pub(super) cites: &'static str,
+    pub(super) text: String,
+}
+
+/// A step of the scenario.
+#[derive(Debug)]
+pub(super) struct RecordedStep {
+    /// Ranks of one group.
+    pub(super) who: Vec<Proc>,
+    pub(super) text: StepText,
+}
+
+/// The permitted position of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StepOrder {
+    /// At its recorded position.
+    Fixed,
+    /// Before or after simultaneous steps of other ranks.
+    Free,
+    /// The same; the rank enters a barrier with this step.
+    Enters,
+    /// After all ranks have entered the barrier that the rank leaves with this step.
+    Leaves,
+}
+
+/// Steps of ranks in one group that differ only in numbers: the index of each text, with its ranks.
+type RanksByText = BTreeMap<u32, Vec<u32>>;
+
+/// The steps so far.
+#[derive(Default)]
+pub(super) struct RecordedSteps {
+    done: Vec<RecordedStep>,
+    /// Steps whose order is not decided, as indices into `said`.
+    open: Vec<(Proc, u32)>,
+    /// The texts of these steps.
+    texts: Vec<StepText>,
+    numbers: HashMap<StepText, u32>,
+    /// The processes that have entered a barrier in these steps.
+    entered: HashSet<Proc>,
+    /// The size of the first group, if known.
+    size: Option<u32>,
+}
+
+impl RecordedSteps {
+    /// Sets the number of ranks in the first group.
+    pub(super) fn set_size(&mut self, size: u32) {
+        self.size = Some(size);
+    }
+
+    /// Adds a step of a rank.
+    pub(super) fn push(&mut self, p: Proc, order: StepOrder, said: StepText) {
+        if order == StepOrder::Fixed || order == StepOrder::Leaves && self.entered.contains(&p) {
+            self.close();
+        }
+        // A rank beyond the size shows that the scenario cannot use this size.
+        self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
+        if order == StepOrder::Enters {
+            self.entered.insert(p);
+        }
+        if order == StepOrder::Fixed {
+            return append(&mut self.done, p, said);
+        }
+        let next = self.texts.len() as u32;
+        let number = *self.numbers.entry(said).or_insert_with_key(|said| {
+            self.texts.push(said.clone());
+            next
+        });
+        self.open.push((p, number));
+    }
+
+    /// Returns all steps.
+    pub(super) fn finish(mut self) -> Vec<RecordedStep> {
+        self.close();
+        self.done
+    }
+
+    /// Decides the order of the open steps.
+    fn close(&mut self) {
+        let columns = self.columns();
+        let recorded = self.open.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();
+        if columns.len() * 2 <= recorded {
+            self.done.extend(columns);
+        } else {
+            for (p, number) in &self.open {
+                append(&mut self.done, *p, self.texts[*number as usize].clone());
+            }
+        }
+        self.open.clear();
+        self.texts.clear();
+        self.numbers.clear();
+        self.entered.clear();
+    }
+
+    /// Returns the first steps of all ranks, then the second ones, and so on. Steps with the same text are combined.
+    fn columns(&self) -> Vec<RecordedStep> {
+        let cuts: Vec<SplitText> = self.texts.iter().map(|said| SplitText::of(&said.text)).collect();
+        let mut shapes = HashMap::new();
+        let shape_of = |(said, cut): (&StepText, &SplitText)| {
+            let next = shapes.len();
+            *shapes.entry((said.role, said.cites, cut.context().to_vec())).or_insert(next)
+        };
+        let shape: Vec<usize> = self.texts.iter().zip(&cuts).map(shape_of).collect();
+        let mut place: HashMap<Proc, usize> = HashMap::new();
+        let mut columns: Vec<BTreeMap<(u32, usize), RanksByText>> = Vec::new();
+        for (p, number) in &self.open {
+            let at = place.entry(*p).or_default();
+            if *at == columns.len() {
+                columns.push(BTreeMap::new());
+            }
+            let alike = columns[*at].entry((p.group, shape[*number as usize])).or_default();
+            alike.entry(*number).or_default().push(p.rank);
+            *at += 1;
+        }
+        let mut all = Vec::new();
+        for column in columns {
+            let from = all.len();
+            for ((group, _), mut alike) in column {
+                alike.values_mut().for_each(|ranks| ranks.sort_unstable());
+                let Some(said) = alike.keys().next().map(|number| &self.texts[*number as usize]) else {
+                    continue;
+                };
+                let texts: Vec<(&SplitText, &[u32])> =
+                    alike.iter().map(|(number, ranks)| (&cuts[*number as usize], &ranks[..])).collect();
+                let size = if group == 0 { self.size } else { None };
+                all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| RecordedStep {
+                    who: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
+                    text: StepText { text, ..said.clone() },
+                }));
+            }
+            all[from..].sort_by_key(|step: &RecordedStep| step.who[0]);
+        }
+        all
+    }
+}
+
+/// Appends a step, or adds its rank to the last step if that has the same text.
+fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: StepText) {
+    let whole = !said.text.contains('\n');
+    match steps.last_mut() {
+        Some(last)
+            if whole && last.text == said && last.who[0].group == p.group && !last.who.contains(&p) =>
+        {
+            last.who.push(p);
+        }
+        _ => steps.push(RecordedStep { who: vec![p], text: said }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANKS: u32 = 16;
+
+    fn proc(rank: u32) -> Proc {
+        Proc { group: 0, rank }
+    }
+
+    /// Folds steps `(rank, order, text)`, and returns them as `(ranks, role and text)`.
+    fn folded(steps: &[(u32, StepOrder, String)]) -> Vec<(Vec<u32>, String)> {
+        let mut all = RecordedSteps::default();
+        all.set_size(RANKS);
+        for (rank, order, text) in steps {
+            all.push(proc(*rank), *order, StepText { role: 'C', cites: "", text: text.clone() });
+        }
+        let ranks = |who: Vec<Proc>| who.into_iter().map(|p| p.rank).collect();
+        all.finish().into_iter().map(|step| (ranks(step.who), step.text.text)).collect()
+    }
+
+    /// Returns the texts of a rank, in order.
+    fn by_rank(steps: &[(Vec<u32>, String)], rank: u32) -> Vec<String> {
+        let said_by_it = steps.iter().filter(|(who, _)| who.contains(&rank));
+        said_by_it.map(|(_, text)| of_rank(text, rank)).collect()
+    }
+
+    /// Returns a text with the numbers of this rank.
+    fn of_rank(text: &str, rank: u32) -> String {
+        let Some((before, rest)) = text.split_once("<calc ($rank+") else {
+            return text.replace("$rank", &rank.to_string());
+        };
+        let (more, after) = rest.split_once(")%$size>").unwrap();
+        format!("{before}{}{after}", (rank + more.parse::<u32>().unwrap()) % RANKS)
+    }
+
+    #[test]
+    fn folds_equal_steps_and_keeps_each_rank_in_order() {
+        let all_of = |rank: u32| -> Vec<(StepOrder, String)> {
+            let gets =
+                |round: u32| (0..RANKS).map(move |key| (StepOrder::Free, format!("get {round} {key}")));
+            let put = [(StepOrder::Free, format!("put {rank}")), (StepOrder::Enters, "in".to_owned())];
+            let out = (StepOrder::Leaves, "out".to_owned());
+            let second =
+                [out.clone()].into_iter().chain(gets(1)).chain([(StepOrder::Enters, "in".to_owned())]);
+            put.into_iter().chain(second).chain([out]).collect()
+        };
+        // Ranks proceed at different speeds, and none leaves a barrier before all have entered it.
+        let mut left: Vec<std::collections::VecDeque<_>> =
+            (0..RANKS).map(|rank| all_of(rank).into()).collect();
+        let (mut steps, mut inside, mut turn) = (Vec::new(), vec![0; RANKS as usize], 7_u32);
+        while left.iter().any(|rank| !rank.is_empty()) {
+            turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let rank = (turn >> 16) % RANKS;
+            let at = rank as usize;
+            let Some((order, _)) = left[at].front() else { continue };
+            if *order == StepOrder::Leaves && inside.iter().any(|n| *n < inside[at]) {
+                continue;
+            }
+            let (order, text) = left[at].pop_front().unwrap();
+            inside[at] += u32::from(order == StepOrder::Enters);
+            steps.push((rank, order, text));
+        }
+        let written = folded(&steps);
+        // Two barriers, a put, and a get of each key, each written once for all ranks.
+        assert_eq!(written.len(), RANKS as usize + 5, "{written:?}");
+        for rank in 0..RANKS {
+            let expected: Vec<String> = all_of(rank).into_iter().map(|(_, text)| text).collect();
+            assert_eq!(by_rank(&written, rank), expected, "{rank}");
+        }
+        let whole: Vec<usize> =
+            written.iter().filter(|(_, text)| text == "get 1 3").map(|(who, _)| who.len()).collect();
+        assert_eq!(whole, [RANKS as usize]);
+        // No step has moved across a barrier.
+        let place = |name: &str| written.iter().position(|(_, text)| text == name).unwrap();
+        let last_put = written.iter().rposition(|(_, text)| text.starts_with("put")).unwrap();
+        assert!(last_put < place("out") && place("out") < place("get 1 0"));
+    }
+
+    #[test]
+    fn folds_reads_in_a_ring() {
+        let gets = |rank: u32| {
+            (0..RANKS).map(move |i| (rank, StepOrder::Free, format!("get {}", (rank + i) % RANKS)))
+        };
+        let steps: Vec<_> = (0..RANKS).flat_map(gets).collect();
+        let written = folded(&steps);
+        assert_eq!(written.len(), RANKS as usize, "{written:?}");
+        for rank in 0..RANKS {
+            let expected: Vec<String> = gets(rank).map(|(_, _, text)| text).collect();
+            assert_eq!(by_rank(&written, rank), expected, "{rank}");
+        }
+    }
+
+    #[test]
+    fn keeps_recorded_order_of_distinct_and_fixed_steps() {
+        let free = |rank, text: &str| (rank, StepOrder::Free, text.to_owned());
+        let fixed = (0, StepOrder::Fixed, "publish".to_owned());
+        let steps = [free(0, "a"), free(0, "b"), free(1, "c"), fixed, free(1, "d"), free(0, "e")];
+        let texts: Vec<String> = folded(&steps).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["a", "b", "c", "publish", "d", "e"]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Steps of ranks that differ only in numbers. They are written once if the numbers depend on the rank.
+//!
+//! `key=card-0` of rank 0 and `key=card-1` of rank 1 become `key=card-$rank`. A rank that reads from its right neighbour first becomes
+//! `key=card-<calc ($rank+1)%$size>`.
+
+use std::collections::{BTreeMap, HashSet};
+
+/// Maximum number of numbers in a text that may depend on the rank. Further numbers are plain text.
+const MAX_NUMBERS: usize = 16;
+
+/// Maximum number of digits of a number.
+const MAX_DIGITS: usize = 9;
+
+/// Minimum number of ranks for a number that depends on the rank by an offset. Two ranks may match by chance.
+const MIN_RANKS: usize = 3;
+
+/// A text in the scenario language, split at its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SplitText {
+    /// The text around the numbers: one part more than there are numbers.
+    context: Vec<String>,
+    numbers: Vec<i64>,
+}
+
+impl SplitText {
+    /// Splits a text at its numbers, but not within names and `<...>`.
+    pub(super) fn of(text: &str) -> Self {
+        let bytes = text.as_bytes();
+        let (mut around, mut numbers) = (Vec::new(), Vec::new());
+        let (mut from, mut at) = (0, 0);
+        let end = |at: usize, is: fn(u8) -> bool| {
+            bytes[at..].iter().position(|b| !is(*b)).map_or(bytes.len(), |n| at + n)
+        };
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            match bytes[at] {
+                _ if rest.starts_with(b"<<") || rest.starts_with(b"$$") => at += 2,
+                b'<' => at = end(at, |b| b != b'>'),
+                b'$' => at = end(at + 1, |b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':')),
+                b'0'..=b'9' => {
+                    let after = end(at, |b| b.is_ascii_digit());
+                    let digits = &text[at..after];
+                    let is_number = digits.len() <= MAX_DIGITS && (digits == "0" || !digits.starts_with('0'));
+                    if let (true, true, Ok(number)) = (is_number, numbers.len() < MAX_NUMBERS, digits.parse())
+                    {
+                        around.push(text[from..at].to_owned());
+                        numbers.push(number);
+                        from = after;
+                    }
+                    at = after;
+                }
+                _ => at += 1,
+            }
+        }
+        around.push(text[from..].to_owned());
+        Self { context: around, numbers }
+    }
+
+    /// Returns the text around the numbers, which is equal for texts that differ only in numbers.
+    pub(super) fn context(&self) -> &[String] {
+        &self.context
+    }
+
+    /// Returns the text with these numbers.
+    fn text(&self, numbers: &[Number]) -> String {
+        let mut text = self.context[0].clone();
+        for (number, after) in numbers.iter().zip(&self.context[1..]) {
+            number.write(after, &mut text);
+            text.push_str(after);
+        }
+        text
+    }
+}
+
+/// A number in a text of several ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Number {
+    /// The same number for all ranks.
+    Same(i64),
+    /// The rank plus an offset.
+    Above(i64),
+    /// The rank plus an offset, which wraps to 0 after the last rank.
+    Around(i64),
+}
+
+impl Number {
+    fn write(self, after: &str, text: &mut String) {
+        let glued = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':');
+        let written = match self {
+            Self::Same(number) => number.to_string(),
+            Self::Above(0) if after.as_bytes().first().is_some_and(glued) => "${rank}".to_owned(),
+            Self::Above(0) => "$rank".to_owned(),
+            Self::Above(more @ 1..) => format!("<calc $rank+{more}>"),
+            Self::Above(less) => format!("<calc $rank-{}>", -less),
+            Self::Around(more) => format!("<calc ($rank+{more})%$size>"),
+        };
+        text.push_str(&written);
+    }
+}
+
+/// For each number of a text, whether it depends on the rank; and its offset from the rank, or else its value.
+type Class = Vec<(bool, i64)>;
+
+/// Returns the steps for texts of ranks in one group that differ only in numbers, each with its ranks in order. The ranks of each step are
+/// in order, too. `size` is the size of the group, if known.
+pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
+    let said: Vec<(&SplitText, u32)> =
+        alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
+    let Some((first, _)) = said.first() else { return Vec::new() };
+    // A number depends on the rank if its offsets from the rank have fewer distinct values than the number itself.
+    let numbers = 0..first.numbers.len();
+    let follows: Vec<bool> = numbers
+        .map(|at| {
+            let distinct = |of: &dyn Fn(i64, u32) -> i64| {
+                said.iter().map(|(cut, rank)| of(cut.numbers[at], *rank)).collect::<HashSet<i64>>().len()
+            };
+            distinct(&|number, rank| offset(number, rank, size)) < distinct(&|number, _| number)
+        })
+        .collect();
+    let mut classes: BTreeMap<Class, Vec<(&SplitText, u32)>> = BTreeMap::new();
+    for (cut, rank) in said {
+        let class = cut.numbers.iter().zip(&follows);
+        let class = class.map(|(n, follows)| (*follows, if *follows { offset(*n, rank, size) } else { *n }));
+        classes.entry(class.collect()).or_default().push((cut, rank));
+    }
+    classes.into_iter().flat_map(|(class, said)| step_of(&class, said)).collect()
+}
+
+/// Returns the offset of a number from the rank, modulo the size of the group if that is known.
+fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
+    let above = number - i64::from(rank);
+    match size.map(i64::from) {
+        Some(size) if number < size => above.rem_euclid(size),
+        _ => above,
+    }
+}
+
+/// Returns one step for ranks with the same numbers or offsets, or a step for each rank if there are too few.
+fn step_of(class: &[(bool, i64)], mut said: Vec<(&SplitText, u32)>) -> Vec<(Vec<u32>, String)> {
+    said.sort_unstable_by_key(|(_, rank)| *rank);
+    let number = |(at, (follows, number)): (usize, &(bool, i64))| {
+        let straight = said[0].0.numbers[at] - i64::from(said[0].1);
+        match follows {
+            false => Number::Same(*number),
+            true if said.iter().all(|(cut, rank)| cut.numbers[at] - i64::from(*rank) == straight) => {
+                Number::Above(straight)
+            }
+            true => Number::Around(*number),
+        }
+    };
+    let numbers: Vec<Number> = class.iter().enumerate().map(number).collect();
+    let is_plain = |number: &Number| matches!(number, Number::Same(_) | Number::Above(0));
+    if said.len() >= MIN_RANKS || said.len() > 1 && numbers.iter().all(is_plain) {
+        let text = said[0].0.text(&numbers);
+        return vec![(said.into_iter().map(|(_, rank)| rank).collect(), text)];
+    }
+    let as_it_is =
+        |cut: &SplitText| cut.text(&cut.numbers.iter().map(|n| Number::Same(*n)).collect::<Vec<_>>());
+    said.into_iter().map(|(cut, rank)| (vec![rank], as_it_is(cut))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the steps for these texts, each with its ranks.
+    fn written(texts: &[(&str, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
+        let cuts: Vec<SplitText> = texts.iter().map(|(text, _)| SplitText::of(text)).collect();
+        let alike: Vec<(&SplitText, &[u32])> =
+            cuts.iter().zip(texts).map(|(cut, (_, who))| (cut, *who)).collect();
+        steps(&alike, size)
+    }
+
+    fn step(ranks: &[u32], text: &str) -> (Vec<u32>, String) {
+        (ranks.to_vec(), text.to_owned())
+    }
+
+    #[test]
+    fn splits_text_only_at_numbers() {
+        for (text, numbers) in [
+            ("cmd=get key=a-7 value=12", &[7, 12][..]),
+            ("kvsname=$child2_kvs key=k3", &[3]),
+            ("value=<0x07><uint 1..4>5", &[5]),
+            ("value=<<5> $$6", &[5, 6]),
+            ("key=007 value=1234567890", &[]),
+            ("value=$x:word 0", &[0]),
+            ("", &[]),
+            ("<", &[]),
+        ] {
+            let cut = SplitText::of(text);
+            assert_eq!(cut.numbers, numbers, "{text}");
+            let same: Vec<Number> = cut.numbers.iter().map(|n| Number::Same(*n)).collect();
+            assert_eq!(cut.text(&same), text);
+        }
+    }
+
+    #[test]
+    fn expresses_numbers_through_the_rank() {
+        let own = [("k=0x v=5", &[0][..]), ("k=1x v=5", &[1]), ("k=2x v=5", &[2])];
+        assert_eq!(written(&own, Some(3)), [step(&[0, 1, 2], "k=${rank}x v=5")]);
+        let right = [("k=1", &[0][..]), ("k=2", &[1]), ("k=0", &[2])];
+        assert_eq!(written(&right, Some(3)), [step(&[0, 1, 2], "k=<calc ($rank+1)%$size>")]);
+        let ports = [("p=4000", &[0][..]), ("p=4001", &[1]), ("p=4002", &[2])];
+        assert_eq!(written(&ports, None), [step(&[0, 1, 2], "p=<calc $rank+4000>")]);
+        let left = [("k=0", &[1][..]), ("k=1", &[2]), ("k=2", &[3])];
+        assert_eq!(written(&left, None), [step(&[1, 2, 3], "k=<calc $rank-1>")]);
+    }
+
+    #[test]
+    fn keeps_numbers_unrelated_to_the_rank() {
+        let alike = [("k=3", &[0, 2][..]), ("k=8", &[1])];
+        assert_eq!(written(&alike, Some(3)), [step(&[0, 2], "k=3"), step(&[1], "k=8")]);
+        // Two ranks may match by chance.
+        let two = [("pid=411", &[0][..]), ("pid=412", &[1])];
+        assert_eq!(written(&two, Some(2)), [step(&[0], "pid=411"), step(&[1], "pid=412")]);
+        // A rank with another number gets a separate step.
+        let most = [("k=0", &[0][..]), ("k=1", &[1]), ("k=2", &[2]), ("k=9", &[3])];
+        assert_eq!(written(&most, Some(4)), [step(&[0, 1, 2], "k=$rank"), step(&[3], "k=9")]);
+    }
+}

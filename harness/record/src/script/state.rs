@@ -1,0 +1,252 @@
+//! The state of a session while it is written, and its steps so far.
+
+use pmi_scenario::ids;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt::Write;
+
+use pmi_judge::event::Exit;
+use pmi_scenario::ast::Dialect;
+use pmi_wire::protocol::Exchange;
+use pmi_wire::{Connection, Direction, Framing, Maxes, Operation, Proc, SpawnAssembler};
+
+use super::fold::{RecordedSteps, StepOrder, StepText};
+
+/// Maximum length of a message that is written.
+const MAX_MESSAGE: usize = 1 << 20;
+
+/// Prefix of the keys that the process manager itself provides.
+pub(super) const RESERVED: &[u8] = b"PMI_";
+
+/// A pending request in lines.
+pub(super) enum PendingLine {
+    Op(Operation),
+    Put { valid: bool },
+    Get { key: Vec<u8> },
+    Lookup { service: Vec<u8> },
+    Unknown,
+}
+
+/// The properties of a request in a frame that its answer depends on.
+pub(super) enum FrameDetail {
+    Put {
+        valid: bool,
+    },
+    Get {
+        key: Vec<u8>,
+    },
+    GetNode {
+        key: Vec<u8>,
+    },
+    GetJob {
+        key: Vec<u8>,
+    },
+    Lookup {
+        name: Vec<u8>,
+    },
+    /// `bare` is true if a key that some servers require is missing.
+    Fullinit {
+        bare: bool,
+    },
+    Fence,
+    Plain,
+}
+
+/// A pending request in a frame.
+pub(super) struct PendingFrame {
+    pub(super) row: &'static Exchange,
+    pub(super) thrid: Option<Vec<u8>>,
+    pub(super) what: FrameDetail,
+}
+
+/// An event of a connection.
+pub(super) enum Happening {
+    StepText {
+        direction: Direction,
+        framing: Framing,
+        text: Vec<u8>,
+    },
+    /// Bytes of the client that are not a message.
+    Garbled(Vec<u8>),
+    Closed {
+        by_client: bool,
+    },
+}
+
+pub(super) struct ScriptRank {
+    pub(super) connection: Connection,
+    /// The rank has received the name of its keyval space, or the id of its job.
+    pub(super) has_names: bool,
+    /// The rank has sent something.
+    pub(super) has_written: bool,
+    pub(super) asked: VecDeque<PendingLine>,
+    pub(super) pending: Vec<PendingFrame>,
+    /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
+    pub(super) behind_fence: VecDeque<Happening>,
+    /// The lines of an incomplete spawn request.
+    pub(super) block: Option<(SpawnAssembler, Vec<Vec<u8>>)>,
+    pub(super) maxes: Option<Maxes>,
+    pub(super) entered: u64,
+    pub(super) left: u64,
+    pub(super) finalized: bool,
+    pub(super) closed: bool,
+}
+
+impl Default for ScriptRank {
+    fn default() -> Self {
+        Self {
+            connection: Connection::new(MAX_MESSAGE),
+            has_names: false,
+            has_written: false,
+            asked: VecDeque::new(),
+            pending: Vec::new(),
+            behind_fence: VecDeque::new(),
+            block: None,
+            maxes: None,
+            entered: 0,
+            left: 0,
+            finalized: false,
+            closed: false,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct RecordedGroup {
+    /// Number of requested processes; 0 if unknown.
+    pub(super) size: u32,
+    /// The job id, in PMI-2.
+    pub(super) jobid: Option<Vec<u8>>,
+    /// Attributes of the node, with all values that were put.
+    pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
+    pub(super) kvsname: Option<Vec<u8>>,
+    /// Values, with the number of barriers that the putting rank had entered before.
+    pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
+    /// Keys that were put more than once.
+    pub(super) twice: HashSet<Vec<u8>>,
+    pub(super) preput: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Writes a session as a scenario.
+pub(super) struct ScenarioWriter {
+    pub(super) dialect: Dialect,
+    pub(super) ranks: u32,
+    pub(super) exits: HashMap<Proc, Exit>,
+    pub(super) members: BTreeMap<Proc, ScriptRank>,
+    pub(super) groups: HashMap<u32, RecordedGroup>,
+    pub(super) ports: HashMap<Vec<u8>, Vec<u8>>,
+    pub(super) spawned: u32,
+    pub(super) steps: RecordedSteps,
+    pub(super) spawns: bool,
+    pub(super) names: bool,
+    /// The session has had a failure. From then on, any process may end at any time.
+    pub(super) trouble: bool,
+    /// The group that was aborted, if the failure was an abort.
+    pub(super) aborted: Option<u32>,
+    pub(super) exit: Option<Exit>,
+    /// The session has ended.
+    pub(super) is_over: bool,
+}
+
+impl ScenarioWriter {
+    /// Creates a writer for a session in this dialect, whose processes have ended with these exits.
+    pub(super) fn new(dialect: Dialect, exits: HashMap<Proc, Exit>) -> Self {
+        Self {
+            dialect,
+            ranks: 0,
+            exits,
+            members: BTreeMap::new(),
+            groups: HashMap::new(),
+            ports: HashMap::new(),
+            spawned: 0,
+            steps: RecordedSteps::default(),
+            spawns: false,
+            names: false,
+            trouble: false,
+            aborted: None,
+            exit: None,
+            is_over: false,
+        }
+    }
+
+    /// Returns the citation for the dialect.
+    pub(super) fn cite(&self, pmi1: &'static str, pmi2: &'static str) -> &'static str {
+        match self.dialect {
+            Dialect::Pmi1 => pmi1,
+            Dialect::Pmi2 => pmi2,
+        }
+    }
+
+    /// Returns the citation for an expectation that accepts any answer.
+    pub(super) fn any(&self) -> &'static str {
+        self.cite(ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_RESPONSE_NAME)
+    }
+
+    pub(super) fn rank(&mut self, p: Proc) -> &mut ScriptRank {
+        self.members.entry(p).or_default()
+    }
+
+    pub(super) fn group(&mut self, id: u32) -> &mut RecordedGroup {
+        self.groups.entry(id).or_default()
+    }
+
+    /// Adds a step at its recorded position.
+    pub(super) fn step(&mut self, p: Proc, role: char, cites: &'static str, text: String) {
+        self.step_in(p, StepOrder::Fixed, role, cites, text);
+    }
+
+    /// Adds a step whose position may change as `order` permits.
+    pub(super) fn step_in(
+        &mut self,
+        p: Proc,
+        order: StepOrder,
+        role: char,
+        cites: &'static str,
+        text: String,
+    ) {
+        self.steps.push(p, order, StepText { role, cites, text });
+    }
+
+    /// Returns the permitted position of a request that may contain a name of the server. A rank that has not received the name itself must
+    /// come after the rank that has requested it.
+    pub(super) fn order_with_names(&mut self, p: Proc) -> StepOrder {
+        let group = self.group(p.group);
+        let is_named = group.kvsname.is_some() || group.jobid.is_some();
+        if is_named && !self.rank(p).has_names { StepOrder::Fixed } else { StepOrder::Free }
+    }
+}
+
+/// Returns the scenario's name for the kvsname of a group.
+pub(super) fn variable(group: u32) -> String {
+    match group {
+        0 => "kvs".into(),
+        1 => "child_kvs".into(),
+        n => format!("child{n}_kvs"),
+    }
+}
+
+/// Returns whether RFC 13 defines the end of the value without doubt.
+pub(super) fn is_plain(value: &[u8]) -> bool {
+    !value.is_empty() && value.iter().all(u8::is_ascii_graphic)
+}
+
+/// Writes bytes in the scenario language.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for (i, byte) in bytes.iter().enumerate() {
+        let between = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_graphic());
+        match byte {
+            b'<' => text.push_str("<<"),
+            b'$' => text.push_str("$$"),
+            // A blank between visible characters is kept by the parser.
+            b' ' if i > 0 && between(bytes.get(i - 1)) && between(bytes.get(i + 1)) => text.push(' '),
+            b' ' if i == 0 && between(bytes.get(1)) => text.push(' '),
+            b' ' => text.push_str("<sp>"),
+            b'\t' => text.push_str("<tab>"),
+            _ if byte.is_ascii_graphic() => text.push(char::from(*byte)),
+            _ => {
+                let _ = write!(text, "<0x{byte:02x}>");
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,514 @@
+//! The tap: it takes the place of the program, starts it, passes its connection to the recorder, and ends as the program does.
+
+pub(crate) mod notice;
+pub mod position;
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use pmi_process::agent;
+use pmi_process::agent::channel::Channel;
+use pmi_process::child::Child;
+use pmi_process::connection::pair;
+use pmi_process::descriptors;
+use pmi_process::observe::procfs::is_exiting;
+use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+
+use crate::peer_identity::{self, PORT};
+use crate::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
+use notice::{Notice, RecorderMessage, Start};
+use pmi_judge::event::{Bytes, Exit};
+
+/// File name that makes the binary act as a tap.
+pub const NAME: &str = "pmi-conform-tap";
+
+/// Name of the recorder's socket, in the folder above the tap's.
+pub(crate) const SOCKET: &str = "recorder";
+
+/// Folder of the taps of the process group that the launcher starts.
+pub(crate) const FIRST: &str = "first";
+
+/// File in the folder of a spawned tap that contains the name of its program.
+const PROGRAM: &str = "program";
+
+/// Maximum wait for the recorder after the program has ended.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Maximum number of bytes of arguments that are reported.
+const ARGS: usize = 32 * 1024;
+
+/// True if our parent ignores SIGPIPE, in which case the program does, too. Determined before Rust's runtime ignores it.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "there is no other way to run before main")]
+// SAFETY: the loader calls the functions of this section; their arguments are not used.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
+
+#[expect(unsafe_code, reason = "neither std nor rustix tells the disposition of a signal")]
+extern "C" fn note_sigpipe() {
+    // SAFETY: all bits zero is a valid sigaction, and sigaction only fills it.
+    let ignored = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    };
+    SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// Returns whether the program was started as a tap, according to the name of its file or its `argv[0]`.
+pub fn is_tap(argv0: &OsString) -> bool {
+    own_path(argv0).is_some()
+}
+
+fn own_path(argv0: &OsString) -> Option<PathBuf> {
+    let told = Some(PathBuf::from(argv0));
+    agent::executed_as()
+        .into_iter()
+        .chain(told)
+        .find(|path| path.file_name().is_some_and(|name| name == NAME))
+}
+
+/// Runs as a tap; returns the exit status.
+pub fn main(argv: Vec<OsString>) -> u8 {
+    run(argv).unwrap_or_else(|error| {
+        eprintln!("{NAME}: {error}");
+        status_of(&error)
+    })
+}
+
+/// Returns the exit status that shells use for a program that cannot be started.
+fn status_of(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+/// Creates the tap of a folder. Returns its path.
+pub(crate) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
+    std::fs::create_dir(folder)?;
+    let path = folder.join(NAME);
+    std::os::unix::fs::symlink(binary, &path)?;
+    Ok(path)
+}
+
+/// Creates a tap for a program of this name.
+pub(crate) fn make_for(program: &[u8], binary: &Path, folder: &Path) -> io::Result<PathBuf> {
+    let path = make(binary, folder)?;
+    std::fs::write(folder.join(PROGRAM), program)?;
+    Ok(path)
+}
+
+fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    let path = argv.first().and_then(own_path).ok_or_else(|| wrong("started without a name"))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (Some(place), Some(scratch)) = (folder.file_name().and_then(OsStr::to_str), folder.parent()) else {
+        return Err(wrong("started by another path than {tap} stands for"));
+    };
+    argv.remove(0);
+    if let Ok(name) = std::fs::read(folder.join(PROGRAM)) {
+        argv.insert(0, OsString::from_vec(name));
+    }
+    if argv.is_empty() {
+        return Err(wrong("no program to start: write {tap} before one"));
+    }
+    let cannot = |e: io::Error| {
+        io::Error::new(e.kind(), format!("cannot start {}: {e}", argv[0].as_bytes().escape_ascii()))
+    };
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]);
+    // Signals are blocked, and read from a descriptor.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    prepare(&mut command, mask);
+    let connection = agent::pmi_fd();
+    // A process with a port instead of a descriptor needs no PMI_FD, so its absence is not an error.
+    let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
+    let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
+    let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
+        // The program inherits the descriptor from us.
+        connection.into_iter().for_each(std::mem::forget);
+        return Err(cannot(command.exec()));
+    };
+    let signals = SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let mut between = TapLink::new(&signals, recorder)?;
+    let mut inherited = None;
+    match (connection, std::env::var(PORT)) {
+        (Ok(mut fd), _) => {
+            let server = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
+            let (client, theirs) = pair()?;
+            // The program finds its end under the number in its PMI_FD.
+            rustix::io::dup2(&theirs, &mut fd)?;
+            inherited = Some(fd);
+            between.hand_over(client, server)?;
+        }
+        (Err(_), Ok(port)) => {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            command.env(PORT, listener.local_addr()?.to_string());
+            between.listen(listener, port)?;
+        }
+        (Err(_), Err(_)) => {}
+    }
+    let program = match Child::start(command).map_err(cannot) {
+        Ok(program) => program,
+        Err(error) => {
+            drop(inherited);
+            between.send_notice(&Notice::NotStarted(error.to_string()));
+            let status = status_of(&error);
+            between.finish(
+                Exit::Code(status.into()),
+                &mut ForwardingOwner { program: rustix::process::getpid() },
+            )?;
+            return Err(error);
+        }
+    };
+    drop(inherited);
+    between.send_notice(&Notice::Runs(program.pid().as_raw_nonzero().get()));
+    stand_in(between, program, &signals)
+}
+
+/// A source of events.
+#[derive(Clone, Copy)]
+enum TapSource {
+    Signals,
+    Listener,
+    Recorder,
+    Pump(PumpSide),
+}
+
+/// The connection between the program and the process manager.
+struct TapLink {
+    reactor: Reactor<TapSource>,
+    /// The channel to the recorder, and its key in the reactor; `None` after the recorder is gone.
+    recorder: Option<(Channel, ReactorKey)>,
+    /// Both ends while the recorder carries; first the one to the program.
+    held: Option<(OwnedFd, OwnedFd)>,
+    /// The pump between both ends, after the recorder is gone.
+    pump: Option<Pump>,
+    /// The listener that the program connects to, and the process manager's PMI_PORT.
+    listens: Option<(TcpListener, String)>,
+    buffer: Vec<u8>,
+}
+
+impl TapLink {
+    fn new(signals: &SignalFd, recorder: Channel) -> io::Result<Self> {
+        let mut reactor = Reactor::new()?;
+        reactor.add(signals, TapSource::Signals, WatchMode::Read)?;
+        let key = reactor.add(&recorder, TapSource::Recorder, WatchMode::Read)?;
+        let recorder = Some((recorder, key));
+        Ok(Self { reactor, recorder, held: None, pump: None, listens: None, buffer: Vec::new() })
+    }
+
+    fn send_notice(&mut self, notice: &Notice) {
+        if let Some((recorder, _)) = &mut self.recorder {
+            recorder.send(notice);
+        }
+    }
+
+    /// Passes both ends to the recorder, which carries from then on.
+    fn hand_over(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
+        self.close();
+        let Some((recorder, _)) = &mut self.recorder else { return self.forward(client, server) };
+        // If the recorder is gone, the end of the channel shows it.
+        let _ = recorder.send_with_descriptors(&Notice::Connected, &[client.as_fd(), server.as_fd()]);
+        self.held = Some((client, server));
+        Ok(())
+    }
+
+    fn forward(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
+        self.buffer.resize(PIECE, 0);
+        self.pump = Some(Pump::new(client, server, &mut self.reactor, TapSource::Pump)?);
+        Ok(())
+    }
+
+    fn listen(&mut self, listener: TcpListener, port: String) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        self.reactor.add(&listener, TapSource::Listener, WatchMode::Read)?;
+        self.listens = Some((listener, port));
+        Ok(())
+    }
+
+    /// Returns the descriptors that are in use before any failure.
+    fn descriptors(&self) -> Vec<RawFd> {
+        let held = self.held.iter().flat_map(|(client, server)| [client.as_raw_fd(), server.as_raw_fd()]);
+        let recorder = self.recorder.iter().map(|(recorder, _)| recorder.as_fd().as_raw_fd());
+        let listener = self.listens.iter().map(|(listener, _)| listener.as_raw_fd());
+        held.chain(recorder).chain(listener).chain([self.reactor.descriptor()]).collect()
+    }
+
+    fn close(&mut self) {
+        self.held = None;
+        if let Some(pump) = self.pump.take() {
+            pump.close(&mut self.reactor);
+        }
+    }
+
+    /// Handles the messages from the recorder. Returns whether the tap may end.
+    fn receive(&mut self) -> bool {
+        let Some((recorder, key)) = &mut self.recorder else { return true };
+        let words = recorder.messages::<RecorderMessage>();
+        if words.contains(&RecorderMessage::Done) {
+            return true;
+        }
+        let is_over = recorder.is_over();
+        if is_over {
+            self.reactor.remove(*key);
+            self.recorder = None;
+        }
+        if words.contains(&RecorderMessage::Close) {
+            self.close();
+        }
+        if is_over && let Some((client, server)) = self.held.take() {
+            // If this fails, the program sees the end of its connection.
+            let _ = self.forward(client, server);
+        }
+        false
+    }
+
+    /// Connects the program to the process manager. If the process manager does not listen, the program's connection ends. A connection
+    /// that was reset before it was accepted is ignored.
+    fn accept(&mut self) -> io::Result<()> {
+        while let Some((listener, port)) = &self.listens {
+            let client = match listener.accept() {
+                Ok((client, _)) => client,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            };
+            if peer_identity::is_stranger(&client, &listener.local_addr()?.to_string()) {
+                continue;
+            }
+            let server = TcpStream::connect(port.as_str())?;
+            for stream in [&client, &server] {
+                stream.set_nodelay(true)?;
+            }
+            self.hand_over(client.into(), server.into())?;
+        }
+        Ok(())
+    }
+
+    /// Carries in place of a recorder that is gone.
+    fn carry(&mut self, side: PumpSide, alone: &mut ForwardingOwner) -> PumpState {
+        let Some(pump) = &mut self.pump else { return PumpState::Over };
+        pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
+    }
+
+    /// Carries everything that the program wrote before it ended. Returns whether another process holds its connection and must still be
+    /// served.
+    fn finish(&mut self, exit: Exit, alone: &mut ForwardingOwner) -> io::Result<bool> {
+        self.send_notice(&Notice::Ended(exit));
+        let deadline = Instant::now() + PATIENCE;
+        while self.recorder.is_some() && !self.receive() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if self.recorder.is_some() {
+                self.reactor.wait(Some(left))?;
+            }
+        }
+        loop {
+            let Some(pump) = &mut self.pump else { return Ok(false) };
+            match pump.drain(alone, &mut self.reactor, &mut self.buffer) {
+                Ok(PumpState::Open) if pump.is_held_up() => _ = self.reactor.wait(None)?,
+                Ok(PumpState::Open) => return Ok(true),
+                Ok(PumpState::Over) | Err(_) => return Ok(false),
+            }
+        }
+    }
+}
+
+/// The owner of a pump that carries bytes unchanged, without a recorder.
+struct ForwardingOwner {
+    program: Pid,
+}
+
+impl Owner for ForwardingOwner {
+    fn piece<'a>(&mut self, _: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        bytes.into()
+    }
+    fn closed(&mut self, _: PumpSide, _: bool) -> Vec<u8> {
+        Vec::new()
+    }
+    fn client_is_ending(&mut self) -> bool {
+        is_exiting(self.program)
+    }
+}
+
+/// Restores the signal settings that we were started with, and makes the program die if we are killed in its place.
+#[expect(unsafe_code, reason = "what runs just before exec")]
+fn prepare(command: &mut Command, mask: SigSet) {
+    // SAFETY: these calls are allowed between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            if SIGPIPE_IGNORED.load(Ordering::Relaxed) {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            }
+            #[cfg(target_os = "linux")]
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            Ok(mask.thread_set_mask()?)
+        });
+    }
+}
+
+/// Forwards signals while the program runs, and ends as it has ended.
+///
+/// A connection that ends with its program must end with this process, closed by the kernel when our own status is final. If it ended
+/// earlier, Hydra, which kills the processes of a group when one of them closes its connection, would find us alive. If it ended later,
+/// Hydra would ignore it, because it has already reaped the process. So this process holds both ends until then, even if the recorder
+/// carries.
+fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
+    let forwards = leave_group();
+    let mut alone = ForwardingOwner { program: program.pid() };
+    let mut kept = between.descriptors();
+    kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
+    // A reader of the program's output must not wait for our end.
+    close_others(kept);
+    let mut exit = None;
+    while exit.is_none() {
+        for ready in between.reactor.wait(None)? {
+            match ready.source {
+                TapSource::Signals => {
+                    pass_on(signals, alone.program, forwards);
+                    // One SIGCHLD may stand for several, so the exit is checked in any case.
+                    exit = program.try_wait();
+                }
+                // If this fails, the program sees the end of its connection.
+                TapSource::Listener => _ = between.accept(),
+                TapSource::Recorder => _ = between.receive(),
+                TapSource::Pump(side) => match between.carry(side, &mut alone) {
+                    PumpState::Open => {}
+                    PumpState::Over if is_exiting(alone.program) => std::mem::forget(between.pump.take()),
+                    PumpState::Over => between.close(),
+                },
+            }
+        }
+    }
+    let exit = program.wait();
+    // Everything that the program wrote has arrived by now, and its end of the connection is closed.
+    // SAFETY: there is one thread, so that the child may do anything.
+    #[expect(unsafe_code, reason = "a process that goes on without exec")]
+    if between.finish(exit, &mut alone)? && unsafe { libc::fork() } == 0 {
+        let _ = rustix::process::setsid();
+        loop {
+            for ready in between.reactor.wait(None)? {
+                if let TapSource::Pump(side) = ready.source
+                    && between.carry(side, &mut alone) == PumpState::Over
+                {
+                    return Ok(0);
+                }
+            }
+        }
+    }
+    std::mem::forget(between);
+    Ok(end_like(exit))
+}
+
+/// Leaves the process group, so that a signal to the group reaches the program only once and a signal to this process can be forwarded. A
+/// session leader cannot leave; signals for it go to the whole group, so nothing is forwarded. Returns whether the process left.
+fn leave_group() -> bool {
+    let me = rustix::process::getpid();
+    if rustix::process::getpgrp() != me {
+        return rustix::process::setpgid(None, None).is_ok();
+    }
+    // A leader may only enter another existing group, so one is created.
+    // SAFETY: there is one thread; the child waits to be killed.
+    #[expect(unsafe_code, reason = "a process that does nothing")]
+    let other = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            loop {
+                libc::pause();
+            }
+        }
+        child
+    };
+    let Some(other) = Pid::from_raw(other).filter(|_| other > 0) else { return false };
+    let done = rustix::process::setpgid(Some(other), Some(other)).is_ok()
+        && rustix::process::setpgid(None, Some(other)).is_ok();
+    let _ = rustix::process::kill_process(other, Signal::KILL);
+    while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(other), WaitOptions::empty()) {}
+    done
+}
+
+/// Forwards signals to the program.
+fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
+    while let Ok(Some(info)) = signals.read_signal() {
+        let signal = info.ssi_signo as i32;
+        if signal != libc::SIGCHLD && forwards {
+            // SAFETY: a plain system call. Real-time signals, which have no name, are forwarded as well.
+            #[expect(unsafe_code, reason = "rustix has no signals without a name")]
+            unsafe {
+                libc::kill(program.as_raw_nonzero().get(), signal)
+            };
+        }
+    }
+}
+
+/// Kills this process with the signal, or returns the exit status.
+fn end_like(exit: Exit) -> u8 {
+    match exit {
+        Exit::Code(status) => status as u8,
+        Exit::Signal(signal) => {
+            // The program has already dumped core, so this process does not.
+            #[cfg(target_os = "linux")]
+            let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+            if signal_hook::low_level::emulate_default_handler(signal).is_err() {
+                // A real-time signal has no default handler here.
+                let _ = signal_hook::low_level::raise(signal);
+                let _ = SigSet::empty().thread_set_mask();
+            }
+            (128 + signal) as u8
+        }
+    }
+}
+
+fn close_others(kept: Vec<RawFd>) {
+    // This process uses no other descriptors.
+    descriptors::close_all_but(kept);
+    // The numbers of the standard streams must not be reused.
+    if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+        if null.as_raw_fd() <= 2 {
+            let _ = null.into_raw_fd();
+        }
+    }
+}
+
+/// Reports the start to the recorder. Returns `None` if the recorder is gone.
+fn connect(scratch: &Path, start: Start) -> Option<Channel> {
+    let mut recorder = Channel::new(UnixStream::connect(scratch.join(SOCKET)).ok()?);
+    recorder.send_whole(&Notice::Started(start)).ok()?;
+    Some(recorder)
+}
+
+impl Start {
+    /// Returns the properties of the program of this tap.
+    fn of_ours(place: &str, args: &[OsString], bad_fd: Option<String>) -> Self {
+        let mut room = ARGS;
+        let args = args
+            .iter()
+            .map_while(|arg| {
+                room = room.checked_sub(arg.len() + 1)?;
+                Some(Bytes(arg.as_bytes().to_vec()))
+            })
+            .collect();
+        let pid = std::process::id() as i32;
+        Self { pid, folder: place.to_owned(), env: agent::protocol_environment(), args, bad_fd }
+    }
+}

@@ -1,0 +1,47 @@
+//! The messages between a tap and the recorder, on a separate channel.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use pmi_judge::event::{Bytes, Exit};
+
+/// A notice from a tap to the recorder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Notice {
+    /// The program is about to start.
+    Started(Start),
+    /// The program could not be started.
+    NotStarted(String),
+    /// The program has a connection. The two ends to be carried accompany the notice: first the one to the program, then the one to the
+    /// process manager.
+    Connected,
+    /// The program has started, with this process id.
+    Runs(i32),
+    /// The program has ended. The tap ends when everything has been carried.
+    Ended(Exit),
+}
+
+/// The properties of a process at its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Start {
+    /// The process id of the tap, which the process manager takes for that of the process.
+    pub(crate) pid: i32,
+    /// The folder of the tap's path, which identifies the process group.
+    pub(crate) folder: String,
+    /// The `PMI_*` variables.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Arguments without the program.
+    pub(crate) args: Vec<Bytes>,
+    /// The reason why PMI_FD cannot be used.
+    pub(crate) bad_fd: Option<String>,
+}
+
+/// A message from the recorder to a tap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RecorderMessage {
+    /// The connection has ended, so the tap must close its copies.
+    Close,
+    /// Everything that the program has written has been carried, and no other process here holds the connection.
+    Done,
+}

@@ -1,0 +1,96 @@
+//! The place of the tap in a command line.
+
+use std::path::Path;
+
+/// Placeholder for the tap.
+pub const TAP: &str = "{tap}";
+
+/// Launchers whose options before the program are known well enough, with their options that take a value.
+const KNOWN: [(&str, &[&str]); 4] = [
+    ("mpiexec", &["-n", "-np", "--np"]),
+    ("mpirun", &["-n", "-np", "--np"]),
+    ("srun", &["-n", "--ntasks"]),
+    ("flux", &["-n", "--ntasks"]),
+];
+
+/// The place of the tap is unknown. The message says what to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownTapPosition(String);
+
+/// Returns the command with `{tap}` in it: as given by the user, or inserted before the program if the place is certain.
+///
+/// # Errors
+///
+/// The place is not certain.
+pub fn placed(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
+    if command.iter().any(|word| word == TAP) {
+        return Ok(command.to_vec());
+    }
+    let program = program(command).ok_or_else(|| {
+        let shown = shell_words::join(command);
+        UnknownTapPosition(format!(
+            "cannot find the program in \"{shown}\": write {TAP} before it, as in\n  \
+             pmi-conform record -- mpiexec -n 4 {TAP} ./a.out"
+        ))
+    })?;
+    let mut placed = command.to_vec();
+    placed.insert(program, TAP.to_owned());
+    Ok(placed)
+}
+
+/// Returns the index of the program after a known launcher and its options.
+fn program(command: &[String]) -> Option<usize> {
+    let name = Path::new(command.first()?).file_name()?.to_str()?;
+    let stem = name.split('.').next().unwrap_or(name);
+    let (_, options) = KNOWN.iter().find(|(known, _)| *known == stem)?;
+    let mut at = 1;
+    if stem == "flux" {
+        command.get(1).filter(|word| *word == "run")?;
+        at = 2;
+    }
+    while let Some(word) = command.get(at) {
+        match word.as_str() {
+            option if options.contains(&option) => at += 2,
+            option if option.starts_with('-') => return None,
+            _ => {
+                // Another part of the command would start a program without a tap.
+                return (!command[at..].iter().any(|word| word == ":")).then_some(at);
+            }
+        }
+    }
+    None
+}
+
+/// Returns the command with `{tap}` replaced by a path.
+pub(crate) fn filled(command: &[String], tap: &Path) -> Vec<String> {
+    let tap = tap.to_string_lossy();
+    command.iter().map(|word| if word == TAP { tap.to_string() } else { word.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        shell_words::split(text).unwrap()
+    }
+
+    #[test]
+    fn places_the_tap_as_written_or_before_the_program() {
+        for (given, expected) in [
+            ("pm --x {tap} ./a -n", "pm --x {tap} ./a -n"),
+            ("mpiexec -n 4 ./a -n 5", "mpiexec -n 4 {tap} ./a -n 5"),
+            ("/opt/bin/mpiexec.hydra ./a", "/opt/bin/mpiexec.hydra {tap} ./a"),
+            ("flux run -n 2 a", "flux run -n 2 {tap} a"),
+        ] {
+            assert_eq!(placed(&words(given)), Ok(words(expected)), "{given}");
+        }
+        for doubtful in
+            ["pm ./a", "mpiexec -f hosts -n 2 ./a", "mpiexec -n 2", "mpiexec -n 1 a : -n 1 b", "flux ./a"]
+        {
+            let error = placed(&words(doubtful)).unwrap_err().to_string();
+            assert!(error.contains("write {tap} before it"), "{error}");
+        }
+    }
+}

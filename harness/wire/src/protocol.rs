@@ -697,6 +697,11 @@ pub fn by_request(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
     exchanges(framing).find(|exchange| exchange.request.as_bytes() == cmd)
 }
 
+/// Returns the exchange whose response has this command.
+pub(crate) fn by_response(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
+    exchanges(framing).find(|exchange| exchange.response.is_some_and(|name| name.as_bytes() == cmd))
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -750,8 +755,7 @@ mod tests {
             for exchange in exchanges(framing) {
                 assert_eq!(by_request(framing, exchange.request.as_bytes()), Some(exchange));
                 if let Some(response) = exchange.response {
-                    let same = exchanges(framing).filter(|other| other.response == Some(response));
-                    assert_eq!(same.count(), 1, "{response}");
+                    assert_eq!(by_response(framing, response.as_bytes()), Some(exchange));
                     assert_eq!(by_request(framing, response.as_bytes()), None);
                 }
             }

@@ -373,7 +373,7 @@ fn invalid_spawn_makes_later_spawn_answers_ambiguous() {
     let (broken, whole) = (spawn(1) + "cmd=get_appnum", spawn(3));
     let found = |rest: &[(u32, bool, &str)]| findings(&[&JOINED, rest].concat());
     let (asked, one) = ((0, false, &*whole), (0, true, "cmd=spawn_result rc=0 errcodes=0"));
-    assert_eq!(found(&[asked, one]), ["de-facto.spawn.errcodes"]);
+    assert_eq!(found(&[asked, one]), ["rfc13.abnf.s-spawn"]);
     assert_eq!(found(&[(0, false, &*broken), asked, one]), Vec::<String>::new());
 }
 

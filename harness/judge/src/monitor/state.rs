@@ -350,6 +350,8 @@ pub struct Monitor {
     pub(super) aborted_as_success: bool,
     /// The scenario has sent a message as the upstream of a proxy.
     pub(super) scripted: bool,
+    /// Some process was offered the wire protocol; `None` before the first process has started.
+    pub(super) offered: Option<bool>,
     /// The number of messages, also of those that could not be read.
     pub(super) messages: usize,
     /// A process has sent an abort.
@@ -419,6 +421,11 @@ impl Monitor {
     /// The versions that the connections have agreed on, the lowest first: `1.1`.
     pub(crate) fn versions(&self) -> Vec<String> {
         self.versions.iter().map(Version::to_string).collect()
+    }
+
+    /// Returns whether some process was offered the wire protocol; `None` before the first process has started.
+    pub(crate) fn is_offered(&self) -> Option<bool> {
+        self.offered
     }
 
     /// Number of messages from and to the processes.

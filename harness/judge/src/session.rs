@@ -37,8 +37,6 @@ const UNANSWERED: usize = 5;
 /// Requirements besides finalize that a client breaks if it is killed at any place.
 const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
-/// The requirement of a descriptor, which applies where the wire protocol is offered.
-
 /// Returns the signal of a fault, if a process of the program has died of one.
 fn faulted(event: &Event) -> Option<i32> {
     match event.kind {

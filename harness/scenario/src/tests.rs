@@ -25,6 +25,58 @@ const JOINED: &str = "\
 * C: cmd=get_my_kvsname
 * S: cmd=my_kvsname rc=ok kvsname=$kvs:word
 ";
+#[test]
+fn job_id_is_that_of_the_environment() {
+    let mut scope = Scope::default();
+    assert_eq!(scope.var("pmijobid"), Ok(b"job".to_vec()));
+    scope.set_job_id(Some(b"4711.0".to_vec()));
+    assert_eq!(scope.var("pmijobid"), Ok(b"4711.0".to_vec()));
+}
+
+/// Returns the texts in quotes of a source file, up to its tests.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.split("mod tests {").next().unwrap_or_default();
+    code.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .flat_map(|line| line.split('"').skip(1).step_by(2))
+}
+
+/// Finds the ids in the sources that no catalogue has. `iut.*` are constants of the judge.
+#[test]
+fn sources_cite_only_requirements_that_exist() {
+    let catalogue = suite::embedded_catalogue().unwrap();
+    let sets: BTreeSet<&str> =
+        catalogue.iter().filter_map(|r| r.id.split_once('.')).map(|(set, _)| set).collect();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()];
+    let (mut unknown, mut files) = (Vec::new(), 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !["tests", "snapshots", "target"].contains(&name.as_str()) {
+                folders.push(path);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                files += 1;
+                let text = std::fs::read_to_string(&path).unwrap();
+                let is_id = |word: &&str| {
+                    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+                    word.split_once('.').is_some_and(|(set, rest)| sets.contains(set) && !rest.is_empty())
+                        && !word.ends_with(['.', '-'])
+                        && word.chars().all(allowed)
+                };
+                let is_known = |id: &&str| {
+                    let group = format!("{id}.");
+                    catalogue.get(id).is_some() || catalogue.iter().any(|r| r.id.starts_with(&group))
+                };
+                let missing = quoted(&text).filter(is_id).filter(|id| !is_known(id));
+                unknown.extend(missing.map(|id| format!("{}: {id}", path.display())));
+            }
+        }
+    }
+    assert!(files > 100, "{files}");
+    assert_eq!(unknown, Vec::<String>::new());
+}
+
 const FINALIZED: &str =
     "# The process leaves.\n* C: cmd=finalize\n* S: cmd=finalize_ack rc=ok\n* C: <close>\n";
 

@@ -9,6 +9,8 @@ use pmi_wire::{
 use super::grammar::spawn_rule;
 use super::kvs::{is_short, is_within_limits};
 use super::state::{MOST_PROCESSES, Monitor, MonitoredRequest, RESERVED, RequestDetail};
+use crate::Severity;
+use crate::finding::Side;
 use crate::kvs::is_ambiguous;
 use crate::seen::SeenText;
 
@@ -139,7 +141,8 @@ impl Monitor {
         // If a server may have read an earlier request in another way, this response may belong to a different request.
         if codes.len() as u64 != asked && ok && !self.spawns_unknown {
             let expected = format!("an error code for each of the {asked} processes");
-            self.server_error(p, "de-facto.spawn.errcodes", expected, SeenText::message(message.text));
+            let (id, note) = (ids::RFC13_ABNF_S_SPAWN, Some(Severity::Note));
+            self.find(Side::Server, p, id, note, expected, SeenText::message(message.text));
         }
     }
 }

@@ -98,6 +98,8 @@ pub(super) enum RequestDetail {
         wait: Option<&'static str>,
         there: bool,
     },
+    /// A request for the process mapping as an attribute of the job.
+    Mapping,
     Name(NameRequest),
     /// A barrier of the whole group, by its number. Lines carry no thread, so that the next barrier_out ends the barrier.
     Barrier(Option<u64>),

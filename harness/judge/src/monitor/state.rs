@@ -97,6 +97,8 @@ pub(super) enum RequestDetail {
         wait: Option<&'static str>,
         there: bool,
     },
+    /// A request for the process mapping as an attribute of the job.
+    Mapping,
     Name(NameRequest),
     /// A barrier of the whole group, with its number in PMI-2. Lines carry no thread id, so there the next barrier_out ends the barrier.
     Barrier(Option<u64>),

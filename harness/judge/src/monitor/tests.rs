@@ -471,6 +471,37 @@ fn cites_the_cause_of_a_failure() {
     assert_eq!(after(b"cmd=put kvsname=k key=cmd value=a\n"), ["rfc13.abnf.word"]);
 }
 
+#[rstest]
+#[case::whole_mapping("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,1,2));", &[])]
+#[case::form_of_mpich("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector, (0,1,2));", &[])]
+#[case::too_few_ranks("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,1,1));", &["de-facto.mapping.covers-all-ranks"])]
+#[case::two_nodes_for_one("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,2,1));", &["pmi2.common.jobattr.mapping"])]
+#[case::no_mapping("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=none;", &["pmi2.common.jobattr.mapping"])]
+#[case::miss("cmd=kvs-get;key=k;", "found=FALSE;", &[])]
+#[case::miss_with_value("cmd=kvs-get;key=k;", "found=FALSE;value=v;", &["pmi2.common.get.miss"])]
+fn judges_values_of_pmi2(#[case] request: &str, #[case] result: &str, #[case] broken: &[&str]) {
+    let proc = Proc { group: 0, rank: 0 };
+    let frame = |body: &str| format!("{:>6}{body}", body.len());
+    let fullinit = "cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=2;appnum=0;debugged=FALSE;pmiverbose=FALSE;";
+    let name = request.split(';').next().unwrap_or_default();
+    let said = [
+        (false, "cmd=init pmi_version=2 pmi_subversion=0\n".to_owned()),
+        (true, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n".to_owned()),
+        (false, frame("cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;")),
+        (true, frame(fullinit)),
+        (false, frame(request)),
+        (true, frame(&format!("{name}-response;rc=0;{result}"))),
+    ];
+    let said = said.map(|(server, text)| {
+        let bytes = Bytes(text.into_bytes());
+        if server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
+    });
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    let found: Vec<String> =
+        judged([launched].into_iter().chain(said)).into_iter().map(|f| f.requirement).collect();
+    assert_eq!(found, broken);
+}
+
 #[test]
 fn judges_names_only_if_the_order_is_known() {
     let start = [0, 1].map(|r| {

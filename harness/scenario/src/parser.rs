@@ -359,16 +359,16 @@ impl<'a> Parser<'a> {
     }
 
     fn requirement(&mut self, span: Span) {
-        let id = match self.of(span).starts_with('$') {
-            true => self.name(span).map(|_| Spanned { value: self.of(span).to_owned(), span }),
-            false => self.id(span),
-        };
+        let id = self.id(span);
         self.scenario.requires.extend(id);
     }
 
-    /// Parses a requirement's id.
+    /// Parses a requirement's id, or `$name` for the id that a row has.
     fn id(&mut self, span: Span) -> Option<Spanned<String>> {
         let id = self.of(span);
+        if id.starts_with('$') {
+            return self.name(span).map(|_| Spanned { value: id.to_owned(), span });
+        }
         if id.is_empty()
             || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b))
         {

@@ -699,20 +699,25 @@ fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &st
 }
 
 #[test]
-fn row_has_its_own_heading_and_citations() {
+fn row_has_its_own_heading_outcomes_and_citations() {
     let text = "# A.\nrequires $cites\n\n# The first,\n# in two lines.\nrow a cites={rfc13.get.value rfc13.abnf.s-get} how=rfc13.get.value\n\
-                row b cites=rfc13.error.rc-nonzero how=rfc13.error.rc-nonzero\n\nuse joined\n\
+                row b cites=rfc13.error.rc-nonzero noted={cmd=get_result rc=fail}\n\nuse joined\n\
                 0  C: cmd=get kvsname=$kvs key=k\n0  S[$how]: <one of>\n      pass: cmd=get_result rc=ok\n      \
-                note[$how]: cmd=get_result rc=fail\n";
+                note[$how]: $noted\n";
     let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let shown = |name: &str| {
         let scenario = suite.scenarios.iter().find(|scenario| scenario.name == name).expect("it is played");
         let step = visit::steps(&scenario.body).last().expect("there are steps");
-        (scenario.summary(), scenario.requires.len(), step.cites.clone().map(|id| id.value))
+        (
+            scenario.summary(),
+            scenario.requires.len(),
+            step.action.outcomes().count(),
+            step.cites.clone().map(|id| id.value),
+        )
     };
-    let cited = |id: &str| Some(id.to_owned());
-    assert_eq!(shown("a[a]"), ("The first, in two lines.".to_owned(), 2, cited("rfc13.get.value")));
-    assert_eq!(shown("a[b]"), ("A.".to_owned(), 1, cited("rfc13.error.rc-nonzero")));
+    let cited = Some("rfc13.get.value".to_owned());
+    assert_eq!(shown("a[a]"), ("The first, in two lines.".to_owned(), 2, 1, cited));
+    assert_eq!(shown("a[b]"), ("A.".to_owned(), 1, 2, None));
     let printed = print(&parsed("a", text).expect("it parses"));
     assert!(printed.contains("# in two lines.\nrow a "), "{printed}");
     assert_eq!(print(&parsed("a", &printed).expect("it parses")), printed);

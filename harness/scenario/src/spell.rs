@@ -15,6 +15,7 @@ use crate::requirement::{Catalogue, Set};
 use crate::scope::FIRST_ARGUMENT;
 use crate::table;
 use crate::template::TemplateField;
+use crate::visit;
 
 /// Fields whose values extend to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
@@ -91,7 +92,7 @@ pub(crate) fn spelled(
     let name = scenario.name_in(dialect);
     let mut spelled = Scenario { name, dialect, also: Vec::new(), ..scenario.clone() };
     if dialect != scenario.dialect {
-        spelled.heading = wrapped(without_rfc13(&scenario.summary()).split_whitespace());
+        spelled.heading = heading_in(dialect, &scenario.summary());
     }
     spelled.requires.clear();
     for named in &scenario.requires {
@@ -103,8 +104,17 @@ pub(crate) fn spelled(
     if let Some(each) = &scenario.each {
         spelled.rows = speller.rows(each, scenario);
     }
+    speller.cited_words(scenario, &mut spelled.rows);
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
+}
+
+/// Returns the lines of a heading for a dialect.
+pub(crate) fn heading_in(dialect: Dialect, text: &str) -> Vec<String> {
+    match dialect.framing() {
+        Framing::Lines => wrapped(text.split_whitespace()),
+        Framing::Frames => wrapped(without_rfc13(text).split_whitespace()),
+    }
 }
 
 /// Removes the sentences that quote RFC 13, because it justifies a scenario only in PMI-1.
@@ -250,6 +260,20 @@ impl Speller<'_> {
         }
         let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
         table::rows(table, &known, &but, scenario)
+    }
+
+    /// Replaces the rules in the words that a scenario requires or cites by the requirements of the dialect.
+    fn cited_words(&self, scenario: &Scenario, rows: &mut [TableRow]) {
+        let cited =
+            visit::steps(&scenario.body).flat_map(|step| step.cites.iter().chain(step.outcome_cites()));
+        let ids = scenario.requires.iter().chain(cited);
+        let words: Vec<&str> = ids.filter_map(|id| id.value.strip_prefix('$')).collect();
+        for (name, value) in rows.iter_mut().flat_map(|row| &mut row.values) {
+            let Some(text) = value.literal().filter(|_| words.contains(&&*name.value)) else { continue };
+            let ids = text.split(' ').map(|id| Spanned { value: id.to_owned(), span: value.span });
+            let own: Vec<String> = ids.filter_map(|id| Some(self.requirement(&id)?.value)).collect();
+            *value = Template { span: value.span, ..Template::default() }.tuples(&own.join(" "));
+        }
     }
 
     /// Returns the requirement of the dialect with this id, or the one that has this rule.
@@ -416,7 +440,8 @@ impl Speller<'_> {
         let mut programs: Vec<Vec<&TemplateField>> = vec![Vec::new()];
         let mut shared = Vec::new();
         for field in fields {
-            let Some(known) = exchange.arguments.iter().find(|known| known.number(&field.key).is_some()) else {
+            let Some(known) = exchange.arguments.iter().find(|known| known.number(&field.key).is_some())
+            else {
                 let message = format!("`spawn` of {} has no field `{}`", self.dialect.title(), field.key);
                 let known: Vec<&str> = exchange.arguments.iter().map(|field| field.name).collect();
                 self.sink.error(line.span, message).suggest(&field.key, &known);
@@ -442,7 +467,10 @@ impl Speller<'_> {
                     continue;
                 }
                 let of = |field: &protocol::Field, number| {
-                    given.iter().find(|given| field.number(&given.key) == Some(number)).map(|given| &given.value)
+                    given
+                        .iter()
+                        .find(|given| field.number(&given.key) == Some(number))
+                        .map(|given| &given.value)
                 };
                 let is_given = |number: &u64| pair.iter().any(|field| of(field, *number).is_some());
                 let count = if pair[0].numbered { u64::MAX } else { 1 };
@@ -455,7 +483,8 @@ impl Speller<'_> {
                         Some(Derived::ProgramsSoFar) => Some(Piece::text(&(place + 1).to_string())),
                         Some(Derived::Fields(name)) => {
                             let named = exchange.arguments.iter().find(|field| field.name == name)?;
-                            let count = given.iter().filter(|given| named.number(&given.key).is_some()).count();
+                            let count =
+                                given.iter().filter(|given| named.number(&given.key).is_some()).count();
                             Some(Piece::text(&count.to_string()))
                         }
                         None if field.name == "nprocs" => Some(Piece::text("1")),
@@ -469,10 +498,11 @@ impl Speller<'_> {
                         Framing::Frames => {
                             message = tuple(message, &format!("{}{number}", field.key), &value, framing);
                         }
-                        Framing::Lines => block.push(value.into_iter().fold(
-                            block_key(start(), field, &number).tuples("="),
-                            Template::with,
-                        )),
+                        Framing::Lines => block.push(
+                            value
+                                .into_iter()
+                                .fold(block_key(start(), field, &number).tuples("="), Template::with),
+                        ),
                     }
                 }
             }

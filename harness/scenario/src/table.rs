@@ -6,7 +6,7 @@ use pmi_wire::protocol;
 
 use crate::ast::*;
 use crate::visit::{self, VisitorMut};
-use crate::{layout, parser};
+use crate::{layout, parser, spell};
 
 /// The longest chain of words that name each other.
 const MAX_DEPTH: usize = 8;
@@ -176,7 +176,7 @@ impl Scenario {
             };
             let heading = self.heading_of(row);
             if !heading.is_empty() {
-                one.heading = heading;
+                one.heading = spell::heading_in(self.dialect, &heading);
             }
             write(row, is_product, &mut one);
             if self.each.is_none() {
@@ -195,8 +195,8 @@ impl Scenario {
         self.rows.iter().map(with).collect()
     }
 
-    /// Returns the lines of the comment directly above a row.
-    fn heading_of(&self, row: &TableRow) -> Vec<String> {
+    /// Returns the comment directly above a row.
+    fn heading_of(&self, row: &TableRow) -> String {
         let mut next = self.source.line_of(row.name.span.start);
         let lines = self.comments.iter().rev().filter_map(|comment| match &comment.kind {
             CommentKind::Line(text) => Some((self.source.line_of(comment.span.start), text)),
@@ -206,11 +206,11 @@ impl Scenario {
         let above = lines.skip_while(|(line, _)| *line >= row_line).map_while(|(line, text)| {
             let is_adjacent = line + 1 == next;
             next = line;
-            is_adjacent.then(|| text.trim_start().to_owned())
+            is_adjacent.then_some(text.as_str())
         });
-        let mut heading: Vec<String> = above.collect();
+        let mut heading: Vec<&str> = above.collect();
         heading.reverse();
-        heading
+        heading.join(" ")
     }
 }
 
@@ -224,7 +224,8 @@ fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
         _ => true,
     };
     let cites = |id: &mut Option<Spanned<String>>| {
-        *id = id.take().filter(|id| !id.value.strip_prefix('$').is_some_and(is_absent));
+        let is_left = |id: &str| !id.is_empty() && !id.strip_prefix('$').is_some_and(is_absent);
+        *id = id.take().filter(|id| is_left(&id.value));
     };
     body.retain_mut(|statement| match statement {
         Stmt::Repeat { body, .. } => {

@@ -718,6 +718,20 @@ fn row_has_its_own_heading_outcomes_and_citations() {
     let cited = Some("rfc13.get.value".to_owned());
     assert_eq!(shown("a[a]"), ("The first, in two lines.".to_owned(), 2, 1, cited));
     assert_eq!(shown("a[b]"), ("A.".to_owned(), 1, 2, None));
+    let both = text
+        .replace("requires $cites", "requires $cites\ndialect pmi-1.1 pmi-2")
+        .replace("cmd=get kvsname=$kvs key=k", "get key=k");
+    let both = both
+        .replace("rfc13.get.value rfc13.abnf.s-get", "get.value rfc13.abnf.s-get")
+        .replace("how=rfc13.get.value", "how=get.miss");
+    let both =
+        both.replace("cmd=get_result rc=ok", "ok").replace("cites=rfc13.error.rc-nonzero", "cites=get.miss");
+    let suite = suite_of(&[("a", &both)]).unwrap_or_else(|error| panic!("{error}"));
+    let scenario =
+        suite.scenarios.iter().find(|scenario| scenario.name == "pmi2/a[a]").expect("it is played");
+    let ids: Vec<&str> = scenario.requires.iter().map(|id| id.value.as_str()).collect();
+    let cited = visit::steps(&scenario.body).last().and_then(|step| step.cites.clone()).map(|id| id.value);
+    assert_eq!((ids, cited.as_deref()), (vec!["pmi2.common.get.value"], Some("pmi2.common.get.miss")));
     let printed = print(&parsed("a", text).expect("it parses"));
     assert!(printed.contains("# in two lines.\nrow a "), "{printed}");
     assert_eq!(print(&parsed("a", &printed).expect("it parses")), printed);

@@ -544,7 +544,11 @@ pub(crate) const FRAMES: [Exchange; 24] = [
         &["PMI2_Job_Spawn"],
         &[
             uint("ncmds").called("totspawns").counts(Derived::Programs).shared(),
-            uint("preputcount").called("preput_num").counts(Derived::Fields("preput_key_")).or_none().shared(),
+            uint("preputcount")
+                .called("preput_num")
+                .counts(Derived::Fields("preput_key_"))
+                .or_none()
+                .shared(),
             word("ppkey").called("preput_key_").numbered().limit("keylen_max").shared(),
             string("ppval").called("preput_val_").numbered().limit("vallen_max").shared(),
             string("subcmd").called("execname"),

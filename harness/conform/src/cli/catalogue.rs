@@ -116,9 +116,11 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
 
 pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
-    let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
+    let of_table = || suite.scenarios.iter().find(|s| of_table(&s.name) == of_table(name));
+    let found = suite.scenarios.iter().find(|s| s.name == name).or_else(of_table);
     if let (Some(dialect), Some(found)) = (dialect, found) {
-        return show_spelled(&suite, found, dialect);
+        let row = name.find('[').map_or("", |start| &name[start..]);
+        return show_spelled(&suite, found, row, dialect);
     }
     let source = match found.map(|s| Arc::clone(&s.source)) {
         Some(source) => source,
@@ -136,13 +138,15 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Shows the messages of a scenario in a dialect, and those of its fragments.
-fn show_spelled(suite: &Suite, found: &Scenario, dialect: Dialect) -> anyhow::Result<u8> {
-    let spelled = |s: &&Arc<Scenario>| s.source.path == found.source.path && s.dialect == dialect;
+/// Shows the messages of a scenario in a dialect, and those of its fragments. Without a row, shows the first row of a table.
+fn show_spelled(suite: &Suite, found: &Scenario, row: &str, dialect: Dialect) -> anyhow::Result<u8> {
+    let spelled = |s: &&Arc<Scenario>| {
+        s.source.path == found.source.path && s.dialect == dialect && s.name.ends_with(row)
+    };
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
         anyhow::bail!("{} is not played in the dialect {dialect}; its head names its dialects", found.name);
     };
-    let mut text = format!("{}\n\n{}", of_table(&scenario.name), pmi_scenario::print(scenario));
+    let mut text = format!("{}{row}\n\n{}", of_table(&scenario.name), pmi_scenario::print(scenario));
     let mut used = pmi_scenario::visit::fragments(&scenario.body);
     while let Some(name) = used.pop_front() {
         let Some(fragment) = suite.fragment(&name) else { continue };

@@ -559,7 +559,9 @@ fn library_without_its_manager_is_not_judged() {
     let why = unjudged.into_iter().flatten().next().unwrap();
     assert!(why.contains("PMI_FD") && why.contains("PMI_FAIL") && why.contains("--server"), "{why}");
     assert!(results.iter().all(|r| r.verdict != Verdict::NotApplicable));
-    assert!(results.iter().any(|r| r.scenario == "library/object/file[soname]" && r.verdict == Verdict::Pass));
+    assert!(
+        results.iter().any(|r| r.scenario == "library/object/file[soname]" && r.verdict == Verdict::Pass)
+    );
     // The same holds under a manager that is not its own.
     let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
     assert!(results.iter().all(|r| r.findings.is_empty()));

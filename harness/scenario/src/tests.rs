@@ -732,6 +732,10 @@ fn row_has_its_own_heading_outcomes_and_citations() {
     let ids: Vec<&str> = scenario.requires.iter().map(|id| id.value.as_str()).collect();
     let cited = visit::steps(&scenario.body).last().and_then(|step| step.cites.clone()).map(|id| id.value);
     assert_eq!((ids, cited.as_deref()), (vec!["pmi2.common.get.value"], Some("pmi2.common.get.miss")));
+    let scenario = suite.scenarios.iter().find(|scenario| scenario.name == "a[b]").expect("it is played");
+    let outcomes = visit::steps(&scenario.body).last().expect("there are steps").action.outcomes();
+    let refused = outcomes.last().and_then(|outcome| outcome.lines()[0].pieces.last().cloned());
+    assert_eq!(refused, Some(Piece::Typed(ValueType::RcFail)));
     let printed = print(&parsed("a", text).expect("it parses"));
     assert!(printed.contains("# in two lines.\nrow a "), "{printed}");
     assert_eq!(print(&parsed("a", &printed).expect("it parses")), printed);

@@ -646,6 +646,17 @@ fn shows_a_scenario_in_each_dialect() {
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
+#[rstest]
+#[case::row(&["port/strays[junk]", "--dialect", "pmi-1.1"], "let $said = GET<sp>/<sp>HTTP/1.0")]
+#[case::last_row(&["port/strays[without-id]", "--dialect", "pmi-1.1"], "port/strays[without-id]\n")]
+#[case::table(&["port/strays"], "row junk")]
+#[case::fragment(&["fragments/joined"], "use init")]
+#[case::unknown_row(&["port/strays[unknown]"], "unknown scenario or fragment port/strays[unknown]")]
+fn shows_the_named_row_or_fragment(#[case] args: &[&str], #[case] text: &str) {
+    let ran = here(&[&["scenario", "show"], args].concat());
+    assert!(ran.whole().contains(text), "{}", ran.whole());
+}
+
 #[test]
 fn lists_and_explains_requirements() {
     let ran = here(&["explain", "requirements", "--json"]);

@@ -149,7 +149,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
 /// The finding names the answer after which a program fails.
 #[test]
 fn failed_program_is_reported_with_last_answer() {
-    let args = ["-v", "--filter", "=client/lawful/universe-refused"];
+    let args = ["-v", "--filter", "=client/lawful/numbers[universe-refused]"];
     let found = judge(&faulty("needs-the-universe"), "20", &args);
     let seen = "exit status 1, after cmd=get_universe_size was answered by \"cmd=universe_size rc=-1\"";
     assert!(found.ran.out.contains(seen), "{}", found.ran.whole());

@@ -526,8 +526,8 @@ fn judges_singletons_if_the_library_supports_them(
 
 /// RFC 13: a library SHOULD provide all functions. A scenario that calls a missing one does not apply.
 #[rstest]
-#[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/all-functions",
-"library/object/optional-functions"])]
+#[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/file[all-functions]",
+"library/object/file[optional-functions]"])]
 #[case(Dialect::Pmi2, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, "PMI2_Job_Disconnect", &["pmi2/library/object/functions"])]
 fn missing_functions_are_reported_once(
     #[case] dialect: Dialect,
@@ -560,7 +560,9 @@ fn library_without_its_manager_is_not_judged() {
     let why = unjudged.into_iter().flatten().next().unwrap();
     assert!(why.contains("PMI_FD") && why.contains("PMI_FAIL") && why.contains("--server"), "{why}");
     assert!(results.iter().all(|r| r.verdict != Verdict::NotApplicable));
-    assert!(results.iter().any(|r| r.scenario == "library/object/soname" && r.verdict == Verdict::Pass));
+    assert!(
+        results.iter().any(|r| r.scenario == "library/object/file[soname]" && r.verdict == Verdict::Pass)
+    );
     // The same is true under a manager that is not its own.
     let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
     assert!(results.iter().all(|r| r.findings.is_empty()));
@@ -688,7 +690,7 @@ fn crash_affects_one_scenario_only() {
     assert_eq!(of("library/init/spawned").verdict, Verdict::Crashed);
     let findings = &of("library/init/spawned").findings;
     assert!(findings.iter().any(|f| f.finding.seen.contains("in PMI_Init")), "{findings:?}");
-    assert_eq!(of("library/object/soname").verdict, Verdict::Pass);
+    assert_eq!(of("library/object/file[soname]").verdict, Verdict::Pass);
 }
 
 #[test]

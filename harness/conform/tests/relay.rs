@@ -55,7 +55,7 @@ fn serve(option: &str) -> String {
 #[rstest]
 #[case::conversation("5", &["kvs/many-*", "kvs/o*", "kvs/value-*", "kvs/seven-ranks", "maxes/*", "mapping/*", "environment/*"])]
 #[case::ends("2", &["abort/*", "death/*", "finalize/*"])]
-#[case::spawns("5", &["spawn/arg*", "spawn/a-dozen-groups", "spawn/two-programs*", "pmi2/spawn/one", "pmi2/spawn/two-programs", "pmi2/spawn/arguments"])]
+#[case::spawns("5", &["spawn/arg*", "spawn/a-dozen-groups", "spawn/two-programs*", "pmi2/spawn/one", "pmi2/spawn/two-programs-own-arguments", "pmi2/spawn/arguments"])]
 fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&str]) {
     let filters = filters.iter().flat_map(|filter| ["--filter", filter]);
     let limits = ["--timeout", patience, "--start-timeout", "20"];

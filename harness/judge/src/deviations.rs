@@ -480,7 +480,7 @@ mod tests {
             died.finding.place = Some(place);
             let mut findings = vec![died];
             findings.extend((offset == 0x20).then(|| wrong("rc=0 in place of an error")));
-            let scenario = "spawn/no-execname".to_owned();
+            let scenario = "spawn/malformed[no-execname]".to_owned();
             attempts.add(ScenarioResult { scenario, findings, ..ScenarioResult::default() });
         }
         let results = [attempts.finish(false).unwrap()];

@@ -19,6 +19,7 @@ use crate::expectation::ExpectationState;
 use crate::expectation::{Captures, Choice, Expectation, ExpectationKind, Mismatch, Pattern};
 use crate::kvs::with_value_alone;
 use crate::library::{self, LibraryJudge};
+use crate::offer::{needs_offer, not_offered};
 use crate::program::{ProgramState, exit_mismatch};
 use crate::seen::{NO_PROOF, SeenKind, Unended, not_read};
 use crate::unjudged::Unjudged;
@@ -299,6 +300,11 @@ impl Judge {
         self.conversation.size(group)
     }
 
+    /// Returns the PMI_JOBID that a process received.
+    pub fn job_id(&self, p: Proc) -> Option<&[u8]> {
+        self.conversation.find(p)?.env.get("PMI_JOBID").map(|id| id.as_bytes())
+    }
+
     /// Returns whether the steps of a process are skipped: its spawn was refused, or its connection ended lawfully.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
@@ -394,6 +400,15 @@ impl Judge {
         findings.extend(self.library.take_findings());
         findings.retain(|f| f.party == self.party);
         findings.sort_by_key(|f| f.seq);
+        if self.monitor.is_offered() == Some(false) {
+            findings.retain(|f| !needs_offer(&f.requirement));
+            let command = events.iter().find_map(|event| match &event.kind {
+                EventKind::Launched { command, .. } => Some(&command[..]),
+                _ => None,
+            });
+            let why = not_offered(command.unwrap_or_default());
+            self.unjudged.get_or_insert(Unjudged::NotOffered(why));
+        }
         ScenarioOutcome {
             events,
             findings,
@@ -994,6 +1009,32 @@ mod tests {
             judge.observe(&Event::new(seq, kind));
         }
         judge.finish(Vec::new()).findings
+    }
+
+    #[rstest]
+    #[case::not_offered(&[], &[], Some("srun offers the wire protocol with --mpi=pmi2"))]
+    #[case::offered(&["PMI_RANK"], &["rfc13.env.pmi-fd", "rfc13.env.pmi-size"], None)]
+    fn environment_is_required_if_protocol_is_offered(
+        #[case] variables: &[&str],
+        #[case] broken: &[&str],
+        #[case] option: Option<&str>,
+    ) {
+        let env = variables.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
+        let command = ["srun", "-n", "1"].map(str::to_owned).to_vec();
+        let bad_fd = Some("PMI_FD is not set".to_owned());
+        let kinds = [
+            EventKind::Launched { command, ranks: 1, nodes: 1 },
+            EventKind::Started { proc: P, env, args: Vec::new(), bad_fd },
+        ];
+        let events: Vec<Event> =
+            kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
+        let mut judge = Judge::new(Side::Server, Vec::new());
+        events.iter().for_each(|event| judge.observe(event));
+        let outcome = judge.finish(events);
+        let found: Vec<&str> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
+        assert_eq!(found, broken);
+        let why = outcome.unjudged.map(|why| why.to_string());
+        assert_eq!(why.as_deref().and_then(|why| why.split_once("; ")).map(|(_, option)| option), option);
     }
 
     const LOOKUP: &[u8] = b"cmd=lookup_name service=s";

@@ -7,6 +7,22 @@ use crate::verdict::Judged;
 /// Variables with which a process manager offers the wire protocol.
 pub(crate) const OFFER_VARIABLES: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
 
+/// Returns whether a process was offered the wire protocol. A process without any variable may still have connected by itself.
+pub(crate) fn is_offered<'a>(env: impl Fn(&str) -> Option<&'a str>, bad_fd: Option<&str>) -> bool {
+    bad_fd.is_none() || OFFER_VARIABLES.iter().any(|name| env(name).is_some())
+}
+
+/// Returns whether a requirement applies only if the wire protocol is offered.
+pub(crate) fn needs_offer(requirement: &str) -> bool {
+    ENVIRONMENT.contains(&requirement)
+}
+
+/// Returns why a process manager that offers nothing is not judged, and the option with which it does.
+pub(crate) fn not_offered(command: &[String]) -> String {
+    let option = offering_option(command).map(|option| format!("; {option}")).unwrap_or_default();
+    format!("the process manager gave its processes no PMI_FD{option}")
+}
+
 /// Variables with which a process manager offers its connection.
 pub(crate) const CONNECTION_VARIABLES: [&str; 2] = ["PMI_FD", "PMI_PORT"];
 

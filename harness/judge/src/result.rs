@@ -277,10 +277,10 @@ pub fn is_interference(findings: &[Judged]) -> bool {
 /// Maximum length of an error message in a finding, in characters.
 const ERROR_MESSAGE: usize = 160;
 
-/// Returns the first line on stderr, or else on stdout.
+/// Returns the first line on stderr that is not a warning, or else the first line on stderr or stdout.
 pub fn launcher_error(events: &[Event]) -> Option<String> {
-    let said = |wanted: bool| {
-        events.iter().find_map(move |event| match &event.kind {
+    let lines = |wanted: bool| {
+        events.iter().filter_map(move |event| match &event.kind {
             EventKind::Output { stderr, line, .. } if *stderr == wanted => {
                 let text = String::from_utf8_lossy(&line.0);
                 let text: String = text.trim().chars().take(ERROR_MESSAGE).collect();
@@ -289,7 +289,8 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
             _ => None,
         })
     };
-    said(true).or_else(|| said(false))
+    let is_error = |line: &String| !line.to_lowercase().contains("warning");
+    lines(true).find(is_error).or_else(|| lines(true).next()).or_else(|| lines(false).next())
 }
 
 /// Describes a crash so that it differs from others: the process, the signal, and the assertion that failed.
@@ -646,6 +647,8 @@ mod tests {
         };
         let waits = told(vec![said("nodes are busy"), nothing(), said("cancelled")], None);
         assert!(waits.ends_with("; it printed \"nodes are busy\""), "{waits}");
+        let warned = told(vec![said("pm: Warning: fewer nodes"), said("nodes are busy"), nothing()], None);
+        assert!(warned.ends_with("; it printed \"nodes are busy\""), "{warned}");
         let silent = told(vec![nothing(), said("cancelled")], None);
         let ended = told(vec![said("nodes are busy")], Some(Exit::Code(1)));
         assert!(!silent.contains("printed") && !ended.contains("printed"), "{silent}, {ended}");

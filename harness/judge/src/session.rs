@@ -17,7 +17,7 @@ use crate::connections::{CompletedMessage, decode};
 use crate::crash::SignalCause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, EventKind, Exit};
-use crate::offer::{OFFER_VARIABLES, name_option, offering_option};
+use crate::offer::{name_option, needs_offer, not_offered};
 use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
@@ -36,9 +36,6 @@ const UNANSWERED: usize = 5;
 
 /// Requirements besides finalize that a client may break merely by being killed.
 const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
-
-/// The requirement on the descriptor, which applies only where the wire protocol is offered.
-const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
 
 /// Returns the signal if a process of the program has died of a fault.
 fn faulted(event: &Event) -> Option<i32> {
@@ -102,8 +99,6 @@ pub struct SessionJudge {
     processes: Recent<Proc, SessionProcess>,
     /// Processes without a connection.
     unconnected: usize,
-    /// True if the environment of some process has a variable of the wire protocol.
-    is_offered: bool,
     /// The command of the launcher.
     command: Vec<String>,
     /// The reason why a program could not be started.
@@ -167,11 +162,9 @@ impl SessionJudge {
         }
         match &event.kind {
             EventKind::Launched { command, .. } => self.command.clone_from(command),
-            EventKind::Started { proc, env, bad_fd, .. } => {
+            EventKind::Started { proc, bad_fd, .. } => {
                 *self.process(*proc) = SessionProcess::default();
                 self.unconnected += usize::from(bad_fd.is_some());
-                self.is_offered |=
-                    bad_fd.is_none() || OFFER_VARIABLES.iter().any(|name| env.contains_key(*name));
             }
             EventKind::NotStarted { why, .. } => {
                 self.not_started.get_or_insert_with(|| why.clone());
@@ -252,7 +245,8 @@ impl SessionJudge {
     /// Returns the breaches by both sides, in order. A missing finalize is not a breach by a killed process, and only a note for a process
     /// that stops after an incorrect response. A process that stops after a missing value has omitted a barrier.
     pub fn findings(&self) -> Vec<Finding> {
-        let applies = |f: &&Finding| self.is_offered || f.requirement != DESCRIPTOR;
+        let unoffered = self.monitor.is_offered() == Some(false);
+        let applies = |f: &&Finding| !unoffered || !needs_offer(&f.requirement);
         let findings = self.findings.iter().filter(applies).filter(|f| !self.is_of_a_killed(f));
         findings.map(|f| self.weighed(f)).collect()
     }
@@ -469,11 +463,7 @@ impl SessionJudge {
             return Some(format!("the program never started: {why}"));
         }
         if self.messages() == 0 {
-            let option = offering_option(&self.command);
-            let lacking = match option {
-                Some(option) => format!("the process manager gave them no PMI_FD; {option}"),
-                None => "the process manager gave them no PMI_FD".to_owned(),
-            };
+            let lacking = not_offered(&self.command);
             let why = if self.unconnected == self.processes.len() {
                 &lacking
             } else {
@@ -540,8 +530,8 @@ mod tests {
         let mut judge = SessionJudge::default();
         judge.observe(Event::new(0, EventKind::Launched { command, ranks: 1, nodes: 0 }));
         judge.observe(Event::new(1, EventKind::Started { proc: P, env, args: Vec::new(), bad_fd }));
-        let ids: Vec<String> = judge.findings().into_iter().map(|finding| finding.requirement).collect();
-        assert_eq!(ids.contains(&DESCRIPTOR.to_owned()), broken, "{ids:?}");
+        let found: Vec<String> = judge.findings().into_iter().map(|finding| finding.requirement).collect();
+        assert_eq!(found.iter().any(|id| id == ids::RFC13_ENV_PMI_FD), broken, "{found:?}");
         assert!(
             judge.unjudged().is_some_and(|why| why.contains("srun offers the wire protocol with --mpi=pmi2"))
         );

@@ -22,6 +22,8 @@ pub enum Unjudged {
         /// The proof that nothing more will come, and how long the runner waited for it.
         nothing: Option<(SilenceProof, Duration)>,
     },
+    /// No process of the server's was offered the wire protocol, so its requirements do not apply. The option that offers it, if known.
+    NotOffered(String),
     /// The library under test cannot be used.
     Unloadable(Unloadable),
     /// The scenario could not be played.
@@ -100,7 +102,7 @@ impl fmt::Display for Unjudged {
                 write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
             }
             Self::Unloadable(why) => why.fmt(f),
-            Self::Unplayable(why) | Self::NoSuchFunction(why) => f.write_str(why),
+            Self::NotOffered(why) | Self::Unplayable(why) | Self::NoSuchFunction(why) => f.write_str(why),
             Self::Silent(end) => {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
                 write!(

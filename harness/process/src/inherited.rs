@@ -7,11 +7,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::process::{self, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use command_fds::{CommandFdExt, FdMapping};
-use rustix::io::{DupFlags, dup2, dup3, fcntl_dupfd_cloexec};
+use rustix::io::{DupFlags, Errno, dup2, dup3, fcntl_dupfd_cloexec};
 
 /// Maximum number of reserved descriptor numbers.
 const NUMBERS_MAX: usize = 8;
@@ -89,13 +90,62 @@ pub fn number() -> io::Result<RawFd> {
 /// own program, it may hold copies of all our open descriptors, and then a connection that is closed everywhere else does not end.
 pub fn start(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
     let mut held = lock();
-    let Some((connection, number)) = connection else { return command.spawn() };
-    let reserved = reserved(&mut held)?;
-    match reserved.place(number) {
-        Some(place) => reserved.give(place, connection, || command.spawn()),
-        None => {
-            let mapping = FdMapping { parent_fd: connection, child_fd: number };
-            command.fd_mappings(vec![mapping]).map_err(io::Error::other)?.spawn()
+    let started = match connection {
+        None => command.spawn(),
+        Some((connection, number)) => {
+            let reserved = reserved(&mut held)?;
+            match reserved.place(number) {
+                Some(place) => reserved.give(place, connection, || command.spawn()),
+                None => {
+                    let mapping = FdMapping { parent_fd: connection, child_fd: number };
+                    command.fd_mappings(vec![mapping]).map_err(io::Error::other)?.spawn()
+                }
+            }
+        }
+    };
+    started.map_err(|error| with_cause(command, error))
+}
+
+/// Adds the cause to the error of a program that the kernel does not start, where the number of the error leaves it open.
+fn with_cause(command: &Command, error: io::Error) -> io::Error {
+    let file = Path::new(command.get_program());
+    let cause = match error.kind() {
+        _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+            "it is neither a program for this machine nor a script that begins with #!"
+        }
+        io::ErrorKind::NotFound if file.is_file() => "its interpreter or dynamic linker does not exist",
+        io::ErrorKind::PermissionDenied if file.is_dir() => "it is a directory",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn start_error_names_its_cause() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            file
+        };
+        for (file, cause) in [
+            (
+                program("empty", ""),
+                "it is neither a program for this machine nor a script that begins with #!",
+            ),
+            (program("script", "#!/nowhere/sh\n"), "its interpreter or dynamic linker does not exist"),
+            (folder.path().to_owned(), "it is a directory"),
+        ] {
+            let error = start(&mut Command::new(file), None).unwrap_err().to_string();
+            assert!(error.ends_with(cause), "{error}");
         }
     }
 }

@@ -147,8 +147,9 @@ fn probe(
     );
     match iut.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
+            // The processes report their environment.
+            Some(Unjudged::NotOffered(_)) | None => Ok(outcome),
             Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
-            None => Ok(outcome),
         },
         Some(Err((_, why))) => Err(ProbeError::Unplayed(why)),
         None => Err(ProbeError::Mistaken),
@@ -187,7 +188,10 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         Ok(outcome) => outcome,
         Err(why) => {
             let remedy = "run the command by hand with true in place of {agent}; for a slow launcher, raise --start-timeout";
-            all.steps.push(DoctorStep::new("started", StepState::Fails, why.to_string()).with(remedy));
+            let step = DoctorStep::new("started", StepState::Fails, why.to_string());
+            // The error of a command that cannot be started contains its cause.
+            let is_started = !matches!(why, ProbeError::Unplayed(_));
+            all.steps.push(if is_started { step.with(remedy) } else { step });
             return all;
         }
     };
@@ -433,7 +437,9 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
     if let Some(why) = &outcome.unjudged {
         let step =
             DoctorStep::new("speaks PMI", StepState::Fails, format!("{why}{}", printed(&outcome.events)));
-        all.steps.push(step.with("link it with a library that uses PMI-1 or PMI-2, and call MPI_Init"));
+        let is_started = !matches!(why, Unjudged::Unplayable(_));
+        let remedy = "link it with a library that uses PMI-1 or PMI-2, and call MPI_Init";
+        all.steps.push(if is_started { step.with(remedy) } else { step });
         return all;
     }
     let number =

@@ -74,8 +74,9 @@ impl OptionalOperations {
     }
 }
 
+/// Returns whether the scenario names the number of the first argument, by itself or in the spelling of an operation.
 fn names_first_argument(scenario: &Scenario) -> bool {
-    scenario.source.text.contains(FIRST_ARGUMENT)
+    pmi_scenario::print(scenario).contains(FIRST_ARGUMENT)
 }
 
 /// Returns whether a server passes on the arguments of a spawned program if they are numbered from one, but not if they are numbered from

@@ -9,7 +9,7 @@ use super::{
     ast::*,
     diag::{Diagnostic, Sink, closest, likely},
     expr, layout,
-    scope::FIRST_ARGUMENT,
+    scope::{FIRST_ARGUMENT, JOB_ID},
     signature,
     template::{self, Located},
     vocabulary::{self, Behaviours},
@@ -42,7 +42,7 @@ const MAX_STATEMENTS: u32 = 100_000;
 /// Stands for a number that is known only when the scenario is played.
 const UNKNOWN: u32 = 1_000;
 
-const PREDEFINED: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT];
+const PREDEFINED: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
 
 /// Returns the names that are bound from the start. If a client is under test, `$kvs` is the name of its keyval space.
 fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {

@@ -57,6 +57,15 @@ impl Step {
         }
     }
 
+    /// Returns the requirements that outcomes of the step cite.
+    pub(crate) fn outcome_cites(&self) -> impl Iterator<Item = &Spanned<String>> {
+        let outcomes: &[Alternative] = match &self.action {
+            StepAction::OneOf(outcomes) => outcomes,
+            _ => &[],
+        };
+        outcomes.iter().filter_map(|outcome| outcome.cites.as_ref())
+    }
+
     /// Returns the step, citing this requirement.
     #[must_use]
     pub fn citing(self, id: impl Into<String>) -> Self {

@@ -344,7 +344,7 @@ impl<'a> Parser<'a> {
             return;
         }
         let mut row = TableRow { name: Spanned { value: word.to_owned(), span: name }, values: Vec::new() };
-        self.outs(values, &mut row.values);
+        self.outs(values, template::read_message, &mut row.values);
         self.scenario.rows.push(row);
     }
 
@@ -359,16 +359,16 @@ impl<'a> Parser<'a> {
     }
 
     fn requirement(&mut self, span: Span) {
-        let id = match self.of(span).starts_with('$') {
-            true => self.name(span).map(|_| Spanned { value: self.of(span).to_owned(), span }),
-            false => self.id(span),
-        };
+        let id = self.id(span);
         self.scenario.requires.extend(id);
     }
 
-    /// Parses a requirement's id.
+    /// Parses a requirement's id, or `$name` for the id that a row has.
     fn id(&mut self, span: Span) -> Option<Spanned<String>> {
         let id = self.of(span);
+        if id.starts_with('$') {
+            return self.name(span).map(|_| Spanned { value: id.to_owned(), span });
+        }
         if id.is_empty()
             || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b))
         {
@@ -922,7 +922,7 @@ impl<'a> Parser<'a> {
             return None;
         }
         call.result = Some(Spanned { value: self.of(word).to_owned(), span: word });
-        self.outs(outs, &mut call.outs);
+        self.outs(outs, template::read, &mut call.outs);
         Some(call)
     }
 
@@ -1028,7 +1028,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn outs(&mut self, span: Span, outs: &mut Vec<(Spanned<String>, Template)>) {
+    fn outs(
+        &mut self,
+        span: Span,
+        read: fn(&str, Span, &mut Sink) -> Template,
+        outs: &mut Vec<(Spanned<String>, Template)>,
+    ) {
         let content = self.of(span);
         let mut at = layout::skip_blanks(content, 0);
         while at < content.len() {
@@ -1051,7 +1056,7 @@ impl<'a> Parser<'a> {
                 }
                 (false, _) => {}
             }
-            let value = template::read(self.text, value, &mut self.sink);
+            let value = read(self.text, value, &mut self.sink);
             outs.extend(name.map(|name| (name, value)));
         }
     }

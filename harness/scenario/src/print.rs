@@ -102,7 +102,7 @@ impl Printer<'_> {
         self.raw(indent, text.trim_end_matches(' '));
     }
 
-    /// Prints the head in canonical order. Comments between its lines follow it.
+    /// Prints the head in canonical order. Comments between its lines follow it, except for those above a row.
     fn head(&mut self, scenario: &Scenario) {
         let start = self.out.len();
         let Scenario { requires, needs, tests, dialect, also, ranks, nodes, serving, .. } = scenario;
@@ -146,7 +146,7 @@ impl Printer<'_> {
             let name = &row.name.value;
             let line = format!("row {name:longest$} {}", values(&row.values));
             let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
-            self.lone_line(0, &line, Span { end, ..row.name.span });
+            self.line(0, &line, Span { end, ..row.name.span });
         }
         // A comment of a line that is not printed must not become a part of the heading.
         let has_comment = self.comments.front().is_some_and(|comment| comment.kind != CommentKind::Blank);

@@ -9,6 +9,9 @@ use crate::ast::{BinOp, Dialect, Encoding, Expr, Piece, Scenario, Template, Valu
 /// The name for the number of the first argument in a spawn request: 0 as in RFC 13, unless the server accepts only 1.
 pub const FIRST_ARGUMENT: &str = "first_argument";
 
+/// The name for the value of PMI_JOBID that the process manager gave to the process of the step, or `job` if it gave none.
+pub(crate) const JOB_ID: &str = "pmijobid";
+
 /// Maximum length of an expanded text, in bytes.
 const TEXT_LIMIT: i64 = 64 << 20;
 
@@ -48,6 +51,8 @@ pub struct Scope {
     /// `$rank` and `$size`.
     rank: u32,
     size: u32,
+    /// `$pmijobid`.
+    job_id: Option<Vec<u8>>,
     /// `$agent`.
     agent: Option<Vec<u8>>,
 }
@@ -66,6 +71,11 @@ impl Scope {
     /// Sets the process that the step is about.
     pub fn enter(&mut self, rank: u32, size: u32) {
         (self.rank, self.size) = (rank, size);
+    }
+
+    /// Sets `$pmijobid` for the process of the step.
+    pub fn set_job_id(&mut self, id: Option<Vec<u8>>) {
+        self.job_id = id;
     }
 
     /// Binds `$agent`.
@@ -144,6 +154,7 @@ impl Scope {
             "rank" => Ok(self.rank.to_string().into_bytes()),
             "size" => Ok(self.size.to_string().into_bytes()),
             "agent" => self.agent(),
+            JOB_ID => Ok(self.job_id.clone().unwrap_or_else(|| b"job".to_vec())),
             _ => match self.names.get(name) {
                 Some(BoundValue::Text(text)) => Ok(text.clone()),
                 Some(BoundValue::Agent) => self.agent(),

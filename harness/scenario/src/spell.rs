@@ -6,14 +6,16 @@
 use std::sync::Arc;
 
 use pmi_wire::Framing;
-use pmi_wire::protocol::{self, Exchange};
+use pmi_wire::protocol::{self, Derived, Exchange};
 
 use crate::ast::*;
 use crate::diag::{Diagnostic, Sink};
 use crate::print::wrapped;
 use crate::requirement::{Catalogue, Set};
+use crate::scope::FIRST_ARGUMENT;
 use crate::table;
 use crate::template::TemplateField;
+use crate::visit;
 
 /// Fields whose values extend to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
@@ -90,7 +92,7 @@ pub(crate) fn spelled(
     let name = scenario.name_in(dialect);
     let mut spelled = Scenario { name, dialect, also: Vec::new(), ..scenario.clone() };
     if dialect != scenario.dialect {
-        spelled.heading = wrapped(without_rfc13(&scenario.summary()).split_whitespace());
+        spelled.heading = heading_in(dialect, &scenario.summary());
     }
     spelled.requires.clear();
     for named in &scenario.requires {
@@ -102,8 +104,17 @@ pub(crate) fn spelled(
     if let Some(each) = &scenario.each {
         spelled.rows = speller.rows(each, scenario);
     }
+    speller.cited_words(scenario, &mut spelled.rows);
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
+}
+
+/// Returns the lines of a heading for a dialect.
+pub(crate) fn heading_in(dialect: Dialect, text: &str) -> Vec<String> {
+    match dialect.framing() {
+        Framing::Lines => wrapped(text.split_whitespace()),
+        Framing::Frames => wrapped(without_rfc13(text).split_whitespace()),
+    }
 }
 
 /// Removes the sentences that quote RFC 13, because it justifies a scenario only in PMI-1.
@@ -123,6 +134,13 @@ enum RequestOutcome {
     Miss,
     /// `answer`: any response.
     Answer,
+}
+
+impl Piece {
+    /// Creates unquoted text.
+    fn text(text: &str) -> Self {
+        Self::Literal { bytes: text.into(), quoted: false }
+    }
 }
 
 impl RequestOutcome {
@@ -164,6 +182,28 @@ fn first_word(line: &Template) -> Option<&str> {
         }
         _ => None,
     }
+}
+
+/// Returns whether the requests of an operation have a field with this name in some dialect.
+fn is_field(operation: &str, name: &str) -> bool {
+    [Framing::Lines, Framing::Frames]
+        .into_iter()
+        .flat_map(protocol::exchanges)
+        .filter(|exchange| exchange.operation == operation)
+        .any(|exchange| exchange.arguments.iter().any(|field| field.number(name).is_some()))
+}
+
+/// Adds the key of a field of a spawn block. Servers number the first argument 0 or 1.
+fn block_key(line: Template, field: &protocol::Field, number: &str) -> Template {
+    if field.name != "arg" {
+        return line.tuples(&format!("{}{number}", field.key));
+    }
+    let first = Expr::Var(Spanned::from(FIRST_ARGUMENT.to_owned()));
+    let number = match number.parse() {
+        Ok(0) | Err(_) => first,
+        Ok(number) => Expr::Binary(Box::new(first), BinOp::Add, Box::new(Expr::Number(number))),
+    };
+    line.tuples(field.key).with(Piece::Calc(number))
 }
 
 /// Returns the line without its first word.
@@ -220,6 +260,20 @@ impl Speller<'_> {
         }
         let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
         table::rows(table, &known, &but, scenario)
+    }
+
+    /// Replaces the rules in the words that a scenario requires or cites by the requirements of the dialect.
+    fn cited_words(&self, scenario: &Scenario, rows: &mut [TableRow]) {
+        let cited =
+            visit::steps(&scenario.body).flat_map(|step| step.cites.iter().chain(step.outcome_cites()));
+        let ids = scenario.requires.iter().chain(cited);
+        let words: Vec<&str> = ids.filter_map(|id| id.value.strip_prefix('$')).collect();
+        for (name, value) in rows.iter_mut().flat_map(|row| &mut row.values) {
+            let Some(text) = value.literal().filter(|_| words.contains(&&*name.value)) else { continue };
+            let ids = text.split(' ').map(|id| Spanned { value: id.to_owned(), span: value.span });
+            let own: Vec<String> = ids.filter_map(|id| Some(self.requirement(&id)?.value)).collect();
+            *value = Template { span: value.span, ..Template::default() }.tuples(&own.join(" "));
+        }
     }
 
     /// Returns the requirement of the dialect with this id, or the one that has this rule.
@@ -309,13 +363,13 @@ impl Speller<'_> {
         if mode.encoding != Encoding::Dialect || !matches!(role, Role::Client | Role::Server) {
             return vec![action.clone()];
         }
+        if role == Role::Client {
+            let lines = self.requests(target, lines);
+            return vec![StepAction::Message { mode: *mode, lines }];
+        }
         let mut all = vec![Vec::new()];
         for line in lines {
-            let ways = match role {
-                Role::Client => self.request(target, line),
-                _ => self.response(target, line),
-            };
-            let ways = ways.unwrap_or_else(|| vec![line.clone()]);
+            let ways = self.response(target, line).unwrap_or_else(|| vec![line.clone()]);
             all = all
                 .iter()
                 .flat_map(|before: &Vec<Template>| {
@@ -326,24 +380,135 @@ impl Speller<'_> {
         all.into_iter().map(|lines| StepAction::Message { mode: *mode, lines }).collect()
     }
 
-    /// Returns the request that a line stands for, if it names an operation.
-    fn request(&mut self, target: &StepTarget, line: &Template) -> Option<Vec<Template>> {
-        let operation = operation(line)?;
+    /// Returns the messages of a step: those of its operations, and the other lines unchanged. Lines that begin with a field of an
+    /// operation continue it.
+    fn requests(&mut self, target: &StepTarget, mut lines: &[Template]) -> Vec<Template> {
+        let mut messages = Vec::new();
+        while let Some((line, further)) = lines.split_first() {
+            let operation = operation(line);
+            let continues = |line: &&Template| {
+                let fields = line.fields(RUN_ON);
+                operation
+                    .zip(fields.first())
+                    .is_some_and(|(operation, field)| is_field(operation, &field.key))
+            };
+            let count = further.iter().take_while(continues).count();
+            lines = &further[count..];
+            let mut fields = rest(line).fields(RUN_ON);
+            fields.extend(further[..count].iter().flat_map(|line| line.fields(RUN_ON)));
+            let request = operation.and_then(|operation| self.request(target, operation, &fields, line));
+            messages.extend(request.unwrap_or_else(|| vec![line.clone()]));
+        }
+        messages
+    }
+
+    /// Returns the lines of a request with these fields.
+    fn request(
+        &mut self,
+        target: &StepTarget,
+        operation: &'static str,
+        fields: &[TemplateField],
+        line: &Template,
+    ) -> Option<Vec<Template>> {
         self.asked.push((target.clone(), operation));
         let exchange = self.exchange(operation, line)?;
+        if operation == "spawn" {
+            return self.spawn(exchange, fields, line);
+        }
         let framing = self.dialect.framing();
-        let fields = rest(line).fields(RUN_ON);
         let mut message =
             Template { span: line.span, ..Template::default() }.tuples(&format!("cmd={}", exchange.request));
         let has = |key: &str| fields.iter().any(|field| field.key == key);
         for (key, value) in self.defaults(exchange, target).into_iter().filter(|(key, _)| !has(key)) {
             message = tuple(message, key, &[value], framing);
         }
-        for field in &fields {
+        for field in fields {
             let keys = self.keys(exchange, exchange.arguments, field, line)?;
             message = tuple(message, keys.first()?, &field.value.pieces, framing);
         }
         Some(vec![message])
+    }
+
+    /// Returns the lines of a request to spawn programs. A field that repeats one of the current program begins the next. Unless they are
+    /// given, the program is the agent, one process is requested, and counts are correct.
+    fn spawn(
+        &mut self,
+        exchange: &Exchange,
+        fields: &[TemplateField],
+        line: &Template,
+    ) -> Option<Vec<Template>> {
+        let mut programs: Vec<Vec<&TemplateField>> = vec![Vec::new()];
+        let mut shared = Vec::new();
+        for field in fields {
+            let Some(known) = exchange.arguments.iter().find(|known| known.number(&field.key).is_some())
+            else {
+                let message = format!("`spawn` of {} has no field `{}`", self.dialect.title(), field.key);
+                let known: Vec<&str> = exchange.arguments.iter().map(|field| field.name).collect();
+                self.sink.error(line.span, message).suggest(&field.key, &known);
+                return None;
+            };
+            let program = programs.last_mut()?;
+            match known.shared {
+                true => shared.push(field),
+                false if program.iter().any(|other| other.key == field.key) => programs.push(vec![field]),
+                false => program.push(field),
+            }
+        }
+        let framing = self.dialect.framing();
+        let start = || Template { span: line.span, ..Template::default() };
+        let mut message = start().tuples(&format!("cmd={}", exchange.request));
+        let mut block = Vec::new();
+        for (place, program) in programs.iter().enumerate() {
+            block.push(start().tuples(&format!("mcmd={}", exchange.request)));
+            let given: Vec<_> = program.iter().chain(&shared).copied().collect();
+            // Numbered fields that follow each other are pairs.
+            for pair in exchange.arguments.chunk_by(|field, next| field.numbered && next.numbered) {
+                if framing == Framing::Frames && place > 0 && pair[0].shared {
+                    continue;
+                }
+                let of = |field: &protocol::Field, number| {
+                    given
+                        .iter()
+                        .find(|given| field.number(&given.key) == Some(number))
+                        .map(|given| &given.value)
+                };
+                let is_given = |number: &u64| pair.iter().any(|field| of(field, *number).is_some());
+                let count = if pair[0].numbered { u64::MAX } else { 1 };
+                for (number, field) in (0..count)
+                    .take_while(|number| !pair[0].numbered || is_given(number))
+                    .flat_map(|number| pair.iter().map(move |field| (number, field)))
+                {
+                    let default = match field.derived {
+                        Some(Derived::Programs) => Some(Piece::text(&programs.len().to_string())),
+                        Some(Derived::ProgramsSoFar) => Some(Piece::text(&(place + 1).to_string())),
+                        Some(Derived::Fields(name)) => {
+                            let named = exchange.arguments.iter().find(|field| field.name == name)?;
+                            let count =
+                                given.iter().filter(|given| named.number(&given.key).is_some()).count();
+                            Some(Piece::text(&count.to_string()))
+                        }
+                        None if field.name == "nprocs" => Some(Piece::text("1")),
+                        None if field.name == "execname" => Some(Piece::Var("agent".to_owned())),
+                        None => None,
+                    };
+                    let given = of(field, number).map(|value| value.pieces.clone());
+                    let Some(value) = given.or(default.map(|piece| vec![piece])) else { continue };
+                    let number = if field.numbered { number.to_string() } else { String::new() };
+                    match framing {
+                        Framing::Frames => {
+                            message = tuple(message, &format!("{}{number}", field.key), &value, framing);
+                        }
+                        Framing::Lines => block.push(
+                            value
+                                .into_iter()
+                                .fold(block_key(start(), field, &number).tuples("="), Template::with),
+                        ),
+                    }
+                }
+            }
+            block.push(start().tuples("endcmd"));
+        }
+        Some(framing.pick([block, vec![message]]))
     }
 
     /// Returns the responses that a line stands for, if it names an outcome. Any of them is acceptable.
@@ -441,7 +606,7 @@ impl Speller<'_> {
 
     /// Returns the default fields of a request: the process's own keyval space, no info, or a reason for an abort.
     fn defaults(&self, exchange: &Exchange, target: &StepTarget) -> Vec<(&'static str, Piece)> {
-        let text = |text: &str| Piece::Literal { bytes: text.into(), quoted: false };
+        let text = Piece::text;
         let is_spawned = !matches!(target, StepTarget::Ranks { group: 0, .. });
         let own = Piece::Var(if is_spawned { "child_kvs" } else { "kvs" }.to_owned());
         match (self.dialect.framing(), exchange.operation) {

@@ -6,7 +6,7 @@ use pmi_wire::protocol;
 
 use crate::ast::*;
 use crate::visit::{self, VisitorMut};
-use crate::{layout, parser};
+use crate::{layout, parser, spell};
 
 /// Maximum length of a chain of words that refer to each other.
 const MAX_DEPTH: usize = 8;
@@ -163,15 +163,25 @@ impl Scenario {
             return vec![Arc::clone(self)];
         }
         let is_product = self.is_product();
-        // No scenario keeps the rows of the others.
-        let without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
+        let words = distinct(self.rows.iter().flat_map(|row| &row.values).map(|(name, _)| &*name.value));
+        // No scenario keeps the rows of the others, and the comments on them.
+        let mut without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
+        let end = self.rows.iter().map(|row| row.name.span.end).max();
+        without.comments.retain(|comment| Some(comment.span.start) >= end);
         let with = |row: &TableRow| {
             let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
             let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
                 name: name.clone(),
                 value: value.clone(),
             };
+            let heading = self.heading_of(row);
+            if !heading.is_empty() {
+                one.heading = spell::heading_in(self.dialect, &heading);
+            }
             write(row, is_product, &mut one);
+            if self.each.is_none() {
+                remove_absent(&|name| words.contains(&name) && row.text(name).is_none(), &mut one.body);
+            }
             if !is_product {
                 one.body.splice(0..0, row.values.iter().map(bind));
             }
@@ -184,12 +194,61 @@ impl Scenario {
         };
         self.rows.iter().map(with).collect()
     }
+
+    /// Returns the comment directly above a row.
+    fn heading_of(&self, row: &TableRow) -> String {
+        let mut next = self.source.line_of(row.name.span.start);
+        let lines = self.comments.iter().rev().filter_map(|comment| match &comment.kind {
+            CommentKind::Line(text) => Some((self.source.line_of(comment.span.start), text)),
+            _ => None,
+        });
+        let row_line = next;
+        let above = lines.skip_while(|(line, _)| *line >= row_line).map_while(|(line, text)| {
+            let is_adjacent = line + 1 == next;
+            next = line;
+            is_adjacent.then_some(text.as_str())
+        });
+        let mut heading: Vec<&str> = above.collect();
+        heading.reverse();
+        heading.join(" ")
+    }
+}
+
+/// Removes the lines, steps and outcomes that consist of an absent word, and the citations of absent words.
+fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
+    let is_left = |action: &mut StepAction| match action {
+        StepAction::Message { lines, .. } => {
+            lines.retain(|line| !matches!(&line.pieces[..], [Piece::Var(name)] if is_absent(name)));
+            !lines.is_empty()
+        }
+        _ => true,
+    };
+    let cites = |id: &mut Option<Spanned<String>>| {
+        let is_left = |id: &str| !id.is_empty() && !id.strip_prefix('$').is_some_and(is_absent);
+        *id = id.take().filter(|id| is_left(&id.value));
+    };
+    body.retain_mut(|statement| match statement {
+        Stmt::Repeat { body, .. } => {
+            remove_absent(is_absent, body);
+            true
+        }
+        Stmt::Step(step) => {
+            cites(&mut step.cites);
+            if let StepAction::OneOf(outcomes) = &mut step.action {
+                outcomes.retain_mut(|outcome| is_left(&mut outcome.action));
+                outcomes.iter_mut().for_each(|outcome| cites(&mut outcome.cites));
+            }
+            is_left(&mut step.action)
+        }
+        _ => true,
+    });
 }
 
 struct Writer<'a>(&'a TableRow);
 
 impl<'t> VisitorMut<'t> for Writer<'_> {
     fn step(&mut self, step: &'t mut Step) {
+        self.cites(step);
         if let StepAction::Call(call) = &mut step.action {
             self.call(call);
         }
@@ -228,11 +287,12 @@ impl<'t> VisitorMut<'t> for Writer<'_> {
     }
 }
 
-/// Replaces the names of words in calls only.
+/// Replaces the names of words in calls and citations only.
 struct CallWordReplacer<'a>(&'a TableRow);
 
 impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {
     fn step(&mut self, step: &'t mut Step) {
+        Writer(self.0).cites(step);
         if let StepAction::Call(call) = &mut step.action {
             Writer(self.0).call(call);
         }
@@ -253,6 +313,19 @@ impl Writer<'_> {
         let mut text = self.0.text(name)?.clone();
         Writer(self.0).template(&mut text);
         Some(text)
+    }
+
+    /// Replaces each word that the step or an outcome cites by the requirement of the row.
+    fn cites(&self, step: &mut Step) {
+        let alternatives: &mut [Alternative] = match &mut step.action {
+            StepAction::OneOf(alternatives) => alternatives,
+            _ => &mut [],
+        };
+        let cited = alternatives.iter_mut().map(|alternative| &mut alternative.cites);
+        for id in cited.chain([&mut step.cites]).flatten() {
+            let word = id.value.strip_prefix('$').and_then(|name| self.word(name));
+            id.value = word.and_then(|text| text.literal()).unwrap_or(std::mem::take(&mut id.value));
+        }
     }
 
     /// Replaces `$name` by its call. A result of the step takes precedence over that of the word.

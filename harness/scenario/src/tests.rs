@@ -25,6 +25,58 @@ const JOINED: &str = "\
 * C: cmd=get_my_kvsname
 * S: cmd=my_kvsname rc=ok kvsname=$kvs:word
 ";
+#[test]
+fn job_id_is_that_of_the_environment() {
+    let mut scope = Scope::default();
+    assert_eq!(scope.var("pmijobid"), Ok(b"job".to_vec()));
+    scope.set_job_id(Some(b"4711.0".to_vec()));
+    assert_eq!(scope.var("pmijobid"), Ok(b"4711.0".to_vec()));
+}
+
+/// Returns the texts in quotes of a source file, up to its tests.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.split("mod tests {").next().unwrap_or_default();
+    code.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .flat_map(|line| line.split('"').skip(1).step_by(2))
+}
+
+/// Finds the ids in the sources that no catalogue has. `iut.*` are constants of the judge.
+#[test]
+fn sources_cite_only_requirements_that_exist() {
+    let catalogue = suite::embedded_catalogue().unwrap();
+    let sets: BTreeSet<&str> =
+        catalogue.iter().filter_map(|r| r.id.split_once('.')).map(|(set, _)| set).collect();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()];
+    let (mut unknown, mut files) = (Vec::new(), 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !["tests", "snapshots", "target"].contains(&name.as_str()) {
+                folders.push(path);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                files += 1;
+                let text = std::fs::read_to_string(&path).unwrap();
+                let is_id = |word: &&str| {
+                    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+                    word.split_once('.').is_some_and(|(set, rest)| sets.contains(set) && !rest.is_empty())
+                        && !word.ends_with(['.', '-'])
+                        && word.chars().all(allowed)
+                };
+                let is_known = |id: &&str| {
+                    let group = format!("{id}.");
+                    catalogue.get(id).is_some() || catalogue.iter().any(|r| r.id.starts_with(&group))
+                };
+                let missing = quoted(&text).filter(is_id).filter(|id| !is_known(id));
+                unknown.extend(missing.map(|id| format!("{}: {id}", path.display())));
+            }
+        }
+    }
+    assert!(files > 100, "{files}");
+    assert_eq!(unknown, Vec::<String>::new());
+}
+
 const FINALIZED: &str =
     "# The process leaves.\n* C: cmd=finalize\n* S: cmd=finalize_ack rc=ok\n* C: <close>\n";
 
@@ -641,6 +693,23 @@ fn spelled_as(name: &str, steps: &str) -> String {
     "0  C: cmd=barrier_in\n0  C: cmd=put kvsname=$kvs key=k value=v\n0  S: cmd=barrier_out\n",
     "0  C: cmd=kvs-fence\n0  C: cmd=kvs-put key=k value=v\n0  S: cmd=kvs-fence-response\n"
 )]
+#[case::spawn(
+    "0  C: spawn nprocs=2 arg0=a arg1=two<sp>words\n      preput_key_0=k preput_val_0=v\n0  S: ok\n",
+    "0  C: mcmd=spawn\n      nprocs=2\n      execname=$agent\n      totspawns=1\n      spawnssofar=1\n      \
+     arg<calc $first_argument>=a\n      arg<calc $first_argument+1>=two<sp>words\n      argcnt=2\n      preput_num=1\n      \
+     preput_key_0=k\n      preput_val_0=v\n      info_num=0\n      endcmd\n0  S: cmd=spawn_result rc=ok\n",
+    "0  C: cmd=spawn ncmds=1 preputcount=1 ppkey0=k ppval0=v subcmd=$agent maxprocs=2 argc=2 argv0=a argv1=two<sp>words \
+     infokeycount=0\n0  S: cmd=spawn-response rc=ok\n"
+)]
+#[case::spawn_of_two_programs(
+    "0  C: spawn nprocs=1 argcnt=7\n      nprocs=2 execname=/x info_key_0=k info_val_0=v\n",
+    "0  C: mcmd=spawn\n      nprocs=1\n      execname=$agent\n      totspawns=2\n      spawnssofar=1\n      argcnt=7\n      \
+     preput_num=0\n      info_num=0\n      endcmd\n      \
+     mcmd=spawn\n      nprocs=2\n      execname=/x\n      totspawns=2\n      spawnssofar=2\n      argcnt=0\n      \
+     preput_num=0\n      info_num=1\n      info_key_0=k\n      info_val_0=v\n      endcmd\n",
+    "0  C: cmd=spawn ncmds=2 preputcount=0 subcmd=$agent maxprocs=1 argc=7 infokeycount=0 \
+     subcmd=/x maxprocs=2 argc=0 infokeycount=1 infokey0=k infoval0=v\n"
+)]
 fn each_dialect_spells_operations(#[case] steps: &str, #[case] lines: &str, #[case] frames: &str) {
     let bind = "let $kvs = a\n";
     assert_eq!(spelled_as("a", &(bind.to_owned() + steps)), bind.to_owned() + lines);
@@ -668,6 +737,7 @@ fn rules_become_requirements_of_the_dialect() {
 #[rstest]
 #[case::operation("0  C: maxes\n0  S: ok\n", "PMI-2 has no operation `maxes`")]
 #[case::field("0  C: put kvsname=k key=k value=v\n0  S: ok\n", "`put` of PMI-2 has no field `kvsname`")]
+#[case::field_of_spawn("0  C: spawn nproc=2\n0  S: ok\n", "`spawn` of PMI-1 has no field `nproc`")]
 #[case::rule(
     "0  C: barrier\n0  S[rfc13.value.empty]: ok\n",
     "PMI-2 has no requirement with the rule `rfc13.value.empty`"
@@ -678,6 +748,49 @@ fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &st
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n{steps}");
     let error = suite_of(&[("a", &text)]).expect_err("it cannot be spelled").to_string();
     assert!(error.contains(message), "{error}");
+}
+
+#[test]
+fn row_has_its_own_heading_outcomes_and_citations() {
+    let text = "# A.\nrequires $cites\n\n# The first,\n# in two lines.\nrow a cites={rfc13.get.value rfc13.abnf.s-get} how=rfc13.get.value\n\
+                row b cites=rfc13.error.rc-nonzero noted={cmd=get_result rc=fail}\n\nuse joined\n\
+                0  C: cmd=get kvsname=$kvs key=k\n0  S[$how]: <one of>\n      pass: cmd=get_result rc=ok\n      \
+                note[$how]: $noted\n";
+    let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
+    let shown = |name: &str| {
+        let scenario = suite.scenarios.iter().find(|scenario| scenario.name == name).expect("it is played");
+        let step = visit::steps(&scenario.body).last().expect("there are steps");
+        (
+            scenario.summary(),
+            scenario.requires.len(),
+            step.action.outcomes().count(),
+            step.cites.clone().map(|id| id.value),
+        )
+    };
+    let cited = Some("rfc13.get.value".to_owned());
+    assert_eq!(shown("a[a]"), ("The first, in two lines.".to_owned(), 2, 1, cited));
+    assert_eq!(shown("a[b]"), ("A.".to_owned(), 1, 2, None));
+    let both = text
+        .replace("requires $cites", "requires $cites\ndialect pmi-1.1 pmi-2")
+        .replace("cmd=get kvsname=$kvs key=k", "get key=k");
+    let both = both
+        .replace("rfc13.get.value rfc13.abnf.s-get", "get.value rfc13.abnf.s-get")
+        .replace("how=rfc13.get.value", "how=get.miss");
+    let both =
+        both.replace("cmd=get_result rc=ok", "ok").replace("cites=rfc13.error.rc-nonzero", "cites=get.miss");
+    let suite = suite_of(&[("a", &both)]).unwrap_or_else(|error| panic!("{error}"));
+    let scenario =
+        suite.scenarios.iter().find(|scenario| scenario.name == "pmi2/a[a]").expect("it is played");
+    let ids: Vec<&str> = scenario.requires.iter().map(|id| id.value.as_str()).collect();
+    let cited = visit::steps(&scenario.body).last().and_then(|step| step.cites.clone()).map(|id| id.value);
+    assert_eq!((ids, cited.as_deref()), (vec!["pmi2.common.get.value"], Some("pmi2.common.get.miss")));
+    let scenario = suite.scenarios.iter().find(|scenario| scenario.name == "a[b]").expect("it is played");
+    let outcomes = visit::steps(&scenario.body).last().expect("there are steps").action.outcomes();
+    let refused = outcomes.last().and_then(|outcome| outcome.lines()[0].pieces.last().cloned());
+    assert_eq!(refused, Some(Piece::Typed(ValueType::RcFail)));
+    let printed = print(&parsed("a", text).expect("it parses"));
+    assert!(printed.contains("# in two lines.\nrow a "), "{printed}");
+    assert_eq!(print(&parsed("a", &printed).expect("it parses")), printed);
 }
 
 #[test]

@@ -182,11 +182,36 @@ pub struct Field {
     pub limit: Option<&'static str>,
     /// The version of PMI-1 that added the field, if it is later than RFC 13's. Earlier versions do not have the field.
     pub since: Option<Version>,
+    /// The programs of a spawn share the field.
+    pub shared: bool,
+    /// The value follows from the rest of a correct message.
+    pub derived: Option<Derived>,
+}
+
+/// A value that follows from the rest of the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Derived {
+    /// The number of fields with this name.
+    Fields(&'static str),
+    /// The number of programs in the request.
+    Programs,
+    /// The number of programs up to this one.
+    ProgramsSoFar,
 }
 
 impl Field {
     const fn new(key: &'static str, rule: Rule) -> Self {
-        Self { name: key, key, rule, optional: false, numbered: false, limit: None, since: None }
+        Self {
+            name: key,
+            key,
+            rule,
+            optional: false,
+            numbered: false,
+            limit: None,
+            since: None,
+            shared: false,
+            derived: None,
+        }
     }
 
     /// Sets the name, for a field whose key differs between framings.
@@ -208,6 +233,22 @@ impl Field {
 
     const fn since(self, version: Version) -> Self {
         Self { since: Some(version), ..self }
+    }
+
+    const fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
+    const fn counts(self, derived: Derived) -> Self {
+        Self { derived: Some(derived), ..self }
+    }
+
+    /// Returns the number in a name of the field. The name of a numbered field ends in its number; other fields have the number 0.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match name.strip_prefix(self.name)? {
+            number if self.numbered && is_uint(number.as_bytes()) => number.parse().ok(),
+            rest => (rest.is_empty() && !self.numbered).then_some(0),
+        }
     }
 
     /// Returns whether this key can belong to the field.
@@ -366,14 +407,14 @@ pub(crate) const LINES: &[Exchange] = &[
         &[
             uint("nprocs"),
             string("execname"),
-            uint("totspawns"),
-            uint("spawnssofar"),
+            uint("totspawns").counts(Derived::Programs).shared(),
+            uint("spawnssofar").counts(Derived::ProgramsSoFar),
             string("arg").numbered(),
-            uint("argcnt"),
-            uint("preput_num"),
-            word("preput_key_").numbered().limit("keylen_max"),
-            string("preput_val_").numbered().limit("vallen_max"),
-            uint("info_num"),
+            uint("argcnt").counts(Derived::Fields("arg")),
+            uint("preput_num").counts(Derived::Fields("preput_key_")).shared(),
+            word("preput_key_").numbered().limit("keylen_max").shared(),
+            string("preput_val_").numbered().limit("vallen_max").shared(),
+            uint("info_num").counts(Derived::Fields("info_key_")),
             string("info_key_").numbered(),
             string("info_val_").numbered(),
         ],
@@ -579,17 +620,21 @@ const FRAMES: &[Exchange] = &[
         ["spawn", "spawn-response"],
         &["PMI2_Job_Spawn"],
         &[
-            uint("ncmds"),
-            uint("preputcount").or_none(),
-            word("ppkey").numbered().limit("keylen_max"),
-            string("ppval").numbered().limit("vallen_max"),
-            string("subcmd"),
-            uint("maxprocs"),
-            uint("argc").or_none(),
-            string("argv").numbered(),
-            INFO_KEY_COUNT,
-            INFO_KEY,
-            INFO_VALUE,
+            uint("ncmds").called("totspawns").counts(Derived::Programs).shared(),
+            uint("preputcount")
+                .called("preput_num")
+                .counts(Derived::Fields("preput_key_"))
+                .or_none()
+                .shared(),
+            word("ppkey").called("preput_key_").numbered().limit("keylen_max").shared(),
+            string("ppval").called("preput_val_").numbered().limit("vallen_max").shared(),
+            string("subcmd").called("execname"),
+            uint("maxprocs").called("nprocs"),
+            uint("argc").called("argcnt").counts(Derived::Fields("arg")).or_none(),
+            string("argv").called("arg").numbered(),
+            INFO_KEY_COUNT.called("info_num").counts(Derived::Fields("info_key_")),
+            INFO_KEY.called("info_key_"),
+            INFO_VALUE.called("info_val_"),
         ],
         &[string("jobid").or_none(), uint("nerrs").or_none(), int("err").numbered()],
         "PMI-2 draft, spawn",

@@ -413,7 +413,7 @@ pub(super) struct Play {
     /// Longest wait for each step
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", hide_env = true, help_heading = RUN, hide_short_help = true)]
     pub(super) timeout: std::time::Duration,
-    /// Longest wait for processes to start [default: --timeout]
+    /// Longest wait for processes to start, longer on a loaded machine [default: --timeout]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = RUN, hide_short_help = true)]
     pub(super) start_timeout: Option<std::time::Duration>,
     /// Play each scenario N times, and count the worst result
@@ -485,7 +485,7 @@ pub(super) struct Doctor {
     /// Longest wait for a response
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", hide_env = true)]
     pub(super) timeout: std::time::Duration,
-    /// Longest wait for processes to start [default: --timeout]
+    /// Longest wait for processes to start, longer on a loaded machine [default: --timeout]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) start_timeout: Option<std::time::Duration>,
     /// Print JSON
@@ -514,7 +514,7 @@ pub(super) struct Init {
     /// Longest wait for each step
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", hide_env = true)]
     pub(super) timeout: std::time::Duration,
-    /// Longest wait for processes to start [default: --timeout]
+    /// Longest wait for processes to start, longer on a loaded machine [default: --timeout]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) start_timeout: Option<std::time::Duration>,
 }

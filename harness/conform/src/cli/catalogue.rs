@@ -116,13 +116,13 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
 
 pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
-    let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
+    let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == name);
     if let (Some(dialect), Some(found)) = (dialect, found) {
-        return show_spelled(&suite, found, dialect);
+        return show_spelled(&suite, found, of_table(&found.name) == name, dialect);
     }
     let source = match found.map(|s| Arc::clone(&s.source)) {
         Some(source) => source,
-        None => match suite.fragment(name) {
+        None => match suite.fragment(name.strip_prefix("fragments/").unwrap_or(name)) {
             Some(fragment) => Arc::clone(&fragment.source),
             None => {
                 let names = suite.scenarios.iter().map(|s| s.name.as_str());
@@ -136,13 +136,16 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the messages of a scenario and of its fragments, as spelled in a dialect.
-fn show_spelled(suite: &Suite, found: &Scenario, dialect: Dialect) -> anyhow::Result<u8> {
-    let spelled = |s: &&Arc<Scenario>| s.source.path == found.source.path && s.dialect == dialect;
+/// Prints the messages of a scenario and of its fragments, as spelled in a dialect. If the user named a table, prints any row of it.
+fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialect) -> anyhow::Result<u8> {
+    let row = |s: &Scenario| s.name.split_once('[').map(|(_, row)| row.to_owned());
+    let spelled = |s: &&Arc<Scenario>| {
+        s.source.path == found.source.path && s.dialect == dialect && (is_table || row(s) == row(found))
+    };
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
         anyhow::bail!("{} is not played in the dialect {dialect}; its head names its dialects", found.name);
     };
-    let mut text = format!("{}\n\n{}", of_table(&scenario.name), pmi_scenario::print(scenario));
+    let mut text = format!("{}\n\n{}", scenario.name, pmi_scenario::print(scenario));
     let mut used = pmi_scenario::visit::fragments(&scenario.body);
     while let Some(name) = used.pop_front() {
         let Some(fragment) = suite.fragment(&name) else { continue };

@@ -44,7 +44,7 @@ const EMPTY: &[(&str, &str, &str, &str)] = &[
     (
         "server PMI-2",
         "spawn",
-        "maxprocs:*",
+        "nprocs:*",
         "it means as many processes as there are, which differs by machine",
     ),
     ("* PMI-*", "*", "replies/numbers", "the reply has no number"),

@@ -64,7 +64,7 @@ impl<W: Write> LogWriter<W> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     /// Reading fails.
-    #[error("cannot read {name}: {source}")]
+    #[error("cannot read {name}")]
     Read {
         /// Name of the log.
         name: String,

@@ -292,7 +292,8 @@ impl Server {
             return;
         }
         let mut heard = message.to_vec();
-        if message == b"cmd=barrier_in" && self.counts_twice(from) {
+        let enters = message == b"cmd=barrier_in" || is_frame && message.starts_with(b"cmd=kvs-fence;");
+        if enters && self.counts_twice(from) {
             return;
         }
         let circumstances = self.circumstances(from);

@@ -8,6 +8,7 @@ use pmi_wire::grammar::parse_bool;
 use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome, node_of};
 
 use super::kvs::{is_within_limits, values_rule};
+use super::mapping::MAPPING_KEY;
 use super::state::{COMPLETE, Monitor, RESERVED, RequestDetail, SingletonState, cite, request_rule};
 use crate::seen::SeenText;
 
@@ -143,6 +144,7 @@ impl Monitor {
                 let there = self.has_node_attribute(p, &key);
                 RequestDetail::GetNode { key, wait: waits.then_some(rule), there }
             }
+            "get-job-attribute" if field("key") == MAPPING_KEY => RequestDetail::Mapping,
             _ => RequestDetail::Plain,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
-use crate::offer::OFFER_VARIABLES;
+use crate::offer::{OFFER_VARIABLES, is_offered};
 use crate::seen::show;
 use pmi_scenario::ids;
 use pmi_wire::Proc;
@@ -101,6 +101,8 @@ impl Monitor {
             }
             return;
         }
+        let is_offered = is_offered(&env, bad_fd);
+        self.offered = Some(self.offered.unwrap_or_default() || is_offered);
         if bad_fd.is_none() && OFFER_VARIABLES.iter().all(|name| env(name).is_none()) {
             // Nothing was offered to this process. It has to request a process manager itself.
             return;

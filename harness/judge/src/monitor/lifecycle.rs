@@ -23,6 +23,11 @@ pub(super) fn init_rule(offered: Version) -> &'static str {
     if offered > Version::V1_1 { ids::RFC13_INIT_HIGHEST_MUTUAL } else { ids::RFC13_ABNF_C_INIT }
 }
 
+/// Returns whether the rc of a response does not fit the int of the API. The standards set no bound, so a client may take it for success.
+fn has_huge_rc(message: &Decoded<'_>) -> bool {
+    message.field("rc").and_then(|rc| parse_int(&rc)).is_some_and(|rc| i32::try_from(rc).is_err())
+}
+
 impl Monitor {
     /// Judges a request after bytes that are not a message. RFC 13, Error Handling: a client that receives such bytes closes the connection
     /// and aborts. Any request other than an abort shows that it does neither. A client whose lenient parser accepts the bytes detects no
@@ -159,6 +164,7 @@ impl Monitor {
     pub(super) fn init_answered(&mut self, p: Proc, offered: Version, message: &Decoded<'_>) {
         let seen = || SeenText::message(message.text);
         let (id, ok) = (ids::RFC13_INIT_VERSION_USED, message.is_success());
+        self.rank(p).joined |= has_huge_rc(message);
         match message.version() {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
@@ -198,6 +204,7 @@ impl Monitor {
     ) {
         let seen = || SeenText::message(message.text);
         if !message.is_success() {
+            self.rank(p).fullinit_accepted |= has_huge_rc(message);
             if !self.may_abort(p) {
                 self.server_error(p, cites, "success", seen());
             }

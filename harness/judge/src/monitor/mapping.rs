@@ -1,7 +1,7 @@
 //! The process mapping that the server provides.
 
 use pmi_scenario::ids;
-use pmi_wire::{Decoded, MappingForm, Proc};
+use pmi_wire::{Decoded, Framing, MappingForm, Proc};
 
 use super::state::{COMPLETE, Monitor};
 use crate::kvs::without_tuples;
@@ -32,9 +32,10 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 }
 
 impl Monitor {
-    /// Judges the response to a get of the process mapping.
+    /// Judges the response to a request for the process mapping. In PMI-2, one requirement covers its form and its truth.
     pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || SeenText::message(message.text);
+        let cite = |rule| message.framing.pick([rule, ids::PMI2_COMMON_JOBATTR_MAPPING]);
         let (ok, value) = (message.is_success(), message.field("value"));
         let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
         // RFC 13, Process Mapping: the key is reserved, so the state is unknown after a client has put it.
@@ -42,37 +43,39 @@ impl Monitor {
             return;
         }
         if ok && value.is_none() {
-            return self.server_error(p, COMPLETE, "success comes with the value of the key", seen());
+            return self.server_error(p, cite(COMPLETE), "success comes with the value of the key", seen());
         }
         let (true, Some(value)) = (ok, value.as_deref()) else {
             if !self.may_abort(p) {
                 let expected = "the value of PMI_process_mapping";
-                self.server_error(p, ids::RFC13_MAPPING_PROVIDED, expected, seen());
+                self.server_error(p, cite(ids::RFC13_MAPPING_PROVIDED), expected, seen());
             }
             return;
         };
         let first = self.group(p.group).mapping.get_or_insert_with(|| value.to_vec()).clone();
         if first != value {
             let expected = format!("the same mapping for every process, {}", show(&first));
-            self.server_error(p, ids::RFC13_GET_VALUE, expected, seen());
+            self.server_error(p, cite(ids::RFC13_GET_VALUE), expected, seen());
         }
         let mapping = match MappingForm::classify(value) {
             MappingForm::Rfc(mapping) => mapping,
+            // No standard of PMI-2 defines the form, and MPICH's clients read both.
+            MappingForm::Mpich(mapping) if message.framing == Framing::Frames => mapping,
             // An empty mapping is lawful if the mapping exceeds the limits.
             MappingForm::Unknown => return,
             MappingForm::Mpich(_) => {
                 let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
-                return self.server_error(p, ids::RFC13_MAPPING_FORMAT, FORM, seen);
+                return self.server_error(p, cite(ids::RFC13_MAPPING_FORMAT), FORM, seen);
             }
             MappingForm::NotAMapping(error) => {
                 let alone = without_tuples(value);
                 if alone.len() < value.len() && matches!(MappingForm::classify(alone), MappingForm::Rfc(_)) {
                     self.adds_tuples = true;
                     let expected = format!("the value {} and nothing after it", show(alone));
-                    return self.server_error(p, ids::RFC13_GET_VALUE, expected, seen());
+                    return self.server_error(p, cite(ids::RFC13_GET_VALUE), expected, seen());
                 }
                 let expected = format!("{FORM} ({error})");
-                return self.server_error(p, mapping_rule(value, error.at), expected, show(value));
+                return self.server_error(p, cite(mapping_rule(value, error.at)), expected, show(value));
             }
         };
         match mapping.expand(size) {
@@ -88,7 +91,7 @@ impl Monitor {
                 if p.group == 0 && on > 0 && ids.len() as u32 != on {
                     let expected = format!("the {size} ranks on {on} node(s), as they were started");
                     let seen = format!("{} places them on {}", show(value), ids.len());
-                    self.server_error(p, ids::RFC13_MAPPING_TRUE, expected, seen);
+                    self.server_error(p, cite(ids::RFC13_MAPPING_TRUE), expected, seen);
                 }
             }
         }

@@ -219,6 +219,7 @@ impl Monitor {
             RequestDetail::GetNode { key, wait, there } => {
                 self.node_get_answered(p, &key, wait, there, message)
             }
+            RequestDetail::Mapping => self.mapping_answered(p, message),
             RequestDetail::Name(asked) => self.name_answered(p, asked, message),
             RequestDetail::Barrier(number) => {
                 let round = number.unwrap_or(self.rank(p).left + 1);

@@ -8,6 +8,8 @@ use pmi_wire::{Decoded, Operation, Proc, SpawnCollector, SpawnLimits, SpawnReque
 use super::grammar::spawn_rule;
 use super::kvs::{is_short, is_within_limits};
 use super::state::{MOST_PROCESSES, Monitor, MonitoredRequest, RESERVED, RequestDetail};
+use crate::Severity;
+use crate::finding::Side;
 use crate::kvs::is_ambiguous;
 use crate::seen::SeenText;
 
@@ -130,7 +132,8 @@ impl Monitor {
         // A server that may have read an earlier request in another way may answer another one than it seems.
         if codes.len() as u64 != asked && ok && !self.spawns_unknown {
             let expected = format!("an error code for each of the {asked} processes");
-            self.server_error(p, "de-facto.spawn.errcodes", expected, SeenText::message(message.text));
+            let (id, note) = (ids::RFC13_ABNF_S_SPAWN, Some(Severity::Note));
+            self.find(Side::Server, p, id, note, expected, SeenText::message(message.text));
         }
     }
 }

@@ -97,6 +97,8 @@ pub(super) enum RequestDetail {
         wait: Option<&'static str>,
         there: bool,
     },
+    /// A request for the process mapping as an attribute of the job.
+    Mapping,
     Name(NameRequest),
     /// A barrier of the whole group, with its number in PMI-2. Lines carry no thread id, so there the next barrier_out ends the barrier.
     Barrier(Option<u64>),
@@ -348,6 +350,8 @@ pub struct Monitor {
     pub(super) aborted_as_success: bool,
     /// True if the scenario has sent a message as the upstream of a proxy.
     pub(super) scripted: bool,
+    /// True if some process was offered the wire protocol; `None` before the first process has started.
+    pub(super) offered: Option<bool>,
     /// The number of messages, including those that could not be read.
     pub(super) messages: usize,
     /// True if a process has sent an abort.
@@ -417,6 +421,11 @@ impl Monitor {
     /// Returns the versions that the connections have agreed on, the lowest first: `1.1`.
     pub(crate) fn versions(&self) -> Vec<String> {
         self.versions.iter().map(Version::to_string).collect()
+    }
+
+    /// Returns whether some process was offered the wire protocol; `None` before the first process has started.
+    pub(crate) fn is_offered(&self) -> Option<bool> {
+        self.offered
     }
 
     /// Returns the number of messages from and to the processes.

@@ -84,6 +84,23 @@ fn odd_request_excuses_only_its_own_answer() {
     assert_eq!(found(&lookup), Vec::<String>::new());
 }
 
+#[rstest]
+#[case::beyond_an_int("-004294967296", false)]
+#[case::error("-1", true)]
+fn client_may_read_a_huge_rc_as_success(#[case] rc: &str, #[case] broken: bool) {
+    let proc = Proc { group: 0, rank: 0 };
+    let asks = |text: &str| EventKind::ToServer { proc, bytes: Bytes(text.into()) };
+    let answer = format!("cmd=response_to_init rc={rc} pmi_version=1 pmi_subversion=1\n");
+    let found = judged([
+        EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+        asks("cmd=init pmi_version=1 pmi_subversion=1\n"),
+        EventKind::FromServer { proc, bytes: Bytes(answer.into()) },
+        asks("cmd=get_maxes\n"),
+    ]);
+    let early = pmi_scenario::ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS;
+    assert_eq!(found.iter().any(|f| f.requirement == early), broken, "{found:?}");
+}
+
 /// On a loaded machine, the wait may time out before the server responds.
 #[test]
 fn silence_states_whether_it_is_proved() {
@@ -373,7 +390,7 @@ fn invalid_spawn_makes_later_spawn_answers_ambiguous() {
     let (broken, whole) = (spawn(1) + "cmd=get_appnum", spawn(3));
     let found = |rest: &[(u32, bool, &str)]| findings(&[&JOINED, rest].concat());
     let (asked, one) = ((0, false, &*whole), (0, true, "cmd=spawn_result rc=0 errcodes=0"));
-    assert_eq!(found(&[asked, one]), ["de-facto.spawn.errcodes"]);
+    assert_eq!(found(&[asked, one]), ["rfc13.abnf.s-spawn"]);
     assert_eq!(found(&[(0, false, &*broken), asked, one]), Vec::<String>::new());
 }
 
@@ -452,6 +469,37 @@ fn cites_the_cause_of_a_failure() {
     assert_eq!(after(b"cmd=put kvsname=k key=a value=cmd\n"), ["rfc13.abnf.c-barrier"]);
     // What is special about this barrier is the key that has to be distributed.
     assert_eq!(after(b"cmd=put kvsname=k key=cmd value=a\n"), ["rfc13.abnf.word"]);
+}
+
+#[rstest]
+#[case::whole_mapping("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,1,2));", &[])]
+#[case::form_of_mpich("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector, (0,1,2));", &[])]
+#[case::too_few_ranks("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,1,1));", &["de-facto.mapping.covers-all-ranks"])]
+#[case::two_nodes_for_one("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,2,1));", &["pmi2.common.jobattr.mapping"])]
+#[case::no_mapping("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=none;", &["pmi2.common.jobattr.mapping"])]
+#[case::miss("cmd=kvs-get;key=k;", "found=FALSE;", &[])]
+#[case::miss_with_value("cmd=kvs-get;key=k;", "found=FALSE;value=v;", &["pmi2.common.get.miss"])]
+fn judges_values_of_pmi2(#[case] request: &str, #[case] result: &str, #[case] broken: &[&str]) {
+    let proc = Proc { group: 0, rank: 0 };
+    let frame = |body: &str| format!("{:>6}{body}", body.len());
+    let fullinit = "cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=2;appnum=0;debugged=FALSE;pmiverbose=FALSE;";
+    let name = request.split(';').next().unwrap_or_default();
+    let said = [
+        (false, "cmd=init pmi_version=2 pmi_subversion=0\n".to_owned()),
+        (true, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n".to_owned()),
+        (false, frame("cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;")),
+        (true, frame(fullinit)),
+        (false, frame(request)),
+        (true, frame(&format!("{name}-response;rc=0;{result}"))),
+    ];
+    let said = said.map(|(server, text)| {
+        let bytes = Bytes(text.into_bytes());
+        if server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
+    });
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    let found: Vec<String> =
+        judged([launched].into_iter().chain(said)).into_iter().map(|f| f.requirement).collect();
+    assert_eq!(found, broken);
 }
 
 #[test]

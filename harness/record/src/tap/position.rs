@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::party::server::no_program;
+
 /// Placeholder for the tap.
 pub const TAP: &str = "{tap}";
 
@@ -29,6 +31,11 @@ pub fn placed(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
     }
     let program = program(command).ok_or_else(|| {
         let shown = shell_words::join(command);
+        if let Some(launcher) =
+            command.first().filter(|word| word.contains('/') && !Path::new(word).is_file())
+        {
+            return UnknownTapPosition(no_program(launcher));
+        }
         UnknownTapPosition(format!(
             "cannot find the program in \"{shown}\": write {TAP} before it, as in\n  \
              pmi-conform record -- mpiexec -n 4 {TAP} ./a.out"
@@ -92,5 +99,7 @@ mod tests {
             let error = placed(&words(doubtful)).unwrap_err().to_string();
             assert!(error.contains("write {tap} before it"), "{error}");
         }
+        let error = placed(&words("/nowhere/pm ./a")).unwrap_err().to_string();
+        assert_eq!(error, "/nowhere/pm: no such program: the file does not exist");
     }
 }

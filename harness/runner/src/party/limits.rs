@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// A loaded machine extends waits at most by this factor.
+const MAX_SLOWDOWN: f64 = 10.0;
+
 /// Bounds of one scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -16,10 +19,24 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the maximum wait for a started process to report.
+    /// Returns the maximum wait for a started process to report. It is longer on a loaded machine.
     pub fn start(&self) -> Duration {
-        self.start.unwrap_or(self.step)
+        self.start.unwrap_or(self.step).mul_f64(current_slowdown())
     }
+}
+
+/// Returns how much longer than on an idle machine a process may take now.
+fn current_slowdown() -> f64 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::fs::read_to_string("/proc/loadavg").map_or(1.0, |load| slowdown(&load, processors))
+}
+
+/// Returns the number of threads that want to run for each processor, from the contents of `/proc/loadavg`: on average, or now.
+fn slowdown(load: &str, processors: usize) -> f64 {
+    let mut fields = load.split_whitespace();
+    let average = fields.next().and_then(|average| average.parse().ok()).unwrap_or(0.0_f64);
+    let running = fields.nth(2).and_then(|tasks| tasks.split('/').next()?.parse().ok()).unwrap_or(0.0_f64);
+    (average.max(running) / processors as f64).clamp(1.0, MAX_SLOWDOWN)
 }
 
 impl Default for Limits {
@@ -30,5 +47,22 @@ impl Default for Limits {
             silence: Duration::from_millis(250),
             bytes: 16 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::idle("0.20 1.00 2.00 1/300 4711", 2, 1.0)]
+    #[case::busy_for_a_minute("10.00 1.00 2.00 1/300 4711", 2, 5.0)]
+    #[case::busy_now("1.00 1.00 2.00 12/300 4711", 4, 3.0)]
+    #[case::bounded("400.00 1.00 2.00 1/300 4711", 2, 10.0)]
+    #[case::unreadable("", 2, 1.0)]
+    fn load_extends_waits(#[case] load: &str, #[case] processors: usize, #[case] factor: f64) {
+        assert!((slowdown(load, processors) - factor).abs() < 1e-9, "{}", slowdown(load, processors));
     }
 }

@@ -103,6 +103,12 @@ while read -r step pid; do
     case ' {pids} ' in *" $pid "*) scancel "$step" ;; esac
 done"#;
 
+/// The variable that makes the steps of an allocation share its processors.
+const OVERLAP: &str = "SLURM_OVERLAP";
+
+/// Options of `srun` that decide whether steps share processors.
+const SHARING: [&str; 3] = ["--overlap", "--exact", "--exclusive"];
+
 /// Parses the name of an optional operation.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
     let optional = Need::optional();
@@ -241,6 +247,12 @@ impl Implementation {
         let mut this = Self::new(argument, words.clone());
         if named_in(&words).is_some_and(|name| name == "srun") {
             this.cancel = Some(CANCEL_STEPS.to_owned());
+            // Otherwise, a launch waits for the processors of other steps: concurrent launches, the parent of a spawn, and steps that Slurm
+            // keeps after a crash of slurmstepd.
+            let decided = |word: &String| SHARING.iter().any(|option| word.starts_with(option));
+            if !words.iter().any(decided) && std::env::var_os(OVERLAP).is_none() {
+                this.env.insert(OVERLAP.to_owned(), "1".to_owned());
+            }
         }
         if has(&words, "{port}") {
             this.is_hydra(&words[0]);
@@ -657,10 +669,14 @@ fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationErro
 
 /// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
 pub(crate) fn no_program(program: &str) -> String {
-    let where_to = if program.contains('/') { "is no file" } else { "is not in PATH" };
+    let why = match Path::new(program) {
+        path if path.is_dir() => "it is a directory",
+        _ if program.contains('/') => "the file does not exist",
+        _ => "it is not in PATH",
+    };
     let here = !program.contains('/') && Path::new(program).is_file();
     let here = if here { format!("; for the file here, write ./{program}") } else { String::new() };
-    format!("{program}: no such program: it {where_to}{here}")
+    format!("{program}: no such program: {why}{here}")
 }
 
 /// Finds the file of a command: by its path, or in `PATH`.
@@ -729,6 +745,12 @@ mod tests {
         assert_eq!(srun.command(2, 1, &["a".to_owned()], "j"), ["srun", "-N1", "-n", "2", "a"]);
         assert!(srun.notice.is_some_and(|notice| notice.contains("--mpi=pmi2")));
         assert_eq!(Implementation::from_argument("srun --mpi=pmi2").unwrap().notice, None);
+        for (srun, shares) in
+            [("srun --mpi=pmi2", true), ("srun --exact", false), ("pm {ranks} {agent}", false)]
+        {
+            let env = Implementation::from_argument(srun).unwrap().env;
+            assert_eq!(env.contains_key("SLURM_OVERLAP"), shares, "{srun}");
+        }
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
         assert_eq!(hosts.command(3, 2, &["a".to_owned()], "j"), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::party::server::no_program;
+use pmi_runner::party::server::no_program;
 
 /// Placeholder for the tap.
 pub const TAP: &str = "{tap}";

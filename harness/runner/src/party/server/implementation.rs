@@ -668,7 +668,7 @@ fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationErro
 }
 
 /// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
-pub(crate) fn no_program(program: &str) -> String {
+pub fn no_program(program: &str) -> String {
     let why = match Path::new(program) {
         path if path.is_dir() => "it is a directory",
         _ if program.contains('/') => "the file does not exist",

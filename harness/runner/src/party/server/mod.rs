@@ -5,6 +5,8 @@ pub(crate) mod process;
 pub mod profile;
 mod singleton;
 
-pub use implementation::{Implementation, ImplementationError, Recorded, UnknownProxy, need, with_ranks};
-pub(crate) use implementation::{no_program, with_pids};
+pub(crate) use implementation::with_pids;
+pub use implementation::{
+    Implementation, ImplementationError, Recorded, UnknownProxy, need, no_program, with_ranks,
+};
 pub use process::{LaunchEnvironment, Patience, ServerParty};

@@ -141,7 +141,8 @@ fn check(
     in_order: bool,
 ) {
     // In the standard's reading, `msg` extends over an unknown tuple that follows.
-    let standard = Some(Decoded::new(direction, framing, text)).filter(|_| in_order || framing == Framing::Frames);
+    let standard =
+        Some(Decoded::new(direction, framing, text)).filter(|_| in_order || framing == Framing::Frames);
     let has_blank = fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')));
     let has_doubled = text.windows(2).any(|two| two == b";;");
     let other = match framing {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 
-use pmi_wire::Proc;
+use pmi_wire::{Framing, Proc};
 
 use super::{ast::*, expr};
 
@@ -589,6 +589,20 @@ fn number(expr: &Expr) -> String {
             format!("{}{sign}{}", part(left, binds(expr)), part(right, binds(expr) + 1))
         }
     }
+}
+
+/// Returns the lines of a heading for a dialect.
+pub(crate) fn heading_in(dialect: Dialect, text: &str) -> Vec<String> {
+    match dialect.framing() {
+        Framing::Lines => wrapped(text.split_whitespace()),
+        Framing::Frames => wrapped(without_rfc13(text).split_whitespace()),
+    }
+}
+
+/// Removes the sentences that quote RFC 13, because it justifies a scenario only in PMI-1.
+fn without_rfc13(text: &str) -> String {
+    let sentences = text.trim_end_matches('.').split(". ").filter(|sentence| !sentence.contains("RFC 13"));
+    sentences.collect::<Vec<_>>().join(". ") + "."
 }
 
 /// Wraps words into lines of the usual width.

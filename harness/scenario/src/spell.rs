@@ -10,7 +10,7 @@ use pmi_wire::protocol::{self, Derived, Exchange};
 
 use crate::ast::*;
 use crate::diag::{Diagnostic, Sink};
-use crate::print::wrapped;
+use crate::print::heading_in;
 use crate::requirement::{Catalogue, Set};
 use crate::scope::FIRST_ARGUMENT;
 use crate::table;
@@ -107,20 +107,6 @@ pub(crate) fn spelled(
     speller.cited_words(scenario, &mut spelled.rows);
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
-}
-
-/// Returns the lines of a heading for a dialect.
-pub(crate) fn heading_in(dialect: Dialect, text: &str) -> Vec<String> {
-    match dialect.framing() {
-        Framing::Lines => wrapped(text.split_whitespace()),
-        Framing::Frames => wrapped(without_rfc13(text).split_whitespace()),
-    }
-}
-
-/// Removes the sentences that quote RFC 13, because it justifies a scenario only in PMI-1.
-fn without_rfc13(text: &str) -> String {
-    let sentences = text.trim_end_matches('.').split(". ").filter(|sentence| !sentence.contains("RFC 13"));
-    sentences.collect::<Vec<_>>().join(". ") + "."
 }
 
 /// The outcome of a request, as a response line names it.

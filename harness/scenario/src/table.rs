@@ -5,8 +5,9 @@ use std::sync::Arc;
 use pmi_wire::protocol;
 
 use crate::ast::*;
+use crate::print::heading_in;
 use crate::visit::{self, VisitorMut};
-use crate::{layout, parser, spell};
+use crate::{layout, parser};
 
 /// Maximum length of a chain of words that refer to each other.
 const MAX_DEPTH: usize = 8;
@@ -176,7 +177,7 @@ impl Scenario {
             };
             let heading = self.heading_of(row);
             if !heading.is_empty() {
-                one.heading = spell::heading_in(self.dialect, &heading);
+                one.heading = heading_in(self.dialect, &heading);
             }
             write(row, is_product, &mut one);
             if self.each.is_none() {

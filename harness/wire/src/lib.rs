@@ -4,6 +4,7 @@
 mod barrier;
 mod connection;
 mod decoded;
+mod error;
 mod frame;
 pub mod grammar;
 pub mod hydra;
@@ -17,10 +18,12 @@ mod process;
 pub mod protocol;
 pub mod singleton;
 mod spawn;
+mod writer;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
 pub use connection::{Arrival, Connection, Framed, FramingError};
-pub use decoded::{DecodeError, Decoded, ResponseOutcome};
+pub use decoded::{Decoded, ResponseOutcome};
+pub use error::DecodeError;
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};

@@ -5,9 +5,7 @@
 
 use std::fmt;
 
-use crate::frame::frame_header;
 use crate::grammar::{Rule, is_uint};
-use crate::pmi2;
 
 /// The way in which messages are delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -29,32 +27,6 @@ impl Framing {
             Self::Frames => frame,
         }
     }
-
-    /// Appends a tuple. The bytes are not checked; in a frame, each semicolon in the value is doubled as the draft requires.
-    pub fn write_tuple(self, out: &mut Vec<u8>, key: &str, value: &[u8]) {
-        match self {
-            Self::Lines if out.is_empty() => {}
-            Self::Lines => out.push(b' '),
-            Self::Frames => return pmi2::write_tuple(out, key, value),
-        }
-        put_tuple(out, key, value);
-    }
-
-    /// Completes tuples to a message: a line with its newline, or a body after its length. `None` if the body is too long for a frame.
-    pub fn complete(self, mut tuples: Vec<u8>) -> Option<Vec<u8>> {
-        match self {
-            Self::Lines => tuples.push(b'\n'),
-            Self::Frames => drop(tuples.splice(0..0, frame_header(tuples.len())?)),
-        }
-        Some(tuples)
-    }
-}
-
-/// Appends a key and its value without a separator.
-pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
-    out.extend_from_slice(key.as_bytes());
-    out.push(b'=');
-    out.extend_from_slice(value);
 }
 
 /// The direction of a message.
@@ -142,19 +114,6 @@ impl Exchange {
             Direction::ToServer => self.arguments,
             Direction::FromServer => self.results,
         }
-    }
-
-    /// Returns a request with those of these fields that it has, which are given by name. The values are not checked. Empty if it would be
-    /// too long for a frame.
-    pub fn write_request(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
-        let mut tuples = Vec::with_capacity(96);
-        framing.write_tuple(&mut tuples, "cmd", self.request.as_bytes());
-        for field in self.arguments {
-            if let Some((_, value)) = fields.iter().find(|(name, _)| *name == field.name) {
-                framing.write_tuple(&mut tuples, field.key, value);
-            }
-        }
-        framing.complete(tuples).unwrap_or_default()
     }
 
     /// Returns whether only the draft of PMI-2 describes the request, or a part of it: no known implementation has it.

@@ -1,11 +1,12 @@
 //! The spawn request: several lines in PMI-1 (RFC 13, "Spawn Operation" and the rule `C:spawn`), one frame in PMI-2.
 
-use crate::decoded::DecodeError;
+use crate::error::DecodeError;
 use crate::grammar::{
     Rule, first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint, trim_blanks,
 };
 use crate::pmi2::{Body, write_tuple};
-use crate::protocol::{Framing, put_tuple};
+use crate::protocol::Framing;
+use crate::writer::put_tuple;
 use memchr::memchr;
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;

@@ -1,0 +1,65 @@
+//! The errors that decoding a message can find.
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use crate::grammar::Rule;
+use crate::message::MessageError;
+use crate::pmi2::BodyError;
+use crate::protocol::{Direction, Framing};
+
+/// An error in a message.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The line is not a series of tuples.
+    #[error(transparent)]
+    Line(#[from] MessageError),
+    /// The body is not a series of tuples.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// `cmd` is missing, or is not the first tuple of a frame.
+    #[error("{}", framing.pick(["no command: the key \"cmd\" is missing", "the first key is not \"cmd\""]))]
+    NoCommand {
+        /// The framing of the message.
+        framing: Framing,
+    },
+    /// The document of the framing has no such command in this direction.
+    #[error("not a {} of {}", match direction { Direction::ToServer => "request", Direction::FromServer => "response" },
+        framing.pick(["PMI-1.1", "PMI-2"]))]
+    UnknownCommand {
+        /// The framing of the message.
+        framing: Framing,
+        /// The side that sent it.
+        direction: Direction,
+    },
+    /// A required key is missing.
+    #[error("the key \"{0}\" is missing")]
+    MissingKey(Cow<'static, str>),
+    /// The value of a key does not follow its rule.
+    #[error("the value of \"{key}\" is not {expected}")]
+    BadValue {
+        /// The key.
+        key: &'static str,
+        /// The rule for the value.
+        rule: Rule,
+        /// A description of valid values.
+        expected: &'static str,
+    },
+    /// A key appears more than once.
+    #[error("the key \"{0}\" appears more than once")]
+    RepeatedKey(&'static str),
+    /// In lines, spawn is a block, which a [`SpawnCollector`](crate::SpawnCollector) reads.
+    #[error("spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
+    SpawnOutsideBlock,
+}
+
+impl DecodeError {
+    /// Returns the error about a value that does not follow its rule.
+    pub(crate) fn value(key: &'static str, rule: Rule, framing: Framing) -> Self {
+        let text = rule.description();
+        // RFC 13 does not apply to frames.
+        let expected = framing.pick([text, text.split(" (").next().unwrap_or(text)]);
+        Self::BadValue { key, rule, expected }
+    }
+}

@@ -1,0 +1,48 @@
+//! Writing messages: tuples and whole requests, as spelled in a framing.
+
+use crate::frame::frame_header;
+use crate::pmi2;
+use crate::protocol::{Exchange, Framing};
+
+impl Framing {
+    /// Appends a tuple. The bytes are not checked; in a frame, each semicolon in the value is doubled as the draft requires.
+    pub fn write_tuple(self, out: &mut Vec<u8>, key: &str, value: &[u8]) {
+        match self {
+            Self::Lines if out.is_empty() => {}
+            Self::Lines => out.push(b' '),
+            Self::Frames => return pmi2::write_tuple(out, key, value),
+        }
+        put_tuple(out, key, value);
+    }
+
+    /// Completes tuples to a message: a line with its newline, or a body after its length. `None` if the body is too long for a frame.
+    pub fn complete(self, mut tuples: Vec<u8>) -> Option<Vec<u8>> {
+        match self {
+            Self::Lines => tuples.push(b'\n'),
+            Self::Frames => drop(tuples.splice(0..0, frame_header(tuples.len())?)),
+        }
+        Some(tuples)
+    }
+}
+
+impl Exchange {
+    /// Returns a request with those of these fields that it has, which are given by name. The values are not checked. Empty if it would be
+    /// too long for a frame.
+    pub fn write_request(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        let mut tuples = Vec::with_capacity(96);
+        framing.write_tuple(&mut tuples, "cmd", self.request.as_bytes());
+        for field in self.arguments {
+            if let Some((_, value)) = fields.iter().find(|(name, _)| *name == field.name) {
+                framing.write_tuple(&mut tuples, field.key, value);
+            }
+        }
+        framing.complete(tuples).unwrap_or_default()
+    }
+}
+
+/// Appends a key and its value without a separator.
+pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    out.extend_from_slice(key.as_bytes());
+    out.push(b'=');
+    out.extend_from_slice(value);
+}

@@ -129,7 +129,7 @@ fn shows_a_crash_of_a_launcher() {
 }
 
 #[rstest]
-#[case::exit_status("rejects-leading-zeros", "lawful/leading-zeros")]
+#[case::exit_status("rejects-leading-zeros", "lawful/forms[leading-zeros]")]
 #[case::hang("polls-instead-of-the-barrier", "lawful/forms[get-after-barrier-only]")]
 fn shows_a_fault_of_a_program(#[case] fault: &str, #[case] scenario: &str) {
     let folder = tempfile::tempdir().unwrap();

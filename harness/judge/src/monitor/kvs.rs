@@ -305,15 +305,6 @@ impl Monitor {
             return;
         }
         let Some(put) = group.kvs.due(key, left) else {
-            if !is_line && message.field("value").is_some() {
-                let expected = "no value, since the key is not found";
-                return self.server_error(
-                    p,
-                    ids::PMI2_COMMON_GET_MISS,
-                    expected,
-                    SeenText::message(message.text),
-                );
-            }
             if group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.knows)) {
                 self.group_value_missing(p, key, message.text);
             }

@@ -526,8 +526,11 @@ impl UpstreamMonitor {
             };
             return self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_REQUESTS_KEPT, expected, show(text));
         };
-        // It is unknown which of several identical requests this is.
-        let one = asking.len() == 1;
+        // It is unknown which of several identical requests this is, and also which one the others are.
+        let is_same = |request: &UpstreamPendingRequest| {
+            request.passed == Some(u64::MAX) && same_frame(text, &request.body)
+        };
+        let one = asking.len() == 1 && !served.iter().any(|p| pending(p).any(is_same));
         if let Some(frames) = self.client(by).frames.as_mut() {
             frames.pending[at].passed = Some(if one { id } else { u64::MAX });
         }
@@ -828,6 +831,11 @@ mod tests {
     #[case::equal_requests(&[
         "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p > cmd=kvs-fence;", "p > cmd=kvs-fence;",
         "p < 1 cmd=kvs-fence-response;rc=0;", "0 < cmd=kvs-fence-response;rc=0;",
+    ])]
+    #[case::equal_requests_after_an_answer(&[
+        "0 > cmd=kvs-fence;", "p > cmd=kvs-fence;", "p < 0 cmd=kvs-fence-response;rc=0;",
+        "0 < cmd=kvs-fence-response;rc=0;", "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p > cmd=kvs-fence;",
+        "p > cmd=kvs-fence;", "p < 1 cmd=kvs-fence-response;rc=0;", "1 < cmd=kvs-fence-response;rc=0;",
     ])]
     #[case::two_threads(&[
         "0 > cmd=kvs-get;thrid=1;key=a;", "p > cmd=kvs-get;thrid=1;key=a;",

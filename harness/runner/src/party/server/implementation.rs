@@ -103,11 +103,20 @@ while read -r step pid; do
     case ' {pids} ' in *" $pid "*) scancel "$step" ;; esac
 done"#;
 
-/// The variable that makes the steps of an allocation share its processors.
-const OVERLAP: &str = "SLURM_OVERLAP";
-
-/// Options of `srun` that decide whether steps share processors.
-const SHARING: [&str; 3] = ["--overlap", "--exact", "--exclusive"];
+/// The options of `srun` whose absence a notice mentions: each with the options and the variable that decide the same, and the notice.
+const SRUN_OPTIONS: [(&[&str], &str, &str); 2] = [
+    (
+        &["--mpi"],
+        "SLURM_MPI_TYPE",
+        "srun has no --mpi option: it offers the wire protocol only if MpiDefault in slurm.conf is pmi2; else add --mpi=pmi2",
+    ),
+    (
+        &["--overlap", "--exact", "--exclusive"],
+        "SLURM_OVERLAP",
+        "srun has no --overlap option: a launch waits while concurrent ones, or the parent of a spawn, use the processors of the \
+         allocation; add --overlap to share them",
+    ),
+];
 
 /// Parses the name of an optional operation.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
@@ -247,12 +256,7 @@ impl Implementation {
         let mut this = Self::new(argument, words.clone());
         if named_in(&words).is_some_and(|name| name == "srun") {
             this.cancel = Some(CANCEL_STEPS.to_owned());
-            // Otherwise, a launch waits for the processors of other steps: concurrent launches, the parent of a spawn, and steps that Slurm
-            // keeps after a crash of slurmstepd.
-            let decided = |word: &String| SHARING.iter().any(|option| word.starts_with(option));
-            if !words.iter().any(decided) && std::env::var_os(OVERLAP).is_none() {
-                this.env.insert(OVERLAP.to_owned(), "1".to_owned());
-            }
+            this.notice = srun_notice(&words);
         }
         if has(&words, "{port}") {
             this.is_hydra(&words[0]);
@@ -329,16 +333,7 @@ impl Implementation {
                     self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
                 }
             }
-            "srun" => {
-                self.command = with(&tail);
-                let is_chosen = words.iter().any(|word| word.starts_with("--mpi"))
-                    || std::env::var_os("SLURM_MPI_TYPE").is_some();
-                self.notice = (!is_chosen).then(|| {
-                    "srun has no --mpi option: it offers the wire protocol only if MpiDefault in slurm.conf is pmi2; else write \
-                     --server 'srun --mpi=pmi2'"
-                        .to_owned()
-                });
-            }
+            "srun" => self.command = with(&tail),
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
             _ => {
                 let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has(&words, given));
@@ -667,6 +662,16 @@ fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationErro
     )))
 }
 
+/// Returns the options of `srun` that the command lacks and most runs need. The command is run as it is.
+fn srun_notice(words: &[String]) -> Option<String> {
+    let is_given = |option: &&str| words.iter().any(|word| word.starts_with(*option));
+    let lacking = SRUN_OPTIONS.iter().filter(|(options, variable, _)| {
+        !options.iter().any(is_given) && std::env::var_os(variable).is_none()
+    });
+    let notices: Vec<&str> = lacking.map(|(.., notice)| *notice).collect();
+    (!notices.is_empty()).then(|| notices.join("\nnote: "))
+}
+
 /// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
 pub fn no_program(program: &str) -> String {
     let why = match Path::new(program) {
@@ -743,16 +748,23 @@ mod tests {
         assert!(server.lacks_room(2, 2).is_some_and(|why| why.contains("--server-nodes")));
         let srun = Implementation::from_argument("srun -N1").unwrap();
         assert_eq!(srun.command(2, 1, &["a".to_owned()], "j"), ["srun", "-N1", "-n", "2", "a"]);
-        assert!(srun.notice.is_some_and(|notice| notice.contains("--mpi=pmi2")));
-        assert_eq!(Implementation::from_argument("srun --mpi=pmi2").unwrap().notice, None);
-        for (srun, shares) in
-            [("srun --mpi=pmi2", true), ("srun --exact", false), ("pm {ranks} {agent}", false)]
-        {
-            let env = Implementation::from_argument(srun).unwrap().env;
-            assert_eq!(env.contains_key("SLURM_OVERLAP"), shares, "{srun}");
-        }
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
         assert_eq!(hosts.command(3, 2, &["a".to_owned()], "j"), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
+    }
+
+    #[rstest]
+    #[case("srun", &["--mpi=pmi2", "--overlap"])]
+    #[case("srun --mpi=pmi2", &["--overlap"])]
+    #[case("srun --exact -n {ranks} {agent}", &["--mpi=pmi2"])]
+    #[case("srun --mpi=pmi2 --overlap", &[])]
+    #[case("pm {ranks} {agent}", &[])]
+    fn names_the_missing_options_of_srun(#[case] command: &str, #[case] named: &[&str]) {
+        let server = Implementation::from_argument(command).unwrap();
+        let notice = server.notice.unwrap_or_default();
+        for option in ["--mpi=pmi2", "--overlap"] {
+            assert_eq!(notice.contains(&format!("add {option}")), named.contains(&option), "{notice}");
+        }
+        assert!(server.env.is_empty(), "the command is run as it is");
     }
 
     #[rstest]

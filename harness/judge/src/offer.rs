@@ -42,7 +42,9 @@ pub fn offering_option(command: &[String]) -> Option<String> {
     let words = || command.iter().flat_map(|word| word.split_whitespace());
     let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
     let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
-    let is_given = option.split(' ').all(|part| words().any(|word| word == part));
+    // A value may also be a word of its own.
+    let given = words().flat_map(|word| word.split('=')).collect::<Vec<_>>();
+    let is_given = option.split([' ', '=']).all(|part| given.contains(&part));
     (!is_given).then(|| format!("{launcher} offers the wire protocol with {option}"))
 }
 
@@ -81,6 +83,7 @@ mod tests {
         assert_eq!(help(&["/usr/bin/srun", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), named);
         assert_eq!(help(&["srun", "-n", "2"], ids::RFC13_GET_VALUE), "own");
         assert_eq!(help(&["srun", "--mpi=pmi2", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), "own");
+        assert_eq!(help(&["srun", "--mpi", "pmi2"], ids::RFC13_ENV_PMI_SIZE), "own");
         assert_eq!(help(&["mpiexec", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), "own");
     }
 }

@@ -140,7 +140,8 @@ impl Iut {
                 } else {
                     REPORT_WAIT
                 };
-                let limits = Limits { start: Some(start + told), ..limits };
+                let unscaled = limits.start.unwrap_or(limits.step);
+                let limits = Limits { start: Some(unscaled + told), ..limits };
                 match ServerParty::launch(implementation, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => {
                         let mut outcome = play(scenario, &fragment, command, &mut party, limits, sink);

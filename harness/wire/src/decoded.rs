@@ -327,8 +327,8 @@ impl<'a> Decoded<'a> {
         })
     }
 
-    /// Returns whether a line is written like RFC 13's grammar: in its order, with one blank between tuples, numbers without extra
-    /// characters, and no further keys.
+    /// Returns whether the line of a request is written like its row of the table: in the same order, with one blank between tuples, numbers
+    /// without extra characters, and no further keys.
     pub fn is_canonical(&self) -> bool {
         let Some(row) = self.exchange.filter(|_| self.is_well_formed()) else { return false };
         let mut line = Vec::with_capacity(self.text.len());

@@ -1,7 +1,8 @@
 //! The protocol table: for each operation, the spelling of its request and response in each framing, and their fields.
 //!
-//! All uses of protocol words derive from it: the parsers and printers, the vocabulary of the scenario language, the axes of the input
-//! space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`.
+//! Uses of protocol words derive from it: the decoder and the writer, the vocabulary of the scenario language, the axes of the input
+//! space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`. Only the spawn request, which has several lines or
+//! sections, is spelled out in `spawn`.
 
 use std::fmt;
 

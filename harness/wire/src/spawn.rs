@@ -260,7 +260,7 @@ pub enum SpawnFault {
     /// The key of a pair is missing, because either its index was skipped or only the other half of the pair is present.
     #[error("the key \"{0}\" is missing")]
     MissingElement(String),
-    /// The argument with this number is missing between two others.
+    /// The argument with this number is missing before another one. The numbers begin with 0 or 1.
     #[error("the key \"arg{0}\" is missing")]
     MissingArgument(u64),
     /// A count disagrees with the number of elements.

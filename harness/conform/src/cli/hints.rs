@@ -10,7 +10,7 @@ use pmi_scenario::ast::{Dialect, Need};
 use super::args::{Cli, GROUPS, RENAMED, parser};
 
 /// Options of other programs that our messages mention.
-const FOREIGN: [&str; 2] = ["mpi", "oneliner"];
+const FOREIGN: [&str; 3] = ["mpi", "oneliner", "overlap"];
 
 /// An option in a message, with the word after it.
 struct Hint {
@@ -85,7 +85,7 @@ fn takes(command: &Command, option: &str, value: &str) -> bool {
 fn command_line_accepts_suggested_options() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut hints = Vec::new();
-    for name in ["conform", "fuzzer", "runner", "judge", "scenario"] {
+    for name in ["conform", "fuzzer", "record", "runner", "process", "judge", "scenario"] {
         collect(&sources.join(name).join("src"), &mut hints);
     }
     assert!(hints.len() > 20, "{}", hints.len());

@@ -1,7 +1,7 @@
 //! The process mapping that the server provides.
 
 use pmi_scenario::ids;
-use pmi_wire::{Decoded, Framing, MappingForm, Proc};
+use pmi_wire::{Decoded, Framing, MappingForm, Proc, ResponseOutcome};
 
 use super::state::{COMPLETE, Monitor};
 use crate::kvs::without_tuples;
@@ -36,7 +36,8 @@ impl Monitor {
     pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || SeenText::message(message.text);
         let cite = |rule| message.framing.pick([rule, ids::PMI2_COMMON_JOBATTR_MAPPING]);
-        let (ok, value) = (message.is_success(), message.field("value"));
+        let ok = message.outcome() == Some(ResponseOutcome::Success);
+        let value = message.field("value");
         let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
         // RFC 13, Process Mapping: the key is reserved, so the state is unknown after a client has put it.
         if self.group(p.group).kvs.contains(MAPPING_KEY) || self.state_unknown(p) {

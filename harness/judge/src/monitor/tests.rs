@@ -476,6 +476,7 @@ fn cites_the_cause_of_a_failure() {
 #[case::form_of_mpich("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector, (0,1,2));", &[])]
 #[case::too_few_ranks("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,1,1));", &["de-facto.mapping.covers-all-ranks"])]
 #[case::two_nodes_for_one("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,2,1));", &["pmi2.common.jobattr.mapping"])]
+#[case::mapping_not_found("cmd=info-getjobattr;key=PMI_process_mapping;", "found=FALSE;value=;", &["pmi2.common.jobattr.mapping"])]
 #[case::no_mapping("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=none;", &["pmi2.common.jobattr.mapping"])]
 #[case::miss("cmd=kvs-get;key=k;", "found=FALSE;", &[])]
 #[case::miss_with_value("cmd=kvs-get;key=k;", "found=FALSE;value=v;", &[])]

@@ -215,7 +215,7 @@ impl ScenarioWriter {
         asked: &PendingFrame,
         response: &Decoded<'_>,
     ) -> (&'static str, String) {
-        let ok = response.is_success();
+        let ok = response.outcome() == Some(ResponseOutcome::Success);
         let name = asked.row.response.unwrap_or_default();
         let anything = (self.any(), format!("cmd={name}"));
         let success = |cites| (cites, format!("cmd={name} rc=0"));

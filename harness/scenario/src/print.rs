@@ -438,7 +438,7 @@ enum QuotingContext {
     Word,
     /// Between quotation marks.
     Quotes,
-    /// Between braces.
+    /// Between braces, which may contain further pairs.
     Braces,
     /// Between parentheses and commas. Blanks at both ends are ignored, and a comment may follow.
     Argument,
@@ -519,7 +519,6 @@ fn literal(bytes: &[u8], place: QuotingContext) -> String {
             let special = match place {
                 QuotingContext::Word => c == ' ',
                 QuotingContext::Quotes => c == '"',
-                QuotingContext::Braces => c == '{' || c == '}',
                 QuotingContext::Argument => c == ',',
                 _ => false,
             };

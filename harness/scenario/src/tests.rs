@@ -189,7 +189,7 @@ fn guide_examples_are_valid_and_formatted() {
     "0 C:  <bytewise>   <partial>   a  b\n0 C:\n a\n b\n0 P:   has   arguments   a  b \n0 A: F( 1,\"a  b\" )  = X  a=b\nlet   $x   =  a  b   # c\nlet $y =\n"
 )]
 #[case::braces(
-    "row a x={b  c} y=<0x7b>d z={}\nrow b x={ e}\n0 A: F()  = X a={b c}   d=<0x7b>e f={}\n0 A: = X a={<0x7b> b}\n"
+    "row a x={b  c} y=<0x7b>d z={}\nrow b x={ e} y={f={g h} i}\n0 A: F()  = X a={b c}   d=<0x7b>e f={}\n0 A: = X a={<0x7b> b}\n"
 )]
 #[case::empty("\n\n  \n")]
 fn formatting_keeps_the_meaning_and_is_stable(#[case] text: &str) {

@@ -100,8 +100,8 @@ impl Server {
         let mates = (0..).zip(places).filter(|(_, n)| *n == node).map(|(rank, _)| Proc { rank, ..from });
         let mates: Vec<Proc> = mates.collect();
         if mates.iter().all(|mate| self.server.process(*mate).is_in_barrier()) {
-            self.server.groups[from.group as usize].entered -= mates.len() as u32;
             mates.into_iter().for_each(|mate| self.server.leave_barrier(mate, Ok(())));
+            self.server.count_entered(from.group);
         }
     }
 

@@ -441,7 +441,6 @@ fn is_own_key(key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pmi_wire::frame_header;
 
     use super::*;
     use crate::client::{Act, PlainSession};
@@ -461,7 +460,7 @@ mod tests {
                     Act::Close => Vec::new(),
                     Act::Write(line) => line.clone(),
                     Act::Frames(bodies) => {
-                        let frame = |body: &Vec<u8>| [&frame_header(body.len()).unwrap()[..], body].concat();
+                        let frame = |body: &Vec<u8>| Framing::Frames.complete(body.clone()).unwrap();
                         bodies.iter().flat_map(frame).collect()
                     }
                 };
@@ -495,5 +494,27 @@ mod tests {
                 assert_eq!(actions_of!(Server::new(config), plain), reference, "{plain:?}");
             }
         }
+    }
+
+    /// A process whose other thread waits in the next fence is still in the barrier after its node has left the first.
+    #[test]
+    fn fences_of_several_threads_count_once_for_their_node() {
+        let fault = faults().find(|fault| fault.name == "barrier-per-node").unwrap();
+        let config = Config { nodes: 2, pmi2: true, wrapper: fault.behaviour(), ..Config::default() };
+        let mut server = Server::new(config);
+        server.add_group(GroupSpec { programs: vec![4], ..GroupSpec::default() });
+        let mut sent = |rank, text: &str| {
+            let framing = if text.contains(';') { Framing::Frames } else { Framing::Lines };
+            let proc = Proc { group: 0, rank };
+            server.receive(proc, &framing.complete(text.as_bytes().to_vec()).unwrap());
+            std::iter::from_fn(|| server.next_action()).count()
+        };
+        for rank in [0, 1] {
+            sent(rank, "cmd=init pmi_version=2 pmi_subversion=0");
+            sent(rank, "cmd=fullinit;");
+        }
+        let fence = |thrid| format!("cmd=kvs-fence;thrid={thrid};");
+        assert_eq!((sent(0, &fence(1)), sent(0, &fence(2)), sent(1, &fence(1))), (0, 0, 2));
+        assert_eq!(sent(1, &fence(1)), 2);
     }
 }

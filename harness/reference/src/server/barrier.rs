@@ -52,6 +52,11 @@ impl Server {
         for rank in 0..self.size(id) {
             self.leave_barrier(Proc { group: id, rank }, done);
         }
+        self.count_entered(id);
+    }
+
+    /// Counts the processes that are waiting in the barrier again, after some of them were answered.
+    pub fn count_entered(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
         group.entered = group.procs.iter().filter(|proc| proc.is_in_barrier()).count() as u32;
     }

@@ -37,21 +37,22 @@ impl ScenarioWriter {
             return self.spawn_line(p, line);
         }
         let field = |key| message.raw(key).unwrap_or_default();
-        let service = field("service").to_vec();
+        let service = || field("service").to_vec();
         let asked = match message.operation() {
             Some(Operation::Put) => {
                 PendingLine::Put { valid: self.put(p, field("kvsname"), field("key"), field("value")) }
             }
             Some(Operation::Get) => PendingLine::Get { key: field("key").to_vec() },
-            Some(Operation::Lookup) => PendingLine::Lookup { service },
-            Some(operation) => {
-                match operation {
-                    Operation::Publish => drop(self.ports.insert(service, field("port").to_vec())),
-                    Operation::Unpublish => drop(self.ports.remove(&service)),
-                    _ => {}
-                }
+            Some(Operation::Lookup) => PendingLine::Lookup { service: service() },
+            Some(operation @ Operation::Publish) => {
+                self.ports.insert(service(), field("port").to_vec());
                 PendingLine::Op(operation)
             }
+            Some(operation @ Operation::Unpublish) => {
+                self.ports.remove(&service());
+                PendingLine::Op(operation)
+            }
+            Some(operation) => PendingLine::Op(operation),
             None => PendingLine::Unknown,
         };
         self.names |= matches!(
@@ -196,9 +197,10 @@ impl ScenarioWriter {
             }
             (PendingLine::Get { key }, Operation::Get) => self.got(p, &key, ok, response.raw("value")),
             (PendingLine::Lookup { service }, Operation::Lookup)
-                if ok && response.raw("port") == self.ports.get(&service).map(Vec::as_slice) =>
+                if ok
+                    && self.ports.get(&service).is_some_and(|known| response.raw("port") == Some(known)) =>
             {
-                let port = escaped(response.raw("port").unwrap_or_default());
+                let port = escaped(&self.ports[&service]);
                 (ids::RFC13_PUBLISH_LOOKUP, format!("cmd=lookup_result rc=ok port={port}"))
             }
             // The answer to abort is a bare newline, and no client waits for it.

@@ -362,6 +362,18 @@ mod tests {
     }
 
     #[test]
+    fn expects_a_port_only_if_it_was_published() {
+        let look_up = |port: &str| {
+            let answer = format!("0 S: cmd=lookup_result rc=0{port}");
+            body(&[&NAMES[..], &["0 C: cmd=lookup_name service=s", &answer]].concat(), &[])
+        };
+        for port in ["", " port=p"] {
+            let text = look_up(port);
+            assert!(text.contains("]: cmd=lookup_result\n"), "{text}");
+        }
+    }
+
+    #[test]
     fn expects_a_value_only_after_a_barrier() {
         let put = ["0 C: cmd=put kvsname=k1 key=a value=<$1>", "0 S: cmd=put_result rc=0"];
         let get = ["1 C: cmd=get kvsname=k1 key=a", "1 S: cmd=get_result rc=0 value=<$1>"];

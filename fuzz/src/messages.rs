@@ -10,7 +10,7 @@ use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, ValueReading};
 
 use crate::input::{Arena, byte, number};
 use crate::planted;
-use crate::spell::message;
+use crate::spell::{message, msg_last};
 
 /// A key and its value.
 type Written = (&'static str, Vec<u8>);
@@ -35,8 +35,7 @@ pub fn run(data: &[u8]) {
     plant(&mut text, row, framing, direction);
     check(row, framing, direction, &text, &fields, true);
     // A value with blanks ends the line, and a frame begins with its command.
-    let has_blank = |text: &[u8]| text.iter().any(|byte| matches!(byte, b' ' | b'\t'));
-    if framing == Framing::Lines && fields.iter().any(|(_, value)| has_blank(value)) {
+    if framing == Framing::Lines && has_blank(&fields) {
         return;
     }
     let by = usize::from(byte(&mut u));
@@ -76,9 +75,8 @@ fn of_row(row: &Exchange, framing: Framing, direction: Direction, u: &mut Unstru
     if framing == Framing::Frames && byte(u) & 1 == 1 {
         common.push(("thrid", any(u)));
     }
-    let is_last = |key: &str| key == "msg" && own.last().is_none_or(|(last, _)| *last != "value");
-    let mut fields: Vec<_> = common.into_iter().chain(own.clone()).collect();
-    fields.sort_by_key(|(key, _)| is_last(key));
+    let mut fields: Vec<_> = common.into_iter().chain(own).collect();
+    msg_last(&mut fields);
     fields
 }
 
@@ -131,6 +129,10 @@ fn plant(text: &mut Vec<u8>, row: &Exchange, framing: Framing, direction: Direct
     lost.map(|at| text.remove(at));
 }
 
+fn has_blank(fields: &[Written]) -> bool {
+    fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')))
+}
+
 /// Checks that a text is decoded to these fields. If `in_order`, a value with blanks may end the line.
 fn check(
     row: &Exchange,
@@ -143,10 +145,9 @@ fn check(
     // In the standard's reading, `msg` extends over an unknown tuple that follows.
     let standard =
         Some(Decoded::new(direction, framing, text)).filter(|_| in_order || framing == Framing::Frames);
-    let has_blank = fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')));
     let has_doubled = text.windows(2).any(|two| two == b";;");
     let other = match framing {
-        Framing::Lines if has_blank => None,
+        Framing::Lines if has_blank(fields) => None,
         Framing::Lines => Some(Decoded::line(direction, text, ValueReading::ToBlank)),
         Framing::Frames if has_doubled => None,
         Framing::Frames => Some(Decoded::body(direction, text, SemicolonReading::Plain)),

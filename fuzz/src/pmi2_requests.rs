@@ -174,7 +174,9 @@ fn spawn(programs: [Option<u8>; 2], key: Option<u8>, thrid: Option<u8>) -> Vec<u
     };
     let mut programs: Vec<_> = programs.into_iter().flatten().map(program).collect();
     let preput = key.map(|key| (KEYS[usize::from(key)].into(), b"pre".to_vec()));
-    programs.iter_mut().take(1).for_each(|first| first.preput = preput.clone().into_iter().collect());
+    if let Some(first) = programs.first_mut() {
+        first.preput.extend(preput);
+    }
     let thrid = thrid.map(|thrid| thrid.to_string());
     let mut body = Vec::new();
     SpawnRequest { programs }.write_body(thrid.as_deref().map(str::as_bytes), &mut body);

@@ -5,8 +5,7 @@ use pmi_wire::{Decoded, Direction, Framing, HEADER};
 
 /// Returns the exchange of an operation, by the name that it has in every framing.
 fn exchange(framing: Framing, operation: &str) -> &'static Exchange {
-    let mut all = protocol::documented(framing).iter();
-    all.find(|exchange| exchange.operation == operation).expect("the framing has the operation")
+    protocol::by_operation(framing, operation).expect("the framing has the operation")
 }
 
 /// Returns the text of a message: a line without its newline, or the body of a frame.
@@ -42,8 +41,7 @@ pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     [format!("{:>HEADER$}", body.len()).as_bytes(), body].concat()
 }
 
-/// Returns the known fields of a well-formed message, in the order of the table. `msg` comes last because it extends to the end of its line,
-/// except before the value of a get, which does the same.
+/// Returns the known fields of a well-formed message, in the order of the table, with `msg` as [`msg_last`] says.
 pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<u8>)> {
     let row = message.exchange().expect("the message is well-formed");
     let command = row.command(message.direction).map(|command| ("cmd", command.as_bytes().to_vec()));
@@ -57,8 +55,13 @@ pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<
     let value = |key: &'static str| Some((key, message.value(key)?.into_owned()));
     let mut fields: Vec<_> =
         command.into_iter().chain(common.iter().copied().chain(own).filter_map(value)).collect();
+    msg_last(&mut fields);
+    fields
+}
+
+/// Moves `msg` to the end, because it extends to the end of its line, except if the value of a get is there, which does the same.
+pub(crate) fn msg_last(fields: &mut [(&'static str, Vec<u8>)]) {
     if fields.last().is_some_and(|(key, _)| *key != "value") {
         fields.sort_by_key(|(key, _)| *key == "msg");
     }
-    fields
 }

@@ -400,7 +400,7 @@ impl Judge {
         findings.extend(self.library.take_findings());
         findings.retain(|f| f.party == self.party);
         findings.sort_by_key(|f| f.seq);
-        if self.monitor.is_offered() == Some(false) {
+        if self.monitor.is_unoffered() {
             findings.retain(|f| !needs_offer(&f.requirement));
             let command = events.iter().find_map(|event| match &event.kind {
                 EventKind::Launched { command, .. } => Some(&command[..]),

@@ -1,16 +1,13 @@
 //! The variables with which a process manager offers the wire protocol, and the launcher options that make it do so.
 
+use std::collections::BTreeMap;
+
 use pmi_scenario::ids;
 
 use crate::verdict::Judged;
 
 /// Variables with which a process manager offers the wire protocol.
 pub(crate) const OFFER_VARIABLES: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
-
-/// Returns whether a process was offered the wire protocol. A process without any variable may still have connected by itself.
-pub(crate) fn is_offered<'a>(env: impl Fn(&str) -> Option<&'a str>, bad_fd: Option<&str>) -> bool {
-    bad_fd.is_none() || OFFER_VARIABLES.iter().any(|name| env(name).is_some())
-}
 
 /// Returns whether a requirement applies only if the wire protocol is offered.
 pub(crate) fn needs_offer(requirement: &str) -> bool {
@@ -24,7 +21,12 @@ pub(crate) fn not_offered(command: &[String]) -> String {
 }
 
 /// Variables with which a process manager offers its connection.
-pub(crate) const CONNECTION_VARIABLES: [&str; 2] = ["PMI_FD", "PMI_PORT"];
+const CONNECTION_VARIABLES: [&str; 2] = ["PMI_FD", "PMI_PORT"];
+
+/// Returns whether an environment offers a connection.
+pub(crate) fn has_connection(env: &BTreeMap<String, String>) -> bool {
+    CONNECTION_VARIABLES.iter().any(|name| env.contains_key(*name))
+}
 
 /// The requirements on the environment that offers the wire protocol.
 const ENVIRONMENT: [&str; 4] = [
@@ -50,7 +52,7 @@ pub fn offering_option(command: &[String]) -> Option<String> {
 
 /// In findings about a connection that is not offered, replaces the help with the launcher option that would offer it.
 pub(crate) fn name_option(findings: &mut [Judged], command: &[String]) {
-    let about = |judged: &Judged| ENVIRONMENT.contains(&&*judged.finding.requirement);
+    let about = |judged: &Judged| needs_offer(&judged.finding.requirement);
     if let Some(option) = offering_option(command) {
         findings.iter_mut().filter(|judged| about(judged)).for_each(|judged| judged.help.clone_from(&option));
     }

@@ -16,7 +16,7 @@ use crate::event::{
     Difference, Event, EventKind, Exit, HangProof, PlainRun, ProcessEnd, ProcessExitKind, ReceivedValues,
 };
 use crate::expectation::{Expectation, ExpectationKind};
-use crate::offer::CONNECTION_VARIABLES;
+use crate::offer::has_connection;
 use crate::seen::{Unended, show};
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
@@ -290,7 +290,7 @@ impl ProgramState {
     ) {
         match &event.kind {
             EventKind::Started { proc, env, .. } => {
-                self.process(*proc).offered = CONNECTION_VARIABLES.iter().any(|name| env.contains_key(*name));
+                self.process(*proc).offered = has_connection(env);
             }
             EventKind::Greeted { proc, .. } => self.process(*proc).has_written = true,
             EventKind::Expected(expectation) if expectation.kind.is_of_a_program() => {

@@ -245,7 +245,7 @@ impl SessionJudge {
     /// Returns the breaches by both sides, in order. A missing finalize is not a breach by a killed process, and only a note for a process
     /// that stops after an incorrect response. A process that stops after a missing value has omitted a barrier.
     pub fn findings(&self) -> Vec<Finding> {
-        let unoffered = self.monitor.is_offered() == Some(false);
+        let unoffered = self.monitor.is_unoffered();
         let applies = |f: &&Finding| !unoffered || !needs_offer(&f.requirement);
         let findings = self.findings.iter().filter(applies).filter(|f| !self.is_of_a_killed(f));
         findings.map(|f| self.weighed(f)).collect()

@@ -8,7 +8,7 @@ use pmi_wire::{Direction, Proc, grammar};
 
 use crate::event::{Event, EventKind};
 use crate::library::api::{CallArgument, OutputValue};
-use crate::offer::CONNECTION_VARIABLES;
+use crate::offer::has_connection;
 use crate::{Monitor, Side};
 
 /// The requirement that every known library breaks by numbering the arguments of a spawn from one. Servers meet such requests in practice,
@@ -69,9 +69,7 @@ impl LibraryCalls {
     /// argument that a function cannot use.
     fn breaks(&mut self, event: &Event) -> bool {
         match &event.kind {
-            EventKind::Started { env, .. } => {
-                CONNECTION_VARIABLES.iter().all(|name| !env.contains_key(*name))
-            }
+            EventKind::Started { env, .. } => !has_connection(env),
             EventKind::Returned { function, returned, .. } => {
                 let is_name = function == "PMI_KVS_Get_my_name" || function == "PMI_KVS_Create";
                 for (_, held) in returned.outs.iter().filter(|_| is_name) {

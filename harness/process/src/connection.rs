@@ -155,7 +155,7 @@ impl NonBlockingStream {
     }
 
     /// Discards the queued bytes.
-    pub fn discard(&mut self) {
+    fn discard(&mut self) {
         self.blocked = false;
         self.written = 0;
         self.out = Vec::new();

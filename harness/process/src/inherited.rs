@@ -89,21 +89,20 @@ pub fn number() -> io::Result<RawFd> {
 /// Starts a process that inherits nothing, or a connection under a number. Processes are started one at a time. Until a child executes its
 /// own program, it may hold copies of all our open descriptors, and then a connection that is closed everywhere else does not end.
 pub fn start(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
+    spawn(command, connection).map_err(|error| with_cause(command, error))
+}
+
+fn spawn(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
     let mut held = lock();
-    let started = match connection {
-        None => command.spawn(),
-        Some((connection, number)) => {
-            let reserved = reserved(&mut held)?;
-            match reserved.place(number) {
-                Some(place) => reserved.give(place, connection, || command.spawn()),
-                None => {
-                    let mapping = FdMapping { parent_fd: connection, child_fd: number };
-                    command.fd_mappings(vec![mapping]).map_err(io::Error::other)?.spawn()
-                }
-            }
+    let Some((connection, number)) = connection else { return command.spawn() };
+    let reserved = reserved(&mut held)?;
+    match reserved.place(number) {
+        Some(place) => reserved.give(place, connection, || command.spawn()),
+        None => {
+            let mapping = FdMapping { parent_fd: connection, child_fd: number };
+            command.fd_mappings(vec![mapping]).map_err(io::Error::other)?.spawn()
         }
-    };
-    started.map_err(|error| with_cause(command, error))
+    }
 }
 
 /// Adds the cause to the error of a program that the kernel does not start, where the number of the error leaves it open.

@@ -140,8 +140,7 @@ impl Iut {
                 } else {
                     REPORT_WAIT
                 };
-                let unscaled = limits.start.unwrap_or(limits.step);
-                let limits = Limits { start: Some(unscaled + told), ..limits };
+                let limits = Limits { start: Some(limits.idle_start() + told), ..limits };
                 match ServerParty::launch(implementation, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => {
                         let mut outcome = play(scenario, &fragment, command, &mut party, limits, sink);

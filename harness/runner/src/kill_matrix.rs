@@ -220,19 +220,25 @@ pub fn run(
     // In memory, there is nothing to wait for, and a low limit detects floods quickly.
     let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
-    let cases: Vec<(usize, &'static Fault, Dialect)> = faults
+    let cases: Vec<FaultCase> = faults
         .iter()
         .copied()
         .enumerate()
         .flat_map(|(number, fault)| Dialect::NAMES.map(|(_, dialect)| (number, fault, dialect)))
-        .filter(|(_, fault, dialect)| !broken_in(fault, *dialect).is_empty())
+        .map(|(number, fault, dialect)| FaultCase {
+            number,
+            fault,
+            dialect,
+            breaks: broken_in(fault, dialect),
+        })
+        .filter(|case| !case.breaks.is_empty())
         .collect();
     // The plain server, then each variation with its index among the rehearsed behaviours.
     let entries = (faults.len()..).zip(variations.iter().copied()).map(Some);
     let servers: Vec<Option<(usize, &'static Variation)>> = std::iter::once(None).chain(entries).collect();
     let mut matrix = KillMatrix {
         scenarios: in_memory(suite).count(),
-        faults: in_parallel(cases.len(), jobs, |at| try_fault(suite, &rehearsed, cases[at], all, limits)),
+        faults: in_parallel(cases.len(), jobs, |at| try_fault(suite, &rehearsed, &cases[at], all, limits)),
         variations: in_parallel(servers.len(), jobs, |at| {
             try_variation(suite, &rehearsed, servers[at], limits)
         }),
@@ -248,15 +254,25 @@ pub fn run(
     matrix
 }
 
-/// Plays the scenarios in which a fault shows. `number` is the index of the fault among the rehearsed behaviours.
+/// A fault in one dialect.
+struct FaultCase {
+    /// Its index among the rehearsed behaviours.
+    number: usize,
+    fault: &'static Fault,
+    dialect: Dialect,
+    /// The requirements that it breaks in the dialect.
+    breaks: Vec<&'static str>,
+}
+
+/// Plays the scenarios in which a fault shows.
 fn try_fault(
     suite: &Suite,
     rehearsed: &[Rehearsed<'_>],
-    (number, fault, dialect): (usize, &'static Fault, Dialect),
+    case: &FaultCase,
     all: bool,
     limits: Limits,
 ) -> FaultResult {
-    let breaks = broken_in(fault, dialect);
+    let FaultCase { number, fault, dialect, ref breaks } = *case;
     let right = |f: &KillResult| f.requirements.iter().any(|id| breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
     let of = |long: bool| -> Vec<KillResult> {
@@ -269,7 +285,14 @@ fn try_fault(
         found.extend(of(true));
     }
     let (killers, wrong_reason) = found.into_iter().partition(right);
-    FaultResult { name: fault.name, dialect, about: fault.about, breaks, killers, wrong_reason }
+    FaultResult {
+        name: fault.name,
+        dialect,
+        about: fault.about,
+        breaks: breaks.clone(),
+        killers,
+        wrong_reason,
+    }
 }
 
 /// Returns the requirements that a fault breaks in a dialect. Only requirements of the dialect's standards are included. A fault that is

@@ -137,19 +137,9 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 mod tests {
     use pmi_judge::Side;
     use pmi_judge::result::bindings;
-    use pmi_scenario::ast::{Step, StepAction};
+    use pmi_scenario::ast::Step;
 
     use super::*;
-
-    /// Returns the ids that a step and its alternatives cite.
-    fn cited(step: &Step) -> Vec<&str> {
-        let alternatives = match &step.action {
-            StepAction::OneOf(all) => &all[..],
-            _ => &[],
-        };
-        let of_alternatives = alternatives.iter().map(|alternative| &alternative.cites);
-        of_alternatives.chain([&step.cites]).flatten().map(|id| id.value.as_str()).collect()
-    }
 
     #[test]
     fn scenarios_cite_requirements_on_their_party() {
@@ -163,7 +153,7 @@ mod tests {
             let bound = bindings(side);
             for scenario in suite.testing(party) {
                 let first = scenario.requires.first().map(|id| id.value.as_str());
-                let steps = suite.steps(&scenario.body).flat_map(cited);
+                let steps = suite.steps(&scenario.body).flat_map(Step::citations).map(|id| id.value.as_str());
                 let ids = steps.chain(first).map(|id| suite.catalogue.get(id).expect("a requirement"));
                 let others = ids.filter(|r| !r.binds.iter().any(|whom| bound.contains(whom)));
                 wrong.extend(others.map(|r| format!("{}: {}", scenario.name, r.id)));

@@ -122,6 +122,14 @@ impl Scenario {
         format!("{name}[{row}]")
     }
 
+    /// Divides the name of a played scenario into that of its file and that of its row, if it has one.
+    pub fn split_row(name: &str) -> (&str, Option<&str>) {
+        match name.split_once('[') {
+            Some((file, row)) => (file, row.strip_suffix(']')),
+            None => (name, None),
+        }
+    }
+
     /// Returns whether this is a fragment. Fragments are included with `use` and test nothing on their own.
     pub fn is_fragment(&self) -> bool {
         self.name.split('/').rev().skip(1).any(|folder| folder == "fragments")

@@ -57,13 +57,22 @@ impl Step {
         }
     }
 
-    /// Returns the requirements that outcomes of the step cite.
-    pub(crate) fn outcome_cites(&self) -> impl Iterator<Item = &Spanned<String>> {
+    /// Returns the requirements that the outcomes of the step and the step itself cite.
+    pub fn citations(&self) -> impl Iterator<Item = &Spanned<String>> {
         let outcomes: &[Alternative] = match &self.action {
             StepAction::OneOf(outcomes) => outcomes,
             _ => &[],
         };
-        outcomes.iter().filter_map(|outcome| outcome.cites.as_ref())
+        outcomes.iter().map(|outcome| &outcome.cites).chain([&self.cites]).flatten()
+    }
+
+    /// Returns the places of the citations, to be changed.
+    pub(crate) fn citations_mut(&mut self) -> impl Iterator<Item = &mut Option<Spanned<String>>> {
+        let outcomes: &mut [Alternative] = match &mut self.action {
+            StepAction::OneOf(outcomes) => outcomes,
+            _ => &mut [],
+        };
+        outcomes.iter_mut().map(|outcome| &mut outcome.cites).chain([&mut self.cites])
     }
 
     /// Returns the step, citing this requirement.

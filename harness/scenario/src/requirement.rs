@@ -236,6 +236,7 @@ pub fn is_advisory(id: &str) -> bool {
 pub struct Catalogue {
     list: Vec<Requirement>,
     by_id: BTreeMap<String, usize>,
+    by_rule: BTreeMap<String, Vec<usize>>,
 }
 
 impl Catalogue {
@@ -252,9 +253,17 @@ impl Catalogue {
             if self.by_id.insert(requirement.id.clone(), self.list.len()).is_some() {
                 return Err(CatalogueError::Twice(requirement.id));
             }
+            for rule in &requirement.rules {
+                self.by_rule.entry(rule.clone()).or_default().push(self.list.len());
+            }
             self.list.push(requirement);
         }
         Ok(())
+    }
+
+    /// Returns the requirements that have a rule, in order.
+    pub fn of_rule(&self, rule: &str) -> impl Iterator<Item = &Requirement> {
+        self.by_rule.get(rule).into_iter().flatten().map(|place| &self.list[*place])
     }
 
     /// From now on, judges the requirements of this set by their levels. Returns whether the set exists.

@@ -74,8 +74,10 @@ impl Scope {
     }
 
     /// Sets `$pmijobid` for the process of the step.
-    pub fn set_job_id(&mut self, id: Option<Vec<u8>>) {
-        self.job_id = id;
+    pub fn set_job_id(&mut self, id: Option<&[u8]>) {
+        if self.job_id.as_deref() != id {
+            self.job_id = id.map(<[u8]>::to_vec);
+        }
     }
 
     /// Binds `$agent`.

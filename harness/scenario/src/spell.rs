@@ -179,15 +179,41 @@ fn is_field(operation: &str, name: &str) -> bool {
         .any(|exchange| exchange.arguments.iter().any(|field| field.number(name).is_some()))
 }
 
+/// Returns the key of a field, with its number if it has one.
+fn numbered_key(field: &protocol::Field, number: u64) -> String {
+    if field.numbered { format!("{}{number}", field.key) } else { field.key.to_owned() }
+}
+
+/// Returns the value of a field that is not given for a program of a spawn, if it has one. The program is given with the number of programs.
+fn default_of(
+    field: &protocol::Field,
+    exchange: &Exchange,
+    (place, programs): (usize, usize),
+    given: &[&TemplateField],
+) -> Option<Piece> {
+    let number = |number: usize| Some(Piece::text(&number.to_string()));
+    match field.derived {
+        Some(Derived::Programs) => number(programs),
+        Some(Derived::ProgramsSoFar) => number(place + 1),
+        Some(Derived::Fields(name)) => {
+            let named = exchange.arguments.iter().find(|field| field.name == name)?;
+            number(given.iter().filter(|given| named.number(&given.key).is_some()).count())
+        }
+        None if field.name == "nprocs" => number(1),
+        None if field.name == "execname" => Some(Piece::Var("agent".to_owned())),
+        None => None,
+    }
+}
+
 /// Adds the key of a field of a spawn block. Servers number the first argument 0 or 1.
-fn block_key(line: Template, field: &protocol::Field, number: &str) -> Template {
+fn block_key(line: Template, field: &protocol::Field, number: u64) -> Template {
     if field.name != "arg" {
-        return line.tuples(&format!("{}{number}", field.key));
+        return line.tuples(&numbered_key(field, number));
     }
     let first = Expr::Var(Spanned::from(FIRST_ARGUMENT.to_owned()));
-    let number = match number.parse() {
-        Ok(0) | Err(_) => first,
-        Ok(number) => Expr::Binary(Box::new(first), BinOp::Add, Box::new(Expr::Number(number))),
+    let number = match number {
+        0 => first,
+        number => Expr::Binary(Box::new(first), BinOp::Add, Box::new(Expr::Number(number.cast_signed()))),
     };
     line.tuples(field.key).with(Piece::Calc(number))
 }
@@ -250,8 +276,7 @@ impl Speller<'_> {
 
     /// Replaces the rules in the words that a scenario requires or cites by the requirements of the dialect.
     fn cited_words(&self, scenario: &Scenario, rows: &mut [TableRow]) {
-        let cited =
-            visit::steps(&scenario.body).flat_map(|step| step.cites.iter().chain(step.outcome_cites()));
+        let cited = visit::steps(&scenario.body).flat_map(Step::citations);
         let ids = scenario.requires.iter().chain(cited);
         let words: Vec<&str> = ids.filter_map(|id| id.value.strip_prefix('$')).collect();
         for (name, value) in rows.iter_mut().flat_map(|row| &mut row.values) {
@@ -264,6 +289,10 @@ impl Speller<'_> {
 
     /// Returns the requirement of the dialect with this id, or the one that has this rule.
     fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
+        if id.value.starts_with('$') {
+            // A word of a row.
+            return Some(id.clone());
+        }
         let catalogue = self.references.catalogue;
         let ours = |id: &str| match Set::of(id) {
             Set::Rfc13 | Set::Rfc13Grammar | Set::Mpich12 => self.dialect == Dialect::Pmi1,
@@ -273,7 +302,7 @@ impl Speller<'_> {
         if catalogue.get(&id.value).is_some() {
             return (!self.in_several || ours(&id.value)).then(|| id.clone());
         }
-        let mut of_rule = catalogue.iter().filter(|r| r.rules.contains(&id.value)).peekable();
+        let mut of_rule = catalogue.of_rule(&id.value).peekable();
         if of_rule.peek().is_none() {
             // The checker reports it.
             return Some(id.clone());
@@ -371,18 +400,19 @@ impl Speller<'_> {
     fn requests(&mut self, target: &StepTarget, mut lines: &[Template]) -> Vec<Template> {
         let mut messages = Vec::new();
         while let Some((line, further)) = lines.split_first() {
-            let operation = operation(line);
+            let Some(operation) = operation(line) else {
+                messages.push(line.clone());
+                lines = further;
+                continue;
+            };
             let continues = |line: &&Template| {
-                let fields = line.fields(RUN_ON);
-                operation
-                    .zip(fields.first())
-                    .is_some_and(|(operation, field)| is_field(operation, &field.key))
+                line.fields(RUN_ON).first().is_some_and(|field| is_field(operation, &field.key))
             };
             let count = further.iter().take_while(continues).count();
             lines = &further[count..];
             let mut fields = rest(line).fields(RUN_ON);
             fields.extend(further[..count].iter().flat_map(|line| line.fields(RUN_ON)));
-            let request = operation.and_then(|operation| self.request(target, operation, &fields, line));
+            let request = self.request(target, operation, &fields, line);
             messages.extend(request.unwrap_or_else(|| vec![line.clone()]));
         }
         messages
@@ -428,9 +458,7 @@ impl Speller<'_> {
         for field in fields {
             let Some(known) = exchange.arguments.iter().find(|known| known.number(&field.key).is_some())
             else {
-                let message = format!("`spawn` of {} has no field `{}`", self.dialect.title(), field.key);
-                let known: Vec<&str> = exchange.arguments.iter().map(|field| field.name).collect();
-                self.sink.error(line.span, message).suggest(&field.key, &known);
+                self.unknown_field(exchange, exchange.arguments, &field.key, line);
                 return None;
             };
             let program = programs.last_mut()?;
@@ -459,36 +487,19 @@ impl Speller<'_> {
                         .map(|given| &given.value)
                 };
                 let is_given = |number: &u64| pair.iter().any(|field| of(field, *number).is_some());
-                let count = if pair[0].numbered { u64::MAX } else { 1 };
-                for (number, field) in (0..count)
-                    .take_while(|number| !pair[0].numbered || is_given(number))
-                    .flat_map(|number| pair.iter().map(move |field| (number, field)))
-                {
-                    let default = match field.derived {
-                        Some(Derived::Programs) => Some(Piece::text(&programs.len().to_string())),
-                        Some(Derived::ProgramsSoFar) => Some(Piece::text(&(place + 1).to_string())),
-                        Some(Derived::Fields(name)) => {
-                            let named = exchange.arguments.iter().find(|field| field.name == name)?;
-                            let count =
-                                given.iter().filter(|given| named.number(&given.key).is_some()).count();
-                            Some(Piece::text(&count.to_string()))
-                        }
-                        None if field.name == "nprocs" => Some(Piece::text("1")),
-                        None if field.name == "execname" => Some(Piece::Var("agent".to_owned())),
-                        None => None,
-                    };
-                    let given = of(field, number).map(|value| value.pieces.clone());
-                    let Some(value) = given.or(default.map(|piece| vec![piece])) else { continue };
-                    let number = if field.numbered { number.to_string() } else { String::new() };
+                let count = if pair[0].numbered { (0..).take_while(is_given).count() as u64 } else { 1 };
+                for (number, field) in (0..count).flat_map(|n| pair.iter().map(move |field| (n, field))) {
+                    let default = || default_of(field, exchange, (place, programs.len()), &given);
+                    let own = of(field, number).map(|value| value.pieces.clone());
+                    let Some(value) = own.or_else(|| Some(vec![default()?])) else { continue };
                     match framing {
                         Framing::Frames => {
-                            message = tuple(message, &format!("{}{number}", field.key), &value, framing);
+                            message = tuple(message, &numbered_key(field, number), &value, framing);
                         }
-                        Framing::Lines => block.push(
-                            value
-                                .into_iter()
-                                .fold(block_key(start(), field, &number).tuples("="), Template::with),
-                        ),
+                        Framing::Lines => {
+                            let key = block_key(start(), field, number);
+                            block.push(value.into_iter().fold(key.tuples("="), Template::with));
+                        }
                     }
                 }
             }
@@ -581,13 +592,22 @@ impl Speller<'_> {
         let named: Vec<_> =
             fields.iter().filter(|f| f.name == field.key && !f.numbered).map(|f| f.key).collect();
         if named.is_empty() {
-            let message =
-                format!("`{}` of {} has no field `{}`", exchange.operation, self.dialect.title(), field.key);
-            let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
-            self.sink.error(line.span, message).suggest(&field.key, &known);
+            self.unknown_field(exchange, fields, &field.key, line);
             return None;
         }
         Some(named)
+    }
+
+    fn unknown_field(
+        &mut self,
+        exchange: &Exchange,
+        fields: &'static [protocol::Field],
+        key: &str,
+        line: &Template,
+    ) {
+        let message = format!("`{}` of {} has no field `{key}`", exchange.operation, self.dialect.title());
+        let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
+        self.sink.error(line.span, message).suggest(key, &known);
     }
 
     /// Returns the default fields of a request: the process's own keyval space, no info, or a reason for an abort.

@@ -175,12 +175,13 @@ impl Scenario {
                 name: name.clone(),
                 value: value.clone(),
             };
-            let heading = self.heading_of(row);
-            if !heading.is_empty() {
-                one.heading = heading_in(self.dialect, &heading);
-            }
             write(row, is_product, &mut one);
+            // The rows of a product are those of another file, crossed with its own, and have no comments or absent words here.
             if self.each.is_none() {
+                let heading = self.heading_of(row);
+                if !heading.is_empty() {
+                    one.heading = heading_in(self.dialect, &heading);
+                }
                 remove_absent(&|name| words.contains(&name) && row.text(name).is_none(), &mut one.body);
             }
             if !is_product {
@@ -234,11 +235,10 @@ fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
             true
         }
         Stmt::Step(step) => {
-            cites(&mut step.cites);
             if let StepAction::OneOf(outcomes) = &mut step.action {
                 outcomes.retain_mut(|outcome| is_left(&mut outcome.action));
-                outcomes.iter_mut().for_each(|outcome| cites(&mut outcome.cites));
             }
+            step.citations_mut().for_each(cites);
             is_left(&mut step.action)
         }
         _ => true,
@@ -318,12 +318,7 @@ impl Writer<'_> {
 
     /// Replaces each word that the step or an outcome cites by the requirement of the row.
     fn cites(&self, step: &mut Step) {
-        let alternatives: &mut [Alternative] = match &mut step.action {
-            StepAction::OneOf(alternatives) => alternatives,
-            _ => &mut [],
-        };
-        let cited = alternatives.iter_mut().map(|alternative| &mut alternative.cites);
-        for id in cited.chain([&mut step.cites]).flatten() {
+        for id in step.citations_mut().flatten() {
             let word = id.value.strip_prefix('$').and_then(|name| self.word(name));
             id.value = word.and_then(|text| text.literal()).unwrap_or(std::mem::take(&mut id.value));
         }

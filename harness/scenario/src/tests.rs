@@ -29,7 +29,7 @@ const JOINED: &str = "\
 fn job_id_is_that_of_the_environment() {
     let mut scope = Scope::default();
     assert_eq!(scope.var("pmijobid"), Ok(b"job".to_vec()));
-    scope.set_job_id(Some(b"4711.0".to_vec()));
+    scope.set_job_id(Some(b"4711.0"));
     assert_eq!(scope.var("pmijobid"), Ok(b"4711.0".to_vec()));
 }
 

@@ -24,6 +24,8 @@ pub struct Decoded<'a> {
     pub text: &'a [u8],
     tuples: Option<DecodedTuples<'a>>,
     exchange: Option<&'static Exchange>,
+    /// The operation of the exchange, if RFC 13 has it.
+    operation: Option<Operation>,
     spawn: Option<Box<SpawnRequest>>,
     error: Option<DecodeError>,
 }
@@ -63,6 +65,7 @@ impl<'a> Decoded<'a> {
         let mut decoded = Self::unread(direction, Framing::Lines, text);
         if direction == Direction::FromServer && text.is_empty() {
             decoded.exchange = Some(Operation::Abort.exchange());
+            decoded.operation = Some(Operation::Abort);
             return decoded;
         }
         let checked = Message::parse(text, reading).map_err(DecodeError::from).and_then(|message| {
@@ -85,7 +88,16 @@ impl<'a> Decoded<'a> {
     }
 
     fn unread(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
-        Self { direction, framing, text, tuples: None, exchange: None, spawn: None, error: None }
+        Self {
+            direction,
+            framing,
+            text,
+            tuples: None,
+            exchange: None,
+            operation: None,
+            spawn: None,
+            error: None,
+        }
     }
 
     /// Finds the row of the command in the protocol table.
@@ -94,6 +106,7 @@ impl<'a> Decoded<'a> {
             |row: &&Exchange| row.command(self.direction).is_some_and(|word| word.as_bytes() == command);
         let found = documented(self.framing).iter().find(fits);
         self.exchange = found.or_else(|| extra(self.framing).iter().find(fits));
+        self.operation = found.and_then(|row| Operation::from_rule(row.operation));
         found.ok_or(DecodeError::UnknownCommand { framing: self.framing, direction: self.direction })
     }
 
@@ -214,12 +227,24 @@ impl<'a> Decoded<'a> {
 
     /// Returns the operation of a well-formed message, if RFC 13 defines one. In frames, fullinit counts as init.
     pub fn operation(&self) -> Option<Operation> {
-        Operation::from_rule(self.exchange.filter(|_| self.is_well_formed())?.operation)
+        self.operation.filter(|_| self.is_well_formed())
     }
 
     /// Returns the programs of a well-formed spawn request in a frame. `None` if they follow in separate messages, as in the draft.
     pub fn spawn(&self) -> Option<&SpawnRequest> {
         self.spawn.as_deref()
+    }
+
+    /// Returns whether the message is well-formed and a part of a longer request, or of one without known fields, as only the draft of PMI-2
+    /// has them: all requests that only the draft has, except those with no field but the id of a job.
+    pub fn is_part(&self) -> bool {
+        let is_part = |row: &Exchange| match row.operation {
+            "connect" | "disconnect" | "get-all" => false,
+            "spawn" => self.spawn.is_none(),
+            _ => row.is_draft_only(),
+        };
+        let is_request = self.direction == Direction::ToServer && self.framing == Framing::Frames;
+        is_request && self.is_well_formed() && self.exchange.is_some_and(is_part)
     }
 
     /// Returns the command word: the value of `cmd`, which is the first tuple of a frame.

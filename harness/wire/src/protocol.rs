@@ -668,7 +668,7 @@ pub fn documented(framing: Framing) -> &'static [Exchange] {
 }
 
 /// Returns the exchanges of a framing that only implementations define.
-pub fn extra(framing: Framing) -> &'static [Exchange] {
+pub(crate) fn extra(framing: Framing) -> &'static [Exchange] {
     framing.pick([EXTRA_LINES, &[]])
 }
 
@@ -695,6 +695,11 @@ pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field>
 /// Returns the fields that the document defines, without those of later versions.
 pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'static Field> + Clone {
     fields.iter().filter(|field| field.since.is_none())
+}
+
+/// Returns the documented exchange of an operation, by the name that it has in every framing.
+pub fn by_operation(framing: Framing, name: &str) -> Option<&'static Exchange> {
+    documented(framing).iter().find(|exchange| exchange.operation == name)
 }
 
 /// Returns the exchange whose request has this command.

@@ -133,6 +133,9 @@ fn write_pairs(out: &mut Vec<u8>, count: &str, [key, value]: [&str; 2], pairs: &
     }
 }
 
+/// Keys and their values.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The keys and values of a spawn request in a frame, before the first `subcmd` or from one on.
 #[derive(Default)]
 struct SpawnSection(HashMap<Vec<u8>, Vec<u8>>);
@@ -168,8 +171,7 @@ impl SpawnSection {
     }
 
     /// Returns numbered pairs, whose number is the value of `count`.
-    #[expect(clippy::type_complexity, reason = "a list of pairs that can fail")]
-    fn pairs(&self, count: &'static str, keys: [&str; 2]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, DecodeError> {
+    fn pairs(&self, count: &'static str, keys: [&str; 2]) -> Result<Pairs, DecodeError> {
         let count = self.number(count, Some(0))?;
         Ok(self.list(keys[0], count)?.into_iter().zip(self.list(keys[1], count)?).collect())
     }
@@ -470,8 +472,6 @@ fn count(key: &'static str, declared: u64, seen: usize) -> Result<(), SpawnFault
     let seen = seen as u64;
     if declared == seen { Ok(()) } else { Err(SpawnFault::CountMismatch { key, declared, seen }) }
 }
-
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn pairs(
     name: &str,

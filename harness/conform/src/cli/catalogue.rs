@@ -138,9 +138,11 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
 
 /// Prints the messages of a scenario and of its fragments, as spelled in a dialect. If the user named a table, prints any row of it.
 fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialect) -> anyhow::Result<u8> {
-    let row = |s: &Scenario| s.name.split_once('[').map(|(_, row)| row.to_owned());
+    let row = Scenario::split_row(&found.name).1;
     let spelled = |s: &&Arc<Scenario>| {
-        s.source.path == found.source.path && s.dialect == dialect && (is_table || row(s) == row(found))
+        s.source.path == found.source.path
+            && s.dialect == dialect
+            && (is_table || Scenario::split_row(&s.name).1 == row)
     };
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
         anyhow::bail!("{} is not played in the dialect {dialect}; its head names its dialects", found.name);

@@ -8,7 +8,7 @@ use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult};
 use pmi_runner::run::Observer;
 use pmi_scenario::UnderTest;
-use pmi_scenario::ast::Dialect;
+use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 use pmi_wire::grammar::Rule;
@@ -225,10 +225,12 @@ impl Inputs {
     pub(super) fn add_products(&mut self, suite: &Suite) {
         for scenario in suite.scenarios.iter().filter(|scenario| scenario.tests != UnderTest::Server) {
             let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));
-            let Some((file, row)) = scenario.name.split_once('[').filter(|_| is_product) else { continue };
-            let name = row.split(['.', ']']).next().unwrap_or_default();
-            let mut exchanges = protocol::documented(scenario.dialect.framing()).iter();
-            if let Some(exchange) = exchanges.find(|exchange| exchange.operation == name) {
+            let (file, Some(row)) = Scenario::split_row(&scenario.name) else { continue };
+            if !is_product {
+                continue;
+            }
+            let name = row.split('.').next().unwrap_or_default();
+            if let Some(exchange) = protocol::by_operation(scenario.dialect.framing(), name) {
                 let column = file.trim_start_matches("pmi2/").split_once('/').unwrap_or_default().1;
                 let played = self.played.entry((scenario.tests, scenario.dialect)).or_default();
                 played.entry(exchange.operation).or_default().insert(column.to_owned());

@@ -184,7 +184,7 @@ impl Chosen {
                     return Err(error.into());
                 }
                 implementation.claims.extend(claims(args)?);
-                if let Some(notice) = implementation.notice.as_ref().filter(|_| recorded.is_none()) {
+                for notice in implementation.notices.iter().filter(|_| recorded.is_none()) {
                     writeln!(anstream::stderr(), "note: {notice}")?;
                 }
                 recorded = recorded.or_else(|| implementation.deviations.clone());

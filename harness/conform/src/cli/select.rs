@@ -49,7 +49,7 @@ impl<'a> Filter<'a> {
 
 /// Returns the name of the file that contains a scenario: its name without that of the table row.
 pub(super) fn of_table(name: &str) -> &str {
-    name.split_once('[').map_or(name, |(table, _)| table)
+    Scenario::split_row(name).0
 }
 
 /// Returns the kind of implementation under test.

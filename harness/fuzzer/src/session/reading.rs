@@ -108,13 +108,7 @@ pub(crate) fn request_of(message: &Decoded<'_>) -> (Option<Op>, bool) {
         Framing::Frames => {
             // A body that is not a series of tuples has a command as well.
             let name = text.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
-            let is_complete = message.exchange().is_some_and(|row| match row.operation {
-                // These have no fields but the id of a job.
-                "connect" | "disconnect" | "get-all" => true,
-                "spawn" => message.spawn().is_some(),
-                _ => !row.is_draft_only(),
-            });
-            (name, is_complete && message.is_well_formed())
+            (name, message.is_well_formed() && !message.is_part())
         }
     };
     (name.and_then(|name| Op::of_request(message.framing, name)), is_complete)

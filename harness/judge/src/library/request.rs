@@ -1,7 +1,7 @@
 //! The requests of a library: reads them from a connection, and compares them with the expected ones.
 
 use pmi_wire::protocol::Exchange;
-use pmi_wire::{Decoded, Framing, FramingError, Operation, frame_header};
+use pmi_wire::{Decoded, Framing, FramingError, Operation};
 
 use crate::expectation::{Captures, Mismatch, Pattern};
 
@@ -20,13 +20,8 @@ pub struct LibraryRequest {
 impl LibraryRequest {
     /// Returns the bytes of the request.
     pub fn text(&self) -> Vec<u8> {
-        let mut text = self.lines.join(&b'\n');
-        match self.framing {
-            Framing::Lines => text.push(b'\n'),
-            // Every frame that was read has a body whose length fits into six digits.
-            Framing::Frames => text.splice(..0, frame_header(text.len()).unwrap_or_default()).for_each(drop),
-        }
-        text
+        // Every frame that was read has a body whose length fits into six digits.
+        self.framing.complete(self.lines.join(&b'\n')).unwrap_or_default()
     }
 
     /// Returns whether the request is an init: `cmd=init` or `cmd=fullinit`, even if the rest of it is malformed.

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use pmi_scenario::ids::{self, rules};
-use pmi_wire::grammar::parse_bool;
 use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome, node_of};
 
 use super::kvs::{is_within_limits, values_rule};
@@ -140,7 +139,7 @@ impl Monitor {
                     Some(b"TRUE") => ids::PMI2_COMMON_NODEATTR_WAIT,
                     _ => ids::PMI2_DRAFT_BOOLEANS,
                 };
-                let waits = message.raw("wait").and_then(parse_bool) == Some(true);
+                let waits = message.truth("wait") == Some(true);
                 let there = self.has_node_attribute(p, &key);
                 RequestDetail::GetNode { key, wait: waits.then_some(rule), there }
             }

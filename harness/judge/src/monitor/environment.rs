@@ -2,7 +2,7 @@
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
-use crate::offer::{OFFER_VARIABLES, is_offered};
+use crate::offer::OFFER_VARIABLES;
 use crate::seen::show;
 use pmi_scenario::ids;
 use pmi_wire::Proc;
@@ -101,9 +101,10 @@ impl Monitor {
             }
             return;
         }
-        let is_offered = is_offered(&env, bad_fd);
-        self.offered = Some(self.offered.unwrap_or_default() || is_offered);
-        if bad_fd.is_none() && OFFER_VARIABLES.iter().all(|name| env(name).is_none()) {
+        let has_variable = OFFER_VARIABLES.iter().any(|name| env(name).is_some());
+        // A process without any variable may still have connected by itself.
+        self.offered = Some(self.offered.unwrap_or_default() || bad_fd.is_none() || has_variable);
+        if bad_fd.is_none() && !has_variable {
             // Nothing was offered to this process. It has to request a process manager itself.
             return;
         }

@@ -2,11 +2,11 @@
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::Rule;
-use pmi_wire::pmi2::BodyError;
+use pmi_wire::pmi2::{Body, BodyError, SemicolonReading};
 use pmi_wire::protocol::{Exchange, PARTS};
 use pmi_wire::{
     DecodeError, Decoded, Direction, FrameError, Framing, FramingError, MessageError, Operation, Proc,
-    SpawnFault,
+    SpawnFault, Tuple,
 };
 
 use super::state::{Monitor, request_rule};
@@ -27,18 +27,20 @@ pub(super) fn has_known_keys(row: &Exchange, message: &Decoded<'_>) -> bool {
     };
     let mut canonical = Vec::new();
     request.write_body(message.raw("thrid"), &mut canonical);
-    let keys = |message: &Decoded<'_>| {
-        let mut keys: Vec<_> = message.tuples().map(|tuple| tuple.key.to_vec()).collect();
-        keys.sort_unstable();
-        keys
-    };
-    keys(&Decoded::new(message.direction, message.framing, &canonical)) == keys(message)
+    let Ok(canonical) = Body::parse(&canonical, SemicolonReading::Doubled) else { return false };
+    sorted_keys(canonical.tuples()) == sorted_keys(message.tuples())
+}
+
+fn sorted_keys<'a>(tuples: impl Iterator<Item = Tuple<'a>>) -> Vec<&'a [u8]> {
+    let mut keys: Vec<_> = tuples.map(|tuple| tuple.key).collect();
+    keys.sort_unstable();
+    keys
 }
 
 /// Returns the requirement that a malformed line from a client breaks.
 fn line_request_rule(message: &Decoded<'_>, error: &DecodeError) -> &'static str {
     let (line, cmd) = (message.text, message.command());
-    let op = cmd.and_then(Operation::from_request_cmd);
+    let op = message.exchange().and_then(|row| Operation::from_rule(row.operation));
     match (op, error) {
         // The newline is LF alone.
         _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
@@ -257,7 +259,7 @@ impl Monitor {
             DecodeError::UnknownCommand { .. } => (ids::RFC13_ABNF_PMI1, "a response of RFC 13".to_owned()),
             DecodeError::BadValue { key, rule, .. } => (value_rule(key, *rule), of_rfc()),
             _ => {
-                let op = message.command().and_then(Operation::from_response_cmd);
+                let op = message.exchange().and_then(|row| Operation::from_rule(row.operation));
                 (response_rule(op.unwrap_or(Operation::Init)), of_rfc())
             }
         };

@@ -1,7 +1,7 @@
 //! The life of a process: its inits, finalize and abort, their order, and the end of its connection.
 
 use pmi_scenario::ids::{self, rules};
-use pmi_wire::grammar::{parse_bool, parse_int, parse_uint};
+use pmi_wire::grammar::{parse_bool, parse_int};
 use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, Version};
 
 use super::state::{COMPLETE, Monitor, RequestDetail, cite};
@@ -25,7 +25,7 @@ pub(super) fn init_rule(offered: Version) -> &'static str {
 
 /// Returns whether the rc of a response does not fit the int of the API. The standards set no bound, so a client may take it for success.
 fn has_huge_rc(message: &Decoded<'_>) -> bool {
-    message.field("rc").and_then(|rc| parse_int(&rc)).is_some_and(|rc| i32::try_from(rc).is_err())
+    message.rc().is_some_and(|rc| i32::try_from(rc).is_err())
 }
 
 impl Monitor {
@@ -127,8 +127,7 @@ impl Monitor {
         self.rank(p).fullinit_sent = true;
         let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
         // A server may use a wrong rank, or reject it.
-        let misled =
-            message.raw("pmirank").and_then(parse_uint).is_some_and(|rank| rank != u64::from(p.rank));
+        let misled = message.number("pmirank").is_some_and(|rank| rank != u64::from(p.rank));
         // Client and server agree on a type of authentication, but no known server has one.
         if misled || message.raw("authtype").is_some() {
             self.irregular_sent(p);

@@ -128,7 +128,7 @@ impl Monitor {
         }
         self.irregular |= !has_known_keys(row, message);
         // Only the draft has these, and Slurm the ring. A server without them may end the job.
-        let is_draft_only = row.is_draft_only() || row.operation == "spawn" && message.spawn().is_none();
+        let is_draft_only = row.is_draft_only() || message.is_part();
         if is_draft_only || row.operation == "ring" {
             self.irregular_sent(p);
         }

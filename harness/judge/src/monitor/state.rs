@@ -423,9 +423,9 @@ impl Monitor {
         self.versions.iter().map(Version::to_string).collect()
     }
 
-    /// Returns whether some process was offered the wire protocol; `None` before the first process has started.
-    pub(crate) fn is_offered(&self) -> Option<bool> {
-        self.offered
+    /// Returns whether processes have started, and none of them was offered the wire protocol.
+    pub(crate) fn is_unoffered(&self) -> bool {
+        self.offered == Some(false)
     }
 
     /// Returns the number of messages from and to the processes.

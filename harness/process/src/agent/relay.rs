@@ -89,7 +89,7 @@ impl Route {
 }
 
 /// Disables delays of small messages, and enables detection of a peer whose machine is gone.
-pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;

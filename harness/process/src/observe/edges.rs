@@ -143,7 +143,7 @@ impl Drop for EdgeMap {
 }
 
 /// Offers the map to a command, if this thread has one to offer.
-pub fn prepare(command: &mut Command) {
+pub(crate) fn prepare(command: &mut Command) {
     OFFERED.with_borrow(|id| {
         if let Some(id) = id {
             command.env(ID, id).env(SIZE, BYTES.to_string());

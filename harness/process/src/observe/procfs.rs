@@ -101,13 +101,13 @@ impl Stat {
     }
 
     /// Parses the content of `/proc/PID/stat`.
-    pub fn parse(text: String) -> Option<Self> {
+    pub(crate) fn parse(text: String) -> Option<Self> {
         let name = text.find('(')? + 1..text.rfind(')')?;
         (name.start <= name.end).then_some(Self { text, name })
     }
 
     /// Returns the name of the program.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.text[self.name.clone()]
     }
 
@@ -122,18 +122,18 @@ impl Stat {
     }
 
     /// Returns a field that is a number.
-    pub fn number<T: std::str::FromStr>(&self, number: usize) -> Option<T> {
+    pub(crate) fn number<T: std::str::FromStr>(&self, number: usize) -> Option<T> {
         self.field(number)?.parse().ok()
     }
 
     /// Returns how a dead process ended, as wait will report it to its parent.
-    pub fn exit_status(&self) -> Option<i32> {
+    pub(crate) fn exit_status(&self) -> Option<i32> {
         self.behind_name().next_back()?.parse().ok()
     }
 
     /// Returns true if the process has ended and its parent has not waited for it. The state is that of the first thread, which
     /// may end long before the others, and often does while a process exits.
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         let others = self.number::<u32>(20).is_some_and(|threads| threads > 1);
         matches!(self.field(3), Some("Z" | "X")) && !others
     }

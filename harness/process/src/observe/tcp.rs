@@ -32,10 +32,10 @@ const NOT_SENT: usize = 144;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherEnd {
     /// Bytes that have arrived there and have not been read.
-    pub unread: usize,
+    pub(crate) unread: usize,
     /// Bytes that were written there and that its kernel holds back, because of Nagle's algorithm or because this end has no room. Bytes
     /// that only lack an acknowledgement do not count. They have arrived, because both ends are on this host.
-    pub under_way: usize,
+    pub(crate) under_way: usize,
     /// The number of its socket, which identifies its process.
     pub inode: u64,
 }

@@ -89,7 +89,7 @@ impl Foreign {
     }
 
     /// Returns a descriptor that is readable after it has ended.
-    pub fn pidfd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 

@@ -32,7 +32,7 @@ pub(super) fn while_asking<T>(connection: RawFd, tracer: i32, play: impl FnOnce(
 }
 
 /// Makes a command request to be traced when it starts, if there is a tracer.
-pub fn prepare(command: &mut Command) {
+pub(crate) fn prepare(command: &mut Command) {
     let Some((connection, tracer)) = TRACER.get() else { return };
     #[expect(unsafe_code, reason = "a process must ask before it comes to its own program")]
     // SAFETY: the code makes only system calls, and the descriptor is open for as long as `TRACER` names it, which is while processes are

@@ -23,7 +23,7 @@ use crate::observe::procfs;
 use crate::observe::tree::variable_of;
 
 /// The name that makes our binary act as a tracer.
-pub const NAME: &str = "pmi-conform-tracer";
+pub(crate) const NAME: &str = "pmi-conform-tracer";
 
 /// The final report from a tracer.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -603,8 +603,7 @@ impl Client {
     }
 
     fn exchange(&self, operation: &'static str) -> Result<&'static Exchange, Misuse> {
-        let mut all = protocol::documented(self.connection.framing()).iter();
-        let exchange = all.find(|exchange| exchange.operation == operation);
+        let exchange = protocol::by_operation(self.connection.framing(), operation);
         exchange.ok_or(Misuse::NoOperation(operation, self.version))
     }
 
@@ -669,7 +668,7 @@ impl Client {
         let exchange = message.exchange().ok_or(ServerError::Unsolicited)?;
         let outcome = message.outcome().ok_or(ServerError::NoResult)?;
         if message.framing == Framing::Lines && exchange.operation == "barrier" {
-            let tag = message.value("tag").map_or(Some(0), |tag| parse_uint(&tag));
+            let tag = message.raw("tag").map_or(Some(0), parse_uint);
             if let Some(at) = self.open.iter().position(|open| Some(*open) == tag) {
                 return Ok(ServerAnswer::GroupBarrier(
                     outcome == ResponseOutcome::Success,
@@ -730,7 +729,7 @@ impl Client {
         let operation = exchange.operation;
         if outcome != ResponseOutcome::Success {
             let msg = value("msg").or_else(|| value("errmsg"));
-            let rc = integer("rc").unwrap_or(0);
+            let rc = message.rc().unwrap_or(0);
             return Ok(ServerAnswer::Failed { operation, outcome, rc, msg, errcodes: errcodes() });
         }
         Ok(match operation {
@@ -747,11 +746,7 @@ impl Client {
                 }
                 version => return Err(ServerError::BadVersion(version)),
             },
-            "maxes" => ServerAnswer::Maxes(Maxes {
-                kvsname_max: number("kvsname_max")?,
-                keylen_max: number("keylen_max")?,
-                vallen_max: number("vallen_max")?,
-            }),
+            "maxes" => ServerAnswer::Maxes(message.maxes().ok_or(ServerError::NoResult)?),
             "abort" => ServerAnswer::AbortAck,
             "finalize" => ServerAnswer::Finalized,
             "universe" => ServerAnswer::Universe(number("size")?),

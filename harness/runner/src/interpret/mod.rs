@@ -67,7 +67,7 @@ impl StepReceiver for Interpreter<'_> {
                 self.expect(Some(p), ExpectationKind::Started)?;
             }
             self.scope.enter(rank, self.recorder.judge.size(group));
-            self.scope.set_job_id(self.recorder.judge.job_id(p).map(<[u8]>::to_vec));
+            self.scope.set_job_id(self.recorder.judge.job_id(p));
             match self.watching {
                 true => self.watched_step(p, step)?,
                 false => self.step_of(p, step)?,

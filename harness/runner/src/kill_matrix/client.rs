@@ -18,7 +18,7 @@ use pmi_judge::event::{Bytes, EventKind, SilenceProof};
 use pmi_judge::{Finding, Judge, Side};
 use pmi_scenario::requirement::{Binds, Requirement};
 use pmi_scenario::suite::Suite;
-use pmi_wire::{Proc, frame_header};
+use pmi_wire::{Framing, Proc};
 
 /// The result of a client's fault.
 #[derive(Debug, Clone, Serialize)]
@@ -181,10 +181,8 @@ fn judged(session: &ClientSession) -> Vec<Finding> {
         let bytes = match &step.act {
             Act::Write(bytes) => Some(play.fill(proc, bytes)),
             Act::Frames(bodies) => {
-                let frame = |body: &Vec<u8>| {
-                    let body = play.fill(proc, body);
-                    [&frame_header(body.len()).unwrap_or_default()[..], &body].concat()
-                };
+                let frame =
+                    |body: &Vec<u8>| Framing::Frames.complete(play.fill(proc, body)).unwrap_or_default();
                 Some(bodies.iter().flat_map(frame).collect())
             }
             Act::Close => None,

@@ -1,7 +1,7 @@
 //! The measured requests of the ranks, in either protocol.
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::protocol::documented;
+use pmi_wire::protocol::by_operation;
 use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, SpawnRequest, Version};
 
 /// One request by a rank.
@@ -35,15 +35,15 @@ impl Ask {
     /// Returns the bytes of the message.
     pub(super) fn bytes(&self, dialect: Dialect, kvsname: &[u8]) -> Vec<u8> {
         let framing = if matches!(self, Self::Offer) { Framing::Lines } else { dialect.framing() };
-        let version = if dialect == Dialect::Pmi2 { Version::V2_0 } else { Version::V1_1 };
         let text = |number: u64| number.to_string().into_bytes();
         let value = |value: &String| value.clone().into_bytes();
-        let space = ("kvsname", kvsname.to_vec());
+        let space = || ("kvsname", kvsname.to_vec());
         let (operation, fields) = match self {
-            Self::Offer => (
-                "init",
-                vec![("pmi_version", text(version.version)), ("pmi_subversion", text(version.subversion))],
-            ),
+            Self::Offer => {
+                let version = if dialect == Dialect::Pmi2 { Version::V2_0 } else { Version::V1_1 };
+                let (version, subversion) = (text(version.version), text(version.subversion));
+                ("init", vec![("pmi_version", version), ("pmi_subversion", subversion)])
+            }
             Self::Fullinit(rank) => (
                 "init",
                 vec![
@@ -54,16 +54,17 @@ impl Ask {
             ),
             Self::Kvsname => ("kvsname", Vec::new()),
             Self::Barrier => ("barrier", Vec::new()),
-            Self::Put { key, value: put } => ("put", vec![space, ("key", value(key)), ("value", value(put))]),
-            Self::Get { key } => ("get", vec![space, ("key", value(key))]),
+            Self::Put { key, value: put } => {
+                ("put", vec![space(), ("key", value(key)), ("value", value(put))])
+            }
+            Self::Get { key } => ("get", vec![space(), ("key", value(key))]),
             Self::Publish(name) => ("publish", vec![("service", value(name)), ("port", value(name))]),
             Self::Lookup(name) => ("lookup", vec![("service", value(name))]),
             Self::Unpublish(name) => ("unpublish", vec![("service", value(name))]),
             Self::Spawn(agent) => return spawn(framing, agent),
             Self::Finalize => ("finalize", Vec::new()),
         };
-        let row = documented(framing).iter().find(|row| row.operation == operation);
-        row.map_or_else(Vec::new, |row| row.write_request(framing, &fields))
+        by_operation(framing, operation).map_or_else(Vec::new, |row| row.write_request(framing, &fields))
     }
 }
 

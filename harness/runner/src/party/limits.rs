@@ -1,5 +1,6 @@
 //! Time and output limits of an implementation under test.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// A loaded machine extends waits at most by this factor.
@@ -21,14 +22,25 @@ pub struct Limits {
 impl Limits {
     /// Returns the maximum wait for a started process to report. It is longer on a loaded machine.
     pub fn start(&self) -> Duration {
-        self.start.unwrap_or(self.step).mul_f64(current_slowdown())
+        self.idle_start().mul_f64(current_slowdown())
+    }
+
+    /// Returns whether a started process has taken too long to report. Reads the load only if an idle machine would have taken less.
+    pub(crate) fn is_start_over(&self, waited: Duration) -> bool {
+        waited >= self.idle_start() && waited >= self.start()
+    }
+
+    /// Returns the maximum wait for a started process to report on an idle machine.
+    pub(crate) fn idle_start(&self) -> Duration {
+        self.start.unwrap_or(self.step)
     }
 }
 
 /// Returns how much longer than on an idle machine a process may take now.
 fn current_slowdown() -> f64 {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    std::fs::read_to_string("/proc/loadavg").map_or(1.0, |load| slowdown(&load, processors))
+    static PROCESSORS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    std::fs::read_to_string("/proc/loadavg").map_or(1.0, |load| slowdown(&load, *PROCESSORS))
 }
 
 /// Returns the number of threads that want to run for each processor, from the contents of `/proc/loadavg`: on average, or now.

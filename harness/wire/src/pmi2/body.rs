@@ -75,7 +75,7 @@ impl<'a> Body<'a> {
     }
 
     /// Returns a value in which doubled semicolons are reduced to one if the reading requires it.
-    pub fn plain<'b>(&self, raw: &'b [u8]) -> Cow<'b, [u8]> {
+    pub(crate) fn plain<'b>(&self, raw: &'b [u8]) -> Cow<'b, [u8]> {
         match self.semicolons {
             SemicolonReading::Doubled => halved(raw),
             SemicolonReading::Plain => Cow::Borrowed(raw),
@@ -109,7 +109,7 @@ fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Appends a tuple, doubling the semicolons in its value as the draft requires.
-pub fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+pub(crate) fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');
     for byte in value {

@@ -3,4 +3,5 @@
 
 mod body;
 
-pub use body::{Body, BodyError, KEY_MAX, SemicolonReading, VALUE_MAX, is_key, write_tuple};
+pub(crate) use body::write_tuple;
+pub use body::{Body, BodyError, KEY_MAX, SemicolonReading, VALUE_MAX, is_key};

@@ -431,7 +431,9 @@ pub(crate) fn spawn_messages(
 ) -> Vec<FieldList> {
     let mut printed = Vec::new();
     let mut messages: Vec<FieldList> = if op.framing() == Framing::Frames {
-        programs.iter_mut().take(1).for_each(|first| first.preput.clone_from(&preput));
+        if let Some(first) = programs.first_mut() {
+            first.preput = preput;
+        }
         SpawnRequest { programs }.write_body(None, &mut printed);
         vec![tuples_of(op.framing(), &printed)]
     } else {

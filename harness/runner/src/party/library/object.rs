@@ -25,8 +25,10 @@ enum Unreadable {
     Object(object::Error),
     #[error("{0:?}: not a shared library (ELF)")]
     Kind(FileKind),
-    #[error("{}", if *.0 { "it is a directory" } else { "not a shared library (ELF)" })]
-    NoFormat(bool),
+    #[error("it is a directory")]
+    Directory,
+    #[error("not a shared library (ELF)")]
+    NoFormat,
     #[error("it is a program")]
     Program,
 }
@@ -37,22 +39,22 @@ pub(super) fn read(path: &Path) -> Result<EventKind, UnreadableLibrary> {
     let bytes = File::open(path).map_err(|e| at(Unreadable::File(e)))?;
     // Most of a library with debug information is not needed.
     let bytes = &ReadCache::new(bytes);
-    let (soname, functions) =
-        match FileKind::parse(bytes).map_err(|_| at(Unreadable::NoFormat(path.is_dir())))? {
-            FileKind::Elf64 => {
-                let file = ElfFile64::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
-                let header = file.elf_header();
-                is_library(header, bytes).then_some(()).ok_or_else(|| at(Unreadable::Program))?;
-                (soname(header, bytes), functions(&file))
-            }
-            FileKind::Elf32 => {
-                let file = ElfFile32::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
-                let header = file.elf_header();
-                is_library(header, bytes).then_some(()).ok_or_else(|| at(Unreadable::Program))?;
-                (soname(header, bytes), functions(&file))
-            }
-            kind => return Err(at(Unreadable::Kind(kind))),
-        };
+    let format = |_| at(if path.is_dir() { Unreadable::Directory } else { Unreadable::NoFormat });
+    let (soname, functions) = match FileKind::parse(bytes).map_err(format)? {
+        FileKind::Elf64 => {
+            let file = ElfFile64::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
+            let header = file.elf_header();
+            is_library(header, bytes).then_some(()).ok_or_else(|| at(Unreadable::Program))?;
+            (soname(header, bytes), functions(&file))
+        }
+        FileKind::Elf32 => {
+            let file = ElfFile32::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
+            let header = file.elf_header();
+            is_library(header, bytes).then_some(()).ok_or_else(|| at(Unreadable::Program))?;
+            (soname(header, bytes), functions(&file))
+        }
+        kind => return Err(at(Unreadable::Kind(kind))),
+    };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(EventKind::LibraryFile { name, soname, functions })
 }

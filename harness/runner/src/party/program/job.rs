@@ -13,7 +13,6 @@ use pmi_process::observe::{procfs, tree};
 use pmi_process::output::LINES_MAX;
 use pmi_wire::{
     ConnectionMethod, Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
-    frame_header,
 };
 
 use super::process::{PendingOutput, ProgramProcess, Why};
@@ -143,8 +142,7 @@ impl<'a> ProgramJob<'a> {
                 Ok((Framing::Lines, line)) => self.line(from, &line),
                 Ok((Framing::Frames, body)) => {
                     // The length of a body that was received in a frame has at most six digits.
-                    let header = frame_header(body.len()).unwrap_or_default();
-                    let raw = [&header[..], &body].concat();
+                    let raw = Framing::Frames.complete(body.clone()).unwrap_or_default();
                     self.request(from, &body, Framing::Frames, &raw);
                 }
                 // The server reacts to a line that is too long.
@@ -628,8 +626,8 @@ impl Host for ProgramJob<'_> {
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.look = (now + self.look.1, (self.look.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
-        let longest = if at_work { self.limits.start() } else { self.limits.step };
-        if settled || quiet >= longest {
+        let is_over = if at_work { self.limits.is_start_over(quiet) } else { quiet >= self.limits.step };
+        if settled || is_over {
             if !self.departed.is_empty() {
                 self.report_departed();
                 return LoopPace::Again(IDLE_CHECK_INTERVALS[0]);

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use pmi_reference::GroupId;
-use pmi_wire::protocol::{Exchange, by_request};
+use pmi_wire::protocol::by_request;
 use pmi_wire::{Decoded, Direction, Framing, HEADER, SpawnProgram, frame_length, place};
 
 use super::script::RunnerCommand;
@@ -496,7 +496,7 @@ impl Upstream {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
             // Known proxies forward no command that only the draft contains, so this is a truncated request.
-            _ if is_part(&message) => {
+            _ if message.is_part() => {
                 self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {
@@ -678,16 +678,6 @@ impl Upstream {
             self.end(1, "processes wait in a barrier for others that have ended".into());
         }
     }
-}
-
-/// Returns whether a request is a part of one that only the draft has.
-fn is_part(message: &Decoded<'_>) -> bool {
-    let is_part = |row: &Exchange| match row.operation {
-        "connect" | "disconnect" | "get-all" => false,
-        "spawn" => message.spawn().is_none(),
-        _ => row.is_draft_only(),
-    };
-    message.is_well_formed() && message.exchange().is_some_and(is_part)
 }
 
 /// Returns the body of a PMI-2 request from the text that a proxy forwards. Some generations omit its length, its last semicolon or both,

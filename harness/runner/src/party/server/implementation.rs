@@ -67,8 +67,8 @@ pub struct Implementation {
     singleton: Option<Vec<String>>,
     /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word that they must precede.
     to_port: (usize, &'static [&'static [&'static str]]),
-    /// A notice to the user before it is judged.
-    pub notice: Option<String>,
+    /// Notices to the user before it is judged.
+    pub notices: Vec<String>,
     /// The only dialect that it is judged in, if specified.
     pub dialect: Option<Dialect>,
     /// The strictness, if specified.
@@ -221,7 +221,7 @@ impl Implementation {
             connection_method: ConnectionMethod::Fd,
             singleton: None,
             to_port: (0, &[]),
-            notice: None,
+            notices: Vec::new(),
             dialect: None,
             strict: None,
             cancel: None,
@@ -256,7 +256,7 @@ impl Implementation {
         let mut this = Self::new(argument, words.clone());
         if named_in(&words).is_some_and(|name| name == "srun") {
             this.cancel = Some(CANCEL_STEPS.to_owned());
-            this.notice = srun_notice(&words);
+            this.notices = srun_notices(&words);
         }
         if has(&words, "{port}") {
             this.is_hydra(&words[0]);
@@ -663,13 +663,12 @@ fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationErro
 }
 
 /// Returns the options of `srun` that the command lacks and most runs need. The command is run as it is.
-fn srun_notice(words: &[String]) -> Option<String> {
+fn srun_notices(words: &[String]) -> Vec<String> {
     let is_given = |option: &&str| words.iter().any(|word| word.starts_with(*option));
     let lacking = SRUN_OPTIONS.iter().filter(|(options, variable, _)| {
         !options.iter().any(is_given) && std::env::var_os(variable).is_none()
     });
-    let notices: Vec<&str> = lacking.map(|(.., notice)| *notice).collect();
-    (!notices.is_empty()).then(|| notices.join("\nnote: "))
+    lacking.map(|(.., notice)| (*notice).to_owned()).collect()
 }
 
 /// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
@@ -760,9 +759,9 @@ mod tests {
     #[case("pm {ranks} {agent}", &[])]
     fn names_the_missing_options_of_srun(#[case] command: &str, #[case] named: &[&str]) {
         let server = Implementation::from_argument(command).unwrap();
-        let notice = server.notice.unwrap_or_default();
+        let notices = server.notices.join("; ");
         for option in ["--mpi=pmi2", "--overlap"] {
-            assert_eq!(notice.contains(&format!("add {option}")), named.contains(&option), "{notice}");
+            assert_eq!(notices.contains(&format!("add {option}")), named.contains(&option), "{notices}");
         }
         assert!(server.env.is_empty(), "the command is run as it is");
     }

@@ -229,10 +229,10 @@ fn read(
     let there = profile.version_from.as_deref().and_then(printed_version);
     match (&profile.version, &there) {
         (Some(of), Some(there)) if of != there && recorded.is_some() => {
-            this.notice = Some(format!(
+            this.notices = vec![format!(
                 "this is version {there}; the recorded deviations of {} are for {of}, so they are not used",
                 path.display()
-            ));
+            )];
         }
         _ => this.deviations = recorded,
     }
@@ -400,9 +400,9 @@ mod tests {
         let recorded = |file: &Path| Recorded::File(file.to_owned());
         let with = |from: &str| read(Path::new("x"), &format!("{text}version-from = \"{from}\""), &recorded);
         let same = with("echo pm 4.3.2 of today").unwrap();
-        assert!(same.deviations.is_some() && same.notice.is_none());
+        assert!(same.deviations.is_some() && same.notices.is_empty());
         let other = with("echo 4.3.3").unwrap();
-        assert!(other.deviations.is_none() && other.notice.is_some_and(|n| n.contains("4.3.3")));
+        assert!(other.deviations.is_none() && other.notices.iter().any(|n| n.contains("4.3.3")));
         assert!(with("no-such-command-here").unwrap().deviations.is_some());
     }
 

@@ -69,7 +69,9 @@ impl<'a> Body<'a> {
         self.tuples().find(|tuple| tuple.key == key.as_ref()).map(|tuple| tuple.value)
     }
 
-    /// Returns the value of the first tuple with this key, as [`Body::plain`].
+    /// Returns the value of the first tuple with this key.
+    ///
+    /// Doubled semicolons are reduced to one if the reading requires it.
     pub fn value(&self, key: impl AsRef<[u8]>) -> Option<Cow<'a, [u8]>> {
         self.raw(key).map(|raw| self.plain(raw))
     }

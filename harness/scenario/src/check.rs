@@ -68,6 +68,8 @@ pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
         positive: false,
         negative: None,
         uses: [None; 2],
+        unused: Vec::new(),
+        times: 1,
         asked: None,
         outs: Vec::new(),
     };
@@ -95,6 +97,11 @@ struct Checker<'a> {
     negative: Option<Span>,
     /// The positions of the first uses of spawn and of the name service.
     uses: [Option<Span>; 2],
+    /// Captures of one process, each with its position, that nothing has used so far. Those of several processes are compared with each
+    /// other.
+    unused: Vec<(String, Span)>,
+    /// The number of messages that the current step reads.
+    times: u32,
     /// The optional operation that the pending request uses for the first time, as an index into `uses`.
     asked: Option<usize>,
     /// The output arguments of the open call.
@@ -182,6 +189,11 @@ impl Checker<'_> {
                 .error(span, "no positive control")
                 .label("an implementation that refuses everything would pass")
                 .help("expect `rc=ok` of a similar request beside it, or `use` a fragment that does");
+        }
+        for (name, span) in mem::take(&mut self.unused) {
+            self.sink
+                .warning(span, format!("nothing compares or sends `${name}`"))
+                .help("use it in a later step, or write a matcher such as `<any>` instead of the capture");
         }
         let needs = [(Need::Spawn, "spawn", "spawns"), (Need::Names, "names", "uses the name service")];
         for ((need, word, what), span) in needs.into_iter().zip(self.uses) {
@@ -390,6 +402,7 @@ impl Checker<'_> {
     }
 
     fn used(&mut self, name: &str, span: Span, place: UseSite) {
+        self.unused.retain(|(unused, _)| unused != name);
         if name == "rank" && place == UseSite::NoRank {
             if self.own() {
                 self.sink.error(span, "`$rank` in a step without a rank").help("it is the rank of a step");
@@ -455,6 +468,11 @@ impl Checker<'_> {
                 continue;
             }
             match piece {
+                Piece::Capture(name, _) if !self.scenario.is_fragment() && self.times == 1 => {
+                    // Operations send the name of the keyval space in some dialects only.
+                    let is_implied = matches!(name.as_str(), "kvs" | "child_kvs");
+                    self.unused.extend((!is_implied).then(|| (name.clone(), *span)));
+                }
                 Piece::Junk(_) => {
                     self.sink
                         .error(*span, "`<junk>` can be sent, not expected")
@@ -498,6 +516,7 @@ impl Checker<'_> {
             self.requirement(id);
         }
         let ranks = self.who(step);
+        self.times = ranks.saturating_mul(times);
         let asked = if step.role == Role::Server { self.asked.take() } else { None };
         match &step.action {
             StepAction::OneOf(alternatives) => {
@@ -522,13 +541,13 @@ impl Checker<'_> {
                     .as_ref()
                     .is_some_and(|f| matches!(f.value.as_str(), "PMI_Spawn_multiple" | "PMI2_Job_Spawn"))
                 {
-                    self.spawned(step.span, ranks.saturating_mul(times));
+                    self.spawned(step.span, self.times);
                 }
             }
             StepAction::Message { lines, .. } => {
                 self.action(step.role, &step.action, step.span);
                 if step.role == Role::Client {
-                    self.spawns(lines, step.span, ranks.saturating_mul(times));
+                    self.spawns(lines, step.span, self.times);
                 }
             }
             StepAction::Close | StepAction::Empty | StepAction::Right | StepAction::Silence => {

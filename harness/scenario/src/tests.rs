@@ -378,7 +378,7 @@ fn library_scenarios_swap_the_sides() {
 fn client_scenarios_describe_the_server() {
     let head = "# A.\nrequires rfc13.put.unique\ntests client\n";
     let text = "vary order-reversed two-blanks\nserve keylen_max=32 delay=5\n\
-                0 P: set PMI_FD=<calc 7 + $rank>\n0 C: <every> cmd=get key=$k:word\n0 S: <right>\n0 S: <close>\n0 P: exits nonzero|same\n0 P: prints the same\n";
+                0 P: set PMI_FD=<calc 7 + $rank>\n0 C: <every> cmd=get key=<word>\n0 S: <right>\n0 S: <close>\n0 P: exits nonzero|same\n0 P: prints the same\n";
     let scenario = parsed("t", &format!("{head}{text}")).unwrap();
     assert_eq!(checked(&scenario), []);
     assert_eq!(scenario.serving.variations.len(), 2);
@@ -521,6 +521,23 @@ fn rejects_scenario_without_positive_control() {
     assert_snapshot!(mistakes(
         "# A.\nrequires rfc13.put.unique\n0 C: cmd=put\n0 S: cmd=put_result rc=fail\n"
     ));
+}
+
+#[rstest]
+#[case::unused("0 S: cmd=my_kvsname rc=ok kvsname=$name:word", true)]
+#[case::compared("0 S: cmd=my_kvsname rc=ok kvsname=$name:word\n0 P: has PMI_NAME=$name", false)]
+#[case::same_for_all("*  S: cmd=my_kvsname rc=ok kvsname=$name:word", false)]
+#[case::outcome(
+    "0 S: <one of>\n     pass: cmd=my_kvsname rc=ok kvsname=$name:word\n     pass: <closes>",
+    true
+)]
+fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
+    let text = format!(
+        "# A.\nrequires rfc13.get.value\nranks 2\n*  C: cmd=init\n*  S: cmd=response_to_init rc=ok\n*  C: cmd=get_my_kvsname\n{expects}\n"
+    );
+    let found: Vec<_> = checked(&parsed("t", &text).unwrap()).into_iter().map(|d| d.message).collect();
+    let expected = warns.then(|| "nothing compares or sends `$name`".to_owned());
+    assert_eq!(found, Vec::from_iter(expected));
 }
 
 #[test]

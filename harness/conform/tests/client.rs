@@ -292,6 +292,14 @@ fn scenario_detects_its_fault(#[case] fault: &str, #[case] scenario: &str, #[cas
     assert_eq!(clean.scenarios[&format!("client/{scenario}")].0, "pass", "{}", clean.ran.whole());
 }
 
+/// The time limit applies to a program that only prints as to one that does nothing.
+#[test]
+fn endless_output_is_one_timeout() {
+    let found = judge(&faulty("prints-endlessly"), "1", &["--filter", "=client/plain/ends-well"]);
+    let text = found.ran.whole();
+    assert!(text.contains("it prints endlessly, and has done nothing else for 1 s"), "{text}");
+}
+
 fn faulty_pmi2(fault: &str) -> String {
     format!("{FAULTY_PMI2_PROGRAM} {fault}")
 }
@@ -541,7 +549,7 @@ fn program_may_start_no_process_manager() {
 fn silent_program_is_not_judged() {
     let found = judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/ends-well"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
-    let told = "no process sent a message to the process manager (rank 0 did not end: it has done nothing for 1 s (no proof: the time was up))";
+    let told = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for 1 s (no proof: the time was up))";
     assert!(found.ran.out.contains(told), "{}", found.ran.out);
     assert!(!found.ran.out.contains("FAIL"), "{}", found.ran.out);
     let verdict = &found.scenarios["client/plain/ends-well"];

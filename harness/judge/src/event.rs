@@ -117,7 +117,7 @@ pub enum EventKind {
     Started {
         /// The process.
         proc: Proc,
-        /// Its `PMI_*` environment.
+        /// Its `PMI_*` environment, and the [`NODE_VARIABLES`].
         env: BTreeMap<String, String>,
         /// Its arguments.
         args: Vec<Bytes>,
@@ -570,6 +570,9 @@ impl fmt::Display for ProcessEnd {
     }
 }
 
+/// Variables with which a launcher tells a process its node, which the hostname does not if several nodes share a host.
+pub const NODE_VARIABLES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
+
 /// The evidence that a process does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -578,6 +581,8 @@ pub enum HangProof {
     Idle,
     /// No process has shown any activity for this number of seconds.
     Quiet(u64),
+    /// They have only printed for this number of seconds.
+    Prints(u64),
     /// They keep running far beyond the time limit.
     Endless,
 }
@@ -586,7 +591,10 @@ impl fmt::Display for HangProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Idle => f.write_str("it waits, and nothing is pending"),
-            Self::Quiet(seconds) => write!(f, "it has done nothing for {seconds} s{NO_PROOF}"),
+            Self::Quiet(seconds) => write!(f, "it has sent and printed nothing for {seconds} s{NO_PROOF}"),
+            Self::Prints(seconds) => {
+                write!(f, "it prints endlessly, and has done nothing else for {seconds} s{NO_PROOF}")
+            }
             Self::Endless => write!(f, "it exceeds the limits without end{NO_PROOF}"),
         }
     }

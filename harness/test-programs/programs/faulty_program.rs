@@ -523,6 +523,9 @@ pub(crate) fn main() {
     if is("ends-badly") {
         exit(3);
     }
+    while is("prints-endlessly") {
+        println!("at work");
+    }
     if is("never-ends") {
         wait_for_ever();
     }

@@ -69,8 +69,9 @@ pub(super) struct ProgramJob<'a> {
     received: u64,
     kept_lines: usize,
     start: Instant,
-    /// Time of the last event.
+    /// Time of the last event, and of the last event other than output, which a program can write forever.
     last: Instant,
+    progress: Instant,
     /// Time of the next check for idleness, and the interval after it.
     look: (Instant, Duration),
     /// Time since which the job has been idle.
@@ -106,6 +107,7 @@ impl<'a> ProgramJob<'a> {
             kept_lines: 0,
             start: now,
             last: now,
+            progress: now,
             look: (now + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]),
             idle: None,
         }
@@ -128,6 +130,11 @@ impl<'a> ProgramJob<'a> {
     }
 
     fn happened(&mut self) {
+        self.printed();
+        self.progress = self.last;
+    }
+
+    fn printed(&mut self) {
         self.last = Instant::now();
         self.look = (self.last + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]);
         self.idle = None;
@@ -572,7 +579,7 @@ impl Host for ProgramJob<'_> {
     }
 
     fn output(&mut self, p: Proc, stderr: bool, bytes: &[u8]) {
-        self.happened();
+        self.printed();
         let Some(process) = self.processes.get_mut(&p) else { return };
         if !stderr {
             process.printed(bytes);
@@ -615,7 +622,7 @@ impl Host for ProgramJob<'_> {
             self.stuck(HangProof::Endless);
             return LoopPace::End;
         }
-        let quiet = now - self.last;
+        let (quiet, stalled) = (now - self.last, now - self.progress);
         // A process that has not written anything may still be loading its libraries.
         let at_work = self.processes.values().any(|process| process.exit.is_none() && !process.has_written);
         // Two checks must find the job idle, so that everything written before the first has been received.
@@ -626,13 +633,17 @@ impl Host for ProgramJob<'_> {
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.look = (now + self.look.1, (self.look.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
-        let is_over = if at_work { self.limits.is_start_over(quiet) } else { quiet >= self.limits.step };
+        let is_over = if at_work { self.limits.is_start_over(stalled) } else { stalled >= self.limits.step };
         if settled || is_over {
             if !self.departed.is_empty() {
                 self.report_departed();
                 return LoopPace::Again(IDLE_CHECK_INTERVALS[0]);
             }
-            self.stuck(if settled { HangProof::Idle } else { HangProof::Quiet(quiet.as_secs()) });
+            self.stuck(match settled {
+                true => HangProof::Idle,
+                false if quiet < stalled / 2 => HangProof::Prints(stalled.as_secs()),
+                false => HangProof::Quiet(quiet.as_secs()),
+            });
             return LoopPace::End;
         }
         LoopPace::Again(self.look.0.saturating_duration_since(now).max(Duration::from_millis(1)))

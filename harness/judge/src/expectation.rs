@@ -248,7 +248,7 @@ pub enum ResolvedType {
     Word,
     /// A `string` of RFC 13.
     String,
-    /// A process mapping in RFC 13's grammar.
+    /// A process mapping in a form that the protocol allows.
     Mapping,
     /// The empty text.
     Empty,
@@ -295,7 +295,7 @@ impl Pattern {
         for (key, matcher) in &self.fields {
             let unread = missed && matches!(key.as_str(), "value" | "port");
             let value = message.value(key).filter(|_| !unread);
-            matcher.fits(key, value.as_deref(), &mut captures)?;
+            matcher.fits(framing, key, value.as_deref(), &mut captures)?;
         }
         Ok(captures)
     }
@@ -330,7 +330,9 @@ impl Pattern {
         for (key, matcher) in &self.fields {
             match matcher {
                 Matcher::Text(text) if key == "cmd" => (seen(key)? == text.0).then_some(())?,
-                Matcher::Success | Matcher::Failure => matcher.fits(key, seen(key), &mut captures).ok()?,
+                Matcher::Success | Matcher::Failure => {
+                    matcher.fits(framing, key, seen(key), &mut captures).ok()?
+                }
                 // Another rank received a different value, so the correct value is unknown from here on.
                 Matcher::Capture { bound: Some(bound), .. } if seen(key)? != bound.0 => return None,
                 Matcher::Capture { name, .. } => captures.push((name.clone(), seen(key)?.to_vec())),
@@ -362,12 +364,18 @@ impl Matcher {
         })
     }
 
-    /// Compares a value with the pattern, and adds the captured values. `seen` is `None` if the key is absent.
+    /// Compares a value of a message of this framing with the pattern, and adds the captured values. `seen` is `None` if the key is absent.
     ///
     /// # Errors
     ///
     /// Returns the expected value.
-    pub fn fits(&self, key: &str, seen: Option<&[u8]>, captures: &mut Captures) -> Result<(), Mismatch> {
+    pub fn fits(
+        &self,
+        framing: Framing,
+        key: &str,
+        seen: Option<&[u8]>,
+        captures: &mut Captures,
+    ) -> Result<(), Mismatch> {
         let wrong = |what: String| Err(Mismatch(what));
         match (self, seen) {
             (Self::Absent, None) => Ok(()),
@@ -381,9 +389,9 @@ impl Matcher {
                 _ => wrong(format!("an error: {key} present and not 0")),
             },
             (_, None) => wrong(format!("{key}, which is missing")),
-            (Self::Typed(of), Some(seen)) => of.fits(key, seen),
+            (Self::Typed(of), Some(seen)) => of.fits(framing, key, seen),
             (Self::Capture { name, of, bound }, Some(seen)) => {
-                of.fits(key, seen)?;
+                of.fits(framing, key, seen)?;
                 let before = captures.iter().find(|(n, _)| n == name).map(|(_, value)| value);
                 match before.or(bound.as_ref().map(|b| &b.0)) {
                     Some(bound) if bound != seen => {
@@ -433,7 +441,7 @@ impl ResolvedType {
         })
     }
 
-    fn fits(&self, key: &str, seen: &[u8]) -> Result<(), Mismatch> {
+    fn fits(&self, framing: Framing, key: &str, seen: &[u8]) -> Result<(), Mismatch> {
         let (fits, what) = match self {
             Self::Uint(low, high) => {
                 let within = |n: u64| {
@@ -452,8 +460,8 @@ impl ResolvedType {
             Self::Word => (grammar::is_word(seen), "a word".into()),
             Self::String => (grammar::is_string(seen), "a string".into()),
             Self::Mapping => {
-                let fits = matches!(MappingForm::classify(seen), MappingForm::Rfc(_));
-                (fits, "a process mapping of RFC 13".into())
+                let what = framing.pick(["a process mapping of RFC 13", "a process mapping"]);
+                (MappingForm::classify(seen).allowed(framing).is_some(), what.into())
             }
             Self::Empty => (seen.is_empty(), "empty".into()),
             Self::Any => (true, String::new()),
@@ -479,6 +487,17 @@ mod tests {
         let fields = fields.into_iter().map(|(key, matcher)| (key.to_owned(), matcher)).collect();
         let pattern = Pattern { shown: String::new(), fields };
         assert_eq!(pattern.fits(body.as_bytes(), Framing::Frames).is_ok(), fits);
+    }
+
+    #[rstest]
+    #[case("cmd=get_result rc=0 value=(vector,(0,1,1))", Framing::Lines, true)]
+    #[case("cmd=get_result rc=0 value=(vector,0)", Framing::Lines, false)]
+    #[case("cmd=info-getjobattr-response;rc=0;found=TRUE;value=(vector,0);", Framing::Frames, true)]
+    #[case("cmd=info-getjobattr-response;rc=0;found=TRUE;value=0;", Framing::Frames, false)]
+    fn mapping_has_a_form_of_its_protocol(#[case] text: &str, #[case] framing: Framing, #[case] fits: bool) {
+        let fields = vec![("value".to_owned(), Matcher::Typed(ResolvedType::Mapping))];
+        let pattern = Pattern { shown: String::new(), fields };
+        assert_eq!(pattern.fits(text.as_bytes(), framing).is_ok(), fits);
     }
 
     #[rstest]

@@ -546,7 +546,7 @@ impl Judge {
             ExpectationKind::Variable { name, value } => {
                 let seen = self.conversation.link(p).env.get(name).cloned();
                 let mut captures = Captures::new();
-                match value.fits(name, seen.as_deref().map(str::as_bytes), &mut captures) {
+                match value.fits(Framing::Lines, name, seen.as_deref().map(str::as_bytes), &mut captures) {
                     Ok(()) => self.met(captures),
                     Err(Mismatch(what)) => {
                         let seen = seen.map_or(format!("{name} is not set"), |v| format!("{name}={v}"));

@@ -396,7 +396,9 @@ impl Hello {
         self.put_number(unsafe { call(number::GETPID, [0; 3]) } as usize);
         self.put(b",\"env\":");
         let is_of_protocol = |entry: &&[u8]| {
-            entry.starts_with(b"PMI_") && !entry.starts_with(b"PMI_CONFORM") && entry.contains(&b'=')
+            let is_pmi = entry.starts_with(b"PMI_") && !entry.starts_with(b"PMI_CONFORM");
+            let is_node = entry.starts_with(b"SLURMD_NODENAME=") || entry.starts_with(b"FLUX_URI=");
+            (is_pmi || is_node) && entry.contains(&b'=')
         };
         self.put_list(environment.iter().filter(is_of_protocol));
         self.put(b",\"args\":");

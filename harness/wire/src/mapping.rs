@@ -1,6 +1,7 @@
 //! `PMI_process_mapping`: which ranks share a node (RFC 13, "Local Process Group Information").
 
 use crate::grammar::parse_uint;
+use crate::protocol::Framing;
 use std::fmt;
 use thiserror::Error;
 
@@ -66,6 +67,16 @@ impl MappingForm {
         match ProcessMapping::parse(value) {
             Ok(mapping) => Self::Rfc(mapping),
             Err(error) => parse(value, true).map_or(Self::NotAMapping(error), Self::Mpich),
+        }
+    }
+
+    /// Returns the mapping, if its form is allowed in a message of this framing. RFC 13 defines the form for PMI-1. No standard defines it
+    /// for PMI-2, in which MPICH's servers write both forms and its clients read both.
+    pub fn allowed(&self, framing: Framing) -> Option<&ProcessMapping> {
+        match self {
+            Self::Rfc(mapping) => Some(mapping),
+            Self::Mpich(mapping) => (framing == Framing::Frames).then_some(mapping),
+            Self::Unknown | Self::NotAMapping(_) => None,
         }
     }
 }
@@ -400,6 +411,17 @@ mod tests {
             MappingForm::NotAMapping(_) => "none",
         };
         assert_eq!(found, form);
+    }
+
+    #[rstest]
+    #[case::of_rfc13("(vector,(0,2,1))", [true, true])]
+    #[case::of_mpich("(vector,0)", [false, true])]
+    #[case::repeated_part("(vector,[(0,2,1)]x2)", [false, true])]
+    #[case::unknown("", [false, false])]
+    #[case::not_a_mapping("(vector)", [false, false])]
+    fn pmi1_allows_the_form_of_rfc13_only(#[case] text: &str, #[case] allowed: [bool; 2]) {
+        let form = MappingForm::classify(text.as_bytes());
+        assert_eq!([Framing::Lines, Framing::Frames].map(|framing| form.allowed(framing).is_some()), allowed);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
-use pmi_wire::Proc;
+use pmi_wire::{Framing, Proc};
 
 use super::{BegunCall, LibraryJudge, LibraryRequest, api};
 use crate::Severity;
@@ -20,7 +20,7 @@ type SilenceEvidence = Option<(SilenceProof, Duration)>;
 
 fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
-        SilenceProof::Idle => "nothing: the process waits, and nothing is due to it".into(),
+        SilenceProof::Idle => "nothing: the process waits, and nothing is on its way to it".into(),
         SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
             format!("nothing for {waited:?}{NO_PROOF}")
         }
@@ -244,7 +244,7 @@ impl LibraryJudge {
         for (out, matcher) in outs {
             let held = returned.outs.iter().find(|(n, _)| n == out).map(|(_, held)| held);
             let seen = held.and_then(|held| held.text(name));
-            if let Err(Mismatch(what)) = matcher.fits(out, seen.as_deref(), captures) {
+            if let Err(Mismatch(what)) = matcher.fits(Framing::Lines, out, seen.as_deref(), captures) {
                 let seen = match seen {
                     Some(seen) => format!("{out}={}", seen.escape_ascii()),
                     None => format!("{out} was not set"),

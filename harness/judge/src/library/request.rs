@@ -62,7 +62,9 @@ impl LibraryRequest {
         let split = memchr::memchr(b'=', line).map(|at| (&line[..at], &line[at + 1..]));
         let (name, value) = split.unwrap_or((b"", line));
         match pattern.fields.first() {
-            Some((key, matcher)) if key.as_bytes() == name => matcher.fits(key, Some(value), captures),
+            Some((key, matcher)) if key.as_bytes() == name => {
+                matcher.fits(self.framing, key, Some(value), captures)
+            }
             _ => Err(Mismatch("another line".into())),
         }
     }

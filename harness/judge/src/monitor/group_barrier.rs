@@ -12,11 +12,14 @@ use crate::seen::{SeenKind, SeenText, show};
 impl MonitoredGroup {
     /// Returns the node of each rank, from the mapping if the server has sent one, and otherwise from the requested placement.
     fn places(&self) -> Vec<u32> {
-        let told = self.mapping.as_deref().and_then(|value| match MappingForm::classify(value) {
-            MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
-                mapping.expand_wrapping(self.size).ok()
+        // PMI-1.2 alone has these barriers.
+        let told = self.mappings[Framing::Lines as usize].as_deref().and_then(|value| {
+            match MappingForm::classify(value) {
+                MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
+                    mapping.expand_wrapping(self.size).ok()
+                }
+                MappingForm::Unknown | MappingForm::NotAMapping(_) => None,
             }
-            MappingForm::Unknown | MappingForm::NotAMapping(_) => None,
         });
         told.unwrap_or_else(|| place(self.size, self.nodes))
     }

@@ -1,7 +1,7 @@
 //! The process mapping that the server provides.
 
 use pmi_scenario::ids;
-use pmi_wire::{Decoded, Framing, MappingForm, Proc, ResponseOutcome};
+use pmi_wire::{Decoded, MappingForm, Proc, ResponseOutcome};
 
 use super::state::{COMPLETE, Monitor};
 use crate::kvs::without_tuples;
@@ -53,22 +53,22 @@ impl Monitor {
             }
             return;
         };
-        let first = self.group(p.group).mapping.get_or_insert_with(|| value.to_vec()).clone();
+        let known = &mut self.group(p.group).mappings[message.framing as usize];
+        let first = known.get_or_insert_with(|| value.to_vec()).clone();
         if first != value {
             let expected = format!("the same mapping for every process, {}", show(&first));
             self.server_error(p, cite(ids::RFC13_GET_VALUE), expected, seen());
         }
-        let mapping = match MappingForm::classify(value) {
-            MappingForm::Rfc(mapping) => mapping,
-            // No standard of PMI-2 defines the form, and MPICH's clients read both.
-            MappingForm::Mpich(mapping) if message.framing == Framing::Frames => mapping,
+        let form = MappingForm::classify(value);
+        let mapping = match (&form, form.allowed(message.framing)) {
+            (_, Some(mapping)) => mapping,
             // An empty mapping is lawful if the mapping exceeds the limits.
-            MappingForm::Unknown => return,
-            MappingForm::Mpich(_) => {
+            (MappingForm::Unknown, None) => return,
+            (MappingForm::Rfc(_) | MappingForm::Mpich(_), None) => {
                 let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
                 return self.server_error(p, cite(ids::RFC13_MAPPING_FORMAT), FORM, seen);
             }
-            MappingForm::NotAMapping(error) => {
+            (MappingForm::NotAMapping(error), None) => {
                 let alone = without_tuples(value);
                 if alone.len() < value.len() && matches!(MappingForm::classify(alone), MappingForm::Rfc(_)) {
                     self.adds_tuples = true;

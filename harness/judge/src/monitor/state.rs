@@ -222,10 +222,14 @@ pub(super) struct MonitoredGroup {
     pub(super) size: u32,
     /// The requested size, and the size that its processes received, if they all received the same.
     pub(super) requested_and_reported: Option<(u32, u32)>,
+    /// The number of nodes that were asked for, or of those that its processes report, if they are more.
     pub(super) nodes: u32,
+    /// The names of the nodes that its processes report.
+    pub(super) node_names: HashSet<String>,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
     pub(super) names: [Option<Vec<u8>>; 2],
-    pub(super) mapping: Option<Vec<u8>>,
+    /// The process mapping over lines, and the one over frames.
+    pub(super) mappings: [Option<Vec<u8>>; 2],
     pub(super) kvs: Kvs,
     /// The rank that put each key first.
     pub(super) writers: HashMap<Vec<u8>, u32>,

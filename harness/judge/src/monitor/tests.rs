@@ -1,5 +1,6 @@
 //! Tests of the monitor with whole conversations.
 
+use pmi_scenario::requirement::is_advisory;
 use rstest::rstest;
 
 use super::state::{EXCESS_PROCESSES, LONG_REQUEST};
@@ -478,6 +479,7 @@ fn cites_the_cause_of_a_failure() {
 #[case::two_nodes_for_one("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,(0,2,1));", &["pmi2.common.jobattr.mapping"])]
 #[case::mapping_not_found("cmd=info-getjobattr;key=PMI_process_mapping;", "found=FALSE;value=;", &["pmi2.common.jobattr.mapping"])]
 #[case::no_mapping("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=none;", &["pmi2.common.jobattr.mapping"])]
+#[case::node_of_mpich("cmd=info-getjobattr;key=PMI_process_mapping;", "found=TRUE;value=(vector,[0]x2);", &[])]
 #[case::miss("cmd=kvs-get;key=k;", "found=FALSE;", &[])]
 #[case::miss_with_value("cmd=kvs-get;key=k;", "found=FALSE;value=v;", &[])]
 fn judges_values_of_pmi2(#[case] request: &str, #[case] result: &str, #[case] broken: &[&str]) {
@@ -500,6 +502,66 @@ fn judges_values_of_pmi2(#[case] request: &str, #[case] result: &str, #[case] br
     let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
     let found: Vec<String> =
         judged([launched].into_iter().chain(said)).into_iter().map(|f| f.requirement).collect();
+    assert_eq!(found, broken);
+}
+
+/// A launcher spreads a job of two processes over the two nodes of its allocation.
+#[rstest]
+#[case::names_of_two_nodes(["q0", "q1"], "(vector,(0,2,1))", &[])]
+#[case::name_of_one_node(["q0", "q0"], "(vector,(0,2,1))", &["rfc13.mapping.true"])]
+#[case::one_node_in_the_mapping(["q0", "q1"], "(vector,(0,1,2))", &["rfc13.mapping.true"])]
+fn mapping_is_compared_with_reported_nodes(
+    #[case] nodes: [&str; 2],
+    #[case] mapping: &str,
+    #[case] broken: &[&str],
+) {
+    let started = (0..).zip(nodes).map(|(rank, node)| {
+        let env =
+            [("PMI_FD", "3"), ("PMI_RANK", &rank.to_string()), ("PMI_SIZE", "2"), ("SLURMD_NODENAME", node)];
+        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        EventKind::Started { proc: Proc { group: 0, rank }, env, args: Vec::new(), bad_fd: None }
+    });
+    let get = (0, false, "cmd=get kvsname=k key=PMI_process_mapping".to_owned());
+    let got = (0, true, format!("cmd=get_result rc=0 value={mapping}"));
+    let joined = JOINED.map(|(rank, server, line)| (rank, server, line.to_owned()));
+    let said = joined.into_iter().chain([get, got]).map(|(rank, server, line)| {
+        let (proc, bytes) = (Proc { group: 0, rank }, Bytes(format!("{line}\n").into_bytes()));
+        if server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
+    });
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    let found = judged(std::iter::once(launched).chain(started).chain(said));
+    assert_eq!(found.into_iter().map(|f| f.requirement).collect::<Vec<_>>(), broken);
+}
+
+/// One job, of which one process speaks PMI-1 and reads the mapping in RFC 13's form, and another speaks PMI-2.
+#[rstest]
+#[case::form_of_mpich("(vector,[0]x2)", &[])]
+#[case::other_for_the_second_request("(vector,[0]x2);|(vector,(0,1,2))", &["pmi2.common.jobattr.mapping"])]
+fn each_protocol_has_its_mapping(#[case] mappings: &str, #[case] broken: &[&str]) {
+    let frame = |body: &str| format!("{:>6}{body}", body.len());
+    let get = "cmd=get kvsname=k key=PMI_process_mapping\n";
+    let mut said = vec![
+        (1, false, "cmd=init pmi_version=2 pmi_subversion=0\n".to_owned()),
+        (1, true, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n".to_owned()),
+        (1, false, frame("cmd=fullinit;pmijobid=j;pmirank=1;threaded=FALSE;")),
+        (1, true, frame("cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=1;size=2;appnum=0;")),
+        (0, false, get.to_owned()),
+        (0, true, "cmd=get_result rc=0 value=(vector,(0,1,2))\n".to_owned()),
+    ];
+    for mapping in mappings.split(";|") {
+        said.push((1, false, frame("cmd=info-getjobattr;key=PMI_process_mapping;")));
+        let response = format!("cmd=info-getjobattr-response;rc=0;found=TRUE;value={mapping};");
+        said.push((1, true, frame(&response)));
+    }
+    let joined = JOINED.iter().map(|(rank, server, line)| (*rank, *server, format!("{line}\n")));
+    let events = joined.chain(said).map(|(rank, server, text)| {
+        let (proc, bytes) = (Proc { group: 0, rank }, Bytes(text.into_bytes()));
+        if server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
+    });
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    let found = judged(std::iter::once(launched).chain(events));
+    let found: Vec<_> =
+        found.iter().filter(|f| !is_advisory(&f.requirement)).map(|f| &f.requirement).collect();
     assert_eq!(found, broken);
 }
 

@@ -25,11 +25,13 @@ pub mod relay;
 pub mod singleton;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use pmi_judge::event::NODE_VARIABLES;
 
 /// Name of the runner's socket, in the folder above the agent's.
 pub(crate) const SOCKET: &str = "runner";
@@ -78,10 +80,15 @@ pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
         .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
-/// Returns the `PMI_*` variables, except our own.
+/// Returns the `PMI_*` variables, except our own, and those that name the node.
 pub fn protocol_environment() -> BTreeMap<String, String> {
+    let is_of_protocol = |key: &OsStr| {
+        let key = key.as_bytes();
+        key.starts_with(b"PMI_") && !key.starts_with(b"PMI_CONFORM")
+            || NODE_VARIABLES.iter().any(|name| name.as_bytes() == key)
+    };
     std::env::vars_os()
-        .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
+        .filter(|(k, _)| is_of_protocol(k))
         .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
         .collect()
 }

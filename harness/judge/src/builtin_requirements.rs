@@ -1,14 +1,13 @@
 //! Requirements for every implementation that are not in the catalogue.
 
-/// Pseudo requirement for a process of the implementation that was killed by a signal.
+/// Pseudo requirement for a process of the implementation that was killed by a signal, or ended with an uncaught exception.
 pub const CRASH: &str = "iut.no-crash";
 
 /// The expectation that a crash breaks.
 pub(crate) const LIVES: &str = "its processes end by themselves";
 
 /// The text of [`CRASH`].
-const CRASH_TEXT: &str =
-    "A process of the implementation must not be killed by a signal that no other process sent.";
+const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that no other process sent, or of an uncaught exception.";
 
 /// Pseudo requirement for a process under test that does not end.
 pub const HANG: &str = "iut.no-hang";
@@ -46,7 +45,7 @@ const BUILTIN_REQUIREMENTS: [(&str, &str, &str); 6] = [
     (
         CRASH,
         CRASH_TEXT,
-        "start with the last requests below; `ulimit -c unlimited` keeps a core file for a debugger",
+        "start with the last requests before it; `ulimit -c unlimited` keeps a core file for a debugger",
     ),
     (HANG, HANG_TEXT, "attach a debugger to the process; it waits after its last message"),
     (ENDS_WELL, ENDS_WELL_TEXT, "compare the responses below with those of a successful run"),

@@ -6,7 +6,7 @@ use libc::{
 
 use crate::Side;
 use crate::backtrace::Backtrace;
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, Exit};
 
 /// The kind of event that made a process die of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,9 @@ impl SignalCause {
     }
 }
 
+/// Maximum length of the last line of a process in a finding, in characters.
+pub(crate) const LAST_WORDS: usize = 160;
+
 /// Prefixes, after asterisks, of the lines that the C library writes before it calls `abort()` because of corrupted memory.
 pub const BROKEN_MEMORY: [&str; 9] = [
     "stack smashing detected",
@@ -64,6 +67,77 @@ pub fn is_broken_memory(line: &str) -> bool {
 /// Returns whether the line reports a failed assertion.
 pub fn is_assertion(line: &str) -> bool {
     is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
+}
+
+/// The beginnings of the first lines that runtimes write before an uncaught exception or a panic ends the program.
+const UNCAUGHT: [&str; 5] = [
+    "Traceback (most recent call last)",
+    "panic: ",
+    "thread '",
+    "Exception in thread ",
+    "Unhandled exception",
+];
+
+/// The end of a server that nobody asked for, while a response was due.
+pub(crate) struct OwnEnd {
+    /// Number of the event that reports the exit.
+    pub(crate) seq: u64,
+    /// The launcher and its exit status.
+    pub(crate) text: String,
+    /// True if an uncaught exception is the reason.
+    pub(crate) is_exception: bool,
+}
+
+/// Returns how the server ended, if it exited by itself with a status other than 0, and a response is missing since the event `missing`.
+/// The server is silent if `is_silent`, and has closed the connection otherwise. What it writes after our own end of the job may be about
+/// that, and a server that only waits has not ended before it.
+pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
+    let (seq, exit) = events.iter().find_map(|event| match event.kind {
+        EventKind::JobStays { .. } => Some(None),
+        EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
+        _ => None,
+    })??;
+    let is_ours =
+        |event: &&Event| event.seq > missing && matches!(event.kind, EventKind::ClosedByClient { .. });
+    let until = events.iter().find(is_ours).map_or(u64::MAX, |event| event.seq);
+    if is_silent && seq > until {
+        return None;
+    }
+    let is_request = |event: &&Event| event.seq < missing && matches!(event.kind, EventKind::ToServer { .. });
+    let request = events.iter().rfind(is_request).map_or(0, |event| event.seq);
+    let lines: Vec<(u64, String)> = events.iter().filter_map(stderr_line).collect();
+    let begins = |(seq, line): &(u64, String)| {
+        (request..until).contains(seq) && UNCAUGHT.iter().any(|beginning| line.starts_with(beginning))
+    };
+    let exception = lines.iter().position(begins);
+    let said = match exception {
+        // A traceback ends with the exception. Other runtimes begin with it.
+        Some(at) if lines[at].1.starts_with(UNCAUGHT[0]) => &lines[at..],
+        Some(at) => &lines[at..=at],
+        None => {
+            let after = lines.partition_point(|(seq, _)| *seq < request);
+            &lines[after..lines.partition_point(|(seq, _)| *seq < until)]
+        }
+    };
+    let (_, said) =
+        said.iter().rfind(|(_, line)| !line.trim().is_empty() && !line.starts_with([' ', '\t']))?;
+    let said: String = said.trim().chars().take(LAST_WORDS).collect();
+    let name = events.iter().find_map(|event| match &event.kind {
+        EventKind::Launched { command, .. } => command.first().and_then(|path| path.rsplit('/').next()),
+        _ => None,
+    });
+    let text = format!("the launcher, {}, ended with {exit}: {said}", name.unwrap_or_default());
+    Some(OwnEnd { seq, text, is_exception: exception.is_some() })
+}
+
+/// Returns the line on stderr that an event reports.
+fn stderr_line(event: &Event) -> Option<(u64, String)> {
+    match &event.kind {
+        EventKind::Output { stderr: true, line, .. } => {
+            Some((event.seq, String::from_utf8_lossy(&line.0).into_owned()))
+        }
+        _ => None,
+    }
 }
 
 /// The crashed process whose backtrace is wanted.

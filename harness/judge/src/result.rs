@@ -10,7 +10,7 @@ use pmi_scenario::suite::Suite;
 use crate::backtrace::Backtrace;
 use crate::builtin_requirements::{self, CRASH, JOBS_APART, STARTS};
 use crate::cause::MistakeKind;
-use crate::crash::{CrashedProcess, SignalCause, crash_backtrace, is_assertion};
+use crate::crash::{CrashedProcess, LAST_WORDS, OwnEnd, SignalCause, crash_backtrace, is_assertion, own_end};
 use crate::deviations::Deviations;
 use crate::event::{Event, EventKind};
 use crate::evidence::{self, EXPLAINED};
@@ -76,6 +76,24 @@ pub fn scenario_result(
         };
         findings.push(judged(catalogue, finding));
     }
+    let own_end = if outcome.crashed.is_none() && outcome.under_test == Side::Server {
+        findings.iter_mut().filter(|judged| judged.severity == Severity::Fail).find_map(|judged| {
+            let is_silent = judged.finding.absence()?.starts_with("silence");
+            let end = own_end(&outcome.events, judged.finding.seq, is_silent)?;
+            if !end.is_exception {
+                judged.finding.seen += &format!("; {}", end.text);
+            }
+            Some(end)
+        })
+    } else {
+        None
+    };
+    let own_end = own_end.filter(|end| end.is_exception);
+    let is_crash = outcome.crashed.is_some() || own_end.is_some();
+    findings.extend(own_end.map(|OwnEnd { seq, text, .. }| {
+        let finding = Finding::new(CRASH, outcome.under_test, builtin_requirements::LIVES, text);
+        judged(catalogue, Finding { seq, ..finding })
+    }));
     findings.extend(not_started.map(|finding| judged(catalogue, finding)));
     // The sort is stable, so that findings of equal severity and kind remain in the order of the events.
     findings.sort_by_key(|judged| (Reverse(judged.severity), MistakeKind::of(&judged.finding)));
@@ -87,9 +105,7 @@ pub fn scenario_result(
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
     }
-    if let Some(loss) =
-        outcome.crashed.as_ref().and_then(|_| evidence::first_loss(&outcome.events, outcome.under_test))
-    {
+    if is_crash && let Some(loss) = evidence::first_loss(&outcome.events, outcome.under_test) {
         let follows = |judged: &mut Judged| {
             let finding = &judged.finding;
             evidence::follows(finding, evidence::at(&outcome.events, finding.seq), loss)
@@ -121,7 +137,7 @@ pub fn scenario_result(
         _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
-        _ if outcome.crashed.is_some() => Verdict::Crashed,
+        _ if is_crash => Verdict::Crashed,
         // Findings that precede the call of a missing function remain valid.
         Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for that.
@@ -274,16 +290,13 @@ pub fn is_interference(findings: &[Judged]) -> bool {
     findings.iter().any(|judged| judged.finding.requirement == JOBS_APART)
 }
 
-/// Maximum length of an error message in a finding, in characters.
-const ERROR_MESSAGE: usize = 160;
-
 /// Returns the first line on stderr that is not a warning, or else the first line on stderr or stdout.
 pub fn launcher_error(events: &[Event]) -> Option<String> {
     let lines = |wanted: bool| {
         events.iter().filter_map(move |event| match &event.kind {
             EventKind::Output { stderr, line, .. } if *stderr == wanted => {
                 let text = String::from_utf8_lossy(&line.0);
-                let text: String = text.trim().chars().take(ERROR_MESSAGE).collect();
+                let text: String = text.trim().chars().take(LAST_WORDS).collect();
                 (!text.is_empty()).then_some(text)
             }
             _ => None,
@@ -602,6 +615,63 @@ mod tests {
         };
         assert_eq!(bytes.0, spawn.as_bytes(), "the request is whole");
         assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
+    }
+
+    /// A server that ends while a response is due. `says` is on stderr before our own end of the job, or after it if `late`.
+    #[rstest]
+    #[case::traceback(
+        &["Traceback (most recent call last):", "  File \"pm.py\", line 7, in get", "KeyError: 'a'"],
+        1, false, CRASH, "the launcher, pm.py, ended with exit status 1: KeyError: 'a'"
+    )]
+    #[case::panic(
+        &["panic: no key", "", "goroutine 1 [running]:", "main.get(...)"],
+        2, false, CRASH, "the launcher, pm.py, ended with exit status 2: panic: no key"
+    )]
+    #[case::message(
+        &["pm: no key"],
+        1, false, "rfc13.abnf.c-get",
+        "the end of the connection; the launcher, pm.py, ended with exit status 1: pm: no key"
+    )]
+    #[case::after_our_own_end(
+        &["Traceback (most recent call last):", "BrokenPipeError"],
+        1, true, "rfc13.abnf.c-get", "the end of the connection"
+    )]
+    #[case::success(&["Traceback (most recent call last):", "KeyError: 'a'"], 0, false, "rfc13.abnf.c-get", "the end of the connection")]
+    fn death_of_the_server_is_the_headline(
+        #[case] says: &[&str],
+        #[case] status: i32,
+        #[case] late: bool,
+        #[case] id: &str,
+        #[case] seen: &str,
+    ) {
+        let proc = |rank| Proc { group: 0, rank };
+        let says: Vec<_> = says
+            .iter()
+            .map(|line| EventKind::Output { proc: None, stderr: true, line: Bytes((*line).into()) })
+            .collect();
+        let output = |after| if after == late { says.clone() } else { Vec::new() };
+        let warning = EventKind::Output { proc: None, stderr: true, line: Bytes("pm: 2 ranks".into()) };
+        let mut events = vec![
+            EventKind::Launched { command: vec!["./pm.py".into()], ranks: 2, nodes: 1 },
+            warning,
+            EventKind::ToServer { proc: proc(0), bytes: Bytes("cmd=get kvsname=k key=a\n".into()) },
+        ];
+        events.extend(output(false));
+        let closed = events.len() as u64;
+        events.extend([
+            EventKind::ClosedByServer { proc: proc(0) },
+            EventKind::ClosedByClient { proc: proc(1) },
+        ]);
+        events.extend(output(true));
+        events.push(EventKind::JobExited { exit: Exit::Code(status) });
+        let events = (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect();
+        let finding = Finding::new("rfc13.abnf.c-get", Side::Server, "", "the end of the connection");
+        let findings = vec![Finding { proc: Some(proc(0)), seq: closed, ..finding }];
+        let result = result_of(outcome(events, findings), &embedded_catalogue().unwrap());
+        let found: Vec<_> =
+            result.findings.iter().map(|j| (&*j.finding.requirement, &*j.finding.seen)).collect();
+        assert_eq!(found, [(id, seen)]);
+        assert_eq!(result.verdict, if id == CRASH { Verdict::Crashed } else { Verdict::Fail });
     }
 
     #[rstest]

@@ -33,7 +33,7 @@ pub enum Verdict {
     Warn,
     /// A MUST or SHALL is broken.
     Fail,
-    /// A process of the implementation was killed by a signal that no other process sent.
+    /// A process of the implementation died of a signal that no other process sent, or of an uncaught exception.
     Crashed,
     /// The implementation neither answered nor ended.
     Hung,

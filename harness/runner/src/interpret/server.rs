@@ -1,8 +1,8 @@
 //! The meaning of a step for a server under test: the runner plays its clients (`C:`), and expects its messages (`S:`).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pmi_judge::event::{Abandoned, Bytes, EventKind};
+use pmi_judge::event::{Abandoned, Bytes, Event, EventKind};
 use pmi_judge::expectation::{ExpectationKind, Matcher};
 use pmi_judge::{Judge, ScenarioOutcome, Side};
 use pmi_scenario::ast::{
@@ -14,10 +14,13 @@ use super::interpreter::{Ended, Interpreter, Stop};
 use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, leave_out_all, walk};
 use crate::party::proxy::UpstreamCommand;
-use crate::party::{Limits, Party};
+use crate::party::{Limits, Party, Silence};
 
 /// Time that an implementation gets to end by itself after it has hung.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// Maximum time for the events that have already arrived when a scenario ends early.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Time without events after which a launcher that does not end is reported. A daemon that it waits for may still connect to it, and
 /// nothing indicates this in advance.
@@ -36,7 +39,9 @@ pub fn play(
     let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     // If the run ended early, the judge knows the reason.
-    let _ = interpreter.run(fragments);
+    if interpreter.run(fragments).is_err() {
+        interpreter.read_last_words();
+    }
     // After a step has timed out, waiting longer rarely helps.
     let hung = interpreter.recorder.judge.is_hung();
     let (ending, settled) =
@@ -49,6 +54,16 @@ pub fn play(
 }
 
 impl Interpreter<'_> {
+    /// Reads what a server that closed a connection has sent and printed until now, before our own end of the job adds to it.
+    fn read_last_words(&mut self) {
+        let is_closed = |event: &Event| matches!(event.kind, EventKind::ClosedByServer { .. });
+        if self.recorder.events.iter().any(is_closed) {
+            let until = Instant::now() + LAST_WORDS;
+            let is_over = |judge: &Judge| judge.job().is_some() || Instant::now() > until;
+            let _ = self.listen(Instant::now(), Silence::Expected, &is_over);
+        }
+    }
+
     fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
         let scenario = self.scenario;
         let mut ranks = 0..scenario.ranks;

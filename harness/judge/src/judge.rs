@@ -700,7 +700,11 @@ impl Judge {
             StepInput::End | StepInput::Open => (self.seq, END.into()),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
-        let cites = if matches!(next, StepInput::Silence(..)) { self.cause_of_silence(cites) } else { cites };
+        let cites = if matches!(next, StepInput::Silence(..)) {
+            self.cause_of_silence(Some(p), cites)
+        } else {
+            cites
+        };
         let at_most = match choice.grade {
             Grade::Fail => {
                 self.name_cause(p, choice, seq);
@@ -801,13 +805,15 @@ impl Judge {
         proof: SilenceProof,
         waited: Duration,
     ) {
-        let cites = self.cause_of_silence(cites);
+        let cites = self.cause_of_silence(p, cites);
         self.broken(p, cites, expected, self.describe_silence(proof, waited));
     }
 
-    /// Returns the requirement that a silence breaks. A request that was not read is the cause, whatever it asks for.
-    fn cause_of_silence<'a>(&self, cites: &'a str) -> &'a str {
-        self.monitor.unread_rule(&self.not_read).unwrap_or(cites)
+    /// Returns the requirement that a silence breaks. A request that was not read, or was not understood because it came in pieces, is the
+    /// cause, whatever it asks for.
+    fn cause_of_silence<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
+        let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
+        self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)
     }
 
     /// Returns the incomplete message of a connection, if a step waits for that connection and nothing more will come.

@@ -29,7 +29,7 @@ fn unanswered_duty(pending: &MonitoredRequest) -> Option<&'static str> {
         RequestDetail::Put { value, .. } if value.is_empty() => ids::RFC13_VALUE_EMPTY,
         RequestDetail::Put { value, .. } if is_ambiguous(value) => ids::RFC13_VALUE_BLANK,
         RequestDetail::Spawn(request) if request.programs.iter().any(empty) => ids::RFC13_VALUE_EMPTY,
-        RequestDetail::Spawn(request) if request.programs.iter().any(ends) => ids::RFC13_ABNF_STRING,
+        RequestDetail::Spawn(request) if request.programs.iter().any(ends) => ids::RFC13_SPAWN_COMMAND,
         RequestDetail::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
             ids::RFC13_SPAWN_ARG_INDICES
         }
@@ -358,6 +358,17 @@ impl Monitor {
     /// that is the reason.
     pub(super) fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.known(p).is_some_and(|rank| rank.split_write) { IN_PIECES } else { otherwise }
+    }
+
+    /// Like [`in_pieces_or`](Self::in_pieces_or), for a valid request of PMI-1 that has no response.
+    pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
+        let pending = self.known(p).and_then(|rank| rank.pending.front());
+        let is_valid = pending.is_some_and(|request| request.op.is_some());
+        if is_valid && self.framing(p) == Framing::Lines {
+            self.in_pieces_or(p, otherwise)
+        } else {
+            otherwise
+        }
     }
 
     /// Returns true if all processes have entered the barrier that this one is in.

@@ -138,9 +138,14 @@ fn reports_failure_of_processes() {
 #[test]
 fn suggested_replay_command_works() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
-    let ran = conform(folder.path(), &["--memory", "."]);
-    let again = ran.out.lines().find_map(|line| line.trim().strip_prefix("play it again: ")).unwrap();
-    assert_eq!(again, "pmi-conform . --memory --filter '=wrong'");
+    let again = |options: &[&str]| {
+        let ran = conform(folder.path(), &[&["--memory", "."], options].concat());
+        ran.out.lines().find_map(|line| line.trim().strip_prefix("play it again: ")).unwrap().to_owned()
+    };
+    assert_eq!(again(&[]), "pmi-conform . --memory --filter '=wrong'");
+    std::fs::write(folder.path().join("d.toml"), "implementation = \"x\"\n").unwrap();
+    let with_file = "pmi-conform . --memory --deviations=d.toml --filter '=wrong'";
+    assert_eq!(again(&["--deviations", "d.toml"]), with_file);
     let ran = conform(folder.path(), &[".", "--memory", "--filter", "=wrong"]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("1 scenario against"), "{}", ran.out);

@@ -182,7 +182,7 @@ const GENERAL_TIMES: usize = 5;
 /// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is one general fault, which
 /// scenarios about other subjects report as breaches of the requirements that they test.
 fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
-    type Group<'a> = (Option<&'a str>, String, &'a [u8]);
+    type Group<'a> = (Option<&'a str>, bool, String, &'a [u8]);
     // For each cause, by its index, the number of findings in a group. The maps are sorted, so that reports on the same results are
     // identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
@@ -191,14 +191,14 @@ fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
             let request = evidence::command(finding, &result.last_events);
             if let Some(request) = request.filter(|_| finding.requirement != CRASH) {
                 *groups
-                    .entry((cause.deviation, key(finding), request))
+                    .entry((cause.deviation, cause.is_flaky(), key(finding), request))
                     .or_default()
                     .entry(place)
                     .or_default() += 1;
             }
         }
     }
-    for ((_, shape, request), counts) in groups {
+    for ((_, _, shape, request), counts) in groups {
         let most = counts.iter().max_by_key(|(place, count)| (**count, Reverse(**place)));
         let Some((&general, &most)) = most.filter(|(_, most)| **most >= GENERAL_SCENARIOS) else { continue };
         for (&special, count) in counts.iter().filter(|(place, _)| **place != general) {
@@ -232,7 +232,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let deviation = judged.deviation.as_deref();
-            let key = (requirement, severity, deviation, key(&judged.finding));
+            // A scenario that passes when it is played again has not failed.
+            let is_flaky = result.verdict == Verdict::Flaky;
+            let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {
                 all.push(CommonCause { requirement, severity, deviation, findings: Vec::new() });
                 all.len() - 1
@@ -243,12 +245,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
             }
-            let represents = |(result, judged): &(&ScenarioResult, &Judged)| {
-                (judged.valid_input, result.verdict != Verdict::Flaky)
-            };
-            let this = (result, judged);
-            let is_better = cause.findings.first().is_some_and(|first| represents(&this) > represents(first));
-            cause.findings.insert(if is_better { 0 } else { cause.findings.len() }, this);
+            let is_better =
+                cause.findings.first().is_some_and(|(_, first)| judged.valid_input > first.valid_input);
+            cause.findings.insert(if is_better { 0 } else { cause.findings.len() }, (result, judged));
         }
     }
     add_crashes_without_place(&mut all);

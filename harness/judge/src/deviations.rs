@@ -247,8 +247,12 @@ impl Deviations {
                 });
             }
             let Some(last) = stale.last_mut() else { continue };
-            let scenarios = if is_known { &mut last.kept } else { &mut last.unknown };
-            scenarios.push(scenario.text().to_owned());
+            let name = scenario.text();
+            match suite.similar(name) {
+                _ if is_known => last.kept.push(name.to_owned()),
+                Some(near) => last.unknown.push(format!("{name} (did you mean {near}?)")),
+                None => last.unknown.push(name.to_owned()),
+            }
             let all = self.entries.iter().filter(|other| other.line == *line).count();
             last.is_whole = last.kept.len() + last.unknown.len() == all;
         }
@@ -452,7 +456,7 @@ mod tests {
     #[test]
     fn stale_entry_lists_its_scenarios_once() {
         let text = "implementation = \"x\"\n\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
-                    scenarios = [\"kvs/own-key\", \"kvs/gone\", \"kvs/value-*\", \"kvs/many-keys\"]\nreason = \"r\"\n";
+                    scenarios = [\"kvs/own-key\", \"kvs/gone\", \"kvs/own-kye\", \"kvs/value-*\", \"kvs/many-keys\"]\nreason = \"r\"\n";
         let suite = Suite::embedded(Behaviours::default()).unwrap();
         let mut deviations =
             Deviations::parse(Path::new("d.toml"), text, None, ConnectionMethod::Fd).unwrap();
@@ -460,7 +464,7 @@ mod tests {
         deviations.apply("kvs/value-blank", &mut []);
         let stale: Vec<String> = deviations.stale(&suite).iter().map(ToString::to_string).collect();
         let entry = "d.toml:3: rfc13.get.value no longer happens in kvs/own-key, kvs/value-*; \
-                     names unknown scenarios: kvs/gone; remove these scenarios from the entry";
+                     names unknown scenarios: kvs/gone, kvs/own-kye (did you mean kvs/own-key?); remove these scenarios from the entry";
         assert_eq!(stale, [entry], "kvs/many-keys was not played");
         deviations.apply("kvs/many-keys", &mut []);
         assert!(deviations.stale(&suite)[0].is_whole);

@@ -533,7 +533,10 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
                 let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
-                DoctorStep::new(what, StepState::Fails, seen).with("name its process manager with --server")
+                let remedy = offering_option(std::slice::from_ref(&server.label));
+                let remedy = remedy
+                    .unwrap_or_else(|| "start them with the launcher that serves this library".to_owned());
+                DoctorStep::new(what, StepState::Fails, seen).with(remedy)
             }
             (_, Some(failed), Some(server)) => DoctorStep::new(
                 what,

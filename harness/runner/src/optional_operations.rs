@@ -14,6 +14,7 @@ use pmi_judge::ScenarioOutcome;
 use pmi_judge::connections::Connections;
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::library::api::OutputValue;
+use pmi_judge::offer::offering_option;
 use pmi_judge::verdict::Verdict;
 use pmi_scenario::ast::{
     Dialect, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, StepAction, Stmt, Template, ValueType,
@@ -437,7 +438,9 @@ fn fails_under_its_manager(
         return Some(format!("its initialization fails under {} ({failed}): {OTHERS}", server.label));
     }
     let apart = apart(suite, api, iut, limits, &outcome.events)?;
-    Some(format!("its processes are singletons under {}: {apart}", server.label))
+    let option = offering_option(std::slice::from_ref(&server.label));
+    let option = option.map(|option| format!("; {option}")).unwrap_or_default();
+    Some(format!("its processes are singletons under {}: {apart}{option}", server.label))
 }
 
 /// Returns the error of a failed initialization: the first call of a process failed, or the process ended during it.

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use include_dir::{Dir, include_dir};
 
 use crate::ast::{Dialect, Each, Scenario, SourceFile, Span, Step, Stmt, TableRow};
-use crate::diag::Sink;
+use crate::diag::{Sink, closest};
 use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, table, visit};
 use spell::{References, spelled};
@@ -360,6 +360,12 @@ impl Suite {
     /// Returns whether a scenario with a fitting name exists, here or in the embedded suite.
     pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.scenarios.iter().any(|s| fits(&s.name)) || FILES.iter().any(|file| file.any(&fits))
+    }
+
+    /// Returns the name of a scenario that is similar to an unknown name.
+    pub fn similar(&self, name: &str) -> Option<String> {
+        let names: Vec<&str> = self.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+        closest(name, &names).map(str::to_owned)
     }
 
     /// Returns the fragment with this name.

@@ -643,8 +643,12 @@ fn flaky_finding_is_not_an_error() {
     assert!(sarif.contains(r#""level": "warning""#) && !sarif.contains(r#""level": "note""#), "{sarif}");
     assert!(quality.contains(r#""severity": "minor""#), "{quality}");
     assert!(strict(Format::Markdown).contains("| FLAKY | a/1"));
-    // The cause is red if one scenario shows it in every attempt.
+    // The scenario that shows it in every attempt is red, and the other is not counted with it.
     let both = vec![flaky, red];
+    let text = of(both.clone(), Format::Terminal);
+    for line in ["FAIL rfc13.get.value: 1 scenario: a/2", "FLAKY rfc13.get.value: 1 scenario: a/1"] {
+        assert!(text.contains(line), "{text}");
+    }
     assert_eq!(level(both.clone()), ["error", "major"]);
     let github = of(both, Format::Github);
     assert!(github.starts_with("::error title=FAIL rfc13.get.value"), "{github}");

@@ -370,6 +370,10 @@ fn replay(args: &Play) -> Vec<String> {
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }
+    // These decide which findings are red.
+    words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
+    let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
+    words.extend(strict.map(|(name, _)| format!("--strict={name}")));
     words
 }
 
@@ -383,9 +387,6 @@ fn command(args: &Play) -> Vec<String> {
     for (flag, times) in [("--repeat", args.repeat), ("--retries", args.retries)] {
         words.extend(times.map(|n| format!("{flag}={n}")));
     }
-    words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
-    let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
-    words.extend(strict.map(|(name, _)| format!("--strict={name}")));
     words
 }
 

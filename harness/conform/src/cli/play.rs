@@ -371,7 +371,7 @@ fn replay(args: &Play) -> Vec<String> {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }
     // These decide which findings are red.
-    words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
+    words.extend(args.deviations.iter().flat_map(|d| ["--deviations".to_owned(), d.display().to_string()]));
     let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
     words.extend(strict.map(|(name, _)| format!("--strict={name}")));
     words

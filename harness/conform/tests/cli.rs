@@ -272,6 +272,11 @@ fn applies_and_drafts_deviations() {
         snapshot!(format!("deviations_{}", file.trim_end_matches(".toml")), ran.whole());
     }
 
+    // Without the file, the finding might be known again.
+    let ran = conform(folder.path(), &["--memory", "--deviations", "other-symptom.toml", "wrong.pmi"]);
+    let again = "play it again: pmi-conform wrong.pmi --memory --deviations other-symptom.toml --filter '=wrong'";
+    assert!(ran.out.contains(again), "{}", ran.out);
+
     // Reports contain only the symptom of a sensitive deviation.
     let text = entry("rfc13.get.value", "wrong", "value=1").replace("reason", "sensitive = true\nreason");
     fs::write(folder.path().join("sensitive.toml"), text).unwrap();

@@ -45,10 +45,10 @@ const BUILTIN_REQUIREMENTS: [(&str, &str, &str); 6] = [
     (
         CRASH,
         CRASH_TEXT,
-        "start with the last requests before it; `ulimit -c unlimited` keeps a core file for a debugger",
+        "start with the last requests of the scenario; `ulimit -c unlimited` keeps a core file for a debugger",
     ),
     (HANG, HANG_TEXT, "attach a debugger to the process; it waits after its last message"),
-    (ENDS_WELL, ENDS_WELL_TEXT, "compare the responses below with those of a successful run"),
+    (ENDS_WELL, ENDS_WELL_TEXT, "compare the responses in the scenario with those of a successful run"),
     (USABLE, USABLE_TEXT, "check the answers to get_maxes and get_my_kvsname"),
     (STARTS, STARTS_TEXT, "raise the limit that the manager's error message names"),
     (

@@ -178,7 +178,7 @@ pub(crate) fn offers(
                 None => (true, String::new()),
                 Some(seen) => {
                     let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
-                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} requires it"))
+                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} plays its scenarios"))
                 }
             },
         };

@@ -370,7 +370,10 @@ fn replay(args: &Play) -> Vec<String> {
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }
-    words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
+    // These decide which findings are red.
+    words.extend(args.deviations.iter().flat_map(|d| ["--deviations".to_owned(), d.display().to_string()]));
+    let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
+    words.extend(strict.map(|(name, _)| format!("--strict={name}")));
     words
 }
 
@@ -384,8 +387,6 @@ fn command(args: &Play) -> Vec<String> {
     for (flag, times) in [("--repeat", args.repeat), ("--retries", args.retries)] {
         words.extend(times.map(|n| format!("{flag}={n}")));
     }
-    let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
-    words.extend(strict.map(|(name, _)| format!("--strict={name}")));
     words
 }
 

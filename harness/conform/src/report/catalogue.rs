@@ -101,7 +101,7 @@ fn errata(catalogue: &Catalogue) -> String {
     let mut text = String::from(
         "# Errata of the specifications\n\n\
          Points at which RFC 13, the draft of PMI-2 and MPICH's tables have errors, are silent or contradict themselves. Each entry gives the requirement that we test, our reading, the implementations with a recorded deviation, and a proposed wording, which the authors of these texts may use freely.\n\n\
-         If a text contradicts itself, the point is reported and never fails. `pmi-conform explain requirements --pages docs/src` writes this page from the catalogue \
+         If a text contradicts itself, the point is reported and never fails. This page is generated from the catalogue \
          (`scenarios/*.toml`) and the recorded deviations (`golden/`).\n",
     );
     for (prefix, _, title, _) in SOURCES {

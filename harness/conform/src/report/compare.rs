@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::run::Run;
+use super::run::{Run, implementation};
 use super::text;
 use pmi_judge::Severity;
 use pmi_judge::evidence::follows_a_race;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Verdict};
 
 /// The differences between two runs. Times, transcripts and deviations are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,6 +38,8 @@ pub(crate) struct Comparison {
 pub(crate) struct ComparedRun {
     /// The implementation under test, as given.
     pub(crate) server: String,
+    /// The version of the implementation, if it is known.
+    pub(crate) implementation_version: Option<String>,
     /// Version of pmi-conform and of its suite.
     pub(crate) version: String,
     /// True if every selected scenario has a result.
@@ -178,7 +180,8 @@ fn is_one_sided(before: u32, after: u32) -> bool {
 impl ComparedRun {
     fn of(run: &Run) -> Self {
         let complete = run.end.as_ref().is_some_and(|end| end.unfinished == 0);
-        Self { server: run.header.server.clone(), version: run.header.version.clone(), complete }
+        let RunHeader { server, implementation_version, version, .. } = run.header.clone();
+        Self { server, implementation_version, version, complete }
     }
 }
 
@@ -297,7 +300,7 @@ impl Comparison {
     pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
             let cut = if side.complete { "" } else { ", cut short" };
-            let server = text::clean(&side.server);
+            let server = implementation(&side.server, side.implementation_version.as_deref());
             writeln!(out, "{name:6}  {server} (pmi-conform {}{cut})", text::clean(&side.version))?;
         }
         let lacks = |verdict| verdict == Verdict::NotApplicable;
@@ -355,10 +358,14 @@ impl Comparison {
         }
         let worse = self.changed.iter().filter(|change| change.worse).count();
         let uncertain: BTreeSet<&str> = self.uncertain.iter().map(|u| u.scenario.as_str()).collect();
-        let (same, apart) = (self.same + self.varies.len() + uncertain.len(), self.changed.len());
+        let undecided = match uncertain.len() {
+            0 => String::new(),
+            n => format!(", {n} undecided"),
+        };
+        let (same, apart) = (self.same + self.varies.len(), self.changed.len());
         writeln!(
             out,
-            "\n{same} the same, {apart} different, {worse} worse (+ newly broken, - no longer broken)"
+            "\n{same} the same{undecided}, {apart} different, {worse} worse (+ newly broken, - no longer broken)"
         )
     }
 }
@@ -442,6 +449,23 @@ mod tests {
             assert_eq!(comparison.is_same(), same, "{comparison:?}");
             let explained = comparison.varies.len() + comparison.uncertain.len();
             assert_eq!(explained > 0, same, "{comparison:?}");
+        }
+        let of_version = |version: &str, result| {
+            let mut run = run(vec![result]);
+            run.header.server = "mpiexec".to_owned();
+            run.header.implementation_version = Some(version.to_owned());
+            run
+        };
+        let (before, after) = (of_version("4.3.2", passed("a")), of_version("5.0.2", crashed("a")));
+        let mut text = Vec::new();
+        Comparison::of(&before, &after).write_to(&mut text, false).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for line in [
+            "before  mpiexec 4.3.2 (pmi-conform 0.1.0)\n",
+            "after   mpiexec 5.0.2 (pmi-conform 0.1.0)\n",
+            "\n0 the same, 1 undecided, 0 different, 0 worse ",
+        ] {
+            assert!(text.contains(line), "{text}");
         }
         // Crashes in all scenarios of one run and in none of the other are a change.
         let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();

@@ -94,8 +94,13 @@ pub(crate) const RELAYED: &str = "the processes relay their connections: process
 
 /// Returns the name of the implementation under test, with its version unless the name contains it.
 pub(super) fn subject(header: &RunHeader) -> String {
-    let server = text::clean(&header.server);
-    match header.implementation_version.as_deref().map(text::clean) {
+    implementation(&header.server, header.implementation_version.as_deref())
+}
+
+/// Returns the name of an implementation, with its version unless the name contains it.
+pub(super) fn implementation(server: &str, version: Option<&str>) -> String {
+    let server = text::clean(server);
+    match version.map(text::clean) {
         Some(version) if !server.contains(&version) => format!("{server} {version}"),
         _ => server,
     }

@@ -5,8 +5,7 @@
 //! RFC 13 guarantees it, because there was a barrier between put and get.
 
 mod fold;
-mod frames;
-mod lines;
+mod messages;
 mod pattern;
 mod state;
 
@@ -22,9 +21,9 @@ use pmi_scenario::{parse, print};
 use pmi_wire::{Arrival, Decoded, Direction, Framing, FramingError, Proc};
 
 use fold::{RecordedStep, StepText};
-use state::{Happening, ScenarioWriter, ScriptRank};
+use state::{ConnectionEvent, ScenarioWriter, ScriptRank};
 
-pub(super) use frames::tuples;
+pub(super) use messages::tuples;
 pub(super) use state::escaped;
 
 /// The scenario language cannot express a session.
@@ -97,8 +96,12 @@ impl ScenarioWriter {
             EventKind::FromServer { proc, bytes } => {
                 self.record_message(*proc, Direction::FromServer, &bytes.0)
             }
-            EventKind::ClosedByClient { proc } => self.happens(*proc, Happening::Closed { by_client: true }),
-            EventKind::ClosedByServer { proc } => self.happens(*proc, Happening::Closed { by_client: false }),
+            EventKind::ClosedByClient { proc } => {
+                self.happens(*proc, ConnectionEvent::Closed { by_client: true })
+            }
+            EventKind::ClosedByServer { proc } => {
+                self.happens(*proc, ConnectionEvent::Closed { by_client: false })
+            }
             EventKind::Exited { proc, exit } => {
                 let finalized = self.rank(*proc).finalized;
                 if let (true, Exit::Code(status @ 1..=255), false) = (finalized, exit, self.trouble) {
@@ -118,40 +121,40 @@ impl ScenarioWriter {
         let mut happened = Vec::new();
         for Arrival { direction, message } in rank.connection.read(direction, bytes) {
             happened.push(match message {
-                Ok((framing, text)) => Happening::StepText { direction, framing, text: text.into_owned() },
+                Ok((framing, text)) => {
+                    ConnectionEvent::Message { direction, framing, text: text.into_owned() }
+                }
                 // An overlong line is not a request.
                 Err(FramingError::Line(_)) => {
-                    Happening::StepText { direction, framing: Framing::Lines, text: Vec::new() }
+                    ConnectionEvent::Message { direction, framing: Framing::Lines, text: Vec::new() }
                 }
-                Err(_) if direction == Direction::ToServer => Happening::Garbled(bytes.to_vec()),
+                Err(_) if direction == Direction::ToServer => ConnectionEvent::Garbled(bytes.to_vec()),
                 Err(_) => continue,
             });
         }
-        for happening in happened {
-            self.happens(p, happening);
+        for event in happened {
+            self.happens(p, event);
         }
     }
 
-    fn happens(&mut self, p: Proc, happening: Happening) {
-        if !self.trouble && self.waits_in_fence(p, &happening) {
-            return self.rank(p).behind_fence.push_back(happening);
+    fn happens(&mut self, p: Proc, event: ConnectionEvent) {
+        if !self.trouble && self.waits_in_fence(p, &event) {
+            return self.rank(p).behind_fence.push_back(event);
         }
-        match happening {
-            Happening::Closed { by_client } => self.closed(p, by_client),
+        match event {
+            ConnectionEvent::Closed { by_client } => self.closed(p, by_client),
             _ if self.trouble => {}
-            Happening::StepText { direction, framing, text } => {
+            ConnectionEvent::Message { direction, framing, text } => {
                 let message = Decoded::new(direction, framing, &text);
-                match (framing, direction) {
-                    (Framing::Lines, Direction::ToServer) => self.request(p, &message),
-                    (Framing::Lines, Direction::FromServer) => self.response(p, &message),
-                    (Framing::Frames, Direction::ToServer) => {
-                        self.frame_request(p, &message);
+                match direction {
+                    Direction::ToServer => {
+                        self.request(p, &message);
                         self.release(p.group);
                     }
-                    (Framing::Frames, Direction::FromServer) => self.frame_response(p, &message),
+                    Direction::FromServer => self.response(p, &message),
                 }
             }
-            Happening::Garbled(bytes) => {
+            ConnectionEvent::Garbled(bytes) => {
                 let text = format!("<bytes> <0x{:02x}>{}", bytes[0], escaped(&bytes[1..]));
                 self.step(p, 'C', "", text);
                 self.trouble = true;
@@ -169,8 +172,8 @@ impl ScenarioWriter {
             .collect();
         for p in waiting {
             let held = std::mem::take(&mut self.rank(p).behind_fence);
-            for happening in held {
-                self.happens(p, happening);
+            for event in held {
+                self.happens(p, event);
             }
         }
     }

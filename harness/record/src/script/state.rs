@@ -7,7 +7,7 @@ use std::fmt::Write;
 use pmi_judge::event::Exit;
 use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::Exchange;
-use pmi_wire::{Connection, Direction, Framing, Maxes, Operation, Proc, SpawnAssembler};
+use pmi_wire::{Connection, Direction, Framing, Maxes, Proc, SpawnAssembler};
 
 use super::fold::{RecordedSteps, StepOrder, StepText};
 
@@ -17,50 +17,36 @@ const MAX_MESSAGE: usize = 1 << 20;
 /// Prefix of the keys that the process manager itself provides.
 pub(super) const RESERVED: &[u8] = b"PMI_";
 
-/// A pending request in lines.
-pub(super) enum PendingLine {
-    Op(Operation),
-    Put { valid: bool },
-    Get { key: Vec<u8> },
-    Lookup { service: Vec<u8> },
-    Unknown,
-}
-
-/// The properties of a request in a frame that its answer depends on.
-pub(super) enum FrameDetail {
+/// The properties of a request that its response depends on.
+pub(super) enum RequestDetail {
     Put {
+        /// Every server must accept it.
         valid: bool,
     },
     Get {
         key: Vec<u8>,
     },
-    GetNode {
-        key: Vec<u8>,
-    },
-    GetJob {
-        key: Vec<u8>,
-    },
     Lookup {
-        name: Vec<u8>,
+        service: Vec<u8>,
     },
-    /// `bare` is true if a key that some servers require is missing.
     Fullinit {
+        /// A key that some servers require is missing.
         bare: bool,
     },
-    Fence,
     Plain,
 }
 
-/// A pending request in a frame.
-pub(super) struct PendingFrame {
-    pub(super) row: &'static Exchange,
+/// A pending request.
+pub(super) struct PendingRequest {
+    /// `None` for a line that is not a known request.
+    pub(super) row: Option<&'static Exchange>,
     pub(super) thrid: Option<Vec<u8>>,
-    pub(super) what: FrameDetail,
+    pub(super) detail: RequestDetail,
 }
 
 /// An event of a connection.
-pub(super) enum Happening {
-    StepText {
+pub(super) enum ConnectionEvent {
+    Message {
         direction: Direction,
         framing: Framing,
         text: Vec<u8>,
@@ -75,13 +61,12 @@ pub(super) enum Happening {
 pub(super) struct ScriptRank {
     pub(super) connection: Connection,
     /// The rank has received the name of its keyval space, or the id of its job.
-    pub(super) has_names: bool,
+    pub(super) has_name: bool,
     /// The rank has sent something.
     pub(super) has_written: bool,
-    pub(super) asked: VecDeque<PendingLine>,
-    pub(super) pending: Vec<PendingFrame>,
+    pub(super) pending: Vec<PendingRequest>,
     /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
-    pub(super) behind_fence: VecDeque<Happening>,
+    pub(super) behind_fence: VecDeque<ConnectionEvent>,
     /// The lines of an incomplete spawn request.
     pub(super) block: Option<(SpawnAssembler, Vec<Vec<u8>>)>,
     pub(super) maxes: Option<Maxes>,
@@ -95,9 +80,8 @@ impl Default for ScriptRank {
     fn default() -> Self {
         Self {
             connection: Connection::new(MAX_MESSAGE),
-            has_names: false,
+            has_name: false,
             has_written: false,
-            asked: VecDeque::new(),
             pending: Vec::new(),
             behind_fence: VecDeque::new(),
             block: None,
@@ -114,11 +98,10 @@ impl Default for ScriptRank {
 pub(super) struct RecordedGroup {
     /// Number of requested processes; 0 if unknown.
     pub(super) size: u32,
-    /// The job id, in PMI-2.
-    pub(super) jobid: Option<Vec<u8>>,
+    /// The name of the keyval space, or in PMI-2, the id of the job.
+    pub(super) name: Option<Vec<u8>>,
     /// Attributes of the node, with all values that were put.
     pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
-    pub(super) kvsname: Option<Vec<u8>>,
     /// Values, with the number of barriers that the putting rank had entered before.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Keys that were put more than once.
@@ -204,23 +187,6 @@ impl ScenarioWriter {
         text: String,
     ) {
         self.steps.push(p, order, StepText { role, cites, text });
-    }
-
-    /// Returns the permitted position of a request that may contain a name of the server. A rank that has not received the name itself must
-    /// come after the rank that has requested it.
-    pub(super) fn order_with_names(&mut self, p: Proc) -> StepOrder {
-        let group = self.group(p.group);
-        let is_named = group.kvsname.is_some() || group.jobid.is_some();
-        if is_named && !self.rank(p).has_names { StepOrder::Fixed } else { StepOrder::Free }
-    }
-}
-
-/// Returns the scenario's name for the kvsname of a group.
-pub(super) fn variable(group: u32) -> String {
-    match group {
-        0 => "kvs".into(),
-        1 => "child_kvs".into(),
-        n => format!("child{n}_kvs"),
     }
 }
 

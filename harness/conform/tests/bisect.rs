@@ -18,7 +18,7 @@ fn names_versions_that_introduce_and_fix() {
     let (good, bad) = (serve(""), serve("--fault get-missing-rc-zero"));
     let bisect = |servers: [&str; 3], more: &[&str]| {
         let servers = servers.iter().flat_map(|server| ["--server", server]);
-        let filters = ["--filter", "kvs/missing-key-before-any-put", "--filter", "kvs/own-key"];
+        let filters = ["--filter", "kvs/missing-key[before-any-put]", "--filter", "kvs/exchange[own-key]"];
         let args: Vec<&str> = ["report", "bisect"]
             .into_iter()
             .chain(servers)
@@ -38,7 +38,7 @@ fn names_versions_that_introduce_and_fix() {
         [(&1.into(), &"introduced".into(), &id), (&2.into(), &"fixed".into(), &id)],
         "{told:#}"
     );
-    assert_eq!(told["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key-before-any-put"]));
+    assert_eq!(told["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key[before-any-put]"]));
 
     // Improvements, and findings of every version, do not make it fail.
     let ran = bisect([&bad, &bad, &good], &[]);
@@ -57,7 +57,7 @@ fn bisects_stored_runs() {
         let report = format!("ndjson={log}");
         conform(
             folder.path(),
-            &["--server", &server, "-q", "-f", "kvs/missing-key-before-any-put", "--report", &report],
+            &["--server", &server, "-q", "-f", "kvs/missing-key[before-any-put]", "--report", &report],
         );
     }
     let ran = conform(folder.path(), &["report", "bisect", "1.0=one", "2.0=two"]);
@@ -77,8 +77,16 @@ fn bisects_stored_runs() {
 fn reports_version_that_cannot_be_judged() {
     let folder = TempDir::new().unwrap();
     let good = serve("");
-    let args =
-        ["report", "bisect", "--server", &good, "--server", "false {ranks} {agent}", "-f", "kvs/own-key"];
+    let args = [
+        "report",
+        "bisect",
+        "--server",
+        &good,
+        "--server",
+        "false {ranks} {agent}",
+        "-f",
+        "kvs/exchange[own-key]",
+    ];
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 3, "{}", ran.whole());
     assert!(

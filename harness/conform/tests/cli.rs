@@ -178,7 +178,7 @@ fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
 #[case("no_such_command", &["expalin"], 2)]
 #[case("unknown_requirement", &["explain", "rfc13.put.uniqe"], 2)]
 #[case("unknown_scenario", &["scenario", "show", "kvs/get-of-nothin"], 2)]
-#[case("no_launcher", &["--server", "./nowhere/mpiexec", "-q", "-f", "=group/appnum"], 2)]
+#[case("no_launcher", &["--server", "./nowhere/mpiexec", "-q", "-f", "=group/facts[appnum]"], 2)]
 #[case("launcher_in_no_path", &["--server", "no-such-pm-here -n {ranks} {agent}"], 2)]
 #[case("launcher_not_executable", &["--server", "/etc/passwd {ranks} {agent}"], 2)]
 #[case("no_ranks", &["--server", "true {agent}"], 2)]
@@ -193,7 +193,7 @@ fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
 #[case("filter_of_another_side", &["--memory", "--filter", "client/plain"], 2)]
 #[case("filter_of_another_dialect", &["--server", "sh {ranks} {agent}", "--filter", "pmi2/init/*"], 2)]
 #[case("requirement_of_another_side", &["--memory", "--requirement", "rfc13.api.wire"], 2)]
-#[case("scenario_as_a_file", &["kvs/own-key"], 2)]
+#[case("scenario_as_a_file", &["kvs/exchange[own-key]"], 2)]
 #[case("scenarios_as_a_folder", &["barrier/"], 2)]
 #[case("program_as_a_scenario", &["/bin/true"], 2)]
 #[case("program_as_a_library", &["--library", "/bin/true"], 2)]
@@ -204,7 +204,7 @@ fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
 #[case("launcher_with_ranks", &["--server", "srun -n {ranks}"], 2)]
 #[case("template_without_agent", &["--server", "./my-pm -n {ranks}"], 2)]
 #[case("part_of_a_profile", &["--server", "@hydra"], 2)]
-#[case("nothing_applies", &["--lacks", "names", "-q", "-f", "=names/own-name"], 4)]
+#[case("nothing_applies", &["--lacks", "names", "-q", "-f", "=names/found[own-name]"], 4)]
 fn rejects_invalid_options(#[case] name: &str, #[case] args: &[&str], #[case] status: i32) {
     let ran = conform(TempDir::new().unwrap().path(), args);
     assert_eq!(ran.status, status, "{}", ran.whole());
@@ -385,7 +385,7 @@ fn names_report_that_cannot_be_written() {
         return;
     }
     // `conform` reads every log that is written, but this one has no end.
-    let args = ["--memory", "-q", "-f", "=kvs/own-key", "--report", "ndjson=/dev/full"];
+    let args = ["--memory", "-q", "-f", "=kvs/exchange[own-key]", "--report", "ndjson=/dev/full"];
     let ran = Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(args).output().unwrap();
     let received = String::from_utf8_lossy(&ran.stderr);
     assert_eq!(ran.status.code(), Some(2), "{received}");
@@ -411,13 +411,13 @@ fn selects_scenarios_by_shard_filter_and_requirement() {
     assert_eq!(shards.iter().map(Vec::len).sum::<usize>(), all.len());
     assert_eq!(shards.iter().flatten().collect::<BTreeSet<_>>(), all.iter().collect());
 
-    assert_eq!(listed(&["-f", "=group/appnum"]), ["group/appnum"]);
+    assert_eq!(listed(&["-f", "=group/facts[appnum]"]), ["group/facts[appnum]"]);
     assert_eq!(
-        listed(&["-f", "barrier/one-r", "-f", "=group/appnum"]),
-        ["group/appnum", "barrier/one-rank", "pmi2/barrier/one-rank"]
+        listed(&["-f", "barrier/one-r", "-f", "=group/facts[appnum]"]),
+        ["group/facts[appnum]", "barrier/in-a-row[one-rank]", "pmi2/barrier/in-a-row[one-rank]"]
     );
     assert!(listed(&["-f", "kvs/*"]).iter().all(|name| name.starts_with("kvs/")));
-    assert!(listed(&["--requirement", "rfc13.put.unique"]).contains(&"kvs/same-key-twice".to_owned()));
+    assert!(listed(&["--requirement", "rfc13.put.unique"]).contains(&"kvs/same-key[twice]".to_owned()));
 }
 
 #[test]
@@ -646,9 +646,9 @@ fn explains_a_rule_by_its_requirements() {
 
 #[test]
 fn shows_a_scenario_in_each_dialect() {
-    let ran = here(&["scenario", "show", "--dialect", "pmi-1.1", "kvs/own-key"]);
+    let ran = here(&["scenario", "show", "--dialect", "pmi-1.1", "kvs/exchange[own-key]"]);
     assert!(ran.out.contains("0  C: cmd=put kvsname=$kvs key=addr value=10.0.0.1/4242\n"), "{}", ran.whole());
-    let ran = here(&["scenario", "show", "--dialect", "pmi-2", "kvs/own-key"]);
+    let ran = here(&["scenario", "show", "--dialect", "pmi-2", "kvs/exchange[own-key]"]);
     for text in ["0  C: cmd=kvs-put key=addr value=10.0.0.1/4242\n", "fragment pmi2-joined\n"] {
         assert!(ran.out.contains(text), "{}", ran.whole());
     }
@@ -735,7 +735,7 @@ fn serve_runs_a_program() {
 fn acknowledged_operation_counts_as_supported() {
     let conform = env!("CARGO_BIN_EXE_pmi-conform");
     let server = format!("{conform} serve --fault spawn-starts-nothing -n {{ranks}} {{agent}}");
-    let ran = here(&["--server", &server, "--timeout", "1", "-f", "=spawn/kvs-separate"]);
+    let ran = here(&["--server", &server, "--timeout", "1", "-f", "=spawn/kvs[separate]"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(!ran.out.contains("not applicable"), "{}", ran.whole());
 }
@@ -834,16 +834,16 @@ fn accepts_error_logged_at_job_end() {
 fn refused_operation_is_lacking() {
     let server =
         format!("{} serve --vary names-refused -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
-    let ran = here(&["--server", &server, "-f", "=names/own-name"]);
+    let ran = here(&["--server", &server, "-f", "=names/found[own-name]"]);
     assert_eq!(ran.status, 4, "{}", ran.whole());
     assert!(ran.out.contains("it lacks names: asked once, it answered"), "{}", ran.whole());
 }
 
 /// A server that never answers requests for an operation lacks it, and is red only once, for the silence itself.
 #[rstest]
-#[case("names-publish-no-answer", "pmi-1.1", "=names/own-name", "=names/answered-when-not-served")]
-#[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs-separate", "=spawn/answered-when-not-served")]
-#[case("spawn-no-answer", "pmi-2", "=pmi2/spawn/one", "=pmi2/spawn/answered-when-not-served")]
+#[case("names-publish-no-answer", "pmi-1.1", "=names/found[own-name]", "=names/answered-when-not-served")]
+#[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs[separate]", "=spawn/answered-when-not-served")]
+#[case("spawn-no-answer", "pmi-2", "=pmi2/spawn/programs[one]", "=pmi2/spawn/answered-when-not-served")]
 fn unanswered_operation_is_lacking_and_fails_once(
     #[case] fault: &str,
     #[case] dialect: &str,
@@ -890,16 +890,16 @@ fn transcript(name: &str) -> String {
 fn golden_transcripts_are_unchanged(
     #[values(
         "abort/exit-code",
-        "barrier/twice-by-one-of-two",
+        "barrier/absent-rank[twice-by-one-of-two]",
         "death/killed-while-waiting",
-        "environment/group",
+        "environment/variables[group]",
         "errors/unknown-command",
         "finalize/acknowledged",
         "init/version-lower",
-        "kvs/own-key",
+        "kvs/exchange[own-key]",
         "mapping/two-nodes",
         "names/parent-and-child",
-        "spawn/two-programs-in-one-write",
+        "spawn/programs[one-write]",
         "wire/split-once"
     )]
     name: &str,
@@ -909,7 +909,7 @@ fn golden_transcripts_are_unchanged(
         prepend_module_to_snapshot => false,
         description => name,
     }, {
-        insta::assert_snapshot!(name.replace('/', "_"), transcript(name));
+        insta::assert_snapshot!(name.replace(['/', '['], "_").replace(']', ""), transcript(name));
     });
 }
 
@@ -930,9 +930,9 @@ fn judges_pmi2_only_on_request() {
     ] {
         // A pattern that matches no played scenario is refused.
         let filters = match options {
-            [] => &["-f", "=group/appnum"][..],
+            [] => &["-f", "=group/facts[appnum]"][..],
             [_, "pmi-2", ..] => &["-f", "=pmi2/init/fullinit"],
-            _ => &["-f", "=pmi2/init/fullinit", "-f", "=group/appnum"],
+            _ => &["-f", "=pmi2/init/fullinit", "-f", "=group/facts[appnum]"],
         };
         let args: Vec<&str> =
             ["-v", "--server", server].iter().chain(filters).chain(options).copied().collect();

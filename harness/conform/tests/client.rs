@@ -180,7 +180,7 @@ fn process_without_main_thread_is_not_idle() {
     let program = folder.path().join("threads.py");
     std::fs::write(&program, LAST_THREAD).unwrap();
     let command = format!("python3 {}", program.display());
-    let found = judge(&command, "20", &["--filter", "=client/plain/ends-well"]);
+    let found = judge(&command, "20", &["--filter", "=client/plain/runs[ends-well]"]);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
 }
 
@@ -381,9 +381,9 @@ fn reports_processes_that_run_as_singletons(#[case] program: String) {
     let found = judge(&program, "20", &["--filter", "client/plain/*"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     let of = |name: &str| (found.scenarios[name].0.as_str(), found.scenarios[name].1.len());
-    assert_eq!(of("client/plain/joins"), ("unjudged", 1), "{}", found.ran.whole());
-    assert_eq!(of("client/plain/one-rank"), ("unjudged", 0), "{}", found.ran.whole());
-    assert!(found.scenarios["client/plain/joins"].1.iter().all(|id| id == "de-facto.client.joins"));
+    assert_eq!(of("client/plain/runs[joins]"), ("unjudged", 1), "{}", found.ran.whole());
+    assert_eq!(of("client/plain/runs[one-rank]"), ("unjudged", 0), "{}", found.ran.whole());
+    assert!(found.scenarios["client/plain/runs[joins]"].1.iter().all(|id| id == "de-facto.client.joins"));
     assert!(found.ran.out.contains("rank 0 of 1"), "{}", found.ran.whole());
 }
 
@@ -393,7 +393,7 @@ fn judges_program_that_connects_by_port() {
     let by_port = ["-n", "3", "--connection", "port"];
     let found = judge(CLIENT, "20", &by_port);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
-    assert_eq!(found.scenarios["client/plain/ends-well"].0, "pass", "{}", found.ran.whole());
+    assert_eq!(found.scenarios["client/plain/runs[ends-well]"].0, "pass", "{}", found.ran.whole());
     // Scenarios about PMI_FD do not apply.
     assert_eq!(found.scenarios["client/lawful/fd[10]"].0, "not_applicable", "{}", found.ran.whole());
     // A program that only supports PMI_FD.
@@ -547,11 +547,12 @@ fn program_may_start_no_process_manager() {
 /// long as the user states, and the report names the option.
 #[test]
 fn silent_program_is_not_judged() {
-    let found = judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/ends-well"]);
+    let found =
+        judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/runs[ends-well]"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     let told = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for 1 s (no proof: the time was up))";
     assert!(found.ran.out.contains(told), "{}", found.ran.out);
     assert!(!found.ran.out.contains("FAIL"), "{}", found.ran.out);
-    let verdict = &found.scenarios["client/plain/ends-well"];
+    let verdict = &found.scenarios["client/plain/runs[ends-well]"];
     assert_eq!((verdict.0.as_str(), verdict.1.len()), ("unjudged", 0));
 }

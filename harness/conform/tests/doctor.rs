@@ -57,7 +57,7 @@ fn examines_pmi2_only_manager_in_pmi2() {
     assert!(ran.out.ends_with("--dialect pmi-2\n"), "{}", ran.whole());
     // The profile selects the dialect.
     std::fs::write(folder.path().join("mine.toml"), profile).unwrap();
-    let ran = conform(folder.path(), &["--server", "@mine", "-f", "=pmi2/kvs/own-key"]);
+    let ran = conform(folder.path(), &["--server", "@mine", "-f", "=pmi2/kvs/exchange[own-key]"]);
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
 }
 
@@ -91,8 +91,16 @@ fn suggested_profile_can_be_used() {
     let (_, _, told) = examined(&["--server", &server]);
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("mine.toml"), told["profile"].as_str().unwrap()).unwrap();
-    let args =
-        ["--server", "@mine", "-f", "=names/own-name", "-f", "=mapping/two-nodes", "-f", "=kvs/own-key"];
+    let args = [
+        "--server",
+        "@mine",
+        "-f",
+        "=names/found[own-name]",
+        "-f",
+        "=mapping/two-nodes",
+        "-f",
+        "=kvs/exchange[own-key]",
+    ];
     let ran = conform(folder.path(), &args);
     assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
@@ -160,7 +168,14 @@ fn names_missing_barrier_of_a_program() {
 fn init_writes_passing_files_and_overwrites_none() {
     let folder = TempDir::new().unwrap();
     let server = serve("--fault get-missing-rc-zero --vary names-refused");
-    let filters = ["-f", "kvs/missing-key-before-any-put", "-f", "=kvs/own-key", "-f", "=names/own-name"];
+    let filters = [
+        "-f",
+        "kvs/missing-key[before-any-put]",
+        "-f",
+        "=kvs/exchange[own-key]",
+        "-f",
+        "=names/found[own-name]",
+    ];
     let init = |more: &[&str]| {
         conform(
             folder.path(),

@@ -67,7 +67,7 @@ fn run(args: &[&str]) -> Run {
 const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
-    run(&["--server", server, "--filter", "=group/appnum", "--timeout", "20"])
+    run(&["--server", server, "--filter", "=group/facts[appnum]", "--timeout", "20"])
 }
 
 /// Returns the processes that sleep for this number of seconds.
@@ -156,7 +156,14 @@ fn sleeping_and_noisy_servers_fail() {
 #[test]
 fn names_the_rank_whose_request_was_not_read() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
-    let run = run(&["--server", &server, "--filter", "=barrier/two-ranks-either-first", "--timeout", "20"]);
+    let run = run(&[
+        "--server",
+        &server,
+        "--filter",
+        "=barrier/every-order[two-ranks-either-first]",
+        "--timeout",
+        "20",
+    ]);
     assert_eq!((run.only(), run.status), ("fail", 1), "{}", run.log);
     assert!(run.log.contains("request not read: what rank 1 wrote is still in its socket"), "{}", run.log);
     assert!(run.log.contains(r#"{"not_read":{"proc":{"group":0,"rank":1}}}"#), "{}", run.log);
@@ -167,8 +174,12 @@ fn names_the_rank_whose_request_was_not_read() {
 #[test]
 fn unread_request_breaks_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
-    let scenarios =
-        ["=init/every-rank", "=init/leading-zeros", "=init/version-lower", "=wire/every-request-split"];
+    let scenarios = [
+        "=init/every-rank",
+        "=init/written[leading-zeros]",
+        "=init/version-lower",
+        "=wire/every-request-split",
+    ];
     let filters = scenarios.iter().flat_map(|scenario| ["--filter", *scenario]);
     let args: Vec<&str> = ["--server", &server, "--timeout", "20"].into_iter().chain(filters).collect();
     let run = run(&args);
@@ -188,7 +199,7 @@ fn unread_request_breaks_one_requirement() {
 #[test]
 fn unanswered_initack_breaks_a_requirement() {
     let server = format!("{CONFORM} serve --pmi-port --fault initack-unanswered -n {{ranks}} {{agent}}");
-    let args = ["--server", &server, "--connection", "port", "--filter", "=kvs/own-key"];
+    let args = ["--server", &server, "--connection", "port", "--filter", "=kvs/exchange[own-key]"];
     let run = run(&[&args[..], &["--start-timeout", "1"]].concat());
     assert_eq!((run.only(), run.status), ("fail", 1), "{}", run.log);
     assert!(run.log.contains("pmi-port.answered"), "{}", run.log);
@@ -197,7 +208,7 @@ fn unanswered_initack_breaks_a_requirement() {
 #[test]
 fn manager_that_starts_only_small_jobs_fails() {
     let server = after("if [ {ranks} -gt 2 ]; then echo pm: out of slots >&2; exit 1; fi;");
-    let filter = ["--filter", "=barrier/five-ranks-last-in-first", "--timeout", "20"];
+    let filter = ["--filter", "=barrier/every-order[five-ranks-last-in-first]", "--timeout", "20"];
     let run = run(&[&["--server", &server], &filter[..]].concat());
     assert_eq!((run.only(), run.status), ("fail", 1), "{}", run.log);
     assert!(run.log.contains("iut.starts") && run.log.contains("pm: out of slots"), "{}", run.log);
@@ -213,9 +224,17 @@ fn retries_do_not_hide_interference() {
             "python3 {CASES}/shared_barrier_count.py {} {jobs} -n {{ranks}} {{agent}}",
             state.display()
         );
-        let args =
-            ["--server", &server, "--filter", "=barrier/fifty-in-a-row", "--timeout", "20", "-j", jobs];
-        run(&[&args[..], &["--filter", "=barrier/two-hundred-in-a-row"], more].concat())
+        let args = [
+            "--server",
+            &server,
+            "--filter",
+            "=barrier/in-a-row[fifty-in-a-row]",
+            "--timeout",
+            "20",
+            "-j",
+            jobs,
+        ];
+        run(&[&args[..], &["--filter", "=barrier/in-a-row[two-hundred-in-a-row]"], more].concat())
     };
     let alone = play("1", &[]);
     assert_eq!(alone.status, 0, "{}", alone.log);
@@ -327,7 +346,7 @@ impl Daemon {
         let command = format!("command = 'sh {} {{job}} {{ranks}} {{agent}}'", launcher.display());
         fs::write(&profile, format!("name = 'x'\n{command}\n{cancel}\n")).unwrap();
         let server = format!("@{}", profile.display());
-        let run = run(&[&["--server", &server, "--filter", "=group/appnum"], &IN_VAIN[..]].concat());
+        let run = run(&[&["--server", &server, "--filter", "=group/facts[appnum]"], &IN_VAIN[..]].concat());
         let lines = run.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let what = lines.filter(|line| line["type"] == "event").map(|line| line["event"]["what"].clone());
         let told = |what: &serde_json::Value| what["job_stays"].is_object() || what["job_ending"].is_object();
@@ -419,7 +438,7 @@ fn gives_up_on_launcher_that_starts_nothing() {
 
 #[test]
 fn verdicts_do_not_depend_on_parallelism() {
-    let filter = ["--filter", "group/", "--filter", "init/version", "--filter", "barrier/one-rank"];
+    let filter = ["--filter", "group/", "--filter", "init/version", "--filter", "barrier/in-a-row[one-rank]"];
     for server in [after(":;"), hostile("junk")] {
         let play = |jobs: &str| run(&[&filter[..], &["--server", &server, "-j", jobs]].concat());
         let (alone, two) = (play("1"), play("2"));
@@ -430,13 +449,13 @@ fn verdicts_do_not_depend_on_parallelism() {
 #[test]
 fn exit_code_depends_on_the_kind_of_failure() {
     for (args, status) in [
-        (&["--filter", "=group/appnum"][..], 0),
-        (&["--filter", "=group/appnum", "--server", "pm {rank} {agent}"], 2),
+        (&["--filter", "=group/facts[appnum]"][..], 0),
+        (&["--filter", "=group/facts[appnum]", "--server", "pm {rank} {agent}"], 2),
         (&["/no/such/scenario.pmi"], 2),
-        (&["--filter", "=group/appnum", "--server", "/no/such/manager {ranks} {agent}"], 2),
-        (&["--filter", "=group/appnum", "--server", "false {ranks} {agent}"], 3),
+        (&["--filter", "=group/facts[appnum]", "--server", "/no/such/manager {ranks} {agent}"], 2),
+        (&["--filter", "=group/facts[appnum]", "--server", "false {ranks} {agent}"], 3),
         (&["--filter", "no such scenario"], 2),
-        (&["--filter", "=names/own-name", "--lacks", "names"], 4),
+        (&["--filter", "=names/found[own-name]", "--lacks", "names"], 4),
     ] {
         let run = run(args);
         assert_eq!(run.status, status, "{args:?}: {}", run.log);
@@ -478,13 +497,13 @@ fn processes_may_connect_by_port() {
             "-f",
             "environment/",
             "-f",
-            "kvs/one-puts-all-read",
+            "kvs/exchange[one-puts-all-read]",
         ])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("pass  port/spawned"), "{text}");
-    assert!(text.contains("pass  pmi2/kvs/one-puts-all-read"), "{text}");
-    assert!(text.contains("not applicable  environment/group"), "{text}");
+    assert!(text.contains("pass  pmi2/kvs/exchange[one-puts-all-read]"), "{text}");
+    assert!(text.contains("not applicable  environment/variables[group]"), "{text}");
 }

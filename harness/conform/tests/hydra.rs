@@ -118,9 +118,9 @@ fn processes_of_a_proxy_connect_by_port(#[values("mpich-4.3.2", "mpich-5.0.2")] 
         "--connection",
         "port",
         "--filter",
-        "=spawn/preput",
+        "=spawn/preput[at-once]",
         "--filter",
-        "=kvs/own-key",
+        "=kvs/exchange[own-key]",
     ];
     let output = conform(Path::new("."), &args);
     assert_eq!(output.status, 0, "{}", output.whole());
@@ -134,7 +134,12 @@ fn proxies_support_nodes_spawns_and_names(
 ) {
     let scratch = TempDir::new().unwrap();
     let mut args = vec!["--server".to_owned(), peer(name).to_str().unwrap().to_owned()];
-    for scenario in ["barrier/two-nodes", "environment/two-nodes", "spawn/two-processes", "names/own-name"] {
+    for scenario in [
+        "barrier/two-nodes[once]",
+        "environment/two-nodes",
+        "spawn/group[two-processes]",
+        "names/found[own-name]",
+    ] {
         args.extend(["--filter".to_owned(), format!("={scenario}")]);
     }
     let ran = conform(scratch.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());

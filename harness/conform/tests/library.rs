@@ -665,7 +665,7 @@ fn reports_crash_under_a_manager() {
 fn crash_precedes_ends_that_it_causes() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let mut barrier = testing(&suite, &["rfc13.barrier.all-in-before-any-out"]);
-    barrier.retain(|scenario| scenario.name == "library/barrier/all-in");
+    barrier.retain(|scenario| scenario.name == "library/barrier/calls[all-in]");
     let server = format!("{}/mpich-5.0.2/bin/mpiexec.hydra -n {{ranks}} {{agent}}", peers().display());
     let server = Some(Box::new(Implementation::from_argument(&server).unwrap()));
     let results = judge_under(&suite, &barrier, FAULTY_LIBRARY.as_ref(), "last-rank-dies-slowly", server);
@@ -709,7 +709,7 @@ fn library_follows_the_rules_for_programs() {
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);
     // Spawn is optional for a process manager, and so for a library without one.
-    assert_eq!(of("library/spawn/plain", "lacks-spawn").0, Verdict::NotApplicable);
+    assert_eq!(of("library/spawn/calls[plain]", "lacks-spawn").0, Verdict::NotApplicable);
     // RFC 13 does not require an output argument for PMI_Init.
     assert_eq!(of("library/init/null", "init-null").0, Verdict::Note);
 }
@@ -771,16 +771,20 @@ fn one_node_clique_needs_ranks_on_one_node() {
     let binary = env!("CARGO_BIN_EXE_pmi-conform");
     let spread = r#"sh -c 'SLURMD_NODENAME=node-$((PMI_RANK / 2)) exec "$0"'"#;
     let server = format!("{binary} serve -n {{ranks}} {spread} {{agent}}");
-    let names = ["library/clique/one-node", "library/clique/alone", "library/exchange/all-to-all"];
+    let names = [
+        "library/clique/mapping[one-node]",
+        "library/clique/mapping[alone]",
+        "library/exchange/puts[all-to-all]",
+    ];
     let selected: Vec<_> =
         suite.testing(UnderTest::Library).filter(|s| names.contains(&&*s.name)).cloned().collect();
     let server = Some(Box::new(Implementation::from_argument(&server).unwrap()));
     let results = judge_under(&suite, &selected, own(Dialect::Pmi1), "", server);
     let of = |name: &str| results.iter().find(|r| r.scenario == name).unwrap();
-    assert_eq!(of("library/clique/one-node").verdict, Verdict::NotApplicable);
-    let why = of("library/clique/one-node").reason.as_deref();
+    assert_eq!(of("library/clique/mapping[one-node]").verdict, Verdict::NotApplicable);
+    let why = of("library/clique/mapping[one-node]").reason.as_deref();
     assert_eq!(why, Some("its process manager has placed 3 processes on 2 nodes (node-0, node-1)"));
-    for name in ["library/clique/alone", "library/exchange/all-to-all"] {
+    for name in ["library/clique/mapping[alone]", "library/exchange/puts[all-to-all]"] {
         assert_eq!(of(name).verdict, Verdict::Pass, "{}", red(of(name)));
     }
 }

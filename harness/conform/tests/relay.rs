@@ -53,9 +53,9 @@ fn serve(option: &str) -> String {
 /// These scenarios depend on what the relay could change: the number of bytes, how they are split and ordered, the number of processes, and
 /// how they end. Over a relay, nothing can prove that no answer will come, so the runner waits.
 #[rstest]
-#[case::conversation("5", &["kvs/many-*", "kvs/o*", "kvs/value-*", "kvs/seven-ranks", "maxes/*", "mapping/*", "environment/*"])]
+#[case::conversation("5", &["kvs/many*", "kvs/exchange*", "kvs/value*", "maxes/*", "mapping/*", "environment/*"])]
 #[case::ends("2", &["abort/*", "death/*", "finalize/*"])]
-#[case::spawns("5", &["spawn/arg*", "spawn/a-dozen-groups", "spawn/two-programs*", "pmi2/spawn/one", "pmi2/spawn/two-programs-own-arguments", "pmi2/spawn/arguments"])]
+#[case::spawns("5", &["spawn/arg*", "spawn/a-dozen-groups", "spawn/programs*", "pmi2/spawn/programs[one]", "pmi2/spawn/programs[own-arguments]", "pmi2/spawn/programs[arguments]"])]
 fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&str]) {
     let filters = filters.iter().flat_map(|filter| ["--filter", filter]);
     let limits = ["--timeout", patience, "--start-timeout", "20"];
@@ -65,12 +65,12 @@ fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&st
 
 #[test]
 fn relays_processes_that_connect_by_port() {
-    alike(&["--connection", "port", "--filter", "kvs/o*", "--filter", "port/*"]);
+    alike(&["--connection", "port", "--filter", "kvs/exchange*", "--filter", "port/*"]);
 }
 
 #[test]
 fn detects_faults_through_the_relay() {
-    let found = alike(&["--server", &serve("--fault put-lost"), "--filter", "kvs/o*"]);
+    let found = alike(&["--server", &serve("--fault put-lost"), "--filter", "kvs/exchange*"]);
     assert!(found.values().any(|(verdict, _)| verdict == "fail"), "{found:?}");
 }
 
@@ -91,7 +91,7 @@ fn relay_does_not_change_hostile_verdicts(#[case] mode: &str, #[case] verdict: &
 #[test]
 fn agent_inside_a_word_is_quoted_for_a_shell() {
     let server = format!("sh -c 'exec {CONFORM} serve -n {{ranks}} -- {{agent}}'");
-    alike(&["--server", &server, "--filter", "=group/appnum"]);
+    alike(&["--server", &server, "--filter", "=group/facts[appnum]"]);
 }
 
 /// Returns a port that is currently free.
@@ -119,9 +119,9 @@ fn rejects_and_reports_connections_without_token() {
     let listen = format!("127.0.0.1:{port}");
     let (found, ran) = play(
         folder.path(),
-        &["--server", &server, "--filter", "=group/appnum", "--listen", &listen, "-j", "1"],
+        &["--server", &server, "--filter", "=group/facts[appnum]", "--listen", &listen, "-j", "1"],
     );
-    assert_eq!(found["group/appnum"].0, "pass", "{}", ran.whole());
+    assert_eq!(found["group/facts[appnum]"].0, "pass", "{}", ran.whole());
     let told = ran.err.matches("without the token of this launch and was rejected").count();
     assert_eq!(told, 3, "{}", ran.whole());
 }
@@ -160,7 +160,7 @@ fn spawn_unable_to_reach_runner_is_not_applicable() {
 #[case::no_listen(&["--agent", "/usr/bin/pmi-conform-agent"], "--listen")]
 fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] told: &str) {
     let folder = TempDir::new().unwrap();
-    let ran = conform(folder.path(), &[args, &["--filter", "=group/appnum"]].concat());
+    let ran = conform(folder.path(), &[args, &["--filter", "=group/facts[appnum]"]].concat());
     assert_eq!(ran.status, 2, "{}", ran.whole());
     assert!(ran.err.contains(told), "{}", ran.whole());
 }

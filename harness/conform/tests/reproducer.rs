@@ -36,8 +36,8 @@ fn words(command: &str, ranks: &str, nodes: &str) -> Vec<String> {
 }
 
 #[rstest]
-#[case::wrong_answer("get-missing-rc-zero", "kvs/missing-key-before-any-put", "1", "1")]
-#[case::wrong_value("value-backslash-eaten", "kvs/value-backslash", "2", "1")]
+#[case::wrong_answer("get-missing-rc-zero", "kvs/missing-key[before-any-put]", "1", "1")]
+#[case::wrong_value("value-backslash-eaten", "kvs/value[backslash]", "2", "1")]
 #[case::two_nodes("mapping-missing", "mapping/two-nodes", "4", "2")]
 fn shows_a_fault_of_a_server(
     #[case] fault: &str,
@@ -66,21 +66,21 @@ fn shows_a_fault_of_a_server(
     "--pmi-port -n {ranks} -- {agent}",
     "port",
     "get-missing-rc-zero",
-    "kvs/missing-key-before-any-put",
+    "kvs/missing-key[before-any-put]",
     "1"
 )]
 #[case::port_on_two_ranks(
     "--pmi-port -n {ranks} -- {agent}",
     "port",
     "value-backslash-eaten",
-    "kvs/value-backslash",
+    "kvs/value[backslash]",
     "2"
 )]
 #[case::singleton(
     "--pmi-args {port} a b {pid}",
     "singleton",
     "get-missing-rc-zero",
-    "kvs/missing-key-before-any-put",
+    "kvs/missing-key[before-any-put]",
     "1"
 )]
 fn shows_a_fault_without_pmi_fd(
@@ -118,7 +118,7 @@ fn shows_a_fault_without_pmi_fd(
 fn shows_a_crash_of_a_launcher() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{FAULTY_MANAGER} crash-in-places {{ranks}} {{agent}}");
-    let index = write(folder.path(), "kvs/own-key", ["--server", &server]);
+    let index = write(folder.path(), "kvs/exchange[own-key]", ["--server", &server]);
     let name = index.lines().find(|line| line.contains("iut.no-crash")).unwrap();
     let script = folder.path().join("scripts").join(name.split_whitespace().next().unwrap());
     let (status, text) = run(&script, &[]);

@@ -76,6 +76,8 @@ pub struct Scenario {
     pub takes: Vec<Parameter>,
     /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, combined with each row of the file.
     pub each: Option<Each>,
+    /// `in DIALECT NAME=TEXT ...`: words that have this text in this dialect.
+    pub dialect_words: Vec<(Dialect, TableRow)>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<TableRow>,
     /// The steps.
@@ -396,6 +398,17 @@ pub enum Stmt {
         /// The repeated statements.
         body: Vec<Stmt>,
         /// The position of the `repeat` line.
+        span: Span,
+        /// The position of the `end` line.
+        end: Span,
+    },
+    /// `only NAME ...` ... `end`: statements for some rows or dialects. Those of others are removed before the scenario is played.
+    Only {
+        /// The rows or dialects.
+        names: Vec<Spanned<String>>,
+        /// The statements.
+        body: Vec<Stmt>,
+        /// The position of the `only` line.
         span: Span,
         /// The position of the `end` line.
         end: Span,

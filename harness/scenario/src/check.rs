@@ -243,6 +243,7 @@ impl Checker<'_> {
                 Stmt::Repeat { count, var, body, span, .. } => {
                     self.repeat(count, var.as_ref(), body, *span, times)
                 }
+                Stmt::Only { body, .. } => self.body(body, times),
                 Stmt::Step(step) => self.step(step, times),
             }
         }

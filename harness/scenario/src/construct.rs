@@ -33,6 +33,7 @@ impl Scenario {
             serving: Serving::default(),
             takes: Vec::new(),
             each: None,
+            dialect_words: Vec::new(),
             rows: Vec::new(),
             body: Vec::new(),
             comments: Vec::new(),

@@ -37,6 +37,10 @@ impl PartialEq for Stmt {
                 Self::Repeat { count: a, var: v, body: x, span: _, end: _ },
                 Self::Repeat { count: b, var: w, body: y, span: _, end: _ },
             ) => a == b && v == w && x == y,
+            (
+                Self::Only { names: a, body: x, span: _, end: _ },
+                Self::Only { names: b, body: y, span: _, end: _ },
+            ) => a == b && x == y,
             (Self::Step(a), Self::Step(b)) => a == b,
             _ => false,
         }
@@ -58,6 +62,7 @@ impl PartialEq for Scenario {
             serving,
             takes,
             each,
+            dialect_words,
             rows,
             body,
             comments: _,
@@ -69,5 +74,6 @@ impl PartialEq for Scenario {
                 == (&other.requires, &other.needs, &other.tests, &other.dialect, &other.also)
             && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.serving)
             && (takes, each, rows, body) == (&other.takes, &other.each, &other.rows, &other.body)
+            && *dialect_words == other.dialect_words
     }
 }

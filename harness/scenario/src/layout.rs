@@ -1,6 +1,6 @@
 //! Splits a file into lines and groups them into steps. The parser and the formatter share this, so that they agree on where a step ends.
 
-use super::ast::{Span, UnderTest};
+use super::ast::{Dialect, Span, UnderTest};
 
 /// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,12 @@ pub(super) struct HeadRow<'a> {
 }
 
 impl<'a> HeadRow<'a> {
+    /// Returns whether it is played in this dialect.
+    pub(super) fn is_in(&self, dialect: Dialect) -> bool {
+        let named = self.values.split(' ').find_map(|word| word.strip_prefix("dialect="));
+        named.is_none_or(|word| Dialect::called(word) == Some(dialect))
+    }
+
     /// Returns its names.
     pub(super) fn words(&self) -> Vec<&'a str> {
         let values = self.values;
@@ -150,7 +156,7 @@ pub(super) fn head(text: &str) -> Head<'_> {
                 let (name, values) = argument.trim_start().split_once(' ').unwrap_or((argument, ""));
                 head.rows.push(HeadRow { name, values });
             }
-            "use" | "let" | "repeat" | "end" => break,
+            "use" | "let" | "repeat" | "only" | "end" => break,
             _ if KEYWORDS.contains(&keyword) => {}
             _ => break,
         }
@@ -215,8 +221,8 @@ fn is_group(word: &str) -> bool {
 
 /// The first words of head lines and statements.
 pub(super) const KEYWORDS: &[&str] = &[
-    "requires", "tests", "dialect", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes", "each",
-    "row", "use", "let", "repeat", "end",
+    "requires", "tests", "dialect", "in", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes",
+    "each", "row", "use", "let", "repeat", "only", "end",
 ];
 
 fn looks_like_step(content: &str) -> bool {

@@ -54,13 +54,13 @@ struct Parser<'a> {
     scenario: Scenario,
     /// Head lines that may occur only once.
     seen: Vec<&'static str>,
-    /// The open `repeat`s.
-    open: Vec<Repeat>,
+    /// The open blocks.
+    open: Vec<Block>,
 }
 
-struct Repeat {
-    count: Expr,
-    var: Option<Spanned<String>>,
+/// An open block: a `repeat` or `only` whose `end` has not been read.
+struct Block {
+    statement: Stmt,
     span: Span,
     body: Vec<Stmt>,
 }
@@ -118,8 +118,9 @@ impl<'a> Parser<'a> {
             }
             self.line(first.span, &more);
         }
-        for repeat in std::mem::take(&mut self.open) {
-            self.sink.error(repeat.span, "`repeat` without `end`");
+        for block in std::mem::take(&mut self.open) {
+            let keyword = &self.of(block.span)[..layout::word_end(self.of(block.span), 0)];
+            self.sink.error(block.span, format!("`{keyword}` without `end`"));
         }
     }
 
@@ -156,10 +157,11 @@ impl<'a> Parser<'a> {
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
                 "requires" | "tests" | "dialect" | "needs" | "ranks" | "nodes" | "vary" | "fault"
-                | "serve" | "takes" | "each" | "row" => self.head(first, whole, argument),
+                | "serve" | "takes" | "each" | "in" | "row" => self.head(first, whole, argument),
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
+                "only" => self.only(whole, argument),
                 _ => self.end(whole, argument),
             }
         } else if let Some(head) = layout::split_step(content) {
@@ -180,7 +182,7 @@ impl<'a> Parser<'a> {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
                     "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, needs, ranks, nodes, vary, fault, \
-                     serve, takes, row, use, let, repeat or end",
+                     serve, takes, in, row, use, let, repeat, only or end",
                 );
             }
         }
@@ -188,7 +190,7 @@ impl<'a> Parser<'a> {
 
     fn push(&mut self, stmt: Stmt) {
         match self.open.last_mut() {
-            Some(repeat) => repeat.body.push(stmt),
+            Some(block) => block.body.push(stmt),
             None => self.scenario.body.push(stmt),
         }
     }
@@ -239,18 +241,10 @@ impl<'a> Parser<'a> {
             }
             "dialect" => {
                 for (index, span) in words.into_iter().enumerate() {
-                    let word = self.of(span);
-                    let names = Dialect::NAMES.map(|(name, _)| name);
-                    match Dialect::called(word) {
+                    match self.dialect(span) {
                         Some(dialect) if index == 0 => self.scenario.dialect = dialect,
                         Some(dialect) => self.scenario.also.push(dialect),
-                        None => {
-                            let message = format!("unknown dialect `{word}`");
-                            self.sink
-                                .error(span, message)
-                                .suggest(word, &names)
-                                .help(format!("dialects are {}", names.join(", ")));
-                        }
+                        None => {}
                     }
                 }
             }
@@ -263,6 +257,7 @@ impl<'a> Parser<'a> {
             "serve" => words.into_iter().for_each(|span| self.setting(span)),
             "takes" => words.into_iter().for_each(|span| self.parameter(span)),
             "each" => self.each(line, &words),
+            "in" => self.dialect_words(argument),
             "row" => self.row(argument),
             "ranks" => {
                 if let Some(n) = self.head_number("ranks", line, argument, MAX_RANKS) {
@@ -329,6 +324,31 @@ impl<'a> Parser<'a> {
                     .error(line, "`each` needs a product")
                     .help("write `each request`, `each TABLE` or `each TABLE but NAME ...`");
             }
+        }
+    }
+
+    /// Parses the name of a dialect.
+    fn dialect(&mut self, span: Span) -> Option<Dialect> {
+        let word = self.of(span);
+        let named = Dialect::called(word);
+        if named.is_none() {
+            let names = Dialect::NAMES.map(|(name, _)| name);
+            self.sink
+                .error(span, format!("unknown dialect `{word}`"))
+                .suggest(word, &names)
+                .help(format!("dialects are {}", names.join(", ")));
+        }
+        named
+    }
+
+    /// Parses `DIALECT NAME=TEXT ...` of an `in` line.
+    fn dialect_words(&mut self, argument: Span) {
+        let (name, values) = self.first_word(argument);
+        if let Some(dialect) = self.dialect(name) {
+            let name = Spanned { value: self.of(name).to_owned(), span: name };
+            let mut words = TableRow { name, values: Vec::new() };
+            self.outs(values, template::read_message, &mut words.values);
+            self.scenario.dialect_words.push((dialect, words));
         }
     }
 
@@ -491,23 +511,51 @@ impl<'a> Parser<'a> {
                 Expr::Number(1)
             }
         };
-        if self.open.len() == MAX_REPEAT_DEPTH {
-            self.sink.error(line, format!("`repeat` nests deeper than {MAX_REPEAT_DEPTH}"));
+        let statement = Stmt::Repeat { count, var, body: Vec::new(), span: line, end: line };
+        self.begin("repeat", line, statement);
+    }
+
+    /// Parses `only NAME ...`. The names are those of rows or dialects.
+    fn only(&mut self, line: Span, argument: Span) {
+        let words = layout::words(self.of(argument)).into_iter().map(|word| Self::within(argument, word));
+        let names: Vec<_> = words.map(|span| Spanned { value: self.of(span).to_owned(), span }).collect();
+        let is_row = |name: &str| self.scenario.rows.iter().any(|row| row.name.value == name);
+        let is_dialect =
+            |name: &str| Dialect::called(name).is_some_and(|d| self.scenario.dialects().any(|own| own == d));
+        if self.scenario.each.is_none()
+            && let Some(name) = names.iter().find(|name| !is_row(&name.value) && !is_dialect(&name.value))
+        {
+            let message = format!("`{}` is neither a row nor a dialect of this scenario", name.value);
+            self.sink.error(name.span, message);
         }
-        self.open.push(Repeat { count, var, span: line, body: Vec::new() });
+        if names.is_empty() {
+            self.sink.error(line, "`only` needs the name of a row or dialect");
+        }
+        self.begin("only", line, Stmt::Only { names, body: Vec::new(), span: line, end: line });
+    }
+
+    /// Opens a block.
+    fn begin(&mut self, keyword: &str, line: Span, statement: Stmt) {
+        if self.open.len() == MAX_REPEAT_DEPTH {
+            self.sink.error(line, format!("`{keyword}` nests deeper than {MAX_REPEAT_DEPTH}"));
+        }
+        self.open.push(Block { statement, span: line, body: Vec::new() });
     }
 
     fn end(&mut self, line: Span, argument: Span) {
         if argument.start < argument.end {
             self.sink.error(argument, "`end` takes nothing else");
         }
-        let Some(Repeat { count, var, span, body }) = self.open.pop() else {
-            self.sink.error(line, "`end` without `repeat`");
+        let Some(Block { mut statement, body: own, .. }) = self.open.pop() else {
+            self.sink.error(line, "`end` without `repeat` or `only`");
             return;
         };
+        if let Stmt::Repeat { body, end, .. } | Stmt::Only { body, end, .. } = &mut statement {
+            (*body, *end) = (own, line);
+        }
         // Bodies that are nested too deeply are dropped, because the tree is processed and freed recursively.
         if self.open.len() < MAX_REPEAT_DEPTH {
-            self.push(Stmt::Repeat { count, var, body, span, end: line });
+            self.push(statement);
         }
     }
 

@@ -37,7 +37,7 @@ pub fn print(scenario: &Scenario) -> String {
 /// Returns the length of the longest ranks, including their indentation.
 fn longest(body: &[Stmt], indent: usize) -> usize {
     let of = |stmt: &Stmt| match stmt {
-        Stmt::Repeat { body, .. } => longest(body, indent + INDENT),
+        Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => longest(body, indent + INDENT),
         Stmt::Step(Step {
             who: target @ (StepTarget::Ranks { .. } | StepTarget::Spawned { .. }), ..
         }) => indent + ranks(target).len(),
@@ -141,16 +141,22 @@ impl Printer<'_> {
             let names: String = each.but.iter().map(|name| format!(" {}", name.value)).collect();
             self.lone_line(0, &format!("each {}{but}{names}", each.table.value), Span::default());
         }
-        let longest = scenario.rows.iter().map(|row| row.name.value.len()).max().unwrap_or(0);
-        for row in &scenario.rows {
-            let name = &row.name.value;
-            let line = format!("row {name:longest$} {}", values(&row.values));
-            let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
-            self.line(0, &line, Span { end, ..row.name.span });
-        }
+        self.rows("in", scenario.dialect_words.iter().map(|(_, words)| words));
+        self.rows("row", scenario.rows.iter());
         // A comment of a line that is not printed must not become a part of the heading.
         let has_comment = self.comments.front().is_some_and(|comment| comment.kind != CommentKind::Blank);
         self.blank |= self.out.len() > start || has_comment;
+    }
+
+    /// Prints lines of a keyword, a name and texts, with the names aligned.
+    fn rows<'t>(&mut self, keyword: &str, rows: impl Iterator<Item = &'t TableRow> + Clone) {
+        let longest = rows.clone().map(|row| row.name.value.len()).max().unwrap_or(0);
+        for row in rows {
+            let name = &row.name.value;
+            let line = format!("{keyword} {name:longest$} {}", values(&row.values));
+            let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
+            self.line(0, &line, Span { end, ..row.name.span });
+        }
     }
 
     /// Prints a head line with several words, on as many lines as necessary.
@@ -196,6 +202,13 @@ impl Printer<'_> {
                 Stmt::Repeat { count, var, body, span, end } => {
                     let counter = var.as_ref().map(|var| format!(" as ${}", var.value)).unwrap_or_default();
                     self.line(indent, &format!("repeat {}{counter}", number(count)), *span);
+                    self.body(body, indent + INDENT);
+                    self.before(end.start, indent + INDENT);
+                    self.line(indent, "end", *end);
+                }
+                Stmt::Only { names, body, span, end } => {
+                    let names: String = names.iter().map(|name| format!(" {}", name.value)).collect();
+                    self.line(indent, &format!("only{names}"), *span);
                     self.body(body, indent + INDENT);
                     self.before(end.start, indent + INDENT);
                     self.line(indent, "end", *end);

@@ -94,17 +94,19 @@ pub(crate) fn spelled(
     if dialect != scenario.dialect {
         spelled.heading = heading_in(dialect, &scenario.summary());
     }
-    spelled.requires.clear();
-    for named in &scenario.requires {
-        // Several rules may map to one requirement of the dialect. The checker reports duplicates in the file.
-        let is_new = |id: &Spanned<String>| named == id || !spelled.requires.contains(id);
-        spelled.requires.extend(speller.requirement(named).filter(is_new));
-    }
-    speller.body(&mut spelled.body);
     if let Some(each) = &scenario.each {
         spelled.rows = speller.rows(each, scenario);
     }
-    speller.cited_words(scenario, &mut spelled.rows);
+    table::write_dialect(&mut spelled);
+    for named in std::mem::take(&mut spelled.requires) {
+        // Several rules may map to one requirement of the dialect. The checker reports duplicates in the file.
+        let is_new = |id: &Spanned<String>| named == *id || !spelled.requires.contains(id);
+        spelled.requires.extend(speller.requirement(&named).filter(is_new));
+    }
+    speller.body(&mut spelled.body);
+    let mut rows = std::mem::take(&mut spelled.rows);
+    speller.cited_words(&spelled, &mut rows);
+    spelled.rows = rows;
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
 }
@@ -271,7 +273,7 @@ impl Speller<'_> {
             self.sink.error(name.span, message);
         }
         let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
-        table::rows(table, &known, &but, scenario)
+        table::rows(self.dialect, table, &known, &but, scenario)
     }
 
     /// Replaces the rules in the words that a scenario requires or cites by the requirements of the dialect.
@@ -282,7 +284,13 @@ impl Speller<'_> {
         for (name, value) in rows.iter_mut().flat_map(|row| &mut row.values) {
             let Some(text) = value.literal().filter(|_| words.contains(&&*name.value)) else { continue };
             let ids = text.split(' ').map(|id| Spanned { value: id.to_owned(), span: value.span });
-            let own: Vec<String> = ids.filter_map(|id| Some(self.requirement(&id)?.value)).collect();
+            let mut own: Vec<String> = Vec::new();
+            for id in ids.filter_map(|id| self.requirement(&id)) {
+                // Several rules may map to one requirement of the dialect.
+                if !own.contains(&id.value) {
+                    own.push(id.value);
+                }
+            }
             *value = Template { span: value.span, ..Template::default() }.tuples(&own.join(" "));
         }
     }
@@ -320,7 +328,7 @@ impl Speller<'_> {
                         name.value = own;
                     }
                 }
-                Stmt::Repeat { body, .. } => self.body(body),
+                Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => self.body(body),
                 Stmt::Step(step) => self.step(step),
                 Stmt::Let { .. } => {}
             }

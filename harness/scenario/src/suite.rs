@@ -113,7 +113,9 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
                         let table = tables.entry(*table).or_insert_with(|| EmbeddedTable::new(table));
                         table.names(*dialect, but, &head)
                     }
-                    None => head.rows.iter().map(|row| row.name.to_owned()).collect(),
+                    None => (head.rows.iter().filter(|row| row.is_in(*dialect)))
+                        .map(|row| row.name.to_owned())
+                        .collect(),
                 };
                 match rows.is_empty() {
                     true => names.push(name),
@@ -147,7 +149,7 @@ impl EmbeddedTable {
         let name = |(row, of_file): (usize, Option<usize>)| {
             table::name(rows[row].name, of_file.map(|place| file.rows[place].name))
         };
-        table::crossed(rows, &self.known, but, file).into_iter().map(name).collect()
+        table::crossed(dialect, rows, &self.known, but, file).into_iter().map(name).collect()
     }
 }
 
@@ -166,7 +168,8 @@ fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
     let head = layout::head(text.unwrap_or_default());
     let of_all = head.lets();
     let words = |row: &layout::HeadRow<'static>| [row.words(), of_all.clone()].concat();
-    head.rows.iter().map(|row| RequestWords { name: row.name, words: words(row) }).collect()
+    let own = head.rows.iter().filter(|row| row.is_in(dialect));
+    own.map(|row| RequestWords { name: row.name, words: words(row) }).collect()
 }
 
 impl Embedded {

@@ -9,6 +9,9 @@ use crate::print::heading_in;
 use crate::visit::{self, VisitorMut};
 use crate::{layout, parser};
 
+/// The word of a row that names the only dialect in which it is played.
+const DIALECT: &str = "dialect";
+
 /// Maximum length of a chain of words that refer to each other.
 const MAX_DEPTH: usize = 8;
 
@@ -18,7 +21,7 @@ pub(crate) fn of_requests(dialect: Dialect) -> Vec<TableRow> {
     let asked = protocol::documented(dialect.framing()).iter().filter(|exchange| {
         // A spawn request over lines has no `cmd` tuple.
         let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
-        exchange.response.is_some() && !exchange.functions.is_empty() && !is_block
+        exchange.response.is_some() && exchange.omission().is_none() && !is_block
     });
     asked
         .map(|exchange| TableRow {
@@ -64,6 +67,7 @@ impl<'a> From<&'a TableRow> for RequestWords<'a> {
 /// Returns the pairs of a row of a table and a row of a file, as indices. `known` are the words of the table in all dialects. A row of
 /// the file that names one of them is paired only with the rows of the table that have it; so are all rows if the body names it.
 pub(crate) fn crossed(
+    dialect: Dialect,
     table: &[RequestWords<'_>],
     known: &[&str],
     but: &[&str],
@@ -75,7 +79,10 @@ pub(crate) fn crossed(
     let of_body = named(file.body);
     let of_file: Vec<_> = match file.rows.is_empty() {
         true => vec![(None, Vec::new())],
-        false => file.rows.iter().enumerate().map(|(place, row)| (Some(place), named(row.values))).collect(),
+        false => (file.rows.iter().enumerate())
+            .filter(|(_, row)| row.is_in(dialect))
+            .map(|(place, row)| (Some(place), named(row.values)))
+            .collect(),
     };
     let is_played = |row: &RequestWords<'_>| !but.contains(&row.name) && has_all(row, &of_body);
     let mut pairs = Vec::new();
@@ -88,6 +95,7 @@ pub(crate) fn crossed(
 
 /// Returns each pair of a row of a table and a row of a file as one row. `known` are the rows of the table in all dialects.
 pub(crate) fn rows(
+    dialect: Dialect,
     table: &[TableRow],
     known: &[&TableRow],
     but: &[&str],
@@ -104,7 +112,7 @@ pub(crate) fn rows(
         }
         row
     };
-    crossed(&words, &known, but, &file).into_iter().map(joined).collect()
+    crossed(dialect, &words, &known, but, &file).into_iter().map(joined).collect()
 }
 
 /// Returns the words without duplicates.
@@ -120,15 +128,45 @@ pub(crate) fn name(row: &str, own: Option<&str>) -> String {
     own.map_or_else(|| row.to_owned(), |own| format!("{row}.{own}"))
 }
 
-/// Replaces the names of the words of a row in the head, `use` and calls of a scenario, and in its texts if `in_texts`.
-pub(crate) fn write(row: &TableRow, in_texts: bool, scenario: &mut Scenario) {
+/// Writes the words of the dialect into a scenario and the texts of its rows, and leaves out the rows of other dialects.
+pub(crate) fn write_dialect(scenario: &mut Scenario) {
+    let dialect = scenario.dialect;
+    let is_own = |text: &Template| text.literal().is_some_and(|word| Dialect::called(&word) == Some(dialect));
+    scenario.rows.retain(|row| row.text(DIALECT).is_none_or(is_own));
+    scenario.rows.iter_mut().for_each(|row| row.values.retain(|(name, _)| name.value != DIALECT));
+    let (rows, is_crossed) = (&scenario.rows, scenario.each.is_some());
+    open_only(&mut scenario.body, &|names| {
+        let is_own = names.iter().any(|name| Dialect::called(&name.value) == Some(dialect));
+        let has_row = is_crossed || names.iter().any(|name| rows.iter().any(|row| row.name == *name));
+        match (is_own, has_row) {
+            (true, _) => Some(true),
+            (false, true) => None,
+            (false, false) => Some(false),
+        }
+    });
+    let all = std::mem::take(&mut scenario.dialect_words);
+    if all.is_empty() {
+        return;
+    }
+    let known = distinct(all.iter().flat_map(|(_, words)| &words.values).map(|(name, _)| &*name.value));
+    let own = all.iter().filter(|(of, _)| *of == dialect).flat_map(|(_, words)| words.values.clone());
+    let words = TableRow { name: String::new().into(), values: own.collect() };
+    write(&words, true, &|name| known.contains(&name), scenario);
+    remove_absent(&|name| known.contains(&name) && words.text(name).is_none(), &mut scenario.body);
+    let texts = scenario.rows.iter_mut().flat_map(|row| &mut row.values);
+    texts.for_each(|(_, text)| Writer(&words).template(text));
+}
+
+/// Replaces the names of the words of a row in the head, `use` and calls of a scenario, and in its texts if `in_texts`. Names that are not
+/// `known` remain.
+pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool, scenario: &mut Scenario) {
     let literal = |name: &str| Writer(row).word(name).and_then(|text| text.literal());
     let named = |id: &mut Spanned<String>| match id.value.strip_prefix('$') {
-        Some(name) => {
+        Some(name) if known(name) => {
             id.value = literal(name).unwrap_or_default();
             !id.value.is_empty()
         }
-        None => true,
+        _ => true,
     };
     scenario.requires.retain_mut(named);
     scenario.requires = (scenario.requires.iter())
@@ -155,7 +193,10 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, scenario: &mut Scenario) {
 impl Scenario {
     /// Returns true if the words of its rows are written into its head and texts rather than bound as variables.
     pub(crate) fn is_product(&self) -> bool {
-        self.each.is_some() || self.requires.iter().any(|id| id.value.starts_with('$'))
+        let is_only = |statement: &Stmt| matches!(statement, Stmt::Only { .. });
+        self.each.is_some()
+            || self.requires.iter().any(|id| id.value.starts_with('$'))
+            || self.body.iter().any(is_only)
     }
 
     /// Returns the scenario itself or, if it has rows, one scenario for each row, which is named after the row and binds its words.
@@ -175,7 +216,9 @@ impl Scenario {
                 name: name.clone(),
                 value: value.clone(),
             };
-            write(row, is_product, &mut one);
+            let is_row = |name: &Spanned<String>| row.name.value.split('.').any(|part| part == name.value);
+            open_only(&mut one.body, &|names| Some(names.iter().any(is_row)));
+            write(row, is_product, &|_| true, &mut one);
             // The rows of a product are those of another file, crossed with its own, and have no comments or absent words here.
             if self.each.is_none() {
                 let heading = self.heading_of(row);
@@ -216,6 +259,23 @@ impl Scenario {
     }
 }
 
+/// Replaces the blocks of `only` by their statements if `is_played` returns true, and removes them if it returns false.
+fn open_only(body: &mut Vec<Stmt>, is_played: &impl Fn(&[Spanned<String>]) -> Option<bool>) {
+    for mut statement in std::mem::take(body) {
+        if let Stmt::Repeat { body, .. } | Stmt::Only { body, .. } = &mut statement {
+            open_only(body, is_played);
+        }
+        match statement {
+            Stmt::Only { names, body: inner, span, end } => match is_played(&names) {
+                Some(true) => body.extend(inner),
+                Some(false) => {}
+                None => body.push(Stmt::Only { names, body: inner, span, end }),
+            },
+            other => body.push(other),
+        }
+    }
+}
+
 /// Removes the lines, steps and outcomes that consist of an absent word, and the citations of absent words.
 fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
     let is_left = |action: &mut StepAction| match action {
@@ -230,7 +290,7 @@ fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
         *id = id.take().filter(|id| is_left(&id.value));
     };
     body.retain_mut(|statement| match statement {
-        Stmt::Repeat { body, .. } => {
+        Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => {
             remove_absent(is_absent, body);
             true
         }

@@ -811,6 +811,45 @@ fn row_has_its_own_heading_outcomes_and_citations() {
 }
 
 #[test]
+fn rows_and_dialects_have_their_own_words_and_steps() {
+    let text = "# A.\nrequires put.accepted get.value\ndialect pmi-1.1 pmi-2\nin pmi-1.1  id=rfc13.abnf.s-put name=one\n\
+                in pmi-2    name=two\nrow a\nrow b  dialect=pmi-2\n\nuse joined\nonly a\n  0  C: put key=$name value=v\n\
+                \x20 0  S[$id]: ok\nend\nrepeat 2\n  only b pmi-2\n    0  C: get key=$name\n    0  S[get.value]: miss\n  end\n\
+                end\nonly pmi-1.1\n  0  P: exit 0\nend\n";
+    let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
+    let shown = |name: &str| {
+        let scenario = suite.scenarios.iter().find(|scenario| scenario.name == name).expect("it is played");
+        print(scenario).split_once("use ").map(|(_, steps)| steps.replace("  ", "")).unwrap_or_default()
+    };
+    let names: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+    assert_eq!(names, ["pmi2/a[a]", "pmi2/a[b]", "a[a]"]);
+    let put = "0C: cmd=put kvsname=$kvs key=one value=v\n0S[rfc13.abnf.s-put]: cmd=put_result rc=ok\n";
+    assert_eq!(shown("a[a]"), format!("joined\n{put}repeat 2\nend\n0P: exit 0\n"));
+    let put = "0C: cmd=kvs-put key=two value=v\n0S: cmd=kvs-put-response rc=ok\n";
+    let get = "0C: cmd=kvs-get key=two\n0S[pmi2.common.get.value]: <one of>\n";
+    for (name, put) in [("pmi2/a[a]", put), ("pmi2/a[b]", "")] {
+        let steps = shown(name);
+        assert!(steps.starts_with(&format!("pmi2-joined\n{put}repeat 2\n{get}")), "{steps}");
+        assert!(!steps.contains("only") && !steps.contains("exit"), "{steps}");
+    }
+    let printed = print(&parsed("a", text).expect("it parses"));
+    assert_eq!(print(&parsed("a", &printed).expect("it parses")), printed);
+    assert_eq!(parsed("a", &printed).expect("it parses"), parsed("a", text).expect("it parses"));
+}
+
+#[rstest]
+#[case::unknown("only c\nend\n", "`c` is neither a row nor a dialect of this scenario")]
+#[case::other_dialect("only pmi-2\nend\n", "`pmi-2` is neither a row nor a dialect of this scenario")]
+#[case::nameless("only\nend\n", "`only` needs the name of a row or dialect")]
+#[case::open("only a\n", "`only` without `end`")]
+#[case::unknown_dialect("in pmi-3 x=1\n", "unknown dialect `pmi-3`")]
+fn rejects_blocks_and_words_of_no_row_or_dialect(#[case] line: &str, #[case] message: &str) {
+    let text = format!("# A.\nrequires rfc13.get.value\nrow a\n{line}");
+    let error = suite_of(&[("a", &text)]).expect_err("it is invalid").to_string();
+    assert!(error.contains(message), "{error}");
+}
+
+#[test]
 fn each_request_is_combined_with_each_row() {
     let text = "# A.\nrequires de-facto.client.exits\ntests client\ndialect pmi-1.1 pmi-2\neach request but finalize\n\
                 row no-rc  reply=cmd=$response\nrow empty  reply=\n\n\
@@ -897,8 +936,7 @@ fn suite_requests_every_server_operation(#[case] dialect: Dialect) {
         .collect();
     let asks =
         |request: &str| bodies.iter().any(|line| line.split(['=', ' ', ';']).any(|word| word == request));
-    let all =
-        protocol::documented(dialect.framing()).iter().filter(|exchange| !exchange.functions.is_empty());
+    let all = protocol::documented(dialect.framing()).iter().filter(|exchange| exchange.omission().is_none());
     // No known server has these operations.
     let apart = ["job-connect", "job-disconnect", "ring"];
     let missing: Vec<_> =

@@ -50,6 +50,7 @@ macro_rules! visitor {
                     visitor.expr(count);
                     $body(visitor, body);
                 }
+                Stmt::Only { body, .. } => $body(visitor, body),
                 Stmt::Step(step) => visitor.step(step),
             }
         }
@@ -125,7 +126,7 @@ pub(super) fn steps_with<'a>(
             match open.last_mut()?.next() {
                 None => drop(open.pop()),
                 Some(Stmt::Step(step)) => return Some(step),
-                Some(Stmt::Repeat { body, .. }) => open.push(body.iter()),
+                Some(Stmt::Repeat { body, .. } | Stmt::Only { body, .. }) => open.push(body.iter()),
                 Some(Stmt::Use { name, .. }) => open.push(fragment(&name.value).iter()),
                 Some(Stmt::Let { .. }) => {}
             }
@@ -139,7 +140,7 @@ pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
     for statement in body {
         match statement {
             Stmt::Use { name, .. } => names.push_back(name.value.clone()),
-            Stmt::Repeat { body, .. } => names.extend(fragments(body)),
+            Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => names.extend(fragments(body)),
             Stmt::Let { .. } | Stmt::Step(_) => {}
         }
     }

@@ -246,7 +246,7 @@ impl Inputs {
             writeln!(text, "== {side}\n")?;
             let mut operations: BTreeMap<&str, Vec<&Field>> = BTreeMap::new();
             let documented = protocol::documented(dialect.framing()).iter();
-            for exchange in documented.filter(|e| e.response.is_some() && !e.functions.is_empty()) {
+            for exchange in documented.filter(|e| e.response.is_some() && e.omission().is_none()) {
                 operations.entry(exchange.operation).or_default().extend(exchange.arguments);
             }
             let reasons = reasons(&side);

@@ -77,7 +77,7 @@ impl<'a> StepWalk<'a> {
     fn line_of(&self, index: usize, stmt: &Stmt, source: &SourceFile, line: Option<usize>) -> usize {
         let offset = match stmt {
             Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
-            Stmt::Repeat { span, .. } => span.start,
+            Stmt::Repeat { span, .. } | Stmt::Only { span, .. } => span.start,
             Stmt::Step(step) => step.span.start,
         };
         match line {
@@ -148,6 +148,8 @@ impl<'a> StepWalk<'a> {
                         self.body(steps, body, source, line, deeper()?)?;
                     }
                 }
+                // Suites contain no such block any more.
+                Stmt::Only { .. } => {}
                 Stmt::Step(step) => {
                     let step = spawned(steps.scope(), step)?;
                     steps.step(&step, Position { line: place, rest: &body[index + 1..] })?;

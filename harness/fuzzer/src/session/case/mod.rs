@@ -453,7 +453,7 @@ fn escaped(line: &Template) -> Template {
 fn start(stmt: &Stmt) -> usize {
     match stmt {
         Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
-        Stmt::Repeat { span, .. } => span.start,
+        Stmt::Repeat { span, .. } | Stmt::Only { span, .. } => span.start,
         Stmt::Step(step) => step.span.start,
     }
 }

@@ -27,10 +27,9 @@ pub use error::DecodeError;
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
-pub use op::Operation;
 pub use placement::{node_of, place};
 pub use process::{ConnectionMethod, Proc};
-pub use protocol::{Direction, Framing, Maxes, Version};
+pub use protocol::{Direction, Framing, Maxes, Operation, Version};
 pub use spawn::{
     SpawnAssembler, SpawnCollector, SpawnError, SpawnFault, SpawnLimits, SpawnProgram, SpawnRequest,
 };

@@ -19,8 +19,8 @@ use pmi_scenario::ast::{
     Dialect, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, StepAction, Stmt, Template, ValueType,
 };
 use pmi_scenario::scope::FIRST_ARGUMENT;
-use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
+use pmi_scenario::{signature, visit};
 use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation, Proc, Version};
 
 /// The optional operations of an implementation, with a reason for each one that it lacks.
@@ -76,7 +76,7 @@ impl OptionalOperations {
 
 /// Returns whether the scenario names the number of the first argument, by itself or in the spelling of an operation.
 fn names_first_argument(scenario: &Scenario) -> bool {
-    pmi_scenario::print(scenario).contains(FIRST_ARGUMENT)
+    visit::names(&scenario.body, FIRST_ARGUMENT)
 }
 
 /// Returns whether a server passes on the arguments of a spawned program if they are numbered from one, but not if they are numbered from

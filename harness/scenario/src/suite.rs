@@ -42,6 +42,8 @@ pub struct Suite {
     /// The files of the scenarios before their tables are expanded, one for each dialect.
     files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
+    /// The rows of the fragments that are tables.
+    tables: BTreeMap<String, Arc<[TableRow]>>,
     /// The requirements.
     pub catalogue: Catalogue,
     behaviours: Behaviours,
@@ -153,10 +155,8 @@ impl EmbeddedTable {
 
 /// Returns the rows of an embedded table in a dialect.
 fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
-    static REQUESTS: LazyLock<[Vec<TableRow>; 2]> =
-        LazyLock::new(|| Dialect::NAMES.map(|(_, dialect)| table::of_requests(dialect)));
     if table == Each::REQUEST {
-        return REQUESTS[dialect as usize].iter().map(RequestWords::from).collect();
+        return table::of_requests(dialect).iter().map(RequestWords::from).collect();
     }
     let embedded = |name: String| {
         let path = Path::new("fragments").join(name).with_extension(ENDING);
@@ -266,12 +266,18 @@ impl Suite {
         let references = References {
             catalogue: &self.catalogue,
             has_fragment: &|name| names.contains(name),
-            rows: &|_| Vec::new(),
+            rows: &|_| Arc::default(),
         };
         for fragment in &read {
             for one in fragment.dialects().map(|dialect| spelled(fragment, dialect, &references)) {
                 match one {
-                    Ok(one) => drop(self.fragments.insert(name(one.name.clone()), Arc::new(one))),
+                    Ok(one) => {
+                        let name = name(one.name.clone());
+                        if !one.rows.is_empty() {
+                            self.tables.insert(name.clone(), table::of_fragment(&one));
+                        }
+                        self.fragments.insert(name, Arc::new(one));
+                    }
                     Err(errors) => wrong.extend(errors),
                 }
             }
@@ -320,8 +326,7 @@ impl Suite {
 
     fn spelled_in(&self, scenario: &Scenario, dialect: Dialect) -> Result<Scenario, Vec<Diagnostic>> {
         let has_fragment = |name: &str| self.fragments.contains_key(name);
-        let rows =
-            |name: &str| self.fragments.get(name).map_or(Vec::new(), |table| table::of_fragment(table));
+        let rows = |name: &str| self.tables.get(name).cloned().unwrap_or_default();
         let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment, rows: &rows };
         spelled(scenario, dialect, &references)
     }

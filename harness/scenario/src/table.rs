@@ -1,8 +1,8 @@
 //! Products: `each` crosses the rows of a table with those of a file. The words of both replace their names in the file.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use pmi_wire::protocol;
+use pmi_wire::{Framing, protocol};
 
 use crate::ast::*;
 use crate::print::heading_in;
@@ -13,11 +13,17 @@ use crate::{layout, parser};
 const MAX_DEPTH: usize = 8;
 
 /// Returns the requests of a dialect that have a response and a function in the C API, with the words `$request` and `$response`.
-pub(crate) fn of_requests(dialect: Dialect) -> Vec<TableRow> {
+pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
+    static ROWS: LazyLock<[Arc<[TableRow]>; 2]> = LazyLock::new(|| Framing::ALL.map(requests));
+    &ROWS[dialect as usize]
+}
+
+/// Returns the rows of the requests in a framing.
+fn requests(framing: Framing) -> Arc<[TableRow]> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
-    let asked = protocol::documented(dialect.framing()).iter().filter(|exchange| {
+    let asked = protocol::documented(framing).iter().filter(|exchange| {
         // A spawn request over lines has no `cmd` tuple.
-        let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
+        let is_block = framing == Framing::Lines && exchange.operation == "spawn";
         exchange.response.is_some() && !exchange.functions.is_empty() && !is_block
     });
     asked
@@ -32,7 +38,7 @@ pub(crate) fn of_requests(dialect: Dialect) -> Vec<TableRow> {
 }
 
 /// Returns the rows of a fragment that is a table. Its `let` statements give words to the rows that lack them.
-pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<TableRow> {
+pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
     let mut rows = fragment.rows.clone();
     for row in &mut rows {
         for statement in &fragment.body {
@@ -43,7 +49,7 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<TableRow> {
             }
         }
     }
-    rows
+    rows.into()
 }
 
 /// The words of a row of a table.

@@ -159,7 +159,7 @@ impl SpawnSection {
         let key = String::from_utf8_lossy(key);
         let mut known =
             protocol::by_request(Framing::Frames, b"spawn").into_iter().flat_map(|row| row.arguments);
-        let is_known = known.any(|field| field.fits(&key)) || matches!(&*key, "cmd" | "thrid");
+        let is_known = known.any(|field| field.fits(&key)) || key == "cmd";
         if is_known { Err(DecodeError::RepeatedKey(key.into_owned().into())) } else { Ok(()) }
     }
 

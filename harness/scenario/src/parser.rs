@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pmi_wire::UnknownDialect;
+
 use super::{
     ast::*,
     diag::{Diagnostic, Sink},
@@ -240,16 +242,15 @@ impl<'a> Parser<'a> {
             "dialect" => {
                 for (index, span) in words.into_iter().enumerate() {
                     let word = self.of(span);
-                    let names = Dialect::NAMES.map(|(name, _)| name);
-                    match Dialect::called(word) {
-                        Some(dialect) if index == 0 => self.scenario.dialect = dialect,
-                        Some(dialect) => self.scenario.also.push(dialect),
-                        None => {
+                    match word.parse() {
+                        Ok(dialect) if index == 0 => self.scenario.dialect = dialect,
+                        Ok(dialect) => self.scenario.also.push(dialect),
+                        Err(UnknownDialect) => {
                             let message = format!("unknown dialect `{word}`");
                             self.sink
                                 .error(span, message)
-                                .suggest(word, &names)
-                                .help(format!("dialects are {}", names.join(", ")));
+                                .suggest(word, &Dialect::WORDS)
+                                .help(UnknownDialect.to_string());
                         }
                     }
                 }

@@ -22,10 +22,7 @@ const RUN_ON: &[&str] = &["value", "msg"];
 
 /// Returns the prefix that the names of scenarios and fragments get in a dialect other than the first one in the head.
 pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
-    match dialect {
-        Dialect::Pmi1 => String::new(),
-        Dialect::Pmi2 => format!("pmi2{separator}"),
-    }
+    if dialect == Dialect::default() { String::new() } else { format!("pmi2{separator}") }
 }
 
 impl Scenario {
@@ -260,7 +257,7 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 impl Speller<'_> {
     /// Returns the rows of the dialect's table, each combined with the rows of the scenario.
     fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<TableRow> {
-        let tables = Dialect::NAMES.map(|(_, dialect)| self.references.table(&each.table.value, dialect));
+        let tables = Dialect::ALL.map(|dialect| self.references.table(&each.table.value, dialect));
         let Some(table) = &tables[self.dialect as usize] else {
             let message = format!("there is no table `{}`", each.table.value);
             self.sink.error(each.table.span, message).help("a table is a fragment that has rows");
@@ -295,11 +292,7 @@ impl Speller<'_> {
             return Some(id.clone());
         }
         let catalogue = self.references.catalogue;
-        let ours = |id: &str| match Set::of(id) {
-            Set::Rfc13 | Set::Rfc13Grammar | Set::Mpich12 => self.dialect == Dialect::Pmi1,
-            Set::Pmi2Common | Set::Pmi2Draft | Set::Pmi2Mpich => self.dialect == Dialect::Pmi2,
-            Set::Other => true,
-        };
+        let ours = |id: &str| Set::of(id).dialect().is_none_or(|dialect| dialect == self.dialect);
         if catalogue.get(&id.value).is_some() {
             return (!self.in_several || ours(&id.value)).then(|| id.clone());
         }

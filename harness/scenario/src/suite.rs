@@ -105,7 +105,7 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
             let text = std::str::from_utf8(bytes).unwrap_or_default();
             let head = layout::head(text);
             let name = path.with_extension("").display().to_string();
-            let named: Vec<Dialect> = head.dialects.iter().filter_map(|word| Dialect::called(word)).collect();
+            let named: Vec<Dialect> = head.dialects.iter().filter_map(|word| word.parse().ok()).collect();
             let dialects = if named.is_empty() { vec![Dialect::default()] } else { named };
             let mut names = Vec::new();
             for dialect in &dialects {
@@ -138,7 +138,7 @@ struct EmbeddedTable {
 impl EmbeddedTable {
     /// Reads the table with this name.
     fn new(table: &str) -> Self {
-        let rows = Dialect::NAMES.map(|(_, dialect)| embedded_rows(dialect, table));
+        let rows = Dialect::ALL.map(|dialect| embedded_rows(dialect, table));
         let known = table::distinct(rows.iter().flatten().flat_map(|row| row.words.iter().copied()));
         Self { rows, known }
     }

@@ -22,9 +22,8 @@ pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
 fn requests(framing: Framing) -> Arc<[TableRow]> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
     let asked = protocol::documented(framing).iter().filter(|exchange| {
-        // A spawn request over lines has no `cmd` tuple.
-        let is_block = framing == Framing::Lines && exchange.operation == "spawn";
-        exchange.response.is_some() && !exchange.functions.is_empty() && !is_block
+        // A block of lines has no `cmd` tuple.
+        exchange.response.is_some() && !exchange.functions.is_empty() && !exchange.is_block
     });
     asked
         .map(|exchange| TableRow {

@@ -97,6 +97,8 @@ pub struct Exchange {
     pub arguments: &'static [Field],
     /// The fields of the response, in the order of the grammar, without `cmd` and those of [`common_results`].
     pub results: &'static [Field],
+    /// The request is a block of lines, which begins with `mcmd` instead of `cmd`.
+    pub is_block: bool,
     /// The functions of the C API that send the request.
     pub functions: &'static [&'static str],
     /// The document and the section that define the exchange.
@@ -110,6 +112,15 @@ impl Exchange {
             Direction::ToServer => Some(self.request),
             Direction::FromServer => self.response,
         }
+    }
+
+    const fn block(self) -> Self {
+        Self { is_block: true, ..self }
+    }
+
+    /// Returns the key of the command in the request.
+    pub fn command_key(&self) -> &'static str {
+        if self.is_block { "mcmd" } else { "cmd" }
     }
 
     /// Returns the fields of the message of this direction.
@@ -273,7 +284,7 @@ const fn exchange(
     source: &'static str,
 ) -> Exchange {
     let response = if response.is_empty() { None } else { Some(response) };
-    Exchange { operation, request, response, functions, arguments, results, source }
+    Exchange { operation, request, response, is_block: false, functions, arguments, results, source }
 }
 
 /// Declares the operations of RFC 13, each with its row in lines.
@@ -422,7 +433,8 @@ operations! {
         ],
         &[Field::new("errcodes", Rule::IntList).or_none()],
         "RFC 13, spawn",
-    ),
+    )
+    .block(),
 }
 
 /// Requests in lines that RFC 13 does not have and some clients send. No manager with public source answers those without fields.
@@ -675,6 +687,11 @@ pub const PARTS: [(&str, &[Field]); 4] = [
     ("kvs-getall-pair-response", &[KEY, string("val")]),
 ];
 
+/// Returns [`PARTS`] for frames; lines have none.
+pub fn parts(framing: Framing) -> &'static [(&'static str, &'static [Field])] {
+    framing.pick([&[], &PARTS])
+}
+
 /// Returns the fields that every request in a framing may have besides `cmd`.
 pub fn common_arguments(framing: Framing) -> &'static [Field] {
     const FRAMES: [Field; 1] = [string("thrid").or_none()];
@@ -731,12 +748,8 @@ pub fn is_response_key(framing: Framing, key: &str) -> bool {
 
 /// Returns the fields of all responses in a framing, including those of the init line.
 pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field> {
-    let parts: &[_] = match framing {
-        Framing::Lines => &[],
-        Framing::Frames => &PARTS,
-    };
     let own = exchanges(framing).chain(&LINES[..1]).flat_map(|exchange| exchange.results);
-    common_results(framing).iter().chain(own).chain(parts.iter().flat_map(|(_, fields)| *fields))
+    common_results(framing).iter().chain(own).chain(parts(framing).iter().flat_map(|(_, fields)| *fields))
 }
 
 /// Returns the fields that the document defines, without those of later versions.

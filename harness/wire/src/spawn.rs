@@ -428,8 +428,8 @@ impl SpawnDraft {
         let indexed = INDEXED.iter().enumerate().find_map(|(i, prefix)| {
             let index = key.strip_prefix(prefix.as_bytes())?;
             // "argument1" is another key, which is ignored; "arg-1" is an invalid index.
-            let digits = index.strip_prefix(b"-").or_else(|| index.strip_prefix(b"+")).unwrap_or(index);
-            is_uint(digits).then_some((i, index))
+            let signs = index.iter().take_while(|byte| b"+-".contains(byte)).count();
+            is_uint(&index[signs..]).then_some((i, index))
         });
         let Some((i, index)) = indexed else {
             return Ok(());
@@ -680,6 +680,7 @@ mod tests {
     #[case(&[("argcnt=0", "arg0=a\narg2=b\nargcnt=2")], 11, r#"the key "arg1" is missing"#)]
     #[case(&[("argcnt=0", "arg2=a\nargcnt=1")], 10, r#"the key "arg1" is missing"#)]
     #[case(&[("argcnt=0", "arg-1=a\nargcnt=1")], 6, r#"the index in "arg-1" is not a number"#)]
+    #[case(&[("argcnt=0", "arg+-1=a\nargcnt=1")], 6, r#"the index in "arg+-1" is not a number"#)]
     #[case(&[("argcnt=0", "arg99999999999999999999=a")], 6, "is not a number from 0 and below 2^64")]
     #[case(&[("argcnt=0", "arg1=a\narg01=b\nargcnt=2")], 7, r#"the key "arg01" appears more than once"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k")], 10, r#""preput_val_0" is missing"#)]

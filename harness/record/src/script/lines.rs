@@ -3,7 +3,6 @@
 use pmi_scenario::ids;
 use std::fmt::Write;
 
-use pmi_scenario::ast::Dialect;
 use pmi_wire::{Decoded, MappingForm, Operation, Proc, SpawnAssembler, SpawnLimits};
 
 use super::fold::StepOrder;
@@ -157,14 +156,12 @@ impl ScenarioWriter {
             other => other,
         };
         let (cites, text) = match (asked, operation) {
-            (PendingLine::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
-                ids::PMI2_COMMON_VERSION,
-                "cmd=response_to_init rc=ok pmi_version=2 pmi_subversion=<uint>".into(),
-            ),
-            (PendingLine::Op(Operation::Init), _) if ok => (
-                ids::RFC13_ABNF_S_INIT,
-                "cmd=response_to_init rc=ok pmi_version=<uint> pmi_subversion=<uint>".into(),
-            ),
+            (PendingLine::Op(Operation::Init), _) if ok => {
+                let [pmi1, pmi2] = [(ids::RFC13_ABNF_S_INIT, "<uint>"), (ids::PMI2_COMMON_VERSION, "2")];
+                let (cites, version) = self.dialect.pick([pmi1, pmi2]);
+                let text = format!("cmd=response_to_init rc=ok pmi_version={version} pmi_subversion=<uint>");
+                (cites, text)
+            }
             (PendingLine::Op(Operation::Maxes), _) if ok && response.maxes().is_some() => {
                 self.rank(p).maxes = response.maxes();
                 let text = "cmd=maxes rc=ok kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>";

@@ -4,6 +4,8 @@
 //! closes the connection.
 
 use pmi_reference::client::{Client, Misuse, ServerAnswer, ServerError};
+use pmi_wire::grammar::Rule;
+use pmi_wire::protocol::Field;
 use pmi_wire::{Decoded, Direction, Framing, Operation, SpawnProgram};
 
 use crate::{counters, input, memory, planted};
@@ -77,21 +79,19 @@ fn ask(client: &mut Client, operation: Operation, detail: u8) -> Result<Vec<u8>,
     let text: &[u8] = if detail & 0x80 == 0 { b"k" } else { b"a-longer-one" };
     match operation {
         Operation::Init => client.init(),
-        Operation::Maxes => client.maxes(),
         Operation::Abort => client.abort((detail & 0x80 != 0).then_some(-1)),
         Operation::Finalize => client.finalize(),
-        Operation::Universe => client.universe(),
-        Operation::Appnum => client.appnum(),
         Operation::Put => client.put(text, b"two words"),
-        Operation::Kvsname => client.kvsname(),
-        Operation::Barrier => client.barrier(),
         Operation::Get => client.get(text),
-        Operation::Publish => client.publish(text, b"tag=0$"),
-        Operation::Unpublish => client.unpublish(text),
-        Operation::Lookup => client.lookup(text),
         Operation::Spawn => {
             let program = SpawnProgram { nprocs: 2, execname: text.to_vec(), ..SpawnProgram::default() };
             client.spawn(&[program])
+        }
+        _ => {
+            let value = |field: &Field| if field.rule == Rule::Visible { &b"tag=0$"[..] } else { text };
+            let fields = operation.exchange().arguments.iter().filter(|field| !field.optional);
+            let fields: Vec<_> = fields.map(|field| (field.name, value(field))).collect();
+            client.ask(operation.rule(), &fields)
         }
     }
 }

@@ -177,10 +177,10 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 fn language() -> Vec<Vec<u8>> {
-    let of_dialect = |(_, dialect)| {
+    let of_dialect = |dialect| {
         let functions =
             signature::functions(dialect).iter().map(|function| function.name.as_bytes().to_vec());
         functions.chain(signature::results(dialect).into_iter().map(String::into_bytes)).collect::<Vec<_>>()
     };
-    Dialect::NAMES.into_iter().flat_map(of_dialect).collect()
+    Dialect::ALL.into_iter().flat_map(of_dialect).collect()
 }

@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=scenarios");
     println!("cargo:rerun-if-changed=build.rs");
     let mut constants = String::new();
+    let mut all = Vec::new();
     // For each rule, the names of the constants for its PMI-1 and its PMI-2 requirement.
     let mut rules: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for file in fs::read_dir("scenarios")? {
@@ -22,6 +23,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
             if let Some(id) = line.strip_prefix("id = \"").and_then(|rest| rest.strip_suffix('"')) {
                 name = constant(id);
                 writeln!(constants, "/// `{id}`.\npub const {name}: &str = \"{id}\";")?;
+                all.push(id.to_owned());
             } else if let Some(list) = line.strip_prefix("rules = [") {
                 for rule in list.trim_end_matches(']').split(", ") {
                     let dialect = usize::from(name.starts_with("PMI2_"));
@@ -40,6 +42,8 @@ fn main() -> Result<(), Box<dyn error::Error>> {
         )?;
     }
     constants.push_str("}\n");
+    all.sort();
+    writeln!(constants, "/// All ids, sorted.\nconst ALL: &[&str] = &{all:?};")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("ids.rs"), constants)?;
     Ok(())
 }

@@ -274,7 +274,8 @@ fn applies_and_drafts_deviations() {
 
     // Without the file, the finding might be known again.
     let ran = conform(folder.path(), &["--memory", "--deviations", "other-symptom.toml", "wrong.pmi"]);
-    let again = "play it again: pmi-conform wrong.pmi --memory --deviations other-symptom.toml --filter '=wrong'";
+    let again =
+        "play it again: pmi-conform wrong.pmi --memory --deviations other-symptom.toml --filter '=wrong'";
     assert!(ran.out.contains(again), "{}", ran.out);
 
     // Reports contain only the symptom of a sensitive deviation.

@@ -26,15 +26,11 @@ impl ReplySelector {
     /// Returns the selector for replies to requests with this name: an operation of the protocol table, in every dialect, or a command of
     /// one dialect. Fullinit counts as a separate request, although the table has it as the init of PMI-2.
     pub(crate) fn named(of: &str, kind: ReplyKind) -> Option<Self> {
-        let all = || [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
+        let operations = protocol::all_exchanges().map(|exchange| exchange.operation);
+        let requests = protocol::all_exchanges().map(|exchange| exchange.request);
         match of {
             "each" => Some(Self(None, kind)),
-            _ => {
-                let operation = all().map(|exchange| exchange.operation).find(|name| *name == of);
-                let name =
-                    operation.or_else(|| all().map(|exchange| exchange.request).find(|name| *name == of))?;
-                Some(Self(Some(name), kind))
-            }
+            _ => Some(Self(Some(operations.chain(requests).find(|name| *name == of)?), kind)),
         }
     }
 

@@ -118,10 +118,11 @@ impl ObservedConnection {
     /// Returns the request that a line or frame contains, if any.
     fn request(&mut self, message: &Decoded<'_>) -> Option<UnansweredRequest> {
         let Decoded { framing, text, .. } = message;
+        let dialect = Dialect::of(*framing);
         if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
             self.in_block = *text != b"endcmd";
             let pending = UnansweredRequest {
-                dialect: Dialect::of(*framing),
+                dialect,
                 command: "spawn".to_owned(),
                 fields: FieldNames::new(),
                 offer: None,
@@ -132,7 +133,7 @@ impl ObservedConnection {
         let read = read(message)?;
         let offer = read.version.filter(|_| read.command == "init");
         Some(UnansweredRequest {
-            dialect: Dialect::of(*framing),
+            dialect,
             command: read.command,
             fields: read.fields,
             offer,

@@ -239,7 +239,7 @@ impl SessionJudge {
     /// Returns the dialects that were negotiated on the connections.
     pub fn dialects(&self) -> Vec<Dialect> {
         let is_negotiated = |dialect: &Dialect| self.monitor.has_negotiated(dialect.framing());
-        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(is_negotiated).collect()
+        Dialect::ALL.into_iter().filter(is_negotiated).collect()
     }
 
     /// Returns the breaches by both sides, in order. A missing finalize is not a breach by a killed process, and only a note for a process

@@ -311,7 +311,7 @@ const AND: &str = " and ";
 impl RunHeader {
     /// Formats the protocols of a run for a header.
     pub fn protocols(dialects: &BTreeSet<Dialect>) -> String {
-        dialects.iter().map(Dialect::to_string).collect::<Vec<_>>().join(AND)
+        dialects.iter().map(ToString::to_string).collect::<Vec<_>>().join(AND)
     }
 
     /// Returns whether this protocol is among those of the run.

@@ -55,15 +55,16 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
         }
     }
     let told = ranks.values().any(|rank| !rank.exchanges.is_empty());
-    let head = match (dialect, maxes) {
-        (Dialect::Pmi1, Some(Maxes { kvsname_max, keylen_max, vallen_max })) => format!(
+    let has_limits = protocol::by_operation(dialect.framing(), "maxes").is_some();
+    let head = match maxes {
+        _ if !has_limits => {
+            format!("requires pmi2.common.fullinit-first\ndialect {dialect}\ntests client\nranks {size}")
+        }
+        Some(Maxes { kvsname_max, keylen_max, vallen_max }) => format!(
             "requires rfc13.put.length rfc13.parser.order rfc13.parser.extra-keys\ntests client\nranks {size}\n\
              serve kvsname_max={kvsname_max} keylen_max={keylen_max} vallen_max={vallen_max}"
         ),
-        (Dialect::Pmi2, _) => {
-            format!("requires pmi2.common.fullinit-first\ndialect {dialect}\ntests client\nranks {size}")
-        }
-        (Dialect::Pmi1, None) => return Ok(None),
+        None => return Ok(None),
     };
     if size == 0 || !told {
         return Ok(None);

@@ -8,8 +8,9 @@ use pmi_judge::offer::offering_option;
 use pmi_judge::result::judged;
 use pmi_judge::{Finding, ScenarioOutcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
-use pmi_wire::{ConnectionMethod, Proc};
+use pmi_wire::{ConnectionMethod, Proc, Version};
 use serde::Serialize;
 
 use crate::iut::Iut;
@@ -294,10 +295,7 @@ fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> 
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
         let answers = send_requests(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
         let answer = answers.first().unwrap_or(&ProbeReply::Unasked);
-        takes.extend(answer.version().map(|taken| match taken.version {
-            2 => Dialect::Pmi2,
-            _ => Dialect::Pmi1,
-        }));
+        takes.extend(answer.version().map(Version::dialect));
         format!("to {version}.{subversion}: {}", answer.describe())
     });
     let step = |state| DoctorStep::new("version", state, told.join("; "));
@@ -328,7 +326,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
     all.steps.push(match done {
         Ok(outcome) => {
             // The earlier answers are those to init, get_maxes and get_my_kvsname, or to init and fullinit.
-            let before = if all.dialect == Dialect::Pmi1 { 3 } else { 2 };
+            let before = all.dialect.pick([3, 2]);
             let answer = reply(&outcome.events, FIRST, before);
             match answer.message().and_then(|message| message.value("value")) {
                 Some(mapping) => {
@@ -500,10 +498,8 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         format!("{functions} of the C API of {titles}"),
     ));
     for api in found {
-        let (call, what) = match api {
-            Dialect::Pmi1 => ("PMI_Init(&spawned)", "PMI_Init"),
-            Dialect::Pmi2 => ("PMI2_Init(&spawned, &size, &rank, &appnum)", "PMI2_Init"),
-        };
+        let call = signature::init_call(api);
+        let what = call.split('(').next().unwrap_or(call);
         let text = match &library.server {
             Some(_) => initialization(api, true).to_owned(),
             None => format!(

@@ -17,7 +17,7 @@ use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_judge::result::launcher_error;
 use pmi_judge::verdict::Verdict;
 use pmi_judge::{ScenarioOutcome, Side, Unjudged};
-use pmi_scenario::ast::{Dialect, Need, ProcessAction, Scenario, SourceFile, Step, StepAction};
+use pmi_scenario::ast::{Need, ProcessAction, Scenario, SourceFile, Step, StepAction};
 use pmi_scenario::suite::Suite;
 use pmi_wire::ConnectionMethod;
 
@@ -207,7 +207,6 @@ fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
 
 /// Returns the configuration of the reference server for a scenario.
 pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
-    let pmi2 = scenario.dialect == Dialect::Pmi2;
     let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);
     let (pmi12, keyval_spaces) = (needs(Need::Pmi12), needs(Need::KeyvalSpaces));
     let connection_method = match (needs(Need::Port), needs(Need::Singleton)) {
@@ -215,5 +214,6 @@ pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
         (false, true) => ConnectionMethod::Singleton,
         (false, false) => ConnectionMethod::Fd,
     };
-    Config { nodes: scenario.nodes, pmi2, pmi12, keyval_spaces, connection_method, ..config.clone() }
+    let config = Config { nodes: scenario.nodes, pmi12, keyval_spaces, connection_method, ..config.clone() };
+    config.speaking(scenario.dialect)
 }

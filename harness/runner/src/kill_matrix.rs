@@ -224,7 +224,7 @@ pub fn run(
         .iter()
         .copied()
         .enumerate()
-        .flat_map(|(number, fault)| Dialect::NAMES.map(|(_, dialect)| (number, fault, dialect)))
+        .flat_map(|(number, fault)| Dialect::ALL.map(|dialect| (number, fault, dialect)))
         .map(|(number, fault, dialect)| FaultCase {
             number,
             fault,
@@ -299,7 +299,7 @@ fn try_fault(
 /// limited to one dialect may also break requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
 fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     let is_of =
-        |id: &&str| fault.dialects != Dialects::All || Set::of(id).is_pmi2() == (dialect == Dialect::Pmi2);
+        |id: &&str| fault.dialects != Dialects::All || Set::of(id).dialect().unwrap_or_default() == dialect;
     match fault.dialects.has(dialect.framing()) {
         true => fault.breaks.iter().copied().filter(is_of).collect(),
         false => Vec::new(),

@@ -20,9 +20,9 @@ use pmi_scenario::ast::{
     Dialect, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, StepAction, Stmt, Template, ValueType,
 };
 use pmi_scenario::scope::FIRST_ARGUMENT;
-use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
-use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation, Proc, Version};
+use pmi_scenario::{signature, visit};
+use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation, Proc, Version, protocol};
 
 /// The optional operations of an implementation, with a reason for each one that it lacks.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl OptionalOperations {
 
 /// Returns whether the scenario names the number of the first argument, by itself or in the spelling of an operation.
 fn names_first_argument(scenario: &Scenario) -> bool {
-    pmi_scenario::print(scenario).contains(FIRST_ARGUMENT)
+    visit::names(&scenario.body, FIRST_ARGUMENT)
 }
 
 /// Returns whether a server passes on the arguments of a spawned program if they are numbered from one, but not if they are numbered from
@@ -104,7 +104,7 @@ pub(crate) fn offers(
     let upstream = matches!(iut, Iut::Processes(implementation, _) if implementation.has_upstream());
     let connection_method = iut.connection_method();
     let why = "it needs a bare proxy (--server ./hydra_pmi_proxy)".to_owned();
-    for (_, dialect) in Dialect::NAMES {
+    for dialect in Dialect::ALL {
         operations.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
         let is = match connection_method {
             ConnectionMethod::Fd => "its processes have PMI_FD",
@@ -178,13 +178,16 @@ pub(crate) fn offers(
                 None => (true, String::new()),
                 Some(seen) => {
                     let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
-                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} plays its scenarios"))
+                    (
+                        false,
+                        format!("it {lacks} {word}: asked once, it {seen}; --has {word} plays its scenarios"),
+                    )
                 }
             },
         };
         operations.needs.insert((dialect, need), offer);
     }
-    let spawns = matches!(operations.needs.get(&(Dialect::Pmi1, Need::Spawn)), Some((true, _)));
+    let spawns = matches!(operations.needs.get(&(Dialect::default(), Need::Spawn)), Some((true, _)));
     operations.arguments_from_one = spawns
         && selected.iter().any(|scenario| names_first_argument(scenario))
         && takes_arguments_from_one_only(suite, iut, limits);
@@ -206,7 +209,7 @@ pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Li
     };
     let wanted = |need: &Need| match need {
         Need::Spawn | Need::Names => true,
-        Need::Pmi12 => dialect == Dialect::Pmi1,
+        Need::Pmi12 => !dialect.switches_framing(),
         _ => false,
     };
     Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
@@ -239,41 +242,42 @@ pub(crate) fn asked_for(
     iut: &Iut,
     limits: Limits,
 ) -> Option<(ScenarioOutcome, Support)> {
-    let (text, request): (_, &[u8]) = match (iut, need, dialect) {
+    // For each operation, the probes in PMI-1 and in PMI-2.
+    let (texts, operation) = match (iut, need) {
         // These are known without a probe.
-        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton, _) => return None,
+        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton) => return None,
         // No scenario judges how a library spawns processes under its own process manager.
-        (Iut::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
-            return None;
+        (Iut::Library(library, ..), Need::Spawn | Need::Alone) if library.server.is_some() => return None,
+        (Iut::Library(..), Need::Names) => (
+            [include_str!("probes/library-names.pmi"), include_str!("probes/library-pmi2-names.pmi")],
+            "publish",
+        ),
+        (Iut::Library(..), Need::Spawn) => (
+            [include_str!("probes/library-spawn.pmi"), include_str!("probes/library-pmi2-spawn.pmi")],
+            "spawn",
+        ),
+        (Iut::Library(..), Need::Alone) => (
+            [include_str!("probes/library-alone.pmi"), include_str!("probes/library-pmi2-alone.pmi")],
+            "init",
+        ),
+        (_, Need::Names) => {
+            ([include_str!("probes/names.pmi"), include_str!("probes/pmi2-names.pmi")], "publish")
         }
-        (Iut::Library(..), Need::Names, Dialect::Pmi1) => {
-            (include_str!("probes/library-names.pmi"), b"cmd=publish_name")
+        (_, Need::Spawn) => {
+            ([include_str!("probes/spawn.pmi"), include_str!("probes/pmi2-spawn.pmi")], "spawn")
         }
-        (Iut::Library(..), Need::Spawn, Dialect::Pmi1) => {
-            (include_str!("probes/library-spawn.pmi"), b"mcmd=spawn")
-        }
-        (Iut::Library(..), Need::Names, Dialect::Pmi2) => {
-            (include_str!("probes/library-pmi2-names.pmi"), b"cmd=name-publish")
-        }
-        (Iut::Library(..), Need::Spawn, Dialect::Pmi2) => {
-            (include_str!("probes/library-pmi2-spawn.pmi"), b"cmd=spawn")
-        }
-        (_, Need::Names, Dialect::Pmi1) => (include_str!("probes/names.pmi"), b"cmd=publish_name"),
-        (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
-        (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
-        (_, Need::Spawn, Dialect::Pmi2) => (include_str!("probes/pmi2-spawn.pmi"), b"cmd=spawn"),
-        (Iut::Library(..), Need::Alone, Dialect::Pmi1) => {
-            (include_str!("probes/library-alone.pmi"), b"cmd=init")
-        }
-        (Iut::Library(..), Need::Alone, Dialect::Pmi2) => {
-            (include_str!("probes/library-pmi2-alone.pmi"), b"cmd=init")
-        }
-        (_, Need::Alone, _) => return None,
+        (_, Need::Alone) => return None,
         // The exports of a library show what it supports.
-        (Iut::Library(..), Need::Pmi12 | Need::KeyvalSpaces, _) => return None,
-        (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
-        (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
+        (Iut::Library(..), Need::Pmi12 | Need::KeyvalSpaces) => return None,
+        (_, Need::Pmi12) => ([include_str!("probes/pmi12.pmi"); 2], "init"),
+        (_, Need::KeyvalSpaces) => ([include_str!("probes/keyval-spaces.pmi"); 2], "kvs-create"),
     };
+    let text = dialect.pick(texts);
+    // Every connection begins with the init line, and only lines have further keyval spaces.
+    let is_line = matches!(operation, "init" | "kvs-create");
+    let framing = if is_line { Framing::Lines } else { dialect.framing() };
+    let row = protocol::exchanges(framing).find(|row| row.operation == operation)?;
+    let request = format!("{}={}", row.command_key(), row.request).into_bytes();
     // If the probe gets no result, the scenarios report the failure themselves. But a late process, or a launcher that fails occasionally,
     // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
@@ -282,9 +286,9 @@ pub(crate) fn asked_for(
     let outcome = ask().filter(came_to_something).or_else(ask)?;
     let support = match iut {
         // A library that sends the request supports the operation.
-        Iut::Library(..) if has_sent(&outcome, request) => Support::Acknowledged,
+        Iut::Library(..) if has_sent(&outcome, &request) => Support::Acknowledged,
         Iut::Library(..) => failed_call(&outcome).map_or(Support::Acknowledged, Support::Lacking),
-        _ => support(&outcome, need, request),
+        _ => support(&outcome, need, &request),
     };
     Some((outcome, support))
 }
@@ -401,12 +405,10 @@ fn failure(function: &str, result: i32) -> Option<String> {
 
 /// Returns the probe that initializes a library: alone, or as two ranks under its own process manager.
 pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
-    match (api, served) {
-        (Dialect::Pmi1, false) => include_str!("probes/library-wire.pmi"),
-        (Dialect::Pmi2, false) => include_str!("probes/library-pmi2-wire.pmi"),
-        (Dialect::Pmi1, true) => include_str!("probes/library-served.pmi"),
-        (Dialect::Pmi2, true) => include_str!("probes/library-pmi2-served.pmi"),
-    }
+    api.pick(match served {
+        false => [include_str!("probes/library-wire.pmi"), include_str!("probes/library-pmi2-wire.pmi")],
+        true => [include_str!("probes/library-served.pmi"), include_str!("probes/library-pmi2-served.pmi")],
+    })
 }
 
 /// Probes a library that sends nothing on its PMI_FD. Returns `None` if it does send bytes, crashes or hangs; otherwise the error of its

@@ -3,7 +3,6 @@
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, EventKind, Exit};
-use pmi_scenario::ast::Dialect;
 use pmi_scenario::ids;
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
@@ -348,10 +347,7 @@ fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -
 fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
     let Iut::Library(library, ..) = iut else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
-    let call = match api {
-        Dialect::Pmi1 => "PMI_Init(&spawned)",
-        Dialect::Pmi2 => "PMI2_Init(&spawned, &size, &rank, &appnum)",
-    };
+    let call = signature::init_call(api);
     let head = |answer: &str| {
         format!(
             "# What does a library make of an answer?\nrequires rfc13.init.version-used\ntests library\nranks 1\n\

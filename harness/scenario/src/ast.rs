@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pmi_wire::Framing;
+pub use pmi_wire::Dialect;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -194,65 +194,6 @@ pub enum UnderTest {
     Client,
     /// A PMI library: the harness makes the calls (`A:`), sends `S:` and expects `C:`.
     Library,
-}
-
-/// A version of the protocol.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
-)]
-pub enum Dialect {
-    /// PMI-1 as documented in RFC 13.
-    #[default]
-    #[serde(rename = "pmi-1.1")]
-    Pmi1,
-    /// PMI-2 as documented in MPICH's draft.
-    #[serde(rename = "pmi-2")]
-    Pmi2,
-}
-
-impl Dialect {
-    /// All dialects, with their words in the language.
-    pub const NAMES: [(&'static str, Self); 2] = [("pmi-1.1", Self::Pmi1), ("pmi-2", Self::Pmi2)];
-
-    /// Returns the word for the dialect.
-    pub fn word(self) -> &'static str {
-        Self::NAMES[self as usize].0
-    }
-
-    /// Returns the dialect with this word.
-    pub fn called(word: &str) -> Option<Self> {
-        Self::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, dialect)| dialect)
-    }
-
-    /// Returns the dialect whose messages after the init line have this framing.
-    pub fn of(framing: Framing) -> Self {
-        match framing {
-            Framing::Lines => Self::Pmi1,
-            Framing::Frames => Self::Pmi2,
-        }
-    }
-
-    /// Returns the framing of messages after the init line.
-    pub fn framing(self) -> Framing {
-        match self {
-            Self::Pmi1 => Framing::Lines,
-            Self::Pmi2 => Framing::Frames,
-        }
-    }
-
-    /// Returns the name of the protocol for reports.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Pmi1 => "PMI-1",
-            Self::Pmi2 => "PMI-2",
-        }
-    }
-}
-
-impl std::fmt::Display for Dialect {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.word())
-    }
 }
 
 /// The meaning of a step for the harness.

@@ -675,6 +675,8 @@ impl Checker<'_> {
     /// Counts the process groups that the messages request: one per request, no matter how many commands it contains.
     fn spawns(&mut self, lines: &[Template], span: Span, times: u32) {
         let mut requests = 0u32;
+        let row = protocol::by_operation(self.scenario.dialect.framing(), "spawn");
+        let is_block = row.is_some_and(|row| row.is_block);
         for line in lines {
             let fields = line.message_fields();
             let Some(first) = fields.first() else { continue };
@@ -685,7 +687,7 @@ impl Checker<'_> {
             match (first.key.as_str(), value.as_deref()) {
                 ("mcmd", Some("spawn")) => requests += 1,
                 ("cmd", _) if first.value.pieces.first().is_some_and(is_body) => requests += 1,
-                ("cmd", Some("spawn")) if self.scenario.dialect == Dialect::Pmi2 => requests += 1,
+                ("cmd", Some("spawn")) if !is_block => requests += 1,
                 ("spawnssofar", Some(n)) if n.trim_start_matches('0') != "1" => {
                     requests = requests.saturating_sub(1)
                 }
@@ -931,8 +933,10 @@ impl Checker<'_> {
         if let Some((request, response)) = request {
             let diagnostic = self.sink.error(span, format!("`{request}` is a request"));
             diagnostic.label(match *response {
-                "" if self.scenario.dialect == Dialect::Pmi2 => "it has no response".to_owned(),
-                "" => "it is answered by a bare newline, `<empty>`".to_owned(),
+                "" => {
+                    let ways = ["it is answered by a bare newline, `<empty>`", "it has no response"];
+                    self.scenario.dialect.pick(ways).to_owned()
+                }
                 response => format!("its response is `{response}`"),
             });
             return;

@@ -90,7 +90,7 @@ impl<'a> HeadRow<'a> {
     /// Returns whether it is played in this dialect.
     pub(super) fn is_in(&self, dialect: Dialect) -> bool {
         let named = self.values.split(' ').find_map(|word| word.strip_prefix("dialect="));
-        named.is_none_or(|word| Dialect::called(word) == Some(dialect))
+        named.is_none_or(|word| word.parse() == Ok(dialect))
     }
 
     /// Returns its names.

@@ -32,6 +32,11 @@ pub mod vocabulary;
 /// The ids of the requirements in the catalogue.
 pub mod ids {
     include!(concat!(env!("OUT_DIR"), "/ids.rs"));
+
+    /// Returns the id that reads like this, if the catalogue has it.
+    pub fn find(id: &str) -> Option<&'static str> {
+        ALL.binary_search(&id).ok().map(|at| ALL[at])
+    }
 }
 
 pub use ast::UnderTest;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pmi_wire::UnknownDialect;
+
 use super::{
     ast::*,
     diag::{Diagnostic, Sink},
@@ -330,15 +332,14 @@ impl<'a> Parser<'a> {
     /// Parses the name of a dialect.
     fn dialect(&mut self, span: Span) -> Option<Dialect> {
         let word = self.of(span);
-        let named = Dialect::called(word);
-        if named.is_none() {
-            let names = Dialect::NAMES.map(|(name, _)| name);
+        let named = word.parse();
+        if named.is_err() {
             self.sink
                 .error(span, format!("unknown dialect `{word}`"))
-                .suggest(word, &names)
-                .help(format!("dialects are {}", names.join(", ")));
+                .suggest(word, &Dialect::WORDS)
+                .help(UnknownDialect.to_string());
         }
-        named
+        named.ok()
     }
 
     /// Parses `DIALECT NAME=TEXT ...` of an `in` line.
@@ -521,7 +522,7 @@ impl<'a> Parser<'a> {
         let names: Vec<_> = words.map(|span| Spanned { value: self.of(span).to_owned(), span }).collect();
         let is_row = |name: &str| self.scenario.rows.iter().any(|row| row.name.value == name);
         let is_dialect =
-            |name: &str| Dialect::called(name).is_some_and(|d| self.scenario.dialects().any(|own| own == d));
+            |name: &str| name.parse().is_ok_and(|d: Dialect| self.scenario.dialects().any(|own| own == d));
         if self.scenario.each.is_none()
             && let Some(name) = names.iter().find(|name| !is_row(&name.value) && !is_dialect(&name.value))
         {

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use schemars::JsonSchema;
 
+use crate::ast::Dialect;
+
 /// The level of a requirement.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
@@ -215,9 +217,10 @@ impl Set {
         matches!(self, Self::Rfc13 | Self::Rfc13Grammar)
     }
 
-    /// Returns whether the set is about PMI-2.
-    pub fn is_pmi2(self) -> bool {
-        matches!(self, Self::Pmi2Common | Self::Pmi2Draft | Self::Pmi2Mpich)
+    /// Returns the dialect that the set is about, if it is about one.
+    pub fn dialect(self) -> Option<Dialect> {
+        let is_pmi2 = matches!(self, Self::Pmi2Common | Self::Pmi2Draft | Self::Pmi2Mpich);
+        (self != Self::Other).then(|| Dialect::ALL[usize::from(is_pmi2)])
     }
 }
 

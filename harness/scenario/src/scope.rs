@@ -292,10 +292,9 @@ impl Scope {
                 fields.first().filter(|field| field.key == "cmd").and_then(|field| field.value.literal());
             cmd.is_some_and(|cmd| LINES.contains(&cmd.as_str()))
         };
-        match (mode.encoding, self.dialect) {
-            (Encoding::Dialect, Dialect::Pmi1) => Encoding::Line,
-            (Encoding::Dialect, Dialect::Pmi2) if is_line() => Encoding::Line,
-            (encoding, _) => encoding,
+        match mode.encoding {
+            Encoding::Dialect if !self.dialect.switches_framing() || is_line() => Encoding::Line,
+            encoding => encoding,
         }
     }
 

@@ -65,6 +65,11 @@ pub struct Function {
 }
 
 impl Function {
+    /// Returns whether RFC 13 defines the function, and with it all return codes. The header of PMI-2 defines only the parameters.
+    pub fn is_of_rfc13(&self) -> bool {
+        self.dialect == Dialect::Pmi1
+    }
+
     /// Returns the name of a return code, or the returned truth value.
     pub fn result_name(&self, result: i32) -> String {
         if self.is_flag { result.to_string() } else { code_name(result, self.dialect) }
@@ -121,13 +126,10 @@ pub fn code(name: &str) -> Option<i32> {
 
 /// Returns the name of a return code.
 fn code_name(number: i32, dialect: Dialect) -> String {
-    let prefix = match dialect {
-        Dialect::Pmi1 => "PMI",
-        Dialect::Pmi2 if number == OTHER => return "PMI2_ERR_OTHER".to_owned(),
-        Dialect::Pmi2 => "PMI2",
-    };
-    match (FAIL..).zip(CODES).find(|(code, _)| *code == number) {
-        Some((_, name)) => format!("{prefix}_{name}"),
+    let other = dialect.pick([None, Some("ERR_OTHER")]).filter(|_| number == OTHER);
+    let known = (FAIL..).zip(CODES).find(|(code, _)| *code == number).map(|(_, name)| name);
+    match known.or(other) {
+        Some(name) => format!("{}_{name}", dialect.pick(["PMI", "PMI2"])),
         None => number.to_string(),
     }
 }
@@ -136,19 +138,18 @@ fn code_name(number: i32, dialect: Dialect) -> String {
 /// code.
 pub fn results(dialect: Dialect) -> Vec<String> {
     let codes = (FAIL..=LAST_CODE).map(|number| code_name(number, dialect));
-    let last = match dialect {
-        Dialect::Pmi1 => "PMI_ERR_INVALID_KVS",
-        Dialect::Pmi2 => "PMI2_ERR_OTHER",
-    };
+    let last = dialect.pick(["PMI_ERR_INVALID_KVS", "PMI2_ERR_OTHER"]);
     codes.chain([last, "fail", "any"].map(str::to_owned)).collect()
 }
 
 /// Returns the functions of a dialect's API.
 pub fn functions(dialect: Dialect) -> &'static [Function] {
-    match dialect {
-        Dialect::Pmi1 => FUNCTIONS,
-        Dialect::Pmi2 => PMI2_FUNCTIONS,
-    }
+    dialect.pick([FUNCTIONS, PMI2_FUNCTIONS])
+}
+
+/// Returns the call that initializes a library of a dialect, as a scenario writes it.
+pub fn init_call(dialect: Dialect) -> &'static str {
+    dialect.pick(["PMI_Init(&spawned)", "PMI2_Init(&spawned, &size, &rank, &appnum)"])
 }
 
 /// Returns the function with this name.

@@ -22,10 +22,7 @@ const RUN_ON: &[&str] = &["value", "msg"];
 
 /// Returns the prefix that the names of scenarios and fragments get in a dialect other than the first one in the head.
 pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
-    match dialect {
-        Dialect::Pmi1 => String::new(),
-        Dialect::Pmi2 => format!("pmi2{separator}"),
-    }
+    if dialect == Dialect::default() { String::new() } else { format!("pmi2{separator}") }
 }
 
 impl Scenario {
@@ -56,14 +53,14 @@ pub(crate) struct References<'a> {
     /// Returns whether a fragment with this name exists.
     pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
     /// Returns the rows of a fragment.
-    pub(crate) rows: &'a dyn Fn(&str) -> Vec<TableRow>,
+    pub(crate) rows: &'a dyn Fn(&str) -> Arc<[TableRow]>,
 }
 
 impl References<'_> {
     /// Returns the rows of a table in a dialect.
-    fn table(&self, name: &str, dialect: Dialect) -> Option<Vec<TableRow>> {
+    fn table(&self, name: &str, dialect: Dialect) -> Option<Arc<[TableRow]>> {
         if name == Each::REQUEST {
-            return Some(table::of_requests(dialect));
+            return Some(Arc::clone(table::of_requests(dialect)));
         }
         let own = prefix(dialect, "-") + name;
         let rows = (self.rows)(if (self.has_fragment)(&own) { &own } else { name });
@@ -156,8 +153,7 @@ struct Speller<'a> {
 /// Returns the operation whose name begins a line, if some dialect has it.
 fn operation(line: &Template) -> Option<&'static str> {
     let word = first_word(line)?;
-    let mut exchanges = [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
-    exchanges.find(|exchange| exchange.operation == word).map(|exchange| exchange.operation)
+    protocol::all_exchanges().map(|exchange| exchange.operation).find(|operation| *operation == word)
 }
 
 /// Returns the unquoted word that begins a line.
@@ -174,16 +170,18 @@ fn first_word(line: &Template) -> Option<&str> {
 
 /// Returns whether the requests of an operation have a field with this name in some dialect.
 fn is_field(operation: &str, name: &str) -> bool {
-    [Framing::Lines, Framing::Frames]
-        .into_iter()
-        .flat_map(protocol::exchanges)
-        .filter(|exchange| exchange.operation == operation)
-        .any(|exchange| exchange.arguments.iter().any(|field| field.number(name).is_some()))
+    protocol::all_exchanges()
+        .any(|exchange| exchange.operation == operation && exchange.argument(name).is_some())
 }
 
 /// Returns the key of a field, with its number if it has one.
 fn numbered_key(field: &protocol::Field, number: u64) -> String {
     if field.numbered { format!("{}{number}", field.key) } else { field.key.to_owned() }
+}
+
+/// Returns the name of a numbered field with this number.
+fn numbered_name(field: &protocol::Field, number: u64) -> String {
+    format!("{}{number}", field.name)
 }
 
 /// Returns the value of a field that is not given for a program of a spawn, if it has one. The program is given with the number of programs.
@@ -261,13 +259,13 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 impl Speller<'_> {
     /// Returns the rows of the dialect's table, each combined with the rows of the scenario.
     fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<TableRow> {
-        let tables = Dialect::NAMES.map(|(_, dialect)| self.references.table(&each.table.value, dialect));
+        let tables = Dialect::ALL.map(|dialect| self.references.table(&each.table.value, dialect));
         let Some(table) = &tables[self.dialect as usize] else {
             let message = format!("there is no table `{}`", each.table.value);
             self.sink.error(each.table.span, message).help("a table is a fragment that has rows");
             return Vec::new();
         };
-        let known: Vec<&TableRow> = tables.iter().flatten().flatten().collect();
+        let known: Vec<&TableRow> = tables.iter().flatten().flat_map(|table| &**table).collect();
         for name in each.but.iter().filter(|name| known.iter().all(|row| row.name.value != name.value)) {
             let message = format!("table `{}` has no row `{}`", each.table.value, name.value);
             self.sink.error(name.span, message);
@@ -302,11 +300,7 @@ impl Speller<'_> {
             return Some(id.clone());
         }
         let catalogue = self.references.catalogue;
-        let ours = |id: &str| match Set::of(id) {
-            Set::Rfc13 | Set::Rfc13Grammar | Set::Mpich12 => self.dialect == Dialect::Pmi1,
-            Set::Pmi2Common | Set::Pmi2Draft | Set::Pmi2Mpich => self.dialect == Dialect::Pmi2,
-            Set::Other => true,
-        };
+        let ours = |id: &str| Set::of(id).dialect().is_none_or(|dialect| dialect == self.dialect);
         if catalogue.get(&id.value).is_some() {
             return (!self.in_several || ours(&id.value)).then(|| id.clone());
         }
@@ -464,8 +458,7 @@ impl Speller<'_> {
         let mut programs: Vec<Vec<&TemplateField>> = vec![Vec::new()];
         let mut shared = Vec::new();
         for field in fields {
-            let Some(known) = exchange.arguments.iter().find(|known| known.number(&field.key).is_some())
-            else {
+            let Some(known) = exchange.argument(&field.key) else {
                 self.unknown_field(exchange, exchange.arguments, &field.key, line);
                 return None;
             };
@@ -496,6 +489,16 @@ impl Speller<'_> {
                 };
                 let is_given = |number: &u64| pair.iter().any(|field| of(field, *number).is_some());
                 let count = if pair[0].numbered { (0..).take_while(is_given).count() as u64 } else { 1 };
+                let is_left_out = |given: &&&TemplateField| {
+                    pair.iter().any(|field| field.number(&given.key).is_some_and(|number| number >= count))
+                };
+                if let Some(given) = given.iter().find(is_left_out) {
+                    let missing = numbered_name(&pair[0], count);
+                    self.sink
+                        .error(line.span, format!("`{}` without `{missing}`", given.key))
+                        .help("numbers begin with 0 and have no gaps");
+                    return None;
+                }
                 for (number, field) in (0..count).flat_map(|n| pair.iter().map(move |field| (n, field))) {
                     let default = || default_of(field, exchange, (place, programs.len()), &given);
                     let own = of(field, number).map(|value| value.pieces.clone());

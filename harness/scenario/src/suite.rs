@@ -42,6 +42,8 @@ pub struct Suite {
     /// The files of the scenarios before their tables are expanded, one for each dialect.
     files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
+    /// The rows of the fragments that are tables.
+    tables: BTreeMap<String, Arc<[TableRow]>>,
     /// The requirements.
     pub catalogue: Catalogue,
     behaviours: Behaviours,
@@ -103,7 +105,7 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
             let text = std::str::from_utf8(bytes).unwrap_or_default();
             let head = layout::head(text);
             let name = path.with_extension("").display().to_string();
-            let named: Vec<Dialect> = head.dialects.iter().filter_map(|word| Dialect::called(word)).collect();
+            let named: Vec<Dialect> = head.dialects.iter().filter_map(|word| word.parse().ok()).collect();
             let dialects = if named.is_empty() { vec![Dialect::default()] } else { named };
             let mut names = Vec::new();
             for dialect in &dialects {
@@ -138,7 +140,7 @@ struct EmbeddedTable {
 impl EmbeddedTable {
     /// Reads the table with this name.
     fn new(table: &str) -> Self {
-        let rows = Dialect::NAMES.map(|(_, dialect)| embedded_rows(dialect, table));
+        let rows = Dialect::ALL.map(|dialect| embedded_rows(dialect, table));
         let known = table::distinct(rows.iter().flatten().flat_map(|row| row.words.iter().copied()));
         Self { rows, known }
     }
@@ -155,10 +157,8 @@ impl EmbeddedTable {
 
 /// Returns the rows of an embedded table in a dialect.
 fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
-    static REQUESTS: LazyLock<[Vec<TableRow>; 2]> =
-        LazyLock::new(|| Dialect::NAMES.map(|(_, dialect)| table::of_requests(dialect)));
     if table == Each::REQUEST {
-        return REQUESTS[dialect as usize].iter().map(RequestWords::from).collect();
+        return table::of_requests(dialect).iter().map(RequestWords::from).collect();
     }
     let embedded = |name: String| {
         let path = Path::new("fragments").join(name).with_extension(ENDING);
@@ -269,12 +269,18 @@ impl Suite {
         let references = References {
             catalogue: &self.catalogue,
             has_fragment: &|name| names.contains(name),
-            rows: &|_| Vec::new(),
+            rows: &|_| Arc::default(),
         };
         for fragment in &read {
             for one in fragment.dialects().map(|dialect| spelled(fragment, dialect, &references)) {
                 match one {
-                    Ok(one) => drop(self.fragments.insert(name(one.name.clone()), Arc::new(one))),
+                    Ok(one) => {
+                        let name = name(one.name.clone());
+                        if !one.rows.is_empty() {
+                            self.tables.insert(name.clone(), table::of_fragment(&one));
+                        }
+                        self.fragments.insert(name, Arc::new(one));
+                    }
                     Err(errors) => wrong.extend(errors),
                 }
             }
@@ -323,8 +329,7 @@ impl Suite {
 
     fn spelled_in(&self, scenario: &Scenario, dialect: Dialect) -> Result<Scenario, Vec<Diagnostic>> {
         let has_fragment = |name: &str| self.fragments.contains_key(name);
-        let rows =
-            |name: &str| self.fragments.get(name).map_or(Vec::new(), |table| table::of_fragment(table));
+        let rows = |name: &str| self.tables.get(name).cloned().unwrap_or_default();
         let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment, rows: &rows };
         spelled(scenario, dialect, &references)
     }

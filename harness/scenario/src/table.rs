@@ -1,8 +1,8 @@
 //! Products: `each` crosses the rows of a table with those of a file. The words of both replace their names in the file.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use pmi_wire::protocol;
+use pmi_wire::{Framing, protocol};
 
 use crate::ast::*;
 use crate::print::heading_in;
@@ -16,12 +16,17 @@ const DIALECT: &str = "dialect";
 const MAX_DEPTH: usize = 8;
 
 /// Returns the requests of a dialect that have a response and a function in the C API, with the words `$request` and `$response`.
-pub(crate) fn of_requests(dialect: Dialect) -> Vec<TableRow> {
+pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
+    static ROWS: LazyLock<[Arc<[TableRow]>; 2]> = LazyLock::new(|| Framing::ALL.map(requests));
+    &ROWS[dialect as usize]
+}
+
+/// Returns the rows of the requests in a framing.
+fn requests(framing: Framing) -> Arc<[TableRow]> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
-    let asked = protocol::documented(dialect.framing()).iter().filter(|exchange| {
-        // A spawn request over lines has no `cmd` tuple.
-        let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
-        exchange.response.is_some() && exchange.omission().is_none() && !is_block
+    let asked = protocol::documented(framing).iter().filter(|exchange| {
+        // A block of lines has no `cmd` tuple.
+        exchange.response.is_some() && exchange.omission().is_none() && !exchange.is_block
     });
     asked
         .map(|exchange| TableRow {
@@ -35,7 +40,7 @@ pub(crate) fn of_requests(dialect: Dialect) -> Vec<TableRow> {
 }
 
 /// Returns the rows of a fragment that is a table. Its `let` statements give words to the rows that lack them.
-pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<TableRow> {
+pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
     let mut rows = fragment.rows.clone();
     for row in &mut rows {
         for statement in &fragment.body {
@@ -46,7 +51,7 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<TableRow> {
             }
         }
     }
-    rows
+    rows.into()
 }
 
 /// The words of a row of a table.
@@ -131,12 +136,12 @@ pub(crate) fn name(row: &str, own: Option<&str>) -> String {
 /// Writes the words of the dialect into a scenario and the texts of its rows, and leaves out the rows of other dialects.
 pub(crate) fn write_dialect(scenario: &mut Scenario) {
     let dialect = scenario.dialect;
-    let is_own = |text: &Template| text.literal().is_some_and(|word| Dialect::called(&word) == Some(dialect));
+    let is_own = |text: &Template| text.literal().is_some_and(|word| word.parse() == Ok(dialect));
     scenario.rows.retain(|row| row.text(DIALECT).is_none_or(is_own));
     scenario.rows.iter_mut().for_each(|row| row.values.retain(|(name, _)| name.value != DIALECT));
     let (rows, is_crossed) = (&scenario.rows, scenario.each.is_some());
     open_only(&mut scenario.body, &|names| {
-        let is_own = names.iter().any(|name| Dialect::called(&name.value) == Some(dialect));
+        let is_own = names.iter().any(|name| name.value.parse() == Ok(dialect));
         let has_row = is_crossed || names.iter().any(|name| rows.iter().any(|row| row.name == *name));
         match (is_own, has_row) {
             (true, _) => Some(true),

@@ -759,6 +759,11 @@ fn rules_become_requirements_of_the_dialect() {
     "0  C: barrier\n0  S[rfc13.value.empty]: ok\n",
     "PMI-2 has no requirement with the rule `rfc13.value.empty`"
 )]
+#[case::gap("0  C: spawn arg0=a arg2=b\n0  S: ok\n", "`arg2` without `arg1`")]
+#[case::gap_in_pairs(
+    "0  C: spawn preput_key_1=a preput_val_1=b\n0  S: ok\n",
+    "`preput_key_1` without `preput_key_0`"
+)]
 #[case::response_without_request("0  S: ok\n", "a response to no request")]
 #[case::no_response("0  C: abort\n0  S: ok\n", "`abort` has no response")]
 fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &str) {

@@ -134,6 +134,31 @@ pub(super) fn steps_with<'a>(
     })
 }
 
+/// Returns whether a body names this variable.
+pub fn names(body: &[Stmt], variable: &str) -> bool {
+    struct Search<'v>(&'v str, bool);
+    impl<'a> Visitor<'a> for Search<'_> {
+        fn template(&mut self, text: &'a Template) {
+            self.1 |= text.pieces.iter().any(|piece| matches!(piece, Piece::Var(name) if name == self.0));
+            template(self, text);
+        }
+
+        fn expr(&mut self, expr: &'a Expr) {
+            match expr {
+                Expr::Var(name) => self.1 |= name.value == self.0,
+                Expr::Binary(left, _, right) => {
+                    self.expr(left);
+                    self.expr(right);
+                }
+                Expr::Number(_) => {}
+            }
+        }
+    }
+    let mut search = Search(variable, false);
+    self::body(&mut search, body);
+    search.1
+}
+
 /// Returns the names of the fragments that a body uses directly, in order.
 pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
     let mut names = VecDeque::new();

@@ -9,13 +9,9 @@ use crate::ast::Dialect;
 pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     let words = |exchange: &Exchange| (exchange.request, exchange.response.unwrap_or_default());
     let own = protocol::documented(dialect.framing()).iter().map(words);
-    match dialect {
-        Dialect::Pmi1 => own.collect(),
-        Dialect::Pmi2 => {
-            let parts = protocol::PARTS.map(|(name, _)| ("", name));
-            own.chain([words(Operation::Init.exchange())]).chain(parts).collect()
-        }
-    }
+    let init_line = dialect.switches_framing().then(|| words(Operation::Init.exchange()));
+    let parts = protocol::parts(dialect.framing()).iter().map(|(name, _)| ("", *name));
+    own.chain(init_line).chain(parts).collect()
 }
 
 /// Returns the keys that occur in responses of a dialect, according to its document or in practice. Numbered keys are left out.

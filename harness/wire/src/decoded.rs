@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use crate::error::DecodeError;
 use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
 use crate::message::{Message, ValueReading};
-use crate::op::Operation;
 use crate::pmi2::{Body, SemicolonReading};
 use crate::protocol::{
-    Exchange, Field, Framing, common_arguments, common_results, documented, extra, without_extensions,
+    Exchange, Field, Framing, Operation, common_arguments, common_results, documented, extra,
+    without_extensions,
 };
 use crate::spawn::SpawnRequest;
 use crate::{Direction, Maxes, Tuple, Version};
@@ -46,6 +46,17 @@ pub enum ResponseOutcome {
 enum DecodedTuples<'a> {
     Line(Message<'a>),
     Frame(Body<'a>),
+}
+
+/// Maximum number of keys in a line that may appear only once: those of [`common_keys`] and of a row of the table.
+const MOST_KEYS: usize = 6;
+
+/// Returns the keys that may appear only once in any line.
+fn common_keys(direction: Direction) -> &'static [&'static str] {
+    match direction {
+        Direction::ToServer => &["cmd"],
+        Direction::FromServer => &["cmd", "rc", "msg"],
+    }
 }
 
 /// Counts that no known server checks, and neither does this crate.
@@ -120,16 +131,16 @@ impl<'a> Decoded<'a> {
             });
         };
         let row = self.find(command)?;
-        if is_request && row.operation == "spawn" {
+        if is_request && row.is_block {
             return Err(DecodeError::SpawnOutsideBlock);
         }
         let fields = without_extensions(row.fields(self.direction));
-        let own: &[&'static str] = if is_request { &["cmd"] } else { &["cmd", "rc", "msg"] };
-        let mut keys = [""; 6];
+        let own = common_keys(self.direction);
+        let mut keys = [""; MOST_KEYS];
         for (key, known) in keys.iter_mut().zip(own.iter().copied().chain(fields.clone().map(|f| f.key))) {
             *key = known;
         }
-        let found = message.fields(keys).map_err(DecodeError::RepeatedKey)?;
+        let found = message.fields(keys).map_err(|key| DecodeError::RepeatedKey(key.into()))?;
         let (rc, values) = (found[1].filter(|_| !is_request), &found[own.len()..]);
         if rc.is_some_and(|rc| !Rule::Int.accepts(rc)) {
             return Err(DecodeError::value("rc", Rule::Int, self.framing));
@@ -170,7 +181,7 @@ impl<'a> Decoded<'a> {
         let common = self.common_fields().iter().map(|field| field.key);
         let mut keys = own.chain(common).chain((!is_spawn).then_some("cmd"));
         if let Some(key) = keys.find(|key| body.repeats(key)) {
-            return Err(DecodeError::RepeatedKey(key));
+            return Err(DecodeError::RepeatedKey(key.into()));
         }
         if is_spawn {
             self.spawn = SpawnRequest::of_body(&body)?.map(Box::new);
@@ -558,6 +569,14 @@ mod tests {
         for reading in [SemicolonReading::Doubled, SemicolonReading::Plain] {
             let decoded = Decoded::body(direction, body.as_bytes(), reading);
             assert_eq!(decoded.error().map(ToString::to_string).unwrap_or_default(), error);
+        }
+    }
+
+    #[test]
+    fn every_key_of_a_line_is_checked() {
+        for (row, from) in documented(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)]) {
+            let keys = common_keys(from).len() + without_extensions(row.fields(from)).count();
+            assert!(keys <= MOST_KEYS || row.is_block && from == ToServer, "{} {from:?}", row.operation);
         }
     }
 

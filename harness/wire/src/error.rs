@@ -48,7 +48,7 @@ pub enum DecodeError {
     },
     /// A key appears more than once.
     #[error("the key \"{0}\" appears more than once")]
-    RepeatedKey(&'static str),
+    RepeatedKey(Cow<'static, str>),
     /// In lines, spawn is a block, which a [`SpawnCollector`](crate::SpawnCollector) reads.
     #[error("spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
     SpawnOutsideBlock,

@@ -4,6 +4,7 @@
 mod barrier;
 mod connection;
 mod decoded;
+mod dialect;
 mod error;
 mod frame;
 pub mod grammar;
@@ -23,14 +24,14 @@ mod writer;
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
 pub use connection::{Arrival, Connection, Framed, FramingError};
 pub use decoded::{Decoded, ResponseOutcome};
+pub use dialect::{Dialect, UnknownDialect};
 pub use error::DecodeError;
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
-pub use op::Operation;
 pub use placement::{node_of, place};
 pub use process::{ConnectionMethod, Proc};
-pub use protocol::{Direction, Framing, Maxes, Version};
+pub use protocol::{Direction, Framing, Maxes, Operation, Version};
 pub use spawn::{
     SpawnAssembler, SpawnCollector, SpawnError, SpawnFault, SpawnLimits, SpawnProgram, SpawnRequest,
 };

@@ -1,61 +1,8 @@
-//! The operations of PMI-1.
+//! The spelling of the operations of PMI-1.
 
-use crate::protocol::{Exchange, LINES};
-
-/// An operation of RFC 13's "Protocol Definition": a request and its response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Operation {
-    /// Version negotiation.
-    Init,
-    /// The length limits of the keyval space.
-    Maxes,
-    /// End the program.
-    Abort,
-    /// Leave PMI.
-    Finalize,
-    /// The universe size.
-    Universe,
-    /// The application number.
-    Appnum,
-    /// Store a value.
-    Put,
-    /// The name of the keyval space.
-    Kvsname,
-    /// Wait for all ranks.
-    Barrier,
-    /// Read a value.
-    Get,
-    /// Publish a name.
-    Publish,
-    /// Withdraw a published name.
-    Unpublish,
-    /// Look up a published name.
-    Lookup,
-    /// Start another program.
-    Spawn,
-}
+use crate::protocol::{Exchange, LINES, Operation};
 
 impl Operation {
-    /// All operations, in the RFC's order.
-    pub const ALL: [Self; 14] = [
-        Self::Init,
-        Self::Maxes,
-        Self::Abort,
-        Self::Finalize,
-        Self::Universe,
-        Self::Appnum,
-        Self::Put,
-        Self::Kvsname,
-        Self::Barrier,
-        Self::Get,
-        Self::Publish,
-        Self::Unpublish,
-        Self::Lookup,
-        Self::Spawn,
-    ];
-
     /// Returns the operation's row in the protocol table.
     pub fn exchange(self) -> &'static Exchange {
         &LINES[self as usize]

@@ -21,6 +21,9 @@ pub enum Framing {
 }
 
 impl Framing {
+    /// Both framings.
+    pub const ALL: [Self; 2] = [Self::Lines, Self::Frames];
+
     /// Returns the item of a pair that belongs to this framing: the first for lines, the second for frames.
     pub fn pick<T>(self, [line, frame]: [T; 2]) -> T {
         match self {
@@ -94,6 +97,8 @@ pub struct Exchange {
     pub arguments: &'static [Field],
     /// The fields of the response, in the order of the grammar, without `cmd` and those of [`common_results`].
     pub results: &'static [Field],
+    /// The request is a block of lines, which begins with `mcmd` instead of `cmd`.
+    pub is_block: bool,
     /// The functions of the C API that send the request.
     pub functions: &'static [&'static str],
     /// The document and the section that define the exchange.
@@ -109,12 +114,26 @@ impl Exchange {
         }
     }
 
+    const fn block(self) -> Self {
+        Self { is_block: true, ..self }
+    }
+
+    /// Returns the key of the command in the request.
+    pub fn command_key(&self) -> &'static str {
+        if self.is_block { "mcmd" } else { "cmd" }
+    }
+
     /// Returns the fields of the message of this direction.
     pub fn fields(&self, direction: Direction) -> &'static [Field] {
         match direction {
             Direction::ToServer => self.arguments,
             Direction::FromServer => self.results,
         }
+    }
+
+    /// Returns the field of the request with this name. The name of a numbered field ends in its number.
+    pub fn argument(&self, name: &str) -> Option<&'static Field> {
+        self.arguments.iter().find(|field| field.number(name).is_some())
     }
 
     /// Returns whether only the draft of PMI-2 describes the request, or a part of it: no known implementation has it.
@@ -274,12 +293,33 @@ const fn exchange(
     source: &'static str,
 ) -> Exchange {
     let response = if response.is_empty() { None } else { Some(response) };
-    Exchange { operation, request, response, functions, arguments, results, source }
+    Exchange { operation, request, response, is_block: false, functions, arguments, results, source }
 }
 
-/// The operations of RFC 13 in lines, in the order of [`Operation::ALL`](crate::Operation::ALL).
-pub(crate) const LINES: &[Exchange] = &[
-    exchange(
+/// Declares the operations of RFC 13, each with its row in lines.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $operation:ident: $row:expr,)*) => {
+        /// An operation of RFC 13's "Protocol Definition": a request and its response.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+        #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+        pub enum Operation {
+            $($(#[$doc])* $operation,)*
+        }
+
+        impl Operation {
+            /// All operations, in the RFC's order.
+            pub const ALL: [Self; LINES.len()] = [$(Self::$operation),*];
+        }
+
+        /// The rows of [`Operation::ALL`], in this order.
+        pub(crate) const LINES: &[Exchange] = &[$($row),*];
+    };
+}
+
+operations! {
+    /// Version negotiation.
+    Init: exchange(
         "init",
         ["init", "response_to_init"],
         &["PMI_Init"],
@@ -287,7 +327,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[uint("pmi_version").or_none(), uint("pmi_subversion").or_none()],
         "RFC 13, init",
     ),
-    exchange(
+    /// The length limits of the keyval space.
+    Maxes: exchange(
         "maxes",
         ["get_maxes", "maxes"],
         &["PMI_KVS_Get_name_length_max", "PMI_KVS_Get_key_length_max", "PMI_KVS_Get_value_length_max"],
@@ -295,7 +336,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[uint("kvsname_max").or_none(), uint("keylen_max").or_none(), uint("vallen_max").or_none()],
         "RFC 13, maxes",
     ),
-    exchange(
+    /// End the program.
+    Abort: exchange(
         "abort",
         ["abort", ""],
         &["PMI_Abort"],
@@ -303,8 +345,10 @@ pub(crate) const LINES: &[Exchange] = &[
         &[],
         "RFC 13, abort; exitcode: MPICH",
     ),
-    exchange("finalize", ["finalize", "finalize_ack"], &["PMI_Finalize"], &[], &[], "RFC 13, finalize"),
-    exchange(
+    /// Leave PMI.
+    Finalize: exchange("finalize", ["finalize", "finalize_ack"], &["PMI_Finalize"], &[], &[], "RFC 13, finalize"),
+    /// The universe size.
+    Universe: exchange(
         "universe",
         ["get_universe_size", "universe_size"],
         &["PMI_Get_universe_size"],
@@ -312,7 +356,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[uint("size").or_none()],
         "RFC 13, universe",
     ),
-    exchange(
+    /// The application number.
+    Appnum: exchange(
         "appnum",
         ["get_appnum", "appnum"],
         &["PMI_Get_appnum"],
@@ -320,8 +365,10 @@ pub(crate) const LINES: &[Exchange] = &[
         &[uint("appnum").or_none()],
         "RFC 13, appnum",
     ),
-    exchange("put", ["put", "put_result"], &["PMI_KVS_Put"], &[KVSNAME, KEY, VALUE], &[], "RFC 13, put"),
-    exchange(
+    /// Store a value.
+    Put: exchange("put", ["put", "put_result"], &["PMI_KVS_Put"], &[KVSNAME, KEY, VALUE], &[], "RFC 13, put"),
+    /// The name of the keyval space.
+    Kvsname: exchange(
         "kvsname",
         ["get_my_kvsname", "my_kvsname"],
         &["PMI_KVS_Get_my_name"],
@@ -329,7 +376,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[KVSNAME.or_none()],
         "RFC 13, kvsname",
     ),
-    exchange(
+    /// Wait for all ranks.
+    Barrier: exchange(
         "barrier",
         ["barrier_in", "barrier_out"],
         &["PMI_Barrier"],
@@ -337,7 +385,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[string("tag").or_none().since(Version::V1_2)],
         "RFC 13, barrier; group and tag: PMI-1.2 of MPICH",
     ),
-    exchange(
+    /// Read a value.
+    Get: exchange(
         "get",
         ["get", "get_result"],
         &["PMI_KVS_Get"],
@@ -345,7 +394,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[VALUE.or_none()],
         "RFC 13, get",
     ),
-    exchange(
+    /// Publish a name.
+    Publish: exchange(
         "publish",
         ["publish_name", "publish_result"],
         &["PMI_Publish_name"],
@@ -353,7 +403,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[],
         "RFC 13, publish",
     ),
-    exchange(
+    /// Withdraw a published name.
+    Unpublish: exchange(
         "unpublish",
         ["unpublish_name", "unpublish_result"],
         &["PMI_Unpublish_name"],
@@ -361,7 +412,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[],
         "RFC 13, unpublish",
     ),
-    exchange(
+    /// Look up a published name.
+    Lookup: exchange(
         "lookup",
         ["lookup_name", "lookup_result"],
         &["PMI_Lookup_name"],
@@ -369,7 +421,8 @@ pub(crate) const LINES: &[Exchange] = &[
         &[visible("port").or_none()],
         "RFC 13, lookup",
     ),
-    exchange(
+    /// Start another program.
+    Spawn: exchange(
         "spawn",
         ["spawn", "spawn_result"],
         &["PMI_Spawn_multiple"],
@@ -389,8 +442,9 @@ pub(crate) const LINES: &[Exchange] = &[
         ],
         &[Field::new("errcodes", Rule::IntList).or_none()],
         "RFC 13, spawn",
-    ),
-];
+    )
+    .block(),
+}
 
 /// Requests in lines that RFC 13 does not have and some clients send. No manager with public source answers those without fields.
 const EXTRA_LINES: &[Exchange] = &[
@@ -642,6 +696,11 @@ pub const PARTS: [(&str, &[Field]); 4] = [
     ("kvs-getall-pair-response", &[KEY, string("val")]),
 ];
 
+/// Returns [`PARTS`] for frames; lines have none.
+pub fn parts(framing: Framing) -> &'static [(&'static str, &'static [Field])] {
+    framing.pick([&[], &PARTS])
+}
+
 /// Returns the fields that every request in a framing may have besides `cmd`.
 pub fn common_arguments(framing: Framing) -> &'static [Field] {
     const FRAMES: [Field; 1] = [string("thrid").or_none()];
@@ -686,6 +745,11 @@ pub fn exchanges(framing: Framing) -> impl Iterator<Item = &'static Exchange> {
     documented(framing).iter().chain(extra(framing))
 }
 
+/// Returns all exchanges of both framings.
+pub fn all_exchanges() -> impl Iterator<Item = &'static Exchange> {
+    Framing::ALL.into_iter().flat_map(exchanges)
+}
+
 /// Returns whether any response in a framing has this key.
 pub fn is_response_key(framing: Framing, key: &str) -> bool {
     key == "cmd" || response_fields(framing).any(|field| field.fits(key))
@@ -693,12 +757,8 @@ pub fn is_response_key(framing: Framing, key: &str) -> bool {
 
 /// Returns the fields of all responses in a framing, including those of the init line.
 pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field> {
-    let parts: &[_] = match framing {
-        Framing::Lines => &[],
-        Framing::Frames => &PARTS,
-    };
     let own = exchanges(framing).chain(&LINES[..1]).flat_map(|exchange| exchange.results);
-    common_results(framing).iter().chain(own).chain(parts.iter().flat_map(|(_, fields)| *fields))
+    common_results(framing).iter().chain(own).chain(parts(framing).iter().flat_map(|(_, fields)| *fields))
 }
 
 /// Returns the fields that the document defines, without those of later versions.
@@ -727,7 +787,7 @@ mod tests {
 
     use super::*;
     use crate::pmi2::SemicolonReading;
-    use crate::{Decoded, Operation, ValueReading};
+    use crate::{Decoded, ValueReading};
 
     /// The reasons why a dialect has no request for an operation.
     const ABSENT: [(Framing, Operation, &str); 3] = [
@@ -801,7 +861,7 @@ mod tests {
 
     #[test]
     fn words_are_unambiguous() {
-        for framing in [Framing::Lines, Framing::Frames] {
+        for framing in Framing::ALL {
             for exchange in exchanges(framing) {
                 assert_eq!(by_request(framing, exchange.request.as_bytes()), Some(exchange));
                 if let Some(response) = exchange.response {

@@ -2,12 +2,13 @@
 
 use crate::error::DecodeError;
 use crate::grammar::{
-    Rule, first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint, trim_blanks,
+    Rule, first_bad_byte, is_blank, is_string, is_uint, is_word, parse_int, parse_uint, trim_blanks,
 };
 use crate::pmi2::{Body, write_tuple};
-use crate::protocol::Framing;
+use crate::protocol::{self, Framing};
 use crate::writer::put_tuple;
 use memchr::memchr;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
@@ -86,11 +87,11 @@ impl SpawnRequest {
                 sections.push(SpawnSection::default());
             }
             if let Some(last) = sections.last_mut() {
-                last.0.entry(tuple.key.to_vec()).or_insert_with(|| body.plain(tuple.value).into_owned());
+                last.add(tuple.key, body.plain(tuple.value))?;
             }
         }
         let head = &sections[0];
-        let ncmds = head.number("ncmds", None)?;
+        let ncmds = head.count("ncmds", None)?;
         let preput = head.pairs("preputcount", ["ppkey", "ppval"])?;
         if sections.len() == 1 && !head.0.contains_key(&b"maxprocs"[..]) && ncmds > 0 {
             return Ok(None);
@@ -148,15 +149,32 @@ impl SpawnSection {
         DecodeError::BadValue { key, rule: Rule::Uint, expected }
     }
 
+    /// Adds a tuple. In one message, a key of the command occurs once (pmi2.common.tuples); each program repeats the keys of the command. Of
+    /// other keys, the first value counts.
+    fn add(&mut self, key: &[u8], value: Cow<'_, [u8]>) -> Result<(), DecodeError> {
+        if !self.0.contains_key(key) {
+            self.0.insert(key.to_vec(), value.into_owned());
+            return Ok(());
+        }
+        let key = String::from_utf8_lossy(key);
+        let mut known =
+            protocol::by_request(Framing::Frames, b"spawn").into_iter().flat_map(|row| row.arguments);
+        let is_known = known.any(|field| field.fits(&key)) || key == "cmd";
+        if is_known { Err(DecodeError::RepeatedKey(key.into_owned().into())) } else { Ok(()) }
+    }
+
     /// Returns a number; if the key is missing, `least`, or an error if that is `None`.
     fn number(&self, key: &'static str, least: Option<u64>) -> Result<u64, DecodeError> {
-        let value = match (self.0.get(key.as_bytes()), least) {
-            (Some(value), _) => {
-                parse_uint(value).ok_or(DecodeError::value(key, Rule::Uint, Framing::Frames))?
-            }
-            (None, Some(least)) => least,
-            (None, None) => return Err(DecodeError::MissingKey(key.into())),
-        };
+        match (self.0.get(key.as_bytes()), least) {
+            (Some(value), _) => parse_uint(value).ok_or(DecodeError::value(key, Rule::Uint, Framing::Frames)),
+            (None, Some(least)) => Ok(least),
+            (None, None) => Err(DecodeError::MissingKey(key.into())),
+        }
+    }
+
+    /// Returns the number of programs, arguments or pairs.
+    fn count(&self, key: &'static str, least: Option<u64>) -> Result<u64, DecodeError> {
+        let value = self.number(key, least)?;
         let is_bounded = value <= Self::LIMIT;
         if is_bounded { Ok(value) } else { Err(Self::bad(key, "a number within the server's limits")) }
     }
@@ -172,12 +190,12 @@ impl SpawnSection {
 
     /// Returns numbered pairs, whose number is the value of `count`.
     fn pairs(&self, count: &'static str, keys: [&str; 2]) -> Result<Pairs, DecodeError> {
-        let count = self.number(count, Some(0))?;
+        let count = self.count(count, Some(0))?;
         Ok(self.list(keys[0], count)?.into_iter().zip(self.list(keys[1], count)?).collect())
     }
 
     fn program(&self) -> Result<SpawnProgram, DecodeError> {
-        let argc = self.number("argc", Some(0))?;
+        let argc = self.count("argc", Some(0))?;
         let info = self.pairs("infokeycount", ["infokey", "infoval"]);
         Ok(SpawnProgram {
             execname: self.0.get(&b"subcmd"[..]).cloned().unwrap_or_default(),
@@ -409,8 +427,9 @@ impl SpawnDraft {
         }
         let indexed = INDEXED.iter().enumerate().find_map(|(i, prefix)| {
             let index = key.strip_prefix(prefix.as_bytes())?;
-            // "argument" is another key, which is ignored; "arg-1" is an invalid index.
-            index.last()?.is_ascii_digit().then_some((i, index))
+            // "argument1" is another key, which is ignored; "arg-1" is an invalid index.
+            let signs = index.iter().take_while(|byte| b"+-".contains(byte)).count();
+            is_uint(&index[signs..]).then_some((i, index))
         });
         let Some((i, index)) = indexed else {
             return Ok(());
@@ -559,6 +578,7 @@ impl SpawnCollector {
 mod tests {
     use super::*;
     use crate::testing::Prng;
+    use crate::{Decoded, Direction};
     use rstest::rstest;
 
     /// The format of MPICH's client: arguments from 1.
@@ -617,6 +637,8 @@ mod tests {
         let last = lines.len() - 1;
         lines[1..last].reverse();
         lines.insert(3, "argument=no index");
+        lines.insert(4, "argument1=no index either");
+        lines.insert(5, "info_key_x0=no index");
         let ordered = collect(SpawnLimits::default(), MPICH).unwrap();
         assert_eq!(collect(SpawnLimits::default(), &lines.join("\n")), Ok(ordered));
         assert_eq!(fault(&[("nprocs=1", " \tnprocs= 1 "), ("endcmd", "\tendcmd ")]), None);
@@ -658,6 +680,7 @@ mod tests {
     #[case(&[("argcnt=0", "arg0=a\narg2=b\nargcnt=2")], 11, r#"the key "arg1" is missing"#)]
     #[case(&[("argcnt=0", "arg2=a\nargcnt=1")], 10, r#"the key "arg1" is missing"#)]
     #[case(&[("argcnt=0", "arg-1=a\nargcnt=1")], 6, r#"the index in "arg-1" is not a number"#)]
+    #[case(&[("argcnt=0", "arg+-1=a\nargcnt=1")], 6, r#"the index in "arg+-1" is not a number"#)]
     #[case(&[("argcnt=0", "arg99999999999999999999=a")], 6, "is not a number from 0 and below 2^64")]
     #[case(&[("argcnt=0", "arg1=a\narg01=b\nargcnt=2")], 7, r#"the key "arg01" appears more than once"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k")], 10, r#""preput_val_0" is missing"#)]
@@ -788,8 +811,29 @@ mod tests {
     }
 
     #[test]
+    fn frames_may_request_any_number_of_processes() {
+        let body = b"cmd=spawn;ncmds=1;subcmd=a;maxprocs=100001;";
+        let decoded = Decoded::new(Direction::ToServer, Framing::Frames, body);
+        assert_eq!(decoded.error(), None);
+        assert_eq!(decoded.spawn().map(SpawnRequest::processes), Some(100_001));
+    }
+
+    #[rstest]
+    #[case("ncmds=1;subcmd=a;maxprocs=1;maxprocs=2;", Some("maxprocs"))]
+    #[case("ncmds=1;ncmds=1;subcmd=a;maxprocs=1;", Some("ncmds"))]
+    #[case("thrid=1;thrid=1;ncmds=1;subcmd=a;maxprocs=1;", Some("thrid"))]
+    #[case("ncmds=1;subcmd=a;maxprocs=1;argc=1;argv0=x;argv0=y;", Some("argv0"))]
+    #[case("ncmds=1;subcmd=a;maxprocs=1;x=1;x=2;", None)]
+    #[case("ncmds=2;subcmd=a;maxprocs=1;subcmd=a;maxprocs=1;", None)]
+    fn frames_repeat_keys_only_for_another_program(#[case] tuples: &str, #[case] key: Option<&str>) {
+        let body = format!("cmd=spawn;{tuples}");
+        let decoded = Decoded::new(Direction::ToServer, Framing::Frames, body.as_bytes());
+        let expected = key.map(|key| DecodeError::RepeatedKey(key.to_owned().into()));
+        assert_eq!(decoded.error(), expected.as_ref());
+    }
+
+    #[test]
     fn requests_in_frames_round_trip() {
-        use crate::{Decoded, Direction};
         let mut prng = Prng(33);
         for _ in 0..500 {
             let mut text = || prng.maybe(Prng::string).unwrap_or_else(|| b"a;b;;\n\0".to_vec());

@@ -927,7 +927,7 @@ pub(super) struct Measure {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: std::time::Duration,
     /// Protocol of the ranks
-    #[arg(long, value_name = "DIALECT", default_value = Dialect::Pmi1.word(), value_parser = one_dialect())]
+    #[arg(long, value_name = "DIALECT", default_value_t, value_parser = one_dialect())]
     pub(super) dialect: Dialect,
     /// Operations to leave out
     #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = ["spawn", "names"])]
@@ -948,8 +948,7 @@ fn page(given: &str) -> anyhow::Result<PathBuf> {
 
 /// Parses one dialect.
 fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
-    PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name))
-        .map(|given| Dialect::called(&given).unwrap_or_default())
+    PossibleValuesParser::new(Dialect::WORDS).map(|given| given.parse().unwrap_or_default())
 }
 
 /// Parses the connections that a command supports if it cannot start a singleton.
@@ -977,7 +976,7 @@ fn advisory_sets() -> PossibleValuesParser {
 
 /// Values of `--dialect`.
 fn dialects() -> PossibleValuesParser {
-    PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name).into_iter().chain(["all"]))
+    PossibleValuesParser::new(Dialect::WORDS.into_iter().chain(["all"]))
 }
 
 /// Parses a level of `--strict`.

@@ -186,11 +186,9 @@ fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
             || exchange.response == Some(word)
             || exchange.functions.contains(&word)
     };
-    let rows: Vec<_> = Dialect::NAMES
+    let rows: Vec<_> = Dialect::ALL
         .into_iter()
-        .flat_map(|(_, dialect)| {
-            protocol::exchanges(dialect.framing()).map(move |exchange| (dialect, exchange))
-        })
+        .flat_map(|dialect| protocol::exchanges(dialect.framing()).map(move |exchange| (dialect, exchange)))
         .collect();
     let Some(operation) = rows.iter().map(|(_, row)| *row).find(is_meant).map(|row| row.operation) else {
         return Ok(None);

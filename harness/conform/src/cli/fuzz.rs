@@ -29,7 +29,7 @@ use pmi_process::slots::Slots;
 use pmi_runner::iut::Iut;
 use pmi_runner::optional_operations::offered_operations;
 use pmi_runner::party::Limits;
-use pmi_runner::party::library::{Library, apis as apis_of, exports};
+use pmi_runner::party::library::{Library, apis_or_first, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
@@ -97,13 +97,9 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &client, interrupted, || Ok(Box::new(ProgramGenerator { traces, mutate })))
 }
 
-/// Returns the APIs of a library that the campaign covers. If the library appears to export neither, it is tried as PMI-1, so that loading
-/// it reports the error.
+/// Returns the APIs of a library that the campaign covers.
 fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<Dialect>> {
-    let all = match apis_of(&library.path) {
-        none if none.is_empty() => vec![Dialect::Pmi1],
-        all => all,
-    };
+    let all = apis_or_first(&library.path);
     let wanted: Vec<Dialect> =
         all.iter().copied().filter(|dialect| spoken.is_none_or(|spoken| spoken.has(*dialect))).collect();
     let titles = all.iter().map(|dialect| dialect.title()).collect::<Vec<_>>().join(" and ");
@@ -319,7 +315,7 @@ fn server(
 /// Returns the protocols that `--dialect` selects.
 fn spoken(args: &Fuzz) -> Option<DialectChoice> {
     let word = args.dialect.as_deref()?;
-    Some(Dialect::called(word).map_or(DialectChoice::Any, DialectChoice::One))
+    Some(word.parse().map_or(DialectChoice::Any, DialectChoice::One))
 }
 
 fn draw_seed() -> u64 {

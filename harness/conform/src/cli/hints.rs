@@ -56,7 +56,7 @@ fn values(hint: &Hint) -> Vec<String> {
     let words: Vec<&str> = match hint.option.as_str() {
         "has" | "lacks" => Need::optional().map(|(word, _)| word).collect(),
         "connection" => vec!["fd", "port", "singleton"],
-        "dialect" => Dialect::NAMES.map(|(word, _)| word).to_vec(),
+        "dialect" => Dialect::WORDS.to_vec(),
         _ => vec!["1"],
     };
     words.into_iter().map(str::to_owned).collect()

@@ -18,7 +18,7 @@ use pmi_process::agent::network_listener::Listen;
 use pmi_process::agent::rank::NAME;
 use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
-use pmi_runner::party::library::{Library, apis};
+use pmi_runner::party::library::{Library, apis_or_first};
 use pmi_runner::party::program::Program;
 
 use pmi_runner::iut::Iut;
@@ -329,16 +329,12 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
 /// A library is tested in the dialects whose API it exports, and a program in the dialect that it offers. A server is tested in PMI-1
 /// unless its profile says otherwise.
 fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
-    let all = || Dialect::NAMES.map(|(_, dialect)| dialect).to_vec();
+    let all = || Dialect::ALL.to_vec();
     match (args.dialect.as_deref(), &args.library) {
         (Some("all"), _) => all(),
-        (Some(word), _) => Dialect::called(word).into_iter().collect(),
+        (Some(word), _) => word.parse().into_iter().collect(),
         (None, _) if !args.paths.is_empty() => all(),
-        // A library that exports neither API is tested as one with RFC 13's API.
-        (None, Some(library)) => match apis(library) {
-            apis if apis.is_empty() => vec![Dialect::Pmi1],
-            apis => apis,
-        },
+        (None, Some(library)) => apis_or_first(library),
         (None, None) if let Some(program) = client => {
             let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
             vec![offered(program, limits, &AtomicBool::new(false))]

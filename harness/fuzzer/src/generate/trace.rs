@@ -86,7 +86,7 @@ impl ConnectionTrace {
                 }
                 Direction::ToServer => {
                     let (op, is_complete) = request(framing, text);
-                    let op = op.filter(|op| is_complete && !(op.is_spawn() && framing == Framing::Lines));
+                    let op = op.filter(|op| is_complete && !op.exchange().is_block);
                     self.pending.extend(op.map(|op| (op, asks_for_mapping(op, &fields))));
                 }
                 Direction::FromServer => self.is_answered(fields),
@@ -138,8 +138,8 @@ impl Trace {
             }
         }
         let speaks = |framing| links.values().any(|link| link.connection.negotiated() == Some(framing));
-        let spoken = Dialect::NAMES.iter().rev().find(|(_, dialect)| speaks(dialect.framing()));
-        let dialect = spoken.map(|(_, dialect)| *dialect).unwrap_or_default();
+        let spoken = Dialect::ALL.into_iter().rev().find(|dialect| speaks(dialect.framing()));
+        let dialect = spoken.unwrap_or_default();
         let mut take =
             |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
         let mut exchanges: Vec<Vec<TracedRequest>> = (0..ranks).map(&mut take).collect();

@@ -230,7 +230,7 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
 
 fn pairs() -> impl Iterator<Item = (Dialect, Use)> {
     let uses = [Use::Value, Use::Key, Use::Service, Use::Port];
-    Dialect::NAMES.into_iter().flat_map(move |(_, dialect)| uses.map(|used| (dialect, used)))
+    Dialect::ALL.into_iter().flat_map(move |dialect| uses.map(|used| (dialect, used)))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Op {
         let in_framing = |framing| {
             Self::find(framing, |row| row.response.is_some_and(|response| response.as_bytes() == name))
         };
-        [Framing::Lines, Framing::Frames].into_iter().find_map(in_framing)
+        Framing::ALL.into_iter().find_map(in_framing)
     }
 
     pub(crate) fn exchange(self) -> &'static Exchange {
@@ -83,7 +83,7 @@ impl Op {
 
     /// Returns the key of the command in its request.
     pub(crate) fn command_key(self) -> &'static str {
-        if self.is_spawn() && self.framing == Framing::Lines { "mcmd" } else { "cmd" }
+        self.exchange().command_key()
     }
 
     /// Returns the command of its response, if it has one.

@@ -132,7 +132,7 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
 
 /// Returns whether a request still has the tuples of its operation. Values are not checked, since an invalid one only changes the response.
 fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
-    if op.is_spawn() && op.framing() == Framing::Lines {
+    if op.exchange().is_block {
         let lines: Vec<Template> = messages.iter().map(|message| line(message)).collect();
         return whole_spawn(&lines).is_some_and(|spawn| is_canonical(&spawn, &lines));
     }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::Severity;
 use crate::bytes::{Bytes, SHOWN, quoted};
-use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE, Param};
 
 /// An argument of a call.
@@ -158,7 +157,7 @@ impl BegunCall {
             Some(Param::OutText(Some(length))) => self.arguments.get(*length),
             _ => None,
         };
-        self.function.dialect == Dialect::Pmi2 && matches!(length, Some(CallArgument::Number(n)) if *n <= 0)
+        !self.function.is_of_rfc13() && matches!(length, Some(CallArgument::Number(n)) if *n <= 0)
     }
 }
 
@@ -179,19 +178,19 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolatio
     }
     for name in &returned.overrun {
         let expected = format!("nothing is written outside {name}");
-        let id = if function.dialect == Dialect::Pmi2 { ids::PMI2_COMMON_API_BUFFERS } else { function.does };
+        let id = function.dialect.pick([function.does, ids::PMI2_COMMON_API_BUFFERS]);
         all.push(violation(id, expected, "memory around it was changed"));
     }
     let result = returned.result;
     if function.is_flag {
         return all;
     }
-    if function.dialect == Dialect::Pmi1 && result == LAST_CODE + 1 {
+    if function.is_of_rfc13() && result == LAST_CODE + 1 {
         // The value of PMI_ERR_INVALID_KVS in most headers.
         let mut found = violation(ids::RFC13_API_INVALID_KVS, "a return code with a value in RFC 13", code);
         found.at_most = Some(Severity::Note);
         all.push(found);
-    } else if function.dialect == Dialect::Pmi1 && !(FAIL..=LAST_CODE).contains(&result) {
+    } else if function.is_of_rfc13() && !(FAIL..=LAST_CODE).contains(&result) {
         all.push(violation(ids::RFC13_API_RETURN_CODES, "a return code of RFC 13", code));
     } else if result != 0 && result != ERR_INIT && !function.errors.is_empty() {
         if !function.codes.is_empty() && !function.codes.contains(&result) {
@@ -205,7 +204,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolatio
         let last = returned.outs.last().and_then(|(_, held)| held.number());
         let misses = function.tells_found && last == Some(0);
         // If a value does not fit, a PMI-2 library returns a negative length.
-        let cut = function.dialect == Dialect::Pmi2 && last.is_some_and(|n| n < 0);
+        let cut = !function.is_of_rfc13() && last.is_some_and(|n| n < 0);
         for (name, held) in returned.outs.iter().filter(|_| !misses) {
             let seen = match held {
                 OutputValue::Int(None) => "it was not set",

@@ -8,7 +8,6 @@ mod request;
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, VecDeque};
 
-use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, Function};
 use pmi_wire::protocol::Exchange;
 use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Proc, ResponseOutcome};
@@ -373,7 +372,7 @@ impl LibraryJudge {
         let excused = process.may_end(exit);
         let function = process.function().filter(|_| process.returned.is_none());
         let aborts = function.is_some_and(api::is_abort);
-        if aborts && function.is_some_and(|function| function.dialect == Dialect::Pmi1) {
+        if aborts && function.is_some_and(Function::is_of_rfc13) {
             return self.aborted(p, exit, known);
         }
         let process = self.process(p);

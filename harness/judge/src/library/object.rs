@@ -1,6 +1,5 @@
 //! Requirements on the file of a shared library: its name and its functions.
 
-use pmi_scenario::ast::Dialect;
 use pmi_scenario::ids;
 use pmi_scenario::requirement::Set;
 use pmi_scenario::signature::{function, functions};
@@ -30,7 +29,7 @@ impl LibraryFile<'_> {
             Some(name) => format!("the soname {name}"),
             None => format!("no soname, and a file called {}", self.name),
         };
-        let dialect = if Set::of(requirement).is_pmi2() { Dialect::Pmi2 } else { Dialect::Pmi1 };
+        let dialect = Set::of(requirement).dialect().unwrap_or_default();
         let missing = |expected, which: &dyn Fn(bool, &str) -> bool| {
             let has = |name: &str| self.functions.iter().any(|f| f == name);
             let all = functions(dialect).iter();
@@ -70,6 +69,7 @@ impl LibraryFile<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pmi_wire::Dialect;
 
     #[test]
     fn each_missing_function_is_reported_once() {

@@ -50,20 +50,22 @@ impl Monitor {
         if excused {
             return;
         }
-        let (id, expected) = if ok {
-            let Some(missing) = missing(message) else { return };
-            match message.framing {
-                Framing::Lines => (COMPLETE, format!("success comes with {missing}")),
-                Framing::Frames => (ids::PMI2_COMMON_JOBID, "success with a jobid".to_owned()),
-            }
-        } else {
-            match (message.framing, op) {
-                (Framing::Lines, _) => {
-                    (self.in_pieces_or(p, request_rule(op)), format!("success of {}", op.request_cmd()))
-                }
-                (Framing::Frames, Operation::Finalize) => (ids::PMI2_COMMON_FINALIZE, "success".to_owned()),
-                (Framing::Frames, _) => (ids::PMI2_COMMON_JOBID, "success with a jobid".to_owned()),
-            }
+        let missing = missing(message).filter(|_| ok);
+        if ok && missing.is_none() {
+            return;
+        }
+        let id = match (message.framing, op) {
+            (Framing::Lines, _) if ok => COMPLETE,
+            (Framing::Lines, _) => self.in_pieces_or(p, request_rule(op)),
+            (Framing::Frames, Operation::Finalize) => ids::PMI2_COMMON_FINALIZE,
+            (Framing::Frames, Operation::Kvsname) => ids::PMI2_COMMON_JOBID,
+            (Framing::Frames, _) => return,
+        };
+        let expected = match (message.framing, missing, op) {
+            (Framing::Lines, Some(missing), _) => format!("success comes with {missing}"),
+            (Framing::Lines, None, _) => format!("success of {}", op.request_cmd()),
+            (Framing::Frames, _, Operation::Kvsname) => "success with a jobid".to_owned(),
+            (Framing::Frames, ..) => "success".to_owned(),
         };
         self.server_error(p, id, expected, SeenText::message(message.text));
     }

@@ -9,7 +9,7 @@ use pmi_wire::{
     SpawnFault, Tuple,
 };
 
-use super::state::{Monitor, request_rule};
+use super::state::{Monitor, grammar_rule, request_rule};
 use super::unspecified::Unspecified;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::Side;
@@ -87,26 +87,6 @@ pub(super) fn spawn_rule(fault: &SpawnFault) -> &'static str {
         SpawnFault::MissingElement(_) => ids::RFC13_SPAWN_INDICES,
         SpawnFault::MissingArgument(_) => ids::RFC13_SPAWN_ARG_INDICES,
         _ => ids::RFC13_ABNF_C_SPAWN,
-    }
-}
-
-/// Returns the grammar requirement for the response to an operation: `rfc13.abnf.s-get` and so on.
-fn response_rule(op: Operation) -> &'static str {
-    match op {
-        Operation::Init => ids::RFC13_ABNF_S_INIT,
-        Operation::Maxes => ids::RFC13_ABNF_S_MAXES,
-        Operation::Abort => ids::RFC13_ABNF_S_ABORT,
-        Operation::Finalize => ids::RFC13_ABNF_S_FINALIZE,
-        Operation::Universe => ids::RFC13_ABNF_S_UNIVERSE,
-        Operation::Appnum => ids::RFC13_ABNF_S_APPNUM,
-        Operation::Put => ids::RFC13_ABNF_S_PUT,
-        Operation::Kvsname => ids::RFC13_ABNF_S_KVSNAME,
-        Operation::Barrier => ids::RFC13_ABNF_S_BARRIER,
-        Operation::Get => ids::RFC13_ABNF_S_GET,
-        Operation::Publish => ids::RFC13_ABNF_S_PUBLISH,
-        Operation::Unpublish => ids::RFC13_ABNF_S_UNPUBLISH,
-        Operation::Lookup => ids::RFC13_ABNF_S_LOOKUP,
-        Operation::Spawn => ids::RFC13_ABNF_S_SPAWN,
     }
 }
 
@@ -260,7 +240,7 @@ impl Monitor {
             DecodeError::BadValue { key, rule, .. } => (value_rule(key, *rule), of_rfc()),
             _ => {
                 let op = message.exchange().and_then(|row| Operation::from_rule(row.operation));
-                (response_rule(op.unwrap_or(Operation::Init)), of_rfc())
+                (grammar_rule(Direction::FromServer, op.unwrap_or(Operation::Init)), of_rfc())
             }
         };
         if matches!(error, DecodeError::Line(_)) {

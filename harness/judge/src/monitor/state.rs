@@ -375,24 +375,19 @@ pub struct Monitor {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Returns the grammar requirement for the request of an operation: `rfc13.abnf.c-get` and so on.
+/// Returns the grammar requirement for a message of an operation: `rfc13.abnf.c-get` for a request, `rfc13.abnf.s-get` for a response. For
+/// an operation that RFC 13 does not have, it is the rule about all messages.
+pub(super) fn grammar_rule(direction: Direction, op: Operation) -> &'static str {
+    let side = match direction {
+        Direction::ToServer => 'c',
+        Direction::FromServer => 's',
+    };
+    ids::find(&format!("rfc13.abnf.{side}-{}", op.rule())).unwrap_or(ids::RFC13_ABNF_PMI1)
+}
+
+/// Returns the grammar requirement for the request of an operation.
 pub(super) fn request_rule(op: Operation) -> &'static str {
-    match op {
-        Operation::Init => ids::RFC13_ABNF_C_INIT,
-        Operation::Maxes => ids::RFC13_ABNF_C_MAXES,
-        Operation::Abort => ids::RFC13_ABNF_C_ABORT,
-        Operation::Finalize => ids::RFC13_ABNF_C_FINALIZE,
-        Operation::Universe => ids::RFC13_ABNF_C_UNIVERSE,
-        Operation::Appnum => ids::RFC13_ABNF_C_APPNUM,
-        Operation::Put => ids::RFC13_ABNF_C_PUT,
-        Operation::Kvsname => ids::RFC13_ABNF_C_KVSNAME,
-        Operation::Barrier => ids::RFC13_ABNF_C_BARRIER,
-        Operation::Get => ids::RFC13_ABNF_C_GET,
-        Operation::Publish => ids::RFC13_ABNF_C_PUBLISH,
-        Operation::Unpublish => ids::RFC13_ABNF_C_UNPUBLISH,
-        Operation::Lookup => ids::RFC13_ABNF_C_LOOKUP,
-        Operation::Spawn => ids::RFC13_ABNF_C_SPAWN,
-    }
+    grammar_rule(Direction::ToServer, op)
 }
 
 impl Monitor {

@@ -3,7 +3,9 @@
 use pmi_scenario::requirement::is_advisory;
 use rstest::rstest;
 
-use super::state::{EXCESS_PROCESSES, LONG_REQUEST};
+use pmi_wire::{Direction, Operation};
+
+use super::state::{EXCESS_PROCESSES, LONG_REQUEST, grammar_rule};
 use super::*;
 use crate::Severity;
 use crate::event::{Bytes, HangProof};
@@ -853,4 +855,12 @@ fn unspecified_behavior_has_a_reason(#[case] text: &str, #[case] reason: Option<
         monitor.observe(&Event::new(0, kind));
     }
     assert_eq!(monitor.unspecified(P), reason);
+}
+
+#[test]
+fn every_operation_has_rules_of_the_grammar() {
+    for op in Operation::ALL.into_iter().filter(|op| op.exchange().source.starts_with("RFC 13")) {
+        let rules = [Direction::ToServer, Direction::FromServer].map(|from| grammar_rule(from, op));
+        assert_eq!(rules, [format!("rfc13.abnf.c-{}", op.rule()), format!("rfc13.abnf.s-{}", op.rule())]);
+    }
 }

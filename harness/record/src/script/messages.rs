@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use pmi_scenario::ast::Dialect;
 use pmi_scenario::ids;
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX, is_key};
 use pmi_wire::protocol::{Exchange, by_operation};
@@ -333,10 +332,11 @@ impl ScenarioWriter {
                 if *bare { ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS } else { ids::PMI2_COMMON_FULLINIT },
                 with("rank=$rank size=$size appnum=<int>"),
             ),
-            ("init", _) => match self.dialect {
-                Dialect::Pmi2 => (ids::PMI2_COMMON_VERSION, with("pmi_version=2 pmi_subversion=<uint>")),
-                Dialect::Pmi1 => (ids::RFC13_ABNF_S_INIT, with("pmi_version=<uint> pmi_subversion=<uint>")),
-            },
+            ("init", _) => {
+                let [pmi1, pmi2] = [(ids::RFC13_ABNF_S_INIT, "<uint>"), (ids::PMI2_COMMON_VERSION, "2")];
+                let (cites, version) = self.dialect.pick([pmi1, pmi2]);
+                (cites, with(&format!("pmi_version={version} pmi_subversion=<uint>")))
+            }
             ("maxes", _) => {
                 self.rank(p).maxes = Some(response.maxes()?);
                 (ids::RFC13_MAXES_LIMITS, with("kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>"))

@@ -153,10 +153,7 @@ impl ScenarioWriter {
 
     /// Returns the citation for the dialect.
     pub(super) fn cite(&self, pmi1: &'static str, pmi2: &'static str) -> &'static str {
-        match self.dialect {
-            Dialect::Pmi1 => pmi1,
-            Dialect::Pmi2 => pmi2,
-        }
+        self.dialect.pick([pmi1, pmi2])
     }
 
     /// Returns the citation for an expectation that accepts any answer.

@@ -223,7 +223,7 @@ const DRAFT_LIMITS: Maxes =
 const FOUND: &[u8] = b" found=TRUE";
 
 /// A field of a request: its name in the protocol table, and its value.
-type Argument<'a> = (&'static str, &'a [u8]);
+pub type Argument<'a> = (&'static str, &'a [u8]);
 
 impl Client {
     /// Creates a PMI-1.1 client that has not sent anything yet.
@@ -587,8 +587,8 @@ impl Client {
         if self.open.is_empty() { Ok(()) } else { Err(Misuse::BarriersOpen) }
     }
 
-    /// Makes a request with these fields.
-    fn ask(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+    /// Makes a request with these fields, for an operation that has no rules beyond those of the protocol table.
+    pub fn ask(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
         self.write(operation, fields)
     }

@@ -1,6 +1,6 @@
 //! The settings of a server, the groups that it serves, and the actions of its driver.
 
-use pmi_wire::{ConnectionMethod, Maxes, Proc, SpawnProgram};
+use pmi_wire::{ConnectionMethod, Dialect, Maxes, Proc, SpawnProgram};
 
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
@@ -42,6 +42,11 @@ impl<W> Config<W> {
         let fields = kvsname_max.saturating_add(keylen_max).saturating_add(vallen_max);
         let room = usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024);
         self.line_max = self.line_max.max(room.min(MAX_MESSAGE));
+    }
+
+    /// Sets the dialect that it accepts in addition to PMI-1.1.
+    pub fn speaking(self, dialect: Dialect) -> Self {
+        Self { pmi2: dialect.switches_framing(), ..self }
     }
 
     /// Returns the same settings for another wrapper, and the settings of this one.

@@ -119,6 +119,8 @@ pub enum ServerRequest<'a> {
     },
     /// Leaves PMI: `finalize`.
     Finalize,
+    /// A request that has neither an effect nor a result.
+    Plain,
     /// A request that only the draft describes and no known server supports.
     Unsupported,
     /// A command that PMI-2 does not have.
@@ -261,7 +263,8 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
     let value = |name| message.field(name);
     let named = |name| value(name).unwrap_or_default();
     let number = |name| value(name).as_deref().and_then(parse_int);
-    Some(match message.exchange()?.operation {
+    let exchange = message.exchange()?;
+    Some(match exchange.operation {
         "init" => match message.version() {
             Some(version) => ServerRequest::Init(version),
             None => ServerRequest::Fullinit { authtype: value("authtype") },
@@ -295,6 +298,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "finalize" => ServerRequest::Finalize,
         // Only Slurm has this request; the draft does not.
         "ring" => ServerRequest::Unknown,
-        _ => ServerRequest::Unsupported,
+        _ if exchange.is_draft_only() => ServerRequest::Unsupported,
+        _ => ServerRequest::Plain,
     })
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pmi_faults::Config;
 use pmi_judge::event::EventKind;
-use pmi_scenario::ast::{Dialect, Scenario, Template, WriteMode};
+use pmi_scenario::ast::{Scenario, Template, WriteMode};
 use pmi_wire::Proc;
 
 use crate::party::{Incoming, MemoryParty, Party, Silence};
@@ -43,12 +43,8 @@ pub(super) enum ManagerReply {
 
 impl LibraryManager {
     pub(super) fn new(scenario: &Scenario, launched: bool) -> Self {
-        let config = Config {
-            nodes: scenario.nodes,
-            kvs_prefix: KVS_PREFIX.to_owned(),
-            pmi2: scenario.dialect == Dialect::Pmi2,
-            ..Config::default()
-        };
+        let config = Config { nodes: scenario.nodes, kvs_prefix: KVS_PREFIX.to_owned(), ..Config::default() };
+        let config = config.speaking(scenario.dialect);
         let mut manager = Self {
             server: MemoryParty::launch(config, scenario.ranks),
             launched,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::ast::Need;
 
 use crate::party::server::{Implementation, LaunchEnvironment};
 pub use plan::{Measured, MeasuredPhase, Plan, Unmeasured};
@@ -53,10 +53,8 @@ impl Rounds {
         if environment.interrupted.load(Ordering::Relaxed) {
             return Err(Unmeasured::Interrupted);
         }
-        let (first_barrier, barrier) = match plan.dialect {
-            Dialect::Pmi1 => (MeasuredPhase::FirstBarrier, MeasuredPhase::Barrier),
-            Dialect::Pmi2 => (MeasuredPhase::FirstFence, MeasuredPhase::Fence),
-        };
+        let first_barrier = plan.dialect.pick([MeasuredPhase::FirstBarrier, MeasuredPhase::FirstFence]);
+        let barrier = plan.dialect.pick([MeasuredPhase::Barrier, MeasuredPhase::Fence]);
         let offered = |need| implementation.claims.get(&need) != Some(&false);
         let start = Instant::now();
         let mut session = MeasuredJob::start(implementation, ranks, plan, environment)?;

@@ -2,7 +2,7 @@
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::by_operation;
-use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, SpawnRequest, Version};
+use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, SpawnRequest};
 
 /// One request by a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Ask {
         let space = || ("kvsname", kvsname.to_vec());
         let (operation, fields) = match self {
             Self::Offer => {
-                let version = if dialect == Dialect::Pmi2 { Version::V2_0 } else { Version::V1_1 };
+                let version = dialect.version();
                 let (version, subversion) = (text(version.version), text(version.subversion));
                 ("init", vec![("pmi_version", version), ("pmi_subversion", subversion)])
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pmi_judge::event::{EventKind, SilenceProof};
 use pmi_process::descriptors::Room;
-use pmi_scenario::ast::Dialect;
+use pmi_wire::protocol::by_operation;
 use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
 use super::plan::{MeasuredPhase, Plan, Unmeasured};
@@ -167,7 +167,8 @@ impl MeasuredJob {
     /// Lets every rank join; returns the time until it can make other requests.
     pub(super) fn join(&mut self) -> Result<Duration, Unmeasured> {
         let offered = self.join_ranks(0)?;
-        if self.plan.dialect == Dialect::Pmi1 {
+        let put = by_operation(self.plan.dialect.framing(), "put");
+        if put.is_some_and(|put| put.argument("kvsname").is_some()) {
             let told = self.must(MeasuredPhase::Init, 1, &|_, _| Ask::Kvsname)?;
             let answer = Decoded::new(Direction::FromServer, Framing::Lines, &told.last);
             match answer.field("kvsname").filter(|_| answer.is_well_formed()) {
@@ -182,7 +183,7 @@ impl MeasuredJob {
     fn join_ranks(&mut self, group: u32) -> Result<Duration, Unmeasured> {
         let procs = self.procs(group);
         let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
-        if self.plan.dialect == Dialect::Pmi2 {
+        if self.plan.dialect.switches_framing() {
             let framed =
                 |proc| self.connections.get(proc).and_then(Connection::negotiated) == Some(Framing::Frames);
             if !procs.iter().all(framed) {

@@ -100,7 +100,7 @@ impl LibraryGenerator {
     pub(crate) fn functions(&self) -> &'static [&'static Function] {
         type All = Vec<(Dialect, bool, Vec<&'static Function>)>;
         static ALL: LazyLock<All> = LazyLock::new(|| {
-            let kinds = Dialect::NAMES.map(|(_, dialect)| [(dialect, false), (dialect, true)]);
+            let kinds = Dialect::ALL.map(|dialect| [(dialect, false), (dialect, true)]);
             kinds
                 .into_iter()
                 .flatten()

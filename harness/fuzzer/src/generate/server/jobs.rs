@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn second_job_repeats_requests_of_the_first() {
-        for (_, dialect) in Dialect::NAMES {
+        for dialect in Dialect::ALL {
             for ending in JobEnding::ALL {
                 let case = after_job(SessionFeatures::default(), dialect, ending);
                 assert_well_formed(&case);

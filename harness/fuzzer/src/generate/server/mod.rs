@@ -139,7 +139,7 @@ mod tests {
         // No known server connects jobs, and only Slurm has the ring.
         let is_asked_for =
             |op: &Op| op.exchange().omission().is_none() && !op.is(&["connect", "disconnect", "ring"]);
-        for (_, dialect) in Dialect::NAMES {
+        for dialect in Dialect::ALL {
             let scope = SessionFeatures {
                 dialects: DialectChoice::One(dialect),
                 mutate: false,

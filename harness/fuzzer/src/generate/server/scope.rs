@@ -28,13 +28,13 @@ impl DialectChoice {
 
     /// Returns the dialects of the sessions.
     pub fn dialects(self) -> impl Iterator<Item = Dialect> {
-        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(move |dialect| self.has(*dialect))
+        Dialect::ALL.into_iter().filter(move |dialect| self.has(*dialect))
     }
 
     pub(crate) fn draw(self, u: &mut Unstructured<'_>) -> Result<Dialect> {
         match self {
             Self::One(dialect) => Ok(dialect),
-            Self::Any => pick(u, &Dialect::NAMES.map(|(_, dialect)| dialect)),
+            Self::Any => pick(u, &self.dialects().collect::<Vec<_>>()),
         }
     }
 }

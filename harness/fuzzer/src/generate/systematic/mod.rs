@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn puts_all_lengths_in_sound_sessions() {
-        for (_, dialect) in Dialect::NAMES {
+        for dialect in Dialect::ALL {
             let scope =
                 SessionFeatures { dialects: DialectChoice::One(dialect), ..SessionFeatures::default() };
             let of = |used| {

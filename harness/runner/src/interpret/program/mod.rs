@@ -13,7 +13,7 @@ use crate::party::program::{FinishedJob, PlainBehavior, Program};
 use pmi_judge::event::{Abandoned, Difference, EventKind, PlainRun, ReceivedValues};
 use pmi_judge::{Judge, LINE_LIMIT, ScenarioOutcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
-use pmi_wire::{Connection, Direction, Proc};
+use pmi_wire::{Connection, Decoded, Direction, Proc, Version};
 use script::Script;
 
 /// Plays a scenario against a program.
@@ -42,7 +42,7 @@ pub fn play(
 
 /// Returns the dialect of a program that has a choice: PMI-1 unless it offers version 2.
 pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
-    let mut offers_second = false;
+    let mut dialect = Dialect::default();
     // The connection of each process, until its first line has arrived, which is the offer.
     let mut connections: BTreeMap<Proc, Option<Connection>> = BTreeMap::new();
     let mut record = |_, kind: EventKind| {
@@ -51,13 +51,16 @@ pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> D
         let Some(connection) = open else { return };
         let arrivals = connection.read(Direction::ToServer, &bytes.0);
         let Some(first) = arrivals.first() else { return };
-        offers_second |= first.decode().is_ok_and(|offer| {
-            offer.command() == Some(b"init") && offer.value("pmi_version").as_deref() == Some(b"2")
-        });
+        let is_offer = |offer: &Decoded<'_>| offer.command() == Some(b"init");
+        if let Some(version) =
+            first.decode().ok().filter(is_offer).and_then(|offer| offer.number("pmi_version"))
+        {
+            dialect = dialect.max(Version { version, subversion: 0 }.dialect());
+        }
         *open = None;
     };
     program.start(&Script::plain(), program.ranks, limits, interrupted, &mut record);
-    if offers_second { Dialect::Pmi2 } else { Dialect::Pmi1 }
+    dialect
 }
 
 /// The parameters of a run of a program.

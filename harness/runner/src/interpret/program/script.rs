@@ -14,8 +14,7 @@ use crate::serve::unique_prefix;
 use pmi_judge::builtin_requirements::ENDS_WELL;
 use pmi_judge::expectation::{Expectation, ExpectationKind, Pattern};
 use pmi_scenario::ast::{
-    Dialect, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, StepAction, StepTarget, Template,
-    ValueType,
+    Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, StepAction, StepTarget, Template, ValueType,
 };
 use pmi_scenario::scope::{ScenarioError, Scope};
 
@@ -70,7 +69,7 @@ impl Script {
     pub(super) fn new(scenario: &Scenario, fragments: Fragments<'_>) -> Result<Self, Mistake> {
         let mut script = Self::plain();
         script.config.nodes = scenario.nodes;
-        script.config.pmi2 = scenario.dialect == Dialect::Pmi2;
+        script.config.pmi2 = scenario.dialect.switches_framing();
         let serving = &scenario.serving;
         script.set_up = scenario.nodes > 1
             || serving.fault.is_some()

@@ -35,10 +35,17 @@ pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }
 
+/// Returns the dialects whose C API a library exports. A library that exports neither is taken for one with RFC 13's API, so that loading it
+/// reports the error.
+pub fn apis_or_first(path: &Path) -> Vec<Dialect> {
+    let apis = apis(path);
+    if apis.is_empty() { vec![Dialect::default()] } else { apis }
+}
+
 /// Returns the dialects whose C API a library exports; empty if its file cannot be read.
 pub fn apis(path: &Path) -> Vec<Dialect> {
     let functions = exports(path);
     let has =
         |dialect| signature::functions(dialect).iter().any(|f| functions.iter().any(|name| name == f.name));
-    Dialect::NAMES.map(|(_, dialect)| dialect).into_iter().filter(|dialect| has(*dialect)).collect()
+    Dialect::ALL.into_iter().filter(|dialect| has(*dialect)).collect()
 }

@@ -414,7 +414,7 @@ fn selects_scenarios_by_shard_filter_and_requirement() {
 
     assert_eq!(listed(&["-f", "=group/facts[appnum]"]), ["group/facts[appnum]"]);
     assert_eq!(
-        listed(&["-f", "barrier/one-r", "-f", "=group/facts[appnum]"]),
+        listed(&["-f", "in-a-row[one-r", "-f", "=group/facts[appnum]"]),
         ["group/facts[appnum]", "barrier/in-a-row[one-rank]", "pmi2/barrier/in-a-row[one-rank]"]
     );
     assert!(listed(&["-f", "kvs/*"]).iter().all(|name| name.starts_with("kvs/")));

@@ -12,9 +12,13 @@ use super::circumstances::When;
 use super::client::{ClientFault, ClientVariation, PlainSession};
 use super::dialects::Dialects;
 use super::draft::ReplyDraft;
-use super::edit::{Edit, Editable, ProcessVariables, RequestText, SingletonMessages, VerbAndArguments};
+use super::edit::{
+    Edit, Editable, ProcessVariables, RequestDraft, RequestSituation, RequestText, SingletonMessages,
+    VerbAndArguments,
+};
 use super::effect::{Effect, ReplyKind, ReplySelector};
 use super::row::{Fault, Variation};
+use pmi_reference::server::ServerRequest;
 use pmi_reference::{OperationResult, ReplyHeader, ReplyParts};
 
 const TEXT: &str = include_str!("../faults.toml");
@@ -68,6 +72,7 @@ struct ClientEntry {
 struct FaultsFile {
     faults: Vec<FaultEntry>,
     variations: Vec<FaultEntry>,
+    rare_faults: Vec<FaultEntry>,
     client_faults: Vec<ClientEntry>,
     client_variations: Vec<ClientEntry>,
 }
@@ -76,6 +81,7 @@ struct FaultsFile {
 struct FaultCatalogue {
     faults: Vec<Fault>,
     variations: Vec<Variation>,
+    rare_faults: Vec<Fault>,
     client_faults: Vec<ClientFault>,
     client_variations: Vec<ClientVariation>,
 }
@@ -130,7 +136,7 @@ impl FaultEntry {
 
 fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
     let (hook, of) = at.split_once(' ').unwrap_or((at, "each any"));
-    let (of, kind) = of.split_once(' ').ok_or("at: the operation or the kind of its replies is missing")?;
+    let (of, kind) = of.split_once(' ').unwrap_or((of, "any"));
     let kind: ReplyKind = named(kind)?;
     let replies = || ReplySelector::named(of, kind).ok_or(format!("unknown request {of}"));
     let word = match edit.0 {
@@ -165,6 +171,12 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
         "read" => Effect::Read(bytes()?),
         "hear" if word == "drop" => Effect::Hear(line, Edit::default()),
         "hear" => Effect::Hear(line, bytes()?),
+        "piece" => Effect::Piece(named(word)?),
+        "request" => {
+            let mut request = ServerRequest::Maxes;
+            let mut draft = RequestDraft::new(&mut request, RequestSituation::default());
+            Effect::Request(replies()?, checked(edit, &mut draft)?)
+        }
         "reject" => Effect::Reject(line),
         "reply" => Effect::Reply(replies()?, reply()?),
         "writes" => Effect::Writes(replies()?, named(word)?),
@@ -209,6 +221,7 @@ impl FaultCatalogue {
             Ok::<_, EntryError>(Self {
                 faults: servers(file.faults)?,
                 variations: servers(file.variations)?,
+                rare_faults: servers(file.rare_faults)?,
                 client_faults: clients(file.client_faults)?,
                 client_variations: clients(file.client_variations)?,
             })
@@ -250,6 +263,11 @@ pub fn variations() -> impl Iterator<Item = &'static Variation> {
     FaultCatalogue::get().variations.iter()
 }
 
+/// Returns the faults of servers that few sessions show. No scenario has to find them, but campaigns must; some crash the process.
+pub fn rare_faults() -> impl Iterator<Item = &'static Fault> {
+    FaultCatalogue::get().rare_faults.iter()
+}
+
 /// Returns all faults of clients.
 pub fn client_faults() -> impl Iterator<Item = &'static ClientFault> {
     FaultCatalogue::get().client_faults.iter()
@@ -269,7 +287,7 @@ mod tests {
     #[test]
     fn fault_names_are_unique_and_well_formed() {
         let mut seen = HashSet::new();
-        let servers = faults().chain(variations()).map(|f| (f.name, f.about));
+        let servers = faults().chain(variations()).chain(rare_faults()).map(|f| (f.name, f.about));
         let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.about));
         for (name, about) in servers.chain(clients) {
             assert!(seen.insert(name), "{name} is there twice");

@@ -11,7 +11,6 @@ mod faulty_manager;
 mod faulty_pmi2_program;
 mod faulty_program;
 mod hostile_manager;
-mod planted_manager;
 mod planted_pmi2_program;
 mod planted_program;
 mod pmi2_client;
@@ -27,7 +26,6 @@ const PROGRAMS: &[(&str, fn())] = &[
     ("faulty-pmi2-program", faulty_pmi2_program::main),
     ("faulty-program", faulty_program::main),
     ("hostile-manager", hostile_manager::main),
-    ("planted-manager", planted_manager::main),
     ("planted-pmi2-program", planted_pmi2_program::main),
     ("planted-program", planted_program::main),
     ("pmi2-client", pmi2_client::main),

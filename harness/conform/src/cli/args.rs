@@ -548,6 +548,9 @@ pub(super) struct Serve {
     /// Add these unusual but conforming variations
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(super) vary: Vec<String>,
+    /// Keep the state of the job in this file, for faults that show only in the next job
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(super) state: Option<PathBuf>,
     /// Log processes that start and end
     #[arg(short, long)]
     pub(super) verbose: bool,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
-use pmi_faults::{Fault, Variation, faults, variations};
+use pmi_faults::{Fault, Variation, faults, rare_faults, variations};
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
 use pmi_runner::kill_matrix::{KillResult, run};
 
@@ -15,6 +15,7 @@ use super::select::Filter;
 fn list(
     faults: &[&Fault],
     variations: &[&Variation],
+    rare: &[&Fault],
     client_faults: &[&ClientFault],
     client_variations: &[&ClientVariation],
 ) -> anyhow::Result<u8> {
@@ -24,6 +25,9 @@ fn list(
     }
     for variation in variations {
         writeln!(text, "variation  {:44} {}", variation.name, variation.about)?;
+    }
+    for fault in rare {
+        writeln!(text, "rare fault {:44} {}", fault.name, fault.about)?;
     }
     for fault in client_faults {
         writeln!(text, "client fault      {:37} {}  ({})", fault.name, fault.about, fault.breaks.join(", "))?;
@@ -99,7 +103,8 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let client_faults: Vec<_> = of_clients::faults().filter(|f| selected(f.name)).collect();
     let client_variations: Vec<_> = of_clients::variations().filter(|v| selected(v.name)).collect();
     if args.list {
-        return list(&faults, &variations, &client_faults, &client_variations);
+        let rare: Vec<_> = rare_faults().filter(|f| selected(f.name)).collect();
+        return list(&faults, &variations, &rare, &client_faults, &client_variations);
     }
     let suite = match args.paths.as_slice() {
         [] => pmi_runner::suite::embedded(),

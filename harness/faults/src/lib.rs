@@ -9,6 +9,7 @@ mod dialects;
 mod draft;
 mod edit;
 mod effect;
+pub mod external;
 mod row;
 mod server;
 

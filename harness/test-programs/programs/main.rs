@@ -56,6 +56,7 @@ fn build(own: &Path) {
     let out = Path::new(&out);
     println!("cargo::rerun-if-changed=programs");
     println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=../faults/faults.toml");
     println!("cargo::rerun-if-changed=../libpmi/include");
     println!("cargo::rerun-if-changed=../libpmi/libpmi2/include");
     for (name, _) in PROGRAMS {

@@ -91,7 +91,7 @@ pub fn run(options: ServeOptions) -> io::Result<i32> {
     status
 }
 
-/// Reads the state that a job left. If there is no file, there was no earlier job.
+/// Reads the state of the previous job, which is empty without a file.
 fn earlier_job(file: &Path) -> io::Result<EarlierJob> {
     match fs::read_to_string(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(EarlierJob::default()),

@@ -1,5 +1,7 @@
 //! A model of the reference server, derived independently from RFC 13 and from the choices that the server's documentation names. It shares
 //! no code with the server, and holds indices instead of bytes.
+//!
+//! It has found no mistake of the server that the monitor had not. It stays because its transitions are the coverage of `server_ops`.
 
 use crate::ops::{ClientOp, KEYLEN_MAX, KEYS, OFFERS, PORTS, SPAWN_MAX, VALLEN_MAX, VALUES};
 

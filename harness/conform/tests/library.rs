@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
+use pmi_faults::external::library_faults;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::rejudge::Rejudge;
@@ -29,201 +30,11 @@ use pmi_test_programs::{
 use rstest::rstest;
 use rustix::process::Signal;
 
-/// A fault of the faulty library, or a faulty library, and the requirements that it breaks.
+/// A faulty library, and the requirements that it breaks.
 type Fault = (&'static str, &'static [&'static str]);
-
-const FAULTS: &[Fault] = &[
-    ("init-null", &["de-facto.api.init.null"]),
-    ("alone-size", &["de-facto.api.alone.group"]),
-    ("alone-rank", &["de-facto.api.alone.group"]),
-    ("alone-spawned", &["rfc13.api.init.spawned"]),
-    ("alone-uninitialized", &["rfc13.api.initialized.flag"]),
-    ("alone-barrier", &["de-facto.api.alone.barrier"]),
-    ("alone-put-lost", &["de-facto.api.alone.values"]),
-    ("alone-get-anything", &["rfc13.api.kvs-get.errors"]),
-    ("init-never-fails", &["rfc13.api.init.errors"]),
-    ("fd-fixed", &["rfc13.env.pmi-fd"]),
-    ("request-before-init", &["rfc13.init.first"]),
-    ("spawned-always", &["rfc13.api.init.spawned"]),
-    ("spawned-never", &["rfc13.api.init.spawned"]),
-    ("spawned-not-set", &["rfc13.api.init.spawned"]),
-    ("code-unknown-init", &["rfc13.api.return-codes"]),
-    ("initialized-null", &["rfc13.api.initialized.errors"]),
-    ("initialized-always", &["rfc13.api.initialized.flag"]),
-    ("initialized-never", &["rfc13.api.initialized.flag"]),
-    ("name-length-off", &["rfc13.api.name-length-max"]),
-    ("name-length-null", &["rfc13.api.length-max.errors"]),
-    ("key-length-off", &["rfc13.api.key-length-max"]),
-    ("key-length-null", &["rfc13.api.length-max.errors"]),
-    ("key-length-fails", &["rfc13.api.length-max.errors"]),
-    ("value-length-off", &["rfc13.api.value-length-max"]),
-    ("value-length-behind", &["rfc13.api.value-length-max"]),
-    ("id-length-tiny", &["rfc13.api.id-length-max"]),
-    ("size-off", &["rfc13.api.get-size"]),
-    ("size-null", &["rfc13.api.get-size.errors"]),
-    ("size-code", &["rfc13.api.code.success"]),
-    ("size-behind", &["rfc13.api.get-size"]),
-    ("rank-off", &["rfc13.api.get-rank"]),
-    ("rank-null", &["rfc13.api.get-rank.errors"]),
-    ("universe-off", &["rfc13.api.get-universe-size"]),
-    ("universe-null", &["rfc13.api.get-universe-size.errors"]),
-    ("universe-fails", &["rfc13.api.get-universe-size.errors"]),
-    ("appnum-off", &["rfc13.api.get-appnum"]),
-    ("appnum-null", &["rfc13.api.get-appnum.errors"]),
-    ("appnum-fails", &["rfc13.api.get-appnum.errors"]),
-    ("clique-size-off", &["rfc13.api.get-clique-size"]),
-    ("clique-size-null", &["rfc13.api.get-clique-size.errors"]),
-    ("clique-ranks-null", &["rfc13.api.get-clique-ranks.errors"]),
-    ("clique-ranks-short", &["rfc13.api.get-clique-ranks.errors"]),
-    ("clique-ranks-overrun", &["rfc13.api.get-clique-ranks"]),
-    ("clique-is-everybody", &["rfc13.api.get-clique-ranks"]),
-    ("clique-mine-only", &["rfc13.api.get-clique-ranks"]),
-    ("finalize-silent", &["rfc13.api.finalize"]),
-    ("finalize-never-fails", &["rfc13.api.finalize"]),
-    ("abort-returns", &["rfc13.abort.no-return"]),
-    ("abort-mute", &["rfc13.abort.stderr"]),
-    ("abort-cut", &["rfc13.abort.stderr"]),
-    ("abort-stdout", &["rfc13.abort.stderr"]),
-    ("abort-code-one", &["rfc13.abort.exit-code"]),
-    ("abort-core", &["rfc13.abort.exit-code"]),
-    ("put-null", &["rfc13.api.kvs-put.errors"]),
-    ("put-lost", &["rfc13.api.kvs-put"]),
-    ("put-second-lost", &["rfc13.put.visible-after-barrier"]),
-    ("put-bad-key-sent", &["rfc13.abnf.c-put", "rfc13.abnf.word", "rfc13.wire.tuples"]),
-    ("put-never-fails", &["rfc13.api.kvs-put.errors"]),
-    ("commit-code", &["rfc13.api.kvs-commit.errors"]),
-    ("commit-fails", &["rfc13.api.kvs-commit"]),
-    ("commit-is-a-barrier", &["rfc13.api.kvs-commit.local"]),
-    ("get-null", &["rfc13.api.kvs-get.errors"]),
-    ("get-short", &["rfc13.api.kvs-get.errors"]),
-    ("get-overrun", &["rfc13.api.kvs-get"]),
-    ("get-no-nul", &["rfc13.api.kvs-get"]),
-    ("get-first-word", &["rfc13.get.value"]),
-    ("get-upper-case", &["rfc13.get.value"]),
-    ("get-empty", &["rfc13.api.kvs-get"]),
-    ("get-up-to-equals-sign", &["rfc13.get.value"]),
-    ("get-wears-out", &["rfc13.api.kvs-get"]),
-    ("misses-wear-out", &["rfc13.api.kvs-get.errors"]),
-    ("get-never-fails", &["rfc13.api.kvs-get.errors"]),
-    ("my-name-null", &["rfc13.api.kvs-get-my-name.errors"]),
-    ("my-name-overrun", &["rfc13.api.kvs-get-my-name"]),
-    ("my-name-cut", &["rfc13.api.kvs-get-my-name.errors"]),
-    ("my-name-other", &["rfc13.api.kvs-get-my-name"]),
-    ("my-name-differs", &["rfc13.kvsname.common"]),
-    ("id-other", &["rfc13.api.get-id"]),
-    ("id-overrun", &["rfc13.api.get-id"]),
-    ("domain-id-other", &["rfc13.api.get-kvs-domain-id"]),
-    ("domain-id-cut", &["rfc13.api.kvs-get-my-name.errors"]),
-    ("barrier-at-once", &["rfc13.api.barrier"]),
-    ("barrier-only-enters", &["rfc13.barrier.all-in-before-any-out"]),
-    ("barrier-for-ever", &["rfc13.barrier.released"]),
-    ("barrier-once", &["rfc13.barrier.generic"]),
-    ("barrier-wears-out", &["rfc13.barrier.generic"]),
-    ("barrier-code", &["rfc13.api.return-codes"]),
-    ("barrier-never-fails", &["rfc13.api.barrier.errors"]),
-    ("request-after-finalize", &["rfc13.finalize.last"]),
-    ("spawn-null", &["rfc13.api.spawn-multiple.errors"]),
-    ("spawn-negative", &["rfc13.api.spawn-multiple.errors"]),
-    ("spawn-no-arguments", &["rfc13.api.spawn-multiple"]),
-    ("spawn-argument-lost", &["rfc13.api.spawn-multiple"]),
-    ("spawn-one-process", &["rfc13.api.spawn-multiple"]),
-    ("spawn-first-command", &["rfc13.api.spawn-multiple"]),
-    ("spawn-one-command", &["rfc13.api.spawn-multiple"]),
-    ("spawn-no-infos", &["rfc13.api.spawn-multiple"]),
-    ("spawn-no-preput", &["rfc13.api.spawn-multiple"]),
-    ("spawn-preput-short", &["rfc13.api.spawn-multiple"]),
-    ("spawn-lost", &["rfc13.api.spawn-multiple"]),
-    ("spawn-errors-overrun", &["rfc13.api.spawn-multiple"]),
-    ("spawn-never-fails", &["rfc13.api.spawn-multiple.errors"]),
-    ("names-null", &["rfc13.api.name.errors"]),
-    ("names-never-fail", &["rfc13.api.name.errors"]),
-    ("publish-lost", &["rfc13.api.publish-name"]),
-    ("publish-cut", &["rfc13.publish.lookup"]),
-    ("unpublish-lost", &["rfc13.unpublish.gone", "rfc13.api.unpublish-name"]),
-    ("lookup-other", &["rfc13.api.lookup-name"]),
-    ("lookup-up-to-equals-sign", &["rfc13.lookup.port"]),
-    ("lookup-always", &["rfc13.lookup.port"]),
-    ("create-code", &["rfc13.api.return-codes"]),
-];
 
 /// Variations of the same file that RFC 13 allows, all at once: no scenario may have a finding.
 const LAWFUL: &str = "lawful-put-late,lawful-clique-reversed,lawful-slow,lawful-for-ever-initialized";
-
-/// Faults of the faulty PMI-2 library.
-const PMI2_FAULTS: &[Fault] = &[
-    ("frame-for-the-offer", &["pmi2.common.first-line"]),
-    ("init-never-fails", &["pmi2.common.api.errors"]),
-    ("size-off", &["pmi2.common.api.init"]),
-    ("alone-size", &["de-facto.api.alone.group"]),
-    ("alone-rank", &["de-facto.api.alone.group"]),
-    ("rank-off", &["pmi2.common.api.init"]),
-    ("appnum-off", &["pmi2.common.api.init"]),
-    ("appnum-not-set", &["pmi2.common.api.init"]),
-    ("spawned-always", &["pmi2.common.api.init.spawned"]),
-    ("spawned-never", &["pmi2.common.api.init.spawned"]),
-    ("finalize-silent", &["pmi2.common.api.finalize"]),
-    ("finalize-never-fails", &["pmi2.common.api.errors"]),
-    ("initialized-always", &["pmi2.common.api.initialized"]),
-    ("initialized-never", &["pmi2.common.api.initialized"]),
-    ("abort-returns", &["pmi2.common.api.abort"]),
-    ("abort-silent", &["pmi2.common.api.abort"]),
-    ("abort-for-all", &["pmi2.common.api.abort"]),
-    ("spawn-lost", &["pmi2.common.api.spawn"]),
-    ("spawn-first-command", &["pmi2.common.api.spawn"]),
-    ("spawn-no-arguments", &["pmi2.common.api.spawn"]),
-    ("spawn-one-process", &["pmi2.common.api.spawn"]),
-    ("spawn-no-infos", &["pmi2.common.api.spawn"]),
-    ("spawn-no-preput", &["pmi2.common.api.spawn"]),
-    ("spawn-no-id", &["pmi2.common.api.spawn"]),
-    ("spawn-never-fails", &["pmi2.common.api.errors"]),
-    ("buffers-ignored", &["pmi2.common.api.buffers"]),
-    ("id-other", &["pmi2.common.api.job-getid"]),
-    ("id-never-fails", &["pmi2.common.api.errors"]),
-    ("job-rank-off", &["pmi2.common.api.job-getrank"]),
-    ("local-size-off", &["pmi2.mpich.api.info-getsize"]),
-    ("connect-lost", &["pmi2.common.api.job-connect"]),
-    ("put-lost", &["pmi2.common.api.kvs-put"]),
-    ("put-wears-out", &["pmi2.common.api.kvs-get", "pmi2.common.api.kvs-put"]),
-    ("put-up-to-equals-sign", &["pmi2.common.api.kvs-put"]),
-    ("put-never-fails", &["pmi2.common.api.errors"]),
-    ("fence-silent", &["pmi2.common.api.kvs-fence"]),
-    ("fence-once", &["pmi2.common.fence.visible", "pmi2.common.api.kvs-fence", "pmi2.common.api.kvs-get"]),
-    ("fence-for-ever", &["pmi2.common.api.kvs-fence"]),
-    ("fence-never-fails", &["pmi2.common.api.errors"]),
-    ("reads-one-form-only", &["pmi2.common.api.reading"]),
-    ("get-without-hint", &["pmi2.common.api.kvs-get"]),
-    ("get-misses-are-empty", &["pmi2.common.api.kvs-get.miss"]),
-    ("get-length-positive", &["pmi2.common.api.kvs-get.length"]),
-    ("get-length-off", &["pmi2.common.api.kvs-get"]),
-    ("get-first-word", &["pmi2.common.api.kvs-get"]),
-    ("get-up-to-semicolon", &["pmi2.draft.semicolons"]),
-    ("get-7-bits", &["pmi2.draft.any-byte"]),
-    ("get-up-to-256", &["pmi2.common.api.kvs-get"]),
-    ("get-other", &["pmi2.common.api.kvs-get"]),
-    ("array-one-short", &["pmi2.common.api.array-length", "pmi2.common.api.nodeattr"]),
-    ("array-behind", &["pmi2.common.api.buffers"]),
-    ("array-sign-lost", &["pmi2.common.api.jobattr"]),
-    ("node-never-waits", &["pmi2.common.api.nodeattr"]),
-    ("node-always-waits", &["pmi2.common.api.nodeattr"]),
-    ("node-other", &["pmi2.common.api.nodeattr"]),
-    ("node-always-found", &["pmi2.common.api.nodeattr.miss"]),
-    ("node-never-found", &["pmi2.common.api.nodeattr"]),
-    ("node-miss-fails", &["pmi2.common.api.nodeattr.miss"]),
-    ("node-never-fails", &["pmi2.common.api.errors"]),
-    ("node-put-lost", &["pmi2.common.api.nodeattr"]),
-    ("node-put-never-fails", &["pmi2.common.api.errors"]),
-    ("job-other", &["pmi2.common.api.jobattr"]),
-    ("job-always-found", &["pmi2.common.api.jobattr.miss"]),
-    ("job-never-found", &["pmi2.common.api.jobattr"]),
-    ("job-miss-fails", &["pmi2.common.api.jobattr.miss"]),
-    ("job-never-fails", &["pmi2.common.api.errors"]),
-    ("publish-lost", &["pmi2.common.api.names"]),
-    ("publish-never-fails", &["pmi2.common.api.errors"]),
-    ("lookup-other", &["pmi2.common.api.names"]),
-    ("lookup-never-fails", &["pmi2.common.api.names.miss"]),
-    ("unpublish-lost", &["pmi2.common.api.names"]),
-    ("unpublish-never-fails", &["pmi2.common.api.errors"]),
-];
 
 /// Variations that the PMI-2 header allows.
 const PMI2_LAWFUL: &str = "lawful-abort-core";
@@ -484,14 +295,13 @@ fn each_fault_breaks_its_requirements() {
         }
         shown.extend(breaks.iter().copied().filter(|id| cited.contains(*id)));
     };
-    for (name, breaks) in FAULTS {
-        try_one(name, FAULTY_LIBRARY.as_ref(), breaks);
-    }
     for (library, breaks) in FILES {
         try_one("", library.as_ref(), breaks);
     }
-    for (name, breaks) in PMI2_FAULTS {
-        try_one(name, FAULTY_PMI2_LIBRARY.as_ref(), breaks);
+    for fault in library_faults() {
+        for (library, is_pmi2) in [(FAULTY_LIBRARY, false), (FAULTY_PMI2_LIBRARY, true)] {
+            fault.kills_in(is_pmi2).for_each(|kill| try_one(fault.name, library.as_ref(), kill.requirements));
+        }
     }
     assert!(survivors.is_empty(), "survive:\n{}", survivors.join("\n"));
     let without: Vec<&str> = suite

@@ -12,9 +12,14 @@ use super::circumstances::When;
 use super::client::{ClientFault, ClientVariation, PlainSession};
 use super::dialects::Dialects;
 use super::draft::ReplyDraft;
-use super::edit::{Edit, Editable, ProcessVariables, RequestText, SingletonMessages, VerbAndArguments};
+use super::edit::{
+    Edit, Editable, ProcessVariables, RequestDraft, RequestSituation, RequestText, SingletonMessages,
+    VerbAndArguments,
+};
 use super::effect::{Effect, ReplyKind, ReplySelector};
+use super::external::{ExternalFault, ExternalKill};
 use super::row::{Fault, Variation};
+use pmi_reference::server::ServerRequest;
 use pmi_reference::{OperationResult, ReplyHeader, ReplyParts};
 
 const TEXT: &str = include_str!("../faults.toml");
@@ -65,19 +70,52 @@ struct ClientEntry {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct ExternalEntry {
+    name: String,
+    does: String,
+    #[serde(default)]
+    dialects: Dialects,
+    /// The names that the implementation has without the fault.
+    #[serde(default)]
+    base: String,
+    /// Scenarios, each with the requirement that it cites.
+    #[serde(default)]
+    finds: Vec<String>,
+    #[serde(default)]
+    breaks: String,
+    #[serde(default)]
+    pmi2_breaks: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct FaultsFile {
     faults: Vec<FaultEntry>,
     variations: Vec<FaultEntry>,
+    rare_faults: Vec<FaultEntry>,
     client_faults: Vec<ClientEntry>,
     client_variations: Vec<ClientEntry>,
+    program_faults: Vec<ExternalEntry>,
+    program_variations: Vec<ExternalEntry>,
+    library_faults: Vec<ExternalEntry>,
+    library_variations: Vec<ExternalEntry>,
+    rare_program_faults: Vec<ExternalEntry>,
+    rare_library_faults: Vec<ExternalEntry>,
 }
 
 /// The content of the file.
 struct FaultCatalogue {
     faults: Vec<Fault>,
     variations: Vec<Variation>,
+    rare_faults: Vec<Fault>,
     client_faults: Vec<ClientFault>,
     client_variations: Vec<ClientVariation>,
+    program_faults: Vec<ExternalFault>,
+    program_variations: Vec<ExternalFault>,
+    library_faults: Vec<ExternalFault>,
+    library_variations: Vec<ExternalFault>,
+    rare_program_faults: Vec<ExternalFault>,
+    rare_library_faults: Vec<ExternalFault>,
 }
 
 impl StepList {
@@ -130,7 +168,7 @@ impl FaultEntry {
 
 fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
     let (hook, of) = at.split_once(' ').unwrap_or((at, "each any"));
-    let (of, kind) = of.split_once(' ').ok_or("at: the operation or the kind of its replies is missing")?;
+    let (of, kind) = of.split_once(' ').unwrap_or((of, "any"));
     let kind: ReplyKind = named(kind)?;
     let replies = || ReplySelector::named(of, kind).ok_or(format!("unknown request {of}"));
     let word = match edit.0 {
@@ -165,6 +203,12 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
         "read" => Effect::Read(bytes()?),
         "hear" if word == "drop" => Effect::Hear(line, Edit::default()),
         "hear" => Effect::Hear(line, bytes()?),
+        "piece" => Effect::Piece(named(word)?),
+        "request" => {
+            let mut request = ServerRequest::Maxes;
+            let mut draft = RequestDraft::new(&mut request, RequestSituation::default());
+            Effect::Request(replies()?, checked(edit, &mut draft)?)
+        }
         "reject" => Effect::Reject(line),
         "reply" => Effect::Reply(replies()?, reply()?),
         "writes" => Effect::Writes(replies()?, named(word)?),
@@ -198,6 +242,23 @@ impl ClientEntry {
     }
 }
 
+impl ExternalEntry {
+    fn keep(self) -> ExternalFault {
+        let found = self.finds.into_iter().map(|found| {
+            let found = keep(found);
+            let (scenario, requirement) = found.split_once(' ').unwrap_or((found, ""));
+            let dialect = if found.starts_with("pmi2/") { Dialects::Pmi2 } else { Dialects::Pmi1 };
+            ExternalKill { dialect, scenario: Some(scenario), requirements: keep_ids(requirement) }
+        });
+        let broken = [(Dialects::Pmi1, self.breaks), (Dialects::Pmi2, self.pmi2_breaks)]
+            .into_iter()
+            .map(|(dialect, ids)| ExternalKill { dialect, scenario: None, requirements: keep_ids(&ids) });
+        let kills = found.chain(broken).filter(|kill| !kill.requirements.is_empty()).collect();
+        let (name, about, base) = (keep(self.name), keep(self.does), keep(self.base));
+        ExternalFault { name, about, base, dialects: self.dialects, kills }
+    }
+}
+
 impl FaultCatalogue {
     fn read() -> Result<Self, String> {
         let file: FaultsFile = toml::from_str(TEXT).map_err(|error| format!("faults.toml: {error}"))?;
@@ -205,12 +266,20 @@ impl FaultCatalogue {
             |entries: Vec<FaultEntry>| entries.into_iter().map(FaultEntry::keep).collect::<Result<_, _>>();
         let clients =
             |entries: Vec<ClientEntry>| entries.into_iter().map(ClientEntry::keep).collect::<Result<_, _>>();
+        let externals = |entries: Vec<ExternalEntry>| entries.into_iter().map(ExternalEntry::keep).collect();
         let read = || {
             Ok::<_, EntryError>(Self {
                 faults: servers(file.faults)?,
                 variations: servers(file.variations)?,
+                rare_faults: servers(file.rare_faults)?,
                 client_faults: clients(file.client_faults)?,
                 client_variations: clients(file.client_variations)?,
+                program_faults: externals(file.program_faults),
+                program_variations: externals(file.program_variations),
+                library_faults: externals(file.library_faults),
+                library_variations: externals(file.library_variations),
+                rare_program_faults: externals(file.rare_program_faults),
+                rare_library_faults: externals(file.rare_library_faults),
             })
         };
         read().map_err(|error| error.to_string())
@@ -250,6 +319,11 @@ pub fn variations() -> impl Iterator<Item = &'static Variation> {
     FaultCatalogue::get().variations.iter()
 }
 
+/// Returns the faults of servers that few sessions show. No scenario has to find them, but campaigns must; some crash the process.
+pub fn rare_faults() -> impl Iterator<Item = &'static Fault> {
+    FaultCatalogue::get().rare_faults.iter()
+}
+
 /// Returns all faults of clients.
 pub fn client_faults() -> impl Iterator<Item = &'static ClientFault> {
     FaultCatalogue::get().client_faults.iter()
@@ -258,6 +332,32 @@ pub fn client_faults() -> impl Iterator<Item = &'static ClientFault> {
 /// Returns all variations of clients.
 pub fn client_variations() -> impl Iterator<Item = &'static ClientVariation> {
     FaultCatalogue::get().client_variations.iter()
+}
+
+/// Returns the faults that programs may have by name.
+pub fn program_faults() -> impl Iterator<Item = &'static ExternalFault> {
+    FaultCatalogue::get().program_faults.iter()
+}
+
+/// Returns the variations that programs may have by name.
+pub fn program_variations() -> impl Iterator<Item = &'static ExternalFault> {
+    FaultCatalogue::get().program_variations.iter()
+}
+
+/// Returns the faults that libraries may have by name.
+pub fn library_faults() -> impl Iterator<Item = &'static ExternalFault> {
+    FaultCatalogue::get().library_faults.iter()
+}
+
+/// Returns the variations that libraries may have by name.
+pub fn library_variations() -> impl Iterator<Item = &'static ExternalFault> {
+    FaultCatalogue::get().library_variations.iter()
+}
+
+/// Returns the faults of programs and libraries that few sessions show.
+pub fn rare_external_faults() -> impl Iterator<Item = &'static ExternalFault> {
+    let catalogue = FaultCatalogue::get();
+    catalogue.rare_program_faults.iter().chain(&catalogue.rare_library_faults)
 }
 
 #[cfg(test)]
@@ -269,7 +369,7 @@ mod tests {
     #[test]
     fn fault_names_are_unique_and_well_formed() {
         let mut seen = HashSet::new();
-        let servers = faults().chain(variations()).map(|f| (f.name, f.about));
+        let servers = faults().chain(variations()).chain(rare_faults()).map(|f| (f.name, f.about));
         let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.about));
         for (name, about) in servers.chain(clients) {
             assert!(seen.insert(name), "{name} is there twice");
@@ -277,6 +377,8 @@ mod tests {
             assert!(name.bytes().all(is_letter), "{name}");
             assert!(!about.is_empty(), "{name}");
         }
+        assert!(program_faults().chain(library_faults()).all(|f| !f.kills.is_empty()));
+        assert!(program_variations().chain(library_variations()).all(|f| f.kills.is_empty()));
         assert!(faults().all(|f| !f.breaks.is_empty()) && client_faults().all(|f| !f.breaks.is_empty()));
         assert!(
             variations().all(|v| v.breaks.is_empty()) && client_variations().all(|v| v.breaks.is_empty())

@@ -16,8 +16,10 @@ pub struct Circumstances {
     pub size: u32,
     /// The number of nodes that the group is spread over.
     pub nodes: u32,
-    /// True if a process of the group waits in the barrier.
-    pub waiting: bool,
+    /// The number of processes of the group that wait in the barrier.
+    pub waiting: u32,
+    /// The number of the barrier that comes next, from 1.
+    pub round: u64,
     /// True if the last reply to the process was a refusal.
     pub refused: bool,
     /// True if the request arrived with others in one read.
@@ -55,6 +57,12 @@ pub enum When {
     Refused,
     /// While a process of the group waits in the barrier.
     Waiting,
+    /// While all other processes of the group wait in the barrier.
+    OthersWait,
+    /// Until the barrier with this number has ended, and after the one before.
+    Round(u64),
+    /// The same in spawned groups.
+    SpawnedRound(u64),
     /// When several messages arrived in one read.
     Burst,
 }
@@ -81,7 +89,10 @@ impl When {
                 circumstances.group == 0 && node.is_some_and(|node| node > 0)
             }
             Self::Refused => circumstances.refused,
-            Self::Waiting => circumstances.waiting,
+            Self::Waiting => circumstances.waiting > 0,
+            Self::OthersWait => circumstances.size > 1 && circumstances.waiting + 1 == circumstances.size,
+            Self::Round(n) => circumstances.round == n,
+            Self::SpawnedRound(n) => circumstances.group > 0 && circumstances.round == n,
             Self::Burst => circumstances.burst,
         }
     }

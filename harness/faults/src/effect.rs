@@ -1,6 +1,6 @@
 //! The places where a server can differ from the reference.
 
-use pmi_reference::ReplyParts;
+use pmi_reference::{ReplyHeader, ReplyParts};
 use pmi_wire::{Framing, Maxes, ResponseOutcome, protocol};
 use serde::Deserialize;
 
@@ -34,17 +34,21 @@ impl ReplySelector {
         }
     }
 
-    /// Returns whether a reply is one of them. On a PMI-2 connection, "all requests" are those after the init line.
-    pub(crate) fn fits(self, reply: &ReplyParts, is_pmi2: bool) -> bool {
-        let is_named = match (self.0, reply.header.exchange) {
-            (None, _) => !is_pmi2 || reply.header.framing == Framing::Frames,
+    /// Returns whether a request has this name.
+    pub(crate) fn names(self, header: &ReplyHeader, is_pmi2: bool) -> bool {
+        match (self.0, header.exchange) {
+            (None, _) => !is_pmi2 || header.framing == Framing::Frames,
             (Some(name), Some(exchange)) => {
                 exchange.request == name || (exchange.operation == name && exchange.request != "fullinit")
             }
             (Some(_), None) => false,
-        };
+        }
+    }
+
+    /// Returns whether a reply is one of them. On a PMI-2 connection, "all requests" are those after the init line.
+    pub(crate) fn fits(self, reply: &ReplyParts, is_pmi2: bool) -> bool {
         let is_ok = reply.answer.outcome == ResponseOutcome::Success;
-        is_named
+        self.names(&reply.header, is_pmi2)
             && match self.1 {
                 ReplyKind::Ok => is_ok,
                 ReplyKind::Fail => !is_ok,
@@ -112,6 +116,10 @@ pub enum Effect {
     /// A request that meets the conditions of the first edit. The server sees it as changed by the second edit, or not at all if that has
     /// no steps.
     Hear(Edit, Edit),
+    /// The bytes of a read while a request is incomplete.
+    Piece(PieceEffect),
+    /// A request of this kind, after it was read.
+    Request(ReplySelector, Edit),
     /// Lawful requests that meet these conditions. The server treats them as protocol errors.
     Reject(Edit),
     /// A reply.
@@ -170,6 +178,14 @@ mod kinds {
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
+    pub enum PieceEffect {
+        AfterEqualsShort,
+        ShortLost,
+        OfAnother,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum PutEffect {
         Lost,
         LostIfLongKey,
@@ -183,6 +199,9 @@ mod kinds {
         IntoAllGroups,
         AcceptsOverlong,
         Deferred,
+        SecondForOddRanks,
+        SixtyFourKeys,
+        IntoFirstGroup,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -204,6 +223,13 @@ mod kinds {
         AfterBarrierOnly,
         LongNameOnly,
         BelievesHint,
+        LastMisreadsFirst,
+        CutOnOtherNode,
+        SpawnedGroupFirst,
+        ThreeEpochs,
+        KeyThatIsPrefix,
+        EarlierJob,
+        EarlierJobIfAsLong,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -227,6 +253,11 @@ mod kinds {
         WipesKvs,
         Toggle,
         AtOnceAndGetsWait,
+        NeverBackwards,
+        EarlyForLatecomer,
+        NeverAfterPieces,
+        NeverAfterAbort,
+        CountsEarlierJob,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -316,6 +347,7 @@ mod kinds {
         GetNeverWaits,
         GetAlwaysWaits,
         GetFirstRankOnly,
+        PutReleasesOne,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -350,5 +382,10 @@ mod kinds {
         LastPortForAll,
         BarrierDrops,
         Refused,
+        UnpublishTakesFirst,
+        TwiceKeepsSecond,
+        OwnPort,
+        EarlierWithdrawn,
+        EarlierPort,
     }
 }

@@ -9,15 +9,16 @@ mod dialects;
 mod draft;
 mod edit;
 mod effect;
+pub mod external;
 mod row;
 mod server;
 
 pub use behaviour::Behaviour;
-pub use catalogue::{fault_names, faults, variation_names, variations};
+pub use catalogue::{fault_names, faults, rare_faults, variation_names, variations};
 pub use circumstances::{Circumstances, When};
 pub use dialects::Dialects;
 pub use edit::{Edit, VerbAndArguments};
 pub use effect::*;
 pub use pmi_reference::{GroupId, GroupSpec, ServerAction};
 pub use row::{Fault, Variation, behaviour};
-pub use server::{Config, Server};
+pub use server::{Config, EarlierJob, Server};

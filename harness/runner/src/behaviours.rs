@@ -38,7 +38,8 @@ pub fn behaviour<'a>(
         .into_iter()
         .map(|name| find("variation", name, pmi_faults::variations))
         .collect::<Result<Vec<_>, _>>()?;
-    let fault = fault.map(|name| find("fault", name, pmi_faults::faults)).transpose()?;
+    let faults = || pmi_faults::faults().chain(pmi_faults::rare_faults());
+    let fault = fault.map(|name| find("fault", name, faults)).transpose()?;
     Ok(pmi_faults::behaviour(fault, &varied))
 }
 
@@ -49,6 +50,7 @@ mod tests {
     #[test]
     fn misspelled_name_is_reported_with_the_nearest() {
         assert!(behaviour(Some("put-lost"), ["order-reversed"]).is_ok());
+        assert!(behaviour(Some("value-37"), []).is_ok());
         let error = behaviour(Some("put-lots"), []).unwrap_err().to_string();
         assert_eq!(
             error,

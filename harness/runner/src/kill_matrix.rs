@@ -4,6 +4,7 @@
 //! however minor.
 
 pub mod client;
+pub mod external;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

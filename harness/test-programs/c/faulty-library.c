@@ -11,37 +11,6 @@
 
 static int once_initialized;
 
-/* Rare bugs by name, with the effect of each, to measure how soon campaigns find them (ci/planted). Each depends on one length, one
- * order or one number. Like the faults, they are implemented at the places where they occur. */
-const char planted_bugs[] =
-    "get-fits\tget writes the NUL of a value that fills the buffer behind it\n"
-    "get-one-short\tget leaves the NUL out where the buffer has room for all but that\n"
-    "get-256\ta value of exactly 256 bytes loses its last one\n"
-    "get-second-equals\ta value ends at its second equals sign\n"
-    "get-misses-8\tthe eighth get of what is not there crashes\n"
-    "get-after-finalize\ta get after PMI_Finalize uses what was freed\n"
-    "my-name-fits\tPMI_KVS_Get_my_name writes the NUL of a name that fills the buffer behind it\n"
-    "id-one-short\tPMI_Get_id ignores its length where that is one too small\n"
-    "clique-one-short\tPMI_Get_clique_ranks ignores its length where that is one too small\n"
-    "init-second\ta second PMI_Init crashes\n"
-    "finalize-second\ta second PMI_Finalize frees again\n"
-    "put-after-refusal\ta put behind one that was refused uses what was freed\n"
-    "put-empty\tan empty value is none, and what is none is copied\n"
-    "put-longest-key\tthe longest key that is allowed is written behind a buffer\n"
-    "put-longest-value\tthe longest value that is allowed is written behind a buffer\n"
-    "commit-second\tthe second commit crashes\n"
-    "barrier-refused\tPMI_Finalize behind a refused barrier waits for ever\n"
-    "spawn-second\tthe second spawn writes behind the array of errors\n"
-    "publish-again\ta service that was unpublished and is published again crashes\n"
-    "get-77\ta value of exactly 77 bytes loses its last one\n"
-    "get-tilde\ta value ends at its tilde\n"
-    "get-miss-then-one-short\tget ignores its length behind a miss where that is one too small\n"
-    "put-100\tthe hundredth put crashes\n"
-    "put-key-31\ta key of exactly 31 bytes crashes\n"
-    "barrier-40\tthe fortieth barrier crashes\n"
-    "publish-port-41\ta port of exactly 41 bytes crashes\n"
-    "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
-
 /* Set if the process has no process manager and does not notice that: "lawful-alone", or names that begin with "alone-". With
  * "lawful-other-manager", it has the rank and size of its environment, and ignores PMI_FD because its manager is elsewhere. */
 static int alone;

@@ -3,22 +3,6 @@
 #include "faults.h"
 #include "pmi2.h"
 
-/* Rare bugs by name, with the effect of each, to measure how soon campaigns find them (ci/planted). */
-const char planted_bugs[] =
-    "get-one-short\tPMI2_KVS_Get leaves the NUL out where the buffer has room for all but that (PMI-2)\n"
-    "get-64\ta value of exactly 64 bytes loses its last one (PMI-2)\n"
-    "id-fits\tPMI2_Job_GetId writes the NUL of a name that fills the buffer behind it (PMI-2)\n"
-    "array-behind\tan array that is filled to its end is written behind it (PMI-2)\n"
-    "put-semicolon-last\ta value that ends with a semicolon crashes (PMI-2)\n"
-    "put-1024\tthe longest value that is allowed is written behind a buffer (PMI-2)\n"
-    "fence-refused\tPMI2_Finalize behind a refused fence waits for ever (PMI-2)\n"
-    "get-77\ta value of exactly 77 bytes loses its last one (PMI-2)\n"
-    "get-tilde\ta value ends at its tilde (PMI-2)\n"
-    "put-key-31\ta key of exactly 31 bytes crashes (PMI-2)\n"
-    "fence-20\tthe twentieth fence crashes (PMI-2)\n"
-    "id-one-short\tPMI2_Job_GetId ignores its length where that is one too small (PMI-2)\n"
-    "attribute-again\tan attribute that is put again crashes (PMI-2)\n";
-
 /* Set if the process has no process manager and does not notice that. */
 static int alone;
 

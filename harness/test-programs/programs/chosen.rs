@@ -17,16 +17,14 @@ pub(super) fn is_some_of(begin: &str) -> bool {
     is_any(|fault| fault.starts_with(begin))
 }
 
-/// Prints the list of faults if the command line requests it, and returns whether it did; calls `fail` for an unknown fault.
-pub(super) fn lists(faults: &[(&str, &str)], fail: fn(&str) -> !) -> bool {
-    if is("--list") {
-        faults.iter().for_each(|(name, what)| println!("{name}\t{what}"));
-        return true;
+/// The faults of all implementations.
+const CATALOGUE: &str = include_str!("../../faults/faults.toml");
+
+/// Calls `fail` if a selected fault is not in the catalogue.
+pub(super) fn check_names(fail: fn(&str) -> !) {
+    if is_any(|fault| !CATALOGUE.contains(&format!("{{ name = \"{fault}\","))) {
+        fail("unknown fault");
     }
-    if is_any(|fault| !faults.iter().any(|(name, _)| *name == fault)) {
-        fail("no such bug");
-    }
-    false
 }
 
 /// Reads a number from the environment.

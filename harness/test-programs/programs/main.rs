@@ -11,7 +11,6 @@ mod faulty_manager;
 mod faulty_pmi2_program;
 mod faulty_program;
 mod hostile_manager;
-mod planted_manager;
 mod planted_pmi2_program;
 mod planted_program;
 mod pmi2_client;
@@ -27,7 +26,6 @@ const PROGRAMS: &[(&str, fn())] = &[
     ("faulty-pmi2-program", faulty_pmi2_program::main),
     ("faulty-program", faulty_program::main),
     ("hostile-manager", hostile_manager::main),
-    ("planted-manager", planted_manager::main),
     ("planted-pmi2-program", planted_pmi2_program::main),
     ("planted-program", planted_program::main),
     ("pmi2-client", pmi2_client::main),
@@ -58,6 +56,7 @@ fn build(own: &Path) {
     let out = Path::new(&out);
     println!("cargo::rerun-if-changed=programs");
     println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=../faults/faults.toml");
     println!("cargo::rerun-if-changed=../libpmi/include");
     println!("cargo::rerun-if-changed=../libpmi/libpmi2/include");
     for (name, _) in PROGRAMS {

@@ -1,75 +1,19 @@
-//! A program of several rounds that speaks PMI and has one rare bug, to measure how soon campaigns find it: `planted-program [NAME]`;
-//! `--list` prints the bugs. Without a bug it behaves correctly. It sends and reads messages through [faulty_program], which also contains
+//! A program of several rounds that speaks PMI and has one rare fault, to measure how soon campaigns find it: `planted-program [NAME]`.
+//! Without a bug it behaves correctly. It sends and reads messages through [faulty_program], which also contains
 //! some of its bugs.
 //!
 //! [faulty_program]: super::faulty_program
 
 use rustix::process::Signal;
 
-use super::chosen::{is, lists, variable, wait_for_ever};
+use super::chosen::{check_names, is, variable, wait_for_ever};
 use super::faulty_program::{Pmi, Tuples, crash, fail, nodes, number, succeeded};
-
-/// Names of all bugs, and the effect of each. Real programs have had similar ones.
-const BUGS: &[(&str, &str)] = &[
-    ("value-256", "a value of exactly 256 bytes is written with its NUL behind a buffer"),
-    ("value-longest", "a value as long as vallen_max allows, 1023 bytes, is written behind a buffer"),
-    ("value-empty", "an empty value is none, and what is none is read"),
-    ("value-equals-first", "a value that begins with an equals sign crashes: strtok passes over it"),
-    ("value-blank-last", "a value that ends with a blank is stripped, and what is before it too"),
-    ("value-percent", "a value is the format of a printf"),
-    ("msg-64", "a refusal whose msg has 64 bytes or more is written behind a buffer"),
-    ("rc-of-a-byte", "of rc the low eight bits count, so that 256 is success, and there is no value"),
-    ("key-long", "a key of 64 bytes or more that nobody knows is written behind a buffer"),
-    ("tuples-32", "a table has room for 31 tuples of an answer"),
-    (
-        "keylen-8",
-        "of keylen_max eight bytes are kept for a prefix, and what is left of less than eight is very much",
-    ),
-    ("vallen-16m", "a buffer of vallen_max bytes is on the stack, which ends at 16 MiB"),
-    ("kvsname-max-31", "a kvsname_max of 2147483648 or more is below zero"),
-    ("kvsname-64", "a name of the keyval space of 64 bytes or more has no NUL"),
-    ("universe-absent", "universe_size without a size is read all the same"),
-    ("appnum-negative", "an appnum below zero is the place in a table"),
-    ("mapping-9-blocks", "a process mapping has room for eight blocks"),
-    ("mapping-overlap", "a process mapping that names a node twice is followed for ever"),
-    ("barrier-9-refused", "the ninth barrier is counted in a table of eight where it is refused"),
-    ("get-refused-twice", "the text of a refusal is freed again at the second refusal of a get"),
-    ("put-refused-last", "the last of at least three processes crashes where its put is refused"),
-    ("finalize-refused-again", "a finalize that is refused with a positive rc is said again"),
-    ("init-refused-positive", "only an rc below zero refuses an init"),
-    ("lookup-128", "a port of 128 bytes or more is written behind a buffer"),
-    ("unpublish-refused", "what cannot be unpublished is waited for"),
-    (
-        "piece-short",
-        "an answer that comes in two pieces is never read to its end if the second has less than four bytes",
-    ),
-    (
-        "piece-behind-blank",
-        "the blank with which the first piece of an answer ends is the end of a list that has none",
-    ),
-    (
-        "read-longer-second",
-        "of two answers in one read, the second is written behind a buffer if it is longer than the first",
-    ),
-    ("value-77", "a value of exactly 77 bytes is written with its NUL behind a buffer"),
-    ("value-backquote", "a backquote in a value is the end of a list that has none"),
-    ("value-tilde-first", "a value that begins with a tilde crashes"),
-    ("get-7-refused", "the get of the seventh round is counted in a table of six where it is refused"),
-    ("kvsname-47", "a name of the keyval space of exactly 47 bytes has no NUL"),
-    ("lookup-83", "a port of exactly 83 bytes is written with its NUL behind a buffer"),
-    ("piece-12", "an answer whose first piece has twelve bytes is never read to its end"),
-    ("msg-100", "a refusal whose msg has exactly 100 bytes is written with its NUL behind a buffer"),
-    ("maxes-backwards", "keylen_max behind vallen_max is never looked for"),
-    ("close-behind-equals", "a connection that ends behind an equals sign is read from for ever"),
-];
 
 /// Rounds in which all ranks put a key, meet, and read the key of another rank.
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {
-    if lists(BUGS, fail) {
-        return;
-    }
+    check_names(fail);
     let mut pmi = Pmi::connect();
     let (rank, size) = (variable("PMI_RANK", fail), variable("PMI_SIZE", fail));
     let (keylen_max, vallen_max) = joined(&mut pmi);

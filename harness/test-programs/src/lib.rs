@@ -27,11 +27,7 @@ pub const FAULTY_PMI2_PROGRAM: &str = built!("faulty-pmi2-program");
 /// A process manager that conforms except for the named fault: `faulty-manager FAULT RANKS PROGRAM`.
 pub const FAULTY_MANAGER: &str = built!("faulty-manager");
 
-/// A small independent process manager that conforms except for the named rare bug:
-/// `planted-manager [--bug NAME] [--nodes N] -n RANKS PROGRAM`; `--list` prints the bugs.
-pub const PLANTED_MANAGER: &str = built!("planted-manager");
-
-/// A program of several rounds that behaves correctly except for the named rare bug: `planted-program [NAME]`; `--list` prints the bugs.
+/// A program of several rounds that behaves correctly except for the named rare bug: `planted-program [NAME]`.
 pub const PLANTED_PROGRAM: &str = built!("planted-program");
 
 /// The same for PMI-2: `planted-pmi2-program [NAME]`.

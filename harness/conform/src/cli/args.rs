@@ -548,6 +548,9 @@ pub(super) struct Serve {
     /// Add these unusual but conforming variations
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(super) vary: Vec<String>,
+    /// Keep the state of the job in this file, for faults that show only in the next job
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(super) state: Option<PathBuf>,
     /// Log processes that start and end
     #[arg(short, long)]
     pub(super) verbose: bool,
@@ -660,6 +663,15 @@ pub(super) struct Mutants {
     /// Faults played at a time [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
+    /// Play the faults of programs instead, against this program; {fault} is the name of one
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["matrix", "list"])]
+    pub(super) client: Option<String>,
+    /// Play the faults of libraries instead, against this library; LIBRARY_FAULT is the name of one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["matrix", "list", "client"])]
+    pub(super) library: Option<PathBuf>,
+    /// Dialect of the program or library: pmi-1.1 or pmi-2
+    #[arg(long, value_name = "DIALECT", default_value = "pmi-1.1", value_parser = dialects(), hide_possible_values = true)]
+    pub(super) dialect: String,
 }
 
 /// Headings of the options of `fuzz`.

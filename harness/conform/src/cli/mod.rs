@@ -123,8 +123,8 @@ fn run_explain(explain: Explain) -> anyhow::Result<u8> {
 }
 
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
-    let Serve { ranks, nodes, pmi_port, hosts, launch, listen, pmi_args, fault, vary, verbose, command } =
-        serve;
+    let Serve { ranks, nodes, pmi_port, hosts, launch, listen, pmi_args, fault, vary, .. } = serve;
+    let Serve { state, verbose, command, .. } = serve;
     let remote = launch.map(|launch| Remote::new(hosts, &launch, listen)).transpose()?;
     let caller = match &pmi_args[..] {
         [] => None,
@@ -145,7 +145,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         pmi12: true,
         ..pmi_faults::Config::default()
     };
-    match serve::run(ServeOptions { ranks, config, command, caller, remote, verbose }) {
+    match serve::run(ServeOptions { ranks, config, command, caller, remote, state, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(error) => {
             // The ranks write to standard error too, so the message names its program.

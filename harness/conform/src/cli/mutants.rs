@@ -1,22 +1,42 @@
 //! `suite mutants`: lists faults and variations, and plays the suite against them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
 
 use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
-use pmi_faults::{Fault, Variation, faults, variations};
+use pmi_faults::external::{
+    ExternalFault, library_faults, library_variations, program_faults, program_variations,
+    rare_external_faults,
+};
+use pmi_faults::{Fault, Variation, faults, rare_faults, variations};
+use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
+use pmi_runner::kill_matrix::external::{ExternalMatrix, ExternalResult};
 use pmi_runner::kill_matrix::{KillResult, run};
+use pmi_runner::party::Limits;
+use pmi_runner::party::library::Library;
+use pmi_runner::party::program::Program;
+use pmi_runner::run::RunOptions;
+use pmi_scenario::UnderTest;
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::suite::Suite;
 
 use super::args::{Mutants, side_by_side};
 use super::output::{print, scenario_errors};
+use super::play::library_at;
 use super::select::Filter;
 
 fn list(
     faults: &[&Fault],
     variations: &[&Variation],
+    rare: &[&Fault],
     client_faults: &[&ClientFault],
     client_variations: &[&ClientVariation],
+    selected: &dyn Fn(&str) -> bool,
 ) -> anyhow::Result<u8> {
     let mut text = String::new();
     for fault in faults {
@@ -25,12 +45,24 @@ fn list(
     for variation in variations {
         writeln!(text, "variation  {:44} {}", variation.name, variation.about)?;
     }
+    for fault in rare {
+        writeln!(text, "rare fault {:44} {}", fault.name, fault.about)?;
+    }
     for fault in client_faults {
         writeln!(text, "client fault      {:37} {}  ({})", fault.name, fault.about, fault.breaks.join(", "))?;
     }
     for variation in client_variations {
         writeln!(text, "client variation  {:37} {}", variation.name, variation.about)?;
     }
+    let external = |label, all: &mut dyn Iterator<Item = &'static ExternalFault>| {
+        let line = |fault: &ExternalFault| format!("{label:17} {:38} {}\n", fault.name, fault.about);
+        all.filter(|fault| selected(fault.name)).map(line).collect::<String>()
+    };
+    text += &external("program fault", &mut program_faults());
+    text += &external("program variation", &mut program_variations());
+    text += &external("library fault", &mut library_faults());
+    text += &external("library variation", &mut library_variations());
+    text += &external("rare fault", &mut rare_external_faults());
     for unseen in UNSEEN {
         writeln!(text, "client, not seen  {:37} {}", unseen.id, unseen.reason)?;
     }
@@ -91,6 +123,85 @@ fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[KillResu
     Ok(())
 }
 
+/// Time without activity after which a program or library counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Plays the faults of programs or libraries against one that has them by name.
+fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
+    let dialect = if args.dialect == "pmi-2" { Dialect::Pmi2 } else { Dialect::Pmi1 };
+    let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect == Dialect::Pmi2);
+    let (faults, variations): (Vec<_>, Vec<_>) = match args.client {
+        Some(_) => {
+            (program_faults().filter(applies).collect(), program_variations().filter(applies).collect())
+        }
+        None => (library_faults().filter(applies).collect(), library_variations().filter(applies).collect()),
+    };
+    let command = |fault: &str| args.client.as_ref().map(|command| command.replace("{fault}", fault));
+    command("").map(|command| Program::new(&command, 2)).transpose().context("--client")?;
+    let library = args.library.as_ref().map(|path| library_at(path, std::env::current_exe()?)).transpose()?;
+    let with_fault = |fault: &str| match (command(fault), &library) {
+        (Some(command), _) => {
+            // The same command has been accepted above.
+            Iut::Client(Box::new(
+                Program::new(&command, 2).unwrap_or_else(|error| panic!("--client: {error}")),
+            ))
+        }
+        (None, library) => {
+            let library = library.as_ref().unwrap_or_else(|| panic!("--library: missing"));
+            let env = [("LIBRARY_FAULT".to_owned(), fault.to_owned())].into();
+            let Library { path, binary, .. } = library;
+            let library = Library { path: path.clone(), binary: binary.clone(), env, server: None };
+            Iut::Library(Box::new(library), BTreeMap::new(), Arc::default())
+        }
+    };
+    let limits = Limits { step: PATIENCE, ..Limits::default() };
+    let matrix = ExternalMatrix {
+        suite,
+        under_test: if args.client.is_some() { UnderTest::Client } else { UnderTest::Library },
+        dialect,
+        with_fault: &with_fault,
+        options: RunOptions::uncounted(limits),
+        jobs: side_by_side(args.jobs),
+    };
+    let (killed, lawful) = (matrix.run(&faults), matrix.run(&variations));
+    let status = u8::from(killed.iter().chain(&lawful).any(|result| !result.wrong.is_empty()));
+    if args.json {
+        print(&format!("{:#}\n", serde_json::json!({ "faults": killed, "variations": lawful })))?;
+        return Ok(status);
+    }
+    let mut text = String::new();
+    show_external(&mut text, &killed, &lawful)?;
+    print(&text).map(|()| status)
+}
+
+fn show_external(
+    text: &mut String,
+    faults: &[ExternalResult],
+    variations: &[ExternalResult],
+) -> std::fmt::Result {
+    writeln!(text, "{:44} requirements cited", "fault")?;
+    for fault in faults.iter().filter(|fault| fault.wrong.is_empty()) {
+        let cited: Vec<&str> = fault.cited.iter().map(String::as_str).collect();
+        writeln!(text, "{:44} {}", fault.name, cited.join(" "))?;
+    }
+    text.push('\n');
+    for (label, all) in [("SURVIVED", faults), ("PUNISHED", variations)] {
+        for result in all.iter().filter(|result| !result.wrong.is_empty()) {
+            writeln!(text, "{label} {}: {}\n  {}", result.name, result.about, result.wrong.join("\n  "))?;
+        }
+    }
+    let count = |all: &[ExternalResult]| all.iter().filter(|result| !result.wrong.is_empty()).count();
+    let (total, survived) = (faults.len(), count(faults));
+    writeln!(
+        text,
+        "{} of {total} faults killed by the requirement they break, {survived} survived; {} of {} variations punished",
+        total - survived,
+        count(variations),
+        variations.len()
+    )?;
+    writeln!(text, "score {} %", ((total - survived) * 100).checked_div(total).unwrap_or(100))
+}
+
 pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let filters = Filter::all(&args.filter);
     let selected = |name: &str| filters.is_empty() || filters.iter().any(|filter| filter.fits(name));
@@ -99,13 +210,17 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let client_faults: Vec<_> = of_clients::faults().filter(|f| selected(f.name)).collect();
     let client_variations: Vec<_> = of_clients::variations().filter(|v| selected(v.name)).collect();
     if args.list {
-        return list(&faults, &variations, &client_faults, &client_variations);
+        let rare: Vec<_> = rare_faults().filter(|f| selected(f.name)).collect();
+        return list(&faults, &variations, &rare, &client_faults, &client_variations, &selected);
     }
     let suite = match args.paths.as_slice() {
         [] => pmi_runner::suite::embedded(),
         paths => pmi_runner::suite::of_paths(paths),
     };
     let suite = suite.map_err(scenario_errors)?;
+    if args.client.is_some() || args.library.is_some() {
+        return external(args, &suite, &selected);
+    }
     let start = Instant::now();
     let jobs = side_by_side(args.jobs);
     let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);

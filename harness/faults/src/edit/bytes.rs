@@ -11,6 +11,12 @@ impl Editable for Vec<u8> {
         let filled = |text| fill(text, circumstances).into_bytes();
         match words {
             ["if-empty"] => return Ok(self.is_empty()),
+            ["if-length", length] => return Ok(self.len() == number::<usize>(length)?),
+            ["if-longer", length] => return Ok(self.len() > number::<usize>(length)?),
+            ["if-is", text] => return Ok(*self == text.as_bytes()),
+            ["if-has", text] => return Ok(self.contains(&byte(text)?)),
+            ["if-starts", text] => return Ok(self.starts_with(text.as_bytes())),
+            ["if-ends", text] => return Ok(self.ends_with(text.as_bytes())),
             ["if-several"] => return Ok(circumstances.size > 1),
             ["clear"] => self.clear(),
             ["set", text] => *self = filled(text),
@@ -24,6 +30,11 @@ impl Editable for Vec<u8> {
             ["cut", at] => {
                 let at = byte(at)?;
                 self.truncate(self.iter().position(|b| *b == at).unwrap_or(self.len()));
+            }
+            ["cut-second", at] => {
+                let at = byte(at)?;
+                let second = self.iter().enumerate().filter(|(_, b)| **b == at).nth(1);
+                self.truncate(second.map_or(self.len(), |(at, _)| at));
             }
             ["without", bytes] => self.retain(|b| !bytes.as_bytes().contains(b)),
             ["swap", from, to] => {

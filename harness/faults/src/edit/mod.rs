@@ -1,18 +1,20 @@
 //! Edits as data: the changes that an entry of `faults.toml` makes, step by step.
 //!
 //! A step is a verb and its arguments. Each target has the steps that make sense for it: [`bytes`] for values, keys, names and bytes that
-//! are read, [`reply`] for replies, [`environment`] for the variables of a process, [`spawn`] for spawn requests. [`line`] has the
+//! are read, [`request`] for requests, [`reply`] for replies, [`environment`] for the variables of a process, [`spawn`] for spawn requests. [`line`] has the
 //! conditions on requests. A step that only code can express is also one arm of its target's table.
 
 mod bytes;
 mod environment;
 mod line;
 mod reply;
+mod request;
 mod spawn;
 mod step;
 
 pub(crate) use bytes::first_frame;
 pub(crate) use environment::{ProcessVariables, SingletonMessages};
 pub(crate) use line::{RequestText, command};
+pub(crate) use request::{RequestDraft, RequestOutcome, RequestSituation};
 pub use step::{Edit, VerbAndArguments};
 pub(crate) use step::{Editable, UnknownStep, fill};

@@ -62,6 +62,11 @@ impl Editable for ReplyDraft {
             ["single-semicolons"] => self.doubles = false,
             ["copies", count] => self.copies = number(count)?,
             ["silence"] => self.copies = 0,
+            // A limited number of times, so that the machine keeps its memory.
+            ["leak", mib] if circumstances.uses <= 12 => {
+                std::mem::forget(vec![1_u8; number::<usize>(mib)? << 20]);
+            }
+            ["leak", _] => {}
             ["to-next-rank"] => self.to.rank = (self.to.rank + 1) % circumstances.size,
             ["to-rank-0"] => self.to.rank = 0,
             _ => return Err(UnknownStep),

@@ -1,6 +1,6 @@
 //! Attributes of nodes, which only PMI-2 has.
 
-use pmi_reference::server::ServerRequest;
+use pmi_reference::server::{AwaitedEvent, ServerRequest};
 use pmi_reference::{OperationResult, ReplyHeader};
 use pmi_wire::Proc;
 
@@ -31,6 +31,22 @@ impl Server {
                 let node = self.server.node(from);
                 self.server.groups[group].node.insert((node, key.to_vec()), value.to_vec());
                 OperationResult::done()
+            }
+            (NodeEffect::PutReleasesOne, ServerRequest::PutNodeAttribute { key, value }) => {
+                let node = self.server.node(from);
+                self.server.groups[group].node.insert((node, key.to_vec()), value.to_vec());
+                self.server.reply(from, header.clone(), OperationResult::done());
+                let waits = AwaitedEvent::NodeAttribute(key.to_vec());
+                let mates = (0..self.size(from.group)).map(|rank| Proc { rank, ..from });
+                let mut mates = mates.filter(|mate| self.server.node(*mate) == node);
+                let first =
+                    mates.find(|mate| self.server.process(*mate).held.iter().any(|h| h.what == waits));
+                if let Some((first, header)) =
+                    first.and_then(|p| Some((p, self.server.take_held(p, &waits)?)))
+                {
+                    self.server.reply(first, header, OperationResult::done().with("value", &value[..]));
+                }
+                return true;
             }
             (NodeEffect::GetNeverWaits, ServerRequest::GetNodeAttribute { key, .. }) => {
                 OperationResult::found("value", self.server.node_attribute(from, key), "unknown key")

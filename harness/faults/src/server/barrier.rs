@@ -16,6 +16,10 @@ impl Server {
             self.server.reply(from, header, OperationResult::done());
             return self.release_pairs(from.group);
         }
+        let entered = self.state().rare.entered.entry(from.group).or_default();
+        if !entered.contains(&from.rank) {
+            entered.push(from.rank);
+        }
         let is_full = self.server.join_barrier(from, header);
         match effect {
             Some(effect) => self.affected_barrier(from, effect, is_full),
@@ -47,6 +51,14 @@ impl Server {
         let size = self.size(from.group);
         let in_all_groups: u32 = self.server.groups.iter().map(|g| g.entered).sum();
         let (puts, toggles) = (self.state().puts, self.state().toggles);
+        let is_first = from.group == 0 && !self.state().rounds.contains_key(&0);
+        let rare = &self.state().rare;
+        let order = rare.entered.get(&from.group).cloned().unwrap_or_default();
+        let latest = rare.latest.get(&from.group).map_or(&[][..], |latest| latest);
+        let is_latecomer_first =
+            latest.len() >= 2 && latest.iter().rev().take(2).all(|rank| order.first() == Some(rank));
+        let is_stuck = rare.stuck.contains(&from.group);
+        let (is_after_abort, earlier) = (is_first && rare.before.aborted, rare.before.waiting);
         let group = &mut self.server.groups[from.group as usize];
         let entered = group.entered;
         let release = match effect {
@@ -59,6 +71,11 @@ impl Server {
             BarrierEffect::KeepsCount => full || toggles > 0,
             BarrierEffect::Toggle => full || (toggles % 2 == 1 && entered + 1 >= size),
             BarrierEffect::NeedsData if full && puts == 0 => return,
+            BarrierEffect::NeverBackwards if full && size >= 3 && order.is_sorted_by(|a, b| a > b) => return,
+            BarrierEffect::NeverAfterPieces if full && is_stuck => return,
+            BarrierEffect::NeverAfterAbort if is_after_abort => return,
+            BarrierEffect::CountsEarlierJob => full || is_first && entered + earlier >= size,
+            BarrierEffect::EarlyForLatecomer => full || size > 1 && entered + 1 == size && is_latecomer_first,
             BarrierEffect::PerNode => return self.release_node(from),
             BarrierEffect::LeavesOutFirst | BarrierEffect::LeavesOutLast | BarrierEffect::LeavesOutLatest
                 if full && size > 1 =>
@@ -128,6 +145,7 @@ impl Server {
         let state = self.state();
         *state.rounds.entry(id).or_default() += 1;
         state.puts = 0;
+        state.rare.end_round(id);
         let deferred = std::mem::take(&mut state.deferred);
         let (now, later) = deferred.into_iter().partition(|(group, ..)| *group == id);
         state.deferred = later;

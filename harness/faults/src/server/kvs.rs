@@ -4,6 +4,7 @@ use pmi_reference::server::AwaitedEvent;
 use pmi_reference::{OperationResult, ReplyHeader};
 use pmi_wire::Proc;
 
+use super::rare::value_of;
 use super::state::PutOrigin;
 use super::{Server, is_own_key};
 use crate::effect::{BarrierEffect, Effect, GetEffect, PutEffect};
@@ -74,6 +75,25 @@ impl Server {
                 }
                 return ok;
             }
+            Some(PutEffect::IntoFirstGroup) if from.group > 0 => {
+                self.server.groups[0].kvs.entry(key.to_vec()).or_insert_with(|| value.to_vec());
+                return ok;
+            }
+            Some(PutEffect::SecondForOddRanks) if there => {
+                for rank in (1..self.size(from.group)).step_by(2) {
+                    let reader = Proc { rank, ..from };
+                    self.state().own_values.insert((reader, key.to_vec()), value.to_vec());
+                }
+                return refused;
+            }
+            Some(PutEffect::SixtyFourKeys) if !there => {
+                let keys = self.state().rare.keys.entry(from.group).or_default();
+                let first = (keys.len() == 64).then(|| keys.remove(0));
+                keys.push(key.to_vec());
+                if let Some(first) = first {
+                    self.server.groups[from.group as usize].kvs.remove(&first);
+                }
+            }
             Some(PutEffect::Deferred) if !there => {
                 let pending = self.state().deferred.iter().any(|(g, k, _)| *g == from.group && k == key);
                 if pending {
@@ -140,8 +160,11 @@ impl Server {
             Some(GetEffect::FirstEpochOnly) => o.rank != from.rank && o.round > 1,
             Some(GetEffect::LastEpochOnly) => round > o.round + 1,
             Some(GetEffect::AfterBarrierOnly) => round < o.round + 1,
+            Some(GetEffect::ThreeEpochs) => round > o.round + 2,
             _ => false,
         });
+        let is_on_other_node = origin.is_some_and(|o| node(o.rank) != node(from.rank));
+        let size = self.size(from.group);
         if hidden {
             return missing();
         }
@@ -162,6 +185,38 @@ impl Server {
                 let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| k.starts_with(key)).collect();
                 keys.sort_unstable_by(|a, b| b.cmp(a));
                 return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
+            }
+            Some(GetEffect::KeyThatIsPrefix) => {
+                let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| key.starts_with(k)).collect();
+                keys.sort_unstable();
+                return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
+            }
+            Some(GetEffect::SpawnedGroupFirst) if number == 0 => {
+                let spawned = self.server.groups[1..].iter().rev().find_map(|g| g.kvs.get(key).cloned());
+                return spawned.or(value).map_or_else(missing, found);
+            }
+            Some(GetEffect::EarlierJob) if number == 0 && value.is_none() => {
+                return value_of(&self.state().rare.before.pairs, key).map_or_else(missing, found);
+            }
+            Some(GetEffect::EarlierJobIfAsLong) if number == 0 => {
+                let earlier = value_of(&self.state().rare.before.pairs, key);
+                let earlier = earlier.filter(|v| value.as_ref().is_some_and(|value| value.len() == v.len()));
+                return earlier.or(value).map_or_else(missing, found);
+            }
+            Some(GetEffect::LastMisreadsFirst)
+                if from.rank >= 2 && from.rank + 1 == size && origin.is_some_and(|o| o.rank == 0) =>
+            {
+                let misread = |mut value: Vec<u8>| {
+                    value.iter_mut().take(1).for_each(|b| *b = if *b == b'?' { b'!' } else { b'?' });
+                    found(value)
+                };
+                return value.map_or_else(missing, misread);
+            }
+            Some(GetEffect::CutOnOtherNode) if is_on_other_node => {
+                return value.map_or_else(missing, |mut value| {
+                    value.truncate(100);
+                    found(value)
+                });
             }
             Some(GetEffect::NextKey) if value.is_none() => {
                 let mut keys: Vec<_> =

@@ -17,6 +17,7 @@ mod group_barrier;
 mod keyval_space;
 mod kvs;
 mod names;
+mod rare;
 mod spawn;
 mod state;
 
@@ -24,13 +25,14 @@ use std::collections::VecDeque;
 
 use pmi_reference::server::{PendingAction, ProcessPhase, ProtocolError, ServerRequest};
 use pmi_reference::{GroupId, GroupSpec, ReplyParts, ServerAction};
-use pmi_wire::{ConnectionMethod, Framing, Proc, SpawnRequest};
+use pmi_wire::{ConnectionMethod, Framing, Proc, ResponseOutcome, SpawnRequest};
 
 use crate::behaviour::Behaviour;
 use crate::circumstances::Circumstances;
 use crate::draft::ReplyDraft;
 use crate::edit::{Edit, Editable, RequestText, SingletonMessages, first_frame};
 use crate::effect::Effect;
+pub use rare::EarlierJob;
 use state::EffectState;
 
 /// The configuration of a server with effects.
@@ -193,11 +195,8 @@ impl Server {
             rank: p.rank,
             size: group.map_or(0, |group| group.procs.len() as u32),
             nodes: self.server.config.nodes,
-            waiting: self
-                .state
-                .as_ref()
-                .and_then(|s| s.waiting)
-                .unwrap_or_else(|| self.is_barrier_entered(p.group)),
+            waiting: self.state.as_ref().and_then(|s| s.waiting).unwrap_or_else(|| self.waiting(p.group)),
+            round: self.state.as_ref().and_then(|s| s.rounds.get(&p.group)).map_or(1, |rounds| rounds + 1),
             refused: self.state.as_ref().is_some_and(|s| s.refused.contains(&p)),
             burst: self.state.as_ref().is_some_and(|s| s.burst),
             uses: 0,
@@ -238,15 +237,15 @@ impl Server {
         self.state.get_or_insert_default()
     }
 
-    /// Returns whether any process of a group is waiting in its barrier.
-    fn is_barrier_entered(&self, group: GroupId) -> bool {
+    /// Returns the number of processes of a group that are waiting in its barrier.
+    fn waiting(&self, group: GroupId) -> u32 {
         let procs = self.server.groups.get(group as usize).into_iter().flat_map(|group| &group.procs);
-        procs.into_iter().any(|proc| proc.is_in_barrier())
+        procs.into_iter().filter(|proc| proc.is_in_barrier()).count() as u32
     }
 
-    /// Records whether a process is waiting in the barrier before a message is handled, because the replies to it may depend on that.
+    /// Records how many processes are waiting in the barrier before a message is handled, because the replies to it may depend on that.
     fn note_waiting(&mut self, p: Proc) {
-        self.state().waiting = Some(self.is_barrier_entered(p.group));
+        self.state().waiting = Some(self.waiting(p.group));
     }
 
     // ----- the process
@@ -282,6 +281,7 @@ impl Server {
         if let Some(edit) = self.pick(from, picked!(Effect::Read)) {
             edit.apply(&mut bytes, &self.circumstances(from));
         }
+        self.affect_pieces(from, &mut bytes);
         bytes
     }
 
@@ -329,6 +329,9 @@ impl Server {
         let Some(mut asked) = self.server.read(from, message)? else { return Ok(()) };
         self.keep_order(from, &asked.request)?;
         let header = &asked.header;
+        if self.affect_request(from, header, &mut asked.request) {
+            return Ok(());
+        }
         let answer = match &mut asked.request {
             ServerRequest::Put { space, key, value } => self.affected_put(from, space.as_deref(), key, value),
             ServerRequest::Get { space, source, key } => {
@@ -415,6 +418,14 @@ impl Server {
             true => self.state().refused.remove(&asker),
             false => self.state().refused.insert(asker),
         };
+        if reply.header.operation() == "get" {
+            let rare = &mut self.state().rare;
+            rare.last_gets.insert(asker, reply.answer.clone());
+            match reply.answer.outcome {
+                ResponseOutcome::Success => rare.missed.remove(&asker.group),
+                _ => rare.missed.insert(asker.group, asker.rank),
+            };
+        }
         let bytes = draft.bytes();
         if bytes.is_empty() {
             return;

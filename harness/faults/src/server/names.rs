@@ -5,6 +5,7 @@ use pmi_reference::server::{ProcessPhase, ServerRequest};
 use pmi_wire::Proc;
 
 use super::Server;
+use super::rare::value_of;
 use crate::effect::{Effect, NamesEffect};
 
 impl Server {
@@ -23,8 +24,20 @@ impl Server {
             ServerRequest::Publish { name: service, port } => {
                 let service = &service[..];
                 let there = self.server.names.contains_key(service);
+                let rare = &mut self.state().rare;
+                rare.own_ports.insert(from, port.to_vec());
+                let earlier = value_of(&rare.before.names, service);
+                if there {
+                    rare.second_ports.insert(service.to_vec(), port.to_vec());
+                } else {
+                    rare.names.push(service.to_vec());
+                }
                 match effect {
                     NamesEffect::Lost => {}
+                    NamesEffect::EarlierPort if !there => {
+                        let port = earlier.unwrap_or_else(|| port.to_vec());
+                        self.server.names.insert(service.to_vec(), port);
+                    }
                     NamesEffect::TwiceLost if there => {
                         self.server.names.remove(service);
                     }
@@ -53,7 +66,27 @@ impl Server {
                 let there = self.server.names.contains_key(&service[..]);
                 let ok = OperationResult::done();
                 self.state().unpublished += 1;
+                let port = self.server.names.get(&service[..]).cloned();
+                let rare = &mut self.state().rare;
+                rare.withdrawn.extend(port.map(|port| (service.to_vec(), port)));
+                let first = rare.names.first().cloned();
+                let second = rare.second_ports.remove(&service[..]);
+                rare.names.retain(|name| *name != service[..]);
                 match effect {
+                    NamesEffect::UnpublishTakesFirst if there => {
+                        let first = first.unwrap_or_default();
+                        self.server.names.remove(&first);
+                        if first != service[..] {
+                            let rare = &mut self.state().rare;
+                            rare.names.retain(|name| *name != first);
+                            rare.names.push(service.to_vec());
+                        }
+                        ok
+                    }
+                    NamesEffect::TwiceKeepsSecond if there && second.is_some() => {
+                        self.server.names.insert(service.to_vec(), second.unwrap_or_default());
+                        ok
+                    }
                     NamesEffect::UnknownUnpublishOk if !there => ok,
                     _ if !there => OperationResult::failed(why),
                     NamesEffect::UnpublishKeeps => ok,
@@ -78,6 +111,13 @@ impl Server {
                 });
                 let found = match effect {
                     _ if hidden => None,
+                    NamesEffect::OwnPort if self.server.names.contains_key(service) => {
+                        let port = self.server.names.get(service).cloned();
+                        self.state().rare.own_ports.get(&from).cloned().or(port)
+                    }
+                    NamesEffect::EarlierWithdrawn if !self.server.names.contains_key(service) => {
+                        value_of(&self.state().rare.before.withdrawn, service)
+                    }
                     NamesEffect::OneLookup => self.server.names.remove(service),
                     NamesEffect::Prefix => {
                         self.server.names.iter().find(|(k, _)| k.starts_with(service)).map(|(_, v)| v.clone())

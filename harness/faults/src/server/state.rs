@@ -6,6 +6,7 @@ use pmi_reference::server::BarrierIdentity;
 use pmi_reference::{GroupId, ReplyHeader};
 use pmi_wire::Proc;
 
+use super::rare::RareState;
 use crate::behaviour::Behaviour;
 use crate::circumstances::{Circumstances, When};
 use crate::dialects::Dialects;
@@ -50,8 +51,8 @@ pub(super) struct EffectState {
     rehearsed: bool,
     /// The processes whose last reply was a refusal.
     pub(super) refused: HashSet<Proc>,
-    /// True if a process was waiting in the barrier when the current message arrived.
-    pub(super) waiting: Option<bool>,
+    /// The number of processes in the barrier when the current message arrived.
+    pub(super) waiting: Option<u32>,
     /// True if the last read contained several requests.
     pub(super) burst: bool,
     /// The number of barriers that each group has passed.
@@ -84,6 +85,8 @@ pub(super) struct EffectState {
     pub(super) entries: HashMap<Proc, u64>,
     /// The number of unpublish requests.
     pub(super) unpublished: u64,
+    /// The state of rare faults.
+    pub(super) rare: RareState,
 }
 
 impl EffectState {

@@ -42,7 +42,7 @@ impl Server {
         Ok(())
     }
 
-    /// Enters a barrier over part of the group (PMI-1.2). A group that does not exist, or that lacks the process, is refused.
+    /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). A group that does not exist, or that lacks the process, is refused.
     fn enter_part(
         &mut self,
         from: Proc,

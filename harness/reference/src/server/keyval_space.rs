@@ -10,7 +10,7 @@ use crate::reply::{OperationResult, ReplyHeader};
 const MAX_SPACES: usize = 4096;
 
 impl Server {
-    /// Destroys a keyval space that a process has created.
+    /// Destroys a keyval space that a process has created (RFC 13, "`PMI_KVS_Destroy`").
     pub(super) fn destroy_space(&mut self, name: &[u8]) -> OperationResult {
         let before = self.spaces.len();
         self.spaces.retain(|space| space.name != name);
@@ -27,7 +27,7 @@ impl Server {
         format!("{}-created-{}", self.config.kvs_prefix, self.created).into_bytes()
     }
 
-    /// Creates a space, which every process can use by its name.
+    /// Creates a space, which every process can use by its name (RFC 13, "`PMI_KVS_Create`").
     pub fn create_space(&mut self, from: Proc, header: ReplyHeader, name: Vec<u8>) {
         let answer = match self.spaces.len() < MAX_SPACES {
             true => OperationResult::done().with("kvsname", name.clone()),
@@ -39,7 +39,7 @@ impl Server {
         self.reply(from, header, answer);
     }
 
-    /// Returns the pair at an index, and the index after `index`. The pairs of a group's own space are in the order of their keys.
+    /// Returns the pair at an index, and the index after `index` (RFC 13, "`PMI_KVS_Iter_first`" and "`PMI_KVS_Iter_next`"). The pairs of a group's own space are in the order of their keys.
     pub fn pair_by_index(&self, from: Proc, name: &[u8], index: u64, at: u64) -> OperationResult {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let pair = match self.created_space(Some(name)) {

@@ -125,6 +125,7 @@ impl Server {
             ServerRequest::DestroySpace { space } => self.destroy_space(&space),
             ServerRequest::PairByIndex { space, index } => self.pair_by_index(from, &space, index, index),
             ServerRequest::Plain => OperationResult::done(),
+            // Draft, "Unrecognized command": a command that this server does not have is answered with an error code.
             ServerRequest::Unsupported => OperationResult::failed("not supported"),
             ServerRequest::Unknown => OperationResult::unknown_command(),
         };

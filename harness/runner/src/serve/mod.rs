@@ -35,9 +35,11 @@ mod listener;
 mod remote;
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 
-use pmi_faults::{Config, Server};
+use pmi_faults::{Config, EarlierJob, Server};
 pub use remote::{Remote, RemoteError};
 
 pub use pmi_wire::ConnectionMethod;
@@ -56,6 +58,8 @@ pub struct ServeOptions {
     pub caller: Option<Caller>,
     /// The hosts of its processes, if they do not run on this one. They connect through `PMI_PORT`, which the configuration must allow.
     pub remote: Option<Remote>,
+    /// The file with the state of the previous job, for faults that show only in a later job. This job leaves its own there.
+    pub state: Option<PathBuf>,
     /// Log starts and ends on stderr.
     pub verbose: bool,
 }
@@ -69,14 +73,37 @@ pub struct ServeOptions {
 ///
 /// Fails if the program cannot be started, or the system refuses a required resource. No started process is left running.
 pub fn run(options: ServeOptions) -> io::Result<i32> {
-    let ServeOptions { ranks, config, command, caller, remote, verbose } = options;
+    let ServeOptions { ranks, config, command, caller, remote, state, verbose } = options;
     let manner = job::Manner::Terminal { verbose };
-    let job = job::Job::launched_by(Server::new(config), command, manner, remote);
-    let job = job.map_err(|(error, _)| error)?;
-    match caller {
-        Some(caller) => job.run_for(caller).0,
-        None => job.run(ranks).0,
+    let mut server = Server::new(config);
+    if let Some(state) = &state {
+        server.remember(earlier_job(state)?);
     }
+    let job = job::Job::launched_by(server, command, manner, remote);
+    let job = job.map_err(|(error, _)| error)?;
+    let (status, server) = match caller {
+        Some(caller) => job.run_for(caller),
+        None => job.run(ranks),
+    };
+    if let Some(state) = &state {
+        keep_job(state, &server.left())?;
+    }
+    status
+}
+
+/// Reads the state of the previous job, which is empty without a file.
+fn earlier_job(file: &Path) -> io::Result<EarlierJob> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(EarlierJob::default()),
+        text => toml::from_str(&text?).map_err(io::Error::other),
+    }
+}
+
+/// Writes the state of a job, whole or not at all, because other jobs may read it.
+fn keep_job(file: &Path, job: &EarlierJob) -> io::Result<()> {
+    let part = file.with_extension(std::process::id().to_string());
+    fs::write(&part, toml::to_string(job).map_err(io::Error::other)?)?;
+    fs::rename(part, file)
 }
 
 /// Returns the prefix of a job's kvsnames. MPI libraries derive the names of shared memory from the kvsname, so it must be unique on this

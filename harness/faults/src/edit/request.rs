@@ -1,0 +1,115 @@
+//! Steps that change a request, or answer it in place of the server.
+
+use pmi_reference::server::ServerRequest;
+
+use super::step::{Editable, UnknownStep, VerbAndArguments, number};
+use crate::circumstances::Circumstances;
+
+/// The outcome of a request that does not reach the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestOutcome {
+    /// It succeeds without being carried out.
+    Forgotten,
+    /// It finds nothing.
+    Missed,
+    /// It is not answered.
+    Ignored,
+    /// It is answered as the last get of the process.
+    Repeated,
+    /// The server crashes.
+    Crashed,
+}
+
+/// The situation of a request beyond its [`Circumstances`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RequestSituation {
+    /// The number of requests of each operation that the process has made, including this one. `thread` stands for those with a `thrid`.
+    pub(crate) counts: Vec<(&'static str, u64)>,
+    /// The number of puts since the last barrier, including this one.
+    pub(crate) puts_in_round: u64,
+    /// True if the process waits in the barrier.
+    pub(crate) waits: bool,
+    /// True if rank 0 has finalized.
+    pub(crate) first_finalized: bool,
+    /// True if the last get of the group was a miss of another process.
+    pub(crate) others_miss: bool,
+    /// True if a pair of the group has the value that is put.
+    pub(crate) value_exists: bool,
+    /// The value of the group's last put.
+    pub(crate) last_value: Vec<u8>,
+}
+
+/// A request that steps may change.
+pub(crate) struct RequestDraft<'a, 'm> {
+    pub(crate) request: &'a mut ServerRequest<'m>,
+    pub(crate) situation: RequestSituation,
+    /// The outcome, if the server is not to carry it out.
+    pub(crate) outcome: Option<RequestOutcome>,
+    /// True if the attributes of the process's node are removed first.
+    pub(crate) clears_attributes: bool,
+}
+
+impl<'a, 'm> RequestDraft<'a, 'm> {
+    pub(crate) fn new(request: &'a mut ServerRequest<'m>, situation: RequestSituation) -> Self {
+        Self { request, situation, outcome: None, clears_attributes: false }
+    }
+
+    /// Applies a step to an argument. A request without it does not fulfil conditions about it.
+    fn argument(
+        &mut self,
+        name: &str,
+        words: VerbAndArguments,
+        circumstances: &Circumstances,
+    ) -> Result<bool, UnknownStep> {
+        let value = match (name, &mut *self.request) {
+            ("key", ServerRequest::Put { key, .. } | ServerRequest::Get { key, .. }) => key,
+            ("value", ServerRequest::Put { value, .. }) => value,
+            (
+                "name",
+                ServerRequest::Publish { name, .. }
+                | ServerRequest::Lookup { name }
+                | ServerRequest::Unpublish { name },
+            ) => name,
+            ("port", ServerRequest::Publish { port, .. }) => port,
+            _ if words == ["last-put"] => return Ok(false),
+            _ => return Vec::<u8>::new().step(words, circumstances).map(|_| false),
+        };
+        if words == ["last-put"] {
+            value.to_mut().clone_from(&self.situation.last_value);
+            return Ok(true);
+        }
+        value.to_mut().step(words, circumstances)
+    }
+}
+
+impl Editable for RequestDraft<'_, '_> {
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+        let count =
+            |name: &str| self.situation.counts.iter().find(|(op, _)| *op == name).map_or(0, |(_, n)| *n);
+        let outcome = match words {
+            [name @ ("key" | "value" | "name" | "port"), words @ ..] => {
+                return self.argument(name, words, circumstances);
+            }
+            // Conditions.
+            ["if-nth", name, n] => return Ok(count(name) == number::<u64>(n)?),
+            ["if-after", name, n] => return Ok(count(name) >= number::<u64>(n)?),
+            ["if-more-puts-in-round", n] => return Ok(self.situation.puts_in_round > number::<u64>(n)?),
+            ["if-waits"] => return Ok(self.situation.waits),
+            ["if-first-finalized"] => return Ok(self.situation.first_finalized),
+            ["if-others-miss"] => return Ok(self.situation.others_miss),
+            ["if-value-exists"] => return Ok(self.situation.value_exists),
+            ["clear-attributes"] => {
+                self.clears_attributes = true;
+                return Ok(true);
+            }
+            ["forget"] => RequestOutcome::Forgotten,
+            ["miss"] => RequestOutcome::Missed,
+            ["ignore"] => RequestOutcome::Ignored,
+            ["repeat"] => RequestOutcome::Repeated,
+            ["crash"] => RequestOutcome::Crashed,
+            _ => return Err(UnknownStep),
+        };
+        self.outcome = Some(outcome);
+        Ok(true)
+    }
+}

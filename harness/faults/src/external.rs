@@ -1,0 +1,46 @@
+//! Faults and variations of programs and libraries that have them by name, because they react to what they read.
+
+use super::dialects::Dialects;
+pub use crate::catalogue::{
+    library_faults, library_variations, program_faults, program_variations, rare_external_faults,
+};
+
+/// The way in which a fault is found in one dialect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExternalKill {
+    /// The dialect.
+    pub dialect: Dialects,
+    /// The scenario that finds it; `None` stands for any scenario about one of the requirements.
+    pub scenario: Option<&'static str>,
+    /// The requirements of which a finding must cite one.
+    pub requirements: &'static [&'static str],
+}
+
+/// One named way in which a program or a library breaks a standard, or behaves in an unusual but lawful way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalFault {
+    /// The name by which the implementation knows it. Several names, separated by commas, mean all of them.
+    pub name: &'static str,
+    /// A one-line description.
+    pub about: &'static str,
+    /// The names that the implementation has without the fault.
+    pub base: &'static str,
+    /// The dialects in which it applies.
+    pub dialects: Dialects,
+    /// The ways in which it is found; none for a variation.
+    pub kills: Vec<ExternalKill>,
+}
+
+impl ExternalFault {
+    /// Returns the ways in which it is found in PMI-1 or in PMI-2.
+    pub fn kills_in(&self, is_pmi2: bool) -> impl Iterator<Item = &ExternalKill> {
+        let dialect = if is_pmi2 { Dialects::Pmi2 } else { Dialects::Pmi1 };
+        self.kills.iter().filter(move |kill| kill.dialect == dialect)
+    }
+
+    /// Returns whether it applies in PMI-1 or in PMI-2.
+    pub fn applies_in(&self, is_pmi2: bool) -> bool {
+        let other = if is_pmi2 { Dialects::Pmi1 } else { Dialects::Pmi2 };
+        self.dialects != other && (self.kills.is_empty() || self.kills_in(is_pmi2).next().is_some())
+    }
+}

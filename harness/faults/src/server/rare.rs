@@ -1,0 +1,221 @@
+//! Requests that rare faults change or answer, and what the server remembers for them.
+
+use std::collections::{HashMap, HashSet};
+
+use pmi_reference::server::ServerRequest;
+use pmi_reference::{GroupId, OperationResult, ReplyHeader};
+use pmi_wire::{Framer, Framing, Proc};
+use serde::{Deserialize, Serialize};
+
+use super::{Server, is_own_key};
+use crate::edit::{RequestDraft, RequestOutcome, RequestSituation};
+use crate::effect::{Effect, PieceEffect};
+
+/// Pairs of a key or name, and its value or port.
+pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The state that a job leaves for the next one, if the server has such a fault.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct EarlierJob {
+    pub(super) pairs: Pairs,
+    pub(super) names: Pairs,
+    pub(super) withdrawn: Pairs,
+    pub(super) aborted: bool,
+    /// The number of processes that waited in the barrier.
+    pub(super) waiting: u32,
+}
+
+/// The state of rare faults.
+#[derive(Debug, Default)]
+pub(super) struct RareState {
+    /// The number of requests of each operation, by process.
+    counts: HashMap<Proc, Vec<(&'static str, u64)>>,
+    /// The number of puts of each process since the last barrier.
+    puts_in_round: HashMap<Proc, u64>,
+    /// The answer to the last get of each process.
+    pub(super) last_gets: HashMap<Proc, OperationResult>,
+    /// The process whose get was the last of its group, if it was a miss.
+    pub(super) missed: HashMap<GroupId, u32>,
+    /// The keys of each group, in the order of their puts.
+    pub(super) keys: HashMap<GroupId, Vec<Vec<u8>>>,
+    /// The value of the last put of each group.
+    last_values: HashMap<GroupId, Vec<u8>>,
+    /// The ranks in the barrier, in the order of entry, and the last rank of each earlier barrier.
+    pub(super) entered: HashMap<GroupId, Vec<u32>>,
+    pub(super) latest: HashMap<GroupId, Vec<u32>>,
+    /// Groups in which a request came in pieces while another process was in the barrier.
+    pub(super) stuck: HashSet<GroupId>,
+    /// The published names, in order.
+    pub(super) names: Vec<Vec<u8>>,
+    /// The ports of names that were published again.
+    pub(super) second_ports: HashMap<Vec<u8>, Vec<u8>>,
+    /// The port that each process published last.
+    pub(super) own_ports: HashMap<Proc, Vec<u8>>,
+    /// The names that were withdrawn, with their ports.
+    pub(super) withdrawn: Pairs,
+    /// True if a process requested the end of the job.
+    aborted: bool,
+    /// The state that the previous job left.
+    pub(super) before: EarlierJob,
+}
+
+/// Returns the value of a key.
+pub(super) fn value_of(pairs: &Pairs, key: &[u8]) -> Option<Vec<u8>> {
+    pairs.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
+}
+
+impl RareState {
+    /// Forgets what belongs to the barrier that has ended.
+    pub(super) fn end_round(&mut self, group: GroupId) {
+        self.puts_in_round.retain(|process, _| process.group != group);
+        if let Some(last) = self.entered.remove(&group).and_then(|entered| entered.last().copied()) {
+            self.latest.entry(group).or_default().push(last);
+        }
+    }
+}
+
+impl Server {
+    /// Sets the state that the previous job left.
+    pub fn remember(&mut self, before: EarlierJob) {
+        if let Some(state) = &mut self.state {
+            state.rare.before = before;
+        }
+    }
+
+    /// Returns the state for the next job.
+    pub fn left(&self) -> EarlierJob {
+        let Some((group, state)) = self.server.groups.first().zip(self.state.as_ref()) else {
+            return EarlierJob::default();
+        };
+        let pairs = group.kvs.iter().filter(|(key, _)| !is_own_key(key));
+        EarlierJob {
+            pairs: pairs.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            names: self.server.names.iter().map(|(name, port)| (name.clone(), port.clone())).collect(),
+            withdrawn: state.rare.withdrawn.clone(),
+            aborted: state.rare.aborted,
+            waiting: group.entered,
+        }
+    }
+
+    /// Changes a request. Returns whether it has been handled.
+    ///
+    /// # Aborts
+    ///
+    /// If an entry says that the server crashes, the process is aborted.
+    pub(super) fn affect_request(
+        &mut self,
+        from: Proc,
+        header: &ReplyHeader,
+        request: &mut ServerRequest<'_>,
+    ) -> bool {
+        self.state().rare.aborted |= matches!(request, ServerRequest::Abort { .. });
+        if !self.state().has(|e| matches!(e, Effect::Request(..))) {
+            return false;
+        }
+        let situation = self.situation(from, header, request);
+        if let ServerRequest::Put { value, .. } = &*request {
+            self.state().rare.last_values.insert(from.group, value.to_vec());
+        }
+        let pick = |e: &Effect| match e {
+            Effect::Request(which, edit) if which.names(header, header.framing == Framing::Frames) => {
+                Some(*edit)
+            }
+            _ => None,
+        };
+        let mut draft = RequestDraft::new(request, situation);
+        self.edit(from, pick, &mut draft);
+        let RequestDraft { outcome, clears_attributes, .. } = draft;
+        if clears_attributes {
+            let node = self.server.node(from);
+            self.server.groups[from.group as usize].node.retain(|(of, _), _| *of != node);
+        }
+        let answer = match outcome {
+            None => return false,
+            Some(RequestOutcome::Crashed) => std::process::abort(),
+            Some(RequestOutcome::Ignored) => return true,
+            Some(RequestOutcome::Forgotten) => Some(OperationResult::done()),
+            Some(RequestOutcome::Missed) => Some(OperationResult::miss("key not found")),
+            Some(RequestOutcome::Repeated) => self.state().rare.last_gets.get(&from).cloned(),
+        };
+        let Some(answer) = answer else { return false };
+        self.server.reply(from, header.clone(), answer);
+        true
+    }
+
+    fn situation(
+        &mut self,
+        from: Proc,
+        header: &ReplyHeader,
+        request: &ServerRequest<'_>,
+    ) -> RequestSituation {
+        let is_put = matches!(request, ServerRequest::Put { .. });
+        let waits = self.server.process(from).is_in_barrier();
+        let group = &self.server.groups[from.group as usize];
+        let value_exists = match request {
+            ServerRequest::Put { value, .. } => group.kvs.values().any(|known| known[..] == value[..]),
+            _ => false,
+        };
+        let first_finalized = group.procs[0].phase == pmi_reference::server::ProcessPhase::Finalized;
+        let rare = &mut self.state().rare;
+        let counts = rare.counts.entry(from).or_default();
+        let thread = header.thrid.as_ref().map(|_| "thread");
+        for name in thread.into_iter().chain([header.operation()]) {
+            match counts.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((name, 1)),
+            }
+        }
+        let counts = counts.clone();
+        let puts_in_round = rare.puts_in_round.entry(from).or_default();
+        *puts_in_round += u64::from(is_put);
+        RequestSituation {
+            counts,
+            puts_in_round: *puts_in_round,
+            waits,
+            first_finalized,
+            others_miss: rare.missed.get(&from.group).is_some_and(|rank| *rank != from.rank),
+            value_exists,
+            last_value: rare.last_values.get(&from.group).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Removes the incomplete request of a process.
+    fn take_partial(&mut self, from: Proc) -> Vec<u8> {
+        let framer: Framer = self.server.take_framer(from);
+        match self.server.process(from).framing {
+            Framing::Lines => framer.partial().to_vec(),
+            Framing::Frames => framer.partial_frame().to_vec(),
+        }
+    }
+
+    /// Changes the bytes of a read because a request of this process, or of another one, is incomplete.
+    pub(super) fn affect_pieces(&mut self, from: Proc, bytes: &mut Vec<u8>) {
+        let others = (0..self.size(from.group)).filter(|rank| *rank != from.rank);
+        let others: Vec<Proc> = others.map(|rank| Proc { rank, ..from }).collect();
+        let is_partial = |server: &Self, p: Proc| match server.server.process(p).framing {
+            Framing::Lines => !server.server.process(p).framer.partial().is_empty(),
+            Framing::Frames => !server.server.process(p).framer.partial_frame().is_empty(),
+        };
+        let is_second = is_partial(self, from);
+        if is_second && others.iter().any(|other| self.server.process(*other).is_in_barrier()) {
+            self.state().rare.stuck.insert(from.group);
+        }
+        match self.pick(from, picked!(Effect::Piece)) {
+            Some(PieceEffect::AfterEqualsShort)
+                if is_second && self.server.process(from).framer.partial().ends_with(b"=") =>
+            {
+                drop(bytes.drain(..1));
+            }
+            Some(PieceEffect::ShortLost) if is_second && bytes.len() < 8 => {
+                self.take_partial(from);
+                bytes.clear();
+            }
+            Some(PieceEffect::OfAnother) if !is_second => {
+                if let Some(other) = others.into_iter().find(|other| is_partial(self, *other)) {
+                    bytes.splice(..0, self.take_partial(other));
+                }
+            }
+            _ => {}
+        }
+    }
+}

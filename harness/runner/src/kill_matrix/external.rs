@@ -1,0 +1,194 @@
+//! The kill matrix of programs and libraries: plays the suite against an implementation that has the faults of the catalogue by name.
+//!
+//! A fault is killed if each scenario that it names, or one about a requirement that it breaks, has a finding that cites the requirement.
+//! Without a fault, the same scenarios must pass. A variation must not cause any finding in one scenario of each file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pmi_faults::external::{ExternalFault, ExternalKill};
+use serde::Serialize;
+
+use crate::iut::Iut;
+use crate::run::{Observer, RunOptions, run};
+use pmi_judge::deviations::Deviations;
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_scenario::UnderTest;
+use pmi_scenario::ast::{Dialect, Need, Scenario};
+use pmi_scenario::suite::Suite;
+
+/// Number of scenarios that are played before the fault may count as killed.
+const AT_ONCE: usize = 4;
+
+/// The result of a fault, or of a variation.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExternalResult {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// The requirements that it breaks; none for a variation.
+    pub breaks: Vec<&'static str>,
+    /// Requirements that findings cite.
+    pub cited: BTreeSet<String>,
+    /// What was missed: the scenarios that should have cited a requirement, or for a variation the findings.
+    pub wrong: Vec<String>,
+}
+
+/// An implementation whose faults have names, and the scenarios for it.
+pub struct ExternalMatrix<'a> {
+    /// The suite.
+    pub suite: &'a Suite,
+    /// A program or a library.
+    pub under_test: UnderTest,
+    /// The dialect to play.
+    pub dialect: Dialect,
+    /// Returns the implementation with these faults; without any if the name is empty.
+    pub with_fault: &'a (dyn Fn(&str) -> Iut + Sync),
+    /// The options of each run.
+    pub options: RunOptions,
+    /// The number of faults to play at a time.
+    pub jobs: usize,
+}
+
+impl ExternalMatrix<'_> {
+    /// Plays these entries, and returns their results in the same order.
+    pub fn run(&self, faults: &[&'static ExternalFault]) -> Vec<ExternalResult> {
+        let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                scope.spawn(|| {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(fault) = faults.get(at) else { return };
+                        let result = self.result(fault);
+                        results.lock().unwrap_or_else(PoisonError::into_inner).insert(at, result);
+                    }
+                });
+            }
+        });
+        results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+    }
+
+    fn result(&self, fault: &'static ExternalFault) -> ExternalResult {
+        let mut result = ExternalResult {
+            name: fault.name,
+            about: fault.about,
+            breaks: Vec::new(),
+            cited: BTreeSet::new(),
+            wrong: Vec::new(),
+        };
+        if fault.kills.is_empty() {
+            let results = self.play(&self.one_of_each(), fault.name);
+            result.wrong = results.iter().filter_map(unlawful).collect();
+            return result;
+        }
+        for kill in fault.kills_in(self.dialect == Dialect::Pmi2) {
+            let found = match kill.scenario {
+                Some(name) => self.find_in(name, fault, kill, &mut result),
+                None => self.find_in_any(fault, kill, &mut result),
+            };
+            if !found {
+                let of = kill.scenario.map(|name| format!("{name}: ")).unwrap_or_default();
+                result.wrong.push(format!("{of}no finding cites {}", kill.requirements.join(" or ")));
+            }
+            result.breaks.extend(kill.requirements);
+        }
+        result
+    }
+
+    /// Plays the scenario that must find a fault, and must pass without it.
+    fn find_in(
+        &self,
+        name: &str,
+        fault: &ExternalFault,
+        kill: &ExternalKill,
+        result: &mut ExternalResult,
+    ) -> bool {
+        let scenario: Vec<_> = self.scenarios().filter(|s| s.name == name).collect();
+        let is_found = self.cites(&scenario, fault.name, kill, result);
+        result.wrong.extend(self.play(&scenario, fault.base).iter().filter_map(unlawful));
+        is_found
+    }
+
+    /// Plays the scenarios about the requirements that a fault breaks, until one cites one of them.
+    fn find_in_any(&self, fault: &ExternalFault, kill: &ExternalKill, result: &mut ExternalResult) -> bool {
+        let tests =
+            |s: &Arc<Scenario>| s.requires.iter().any(|id| kill.requirements.contains(&id.value.as_str()));
+        let mut likely: Vec<_> = self.scenarios().filter(tests).collect();
+        // Scenarios whose name contains the first word of the fault are likely to find it, so they come first.
+        let word = fault.name.split('-').next().unwrap_or(fault.name);
+        likely.sort_by_key(|scenario| !scenario.name.contains(word));
+        likely.chunks(AT_ONCE).any(|scenarios| self.cites(scenarios, fault.name, kill, result))
+    }
+
+    fn cites(
+        &self,
+        scenarios: &[Arc<Scenario>],
+        fault: &str,
+        kill: &ExternalKill,
+        result: &mut ExternalResult,
+    ) -> bool {
+        let results = self.play(scenarios, fault);
+        let cited: BTreeSet<_> =
+            results.iter().flat_map(|r| &r.findings).map(|f| f.finding.requirement.clone()).collect();
+        let is_found = kill.requirements.iter().any(|id| cited.contains(*id));
+        result.cited.extend(cited);
+        is_found
+    }
+
+    fn scenarios(&self) -> impl Iterator<Item = Arc<Scenario>> {
+        self.suite.testing(self.under_test).filter(|s| s.dialect == self.dialect).cloned()
+    }
+
+    /// Returns one scenario from each file. The other rows differ in the server, to which implementations may react differently.
+    fn one_of_each(&self) -> Vec<Arc<Scenario>> {
+        let mut files = BTreeSet::new();
+        let is_first = |s: &Arc<Scenario>| files.insert(s.name.split('[').next().map(str::to_owned));
+        let is_alone = |s: &Arc<Scenario>| s.needs.iter().any(|need| need.value == Need::Alone);
+        self.scenarios().filter(|s| !is_alone(s)).filter(is_first).collect()
+    }
+
+    fn play(&self, scenarios: &[Arc<Scenario>], fault: &str) -> Vec<ScenarioResult> {
+        let iut = (self.with_fault)(fault);
+        let (deviations, stop) = (&mut Deviations::default(), AtomicBool::new(false));
+        run(self.suite, scenarios, &iut, deviations, &self.options, &stop, &mut Quiet).1
+    }
+}
+
+/// An observer that keeps nothing.
+struct Quiet;
+
+impl Observer for Quiet {
+    fn begin(&mut self, _: &RunHeader) {}
+    fn event(&mut self, _: &str, _: &Event) {}
+    fn result(&mut self, _: &ScenarioResult) {}
+}
+
+/// Returns the first finding of a scenario that should have none.
+fn unlawful(result: &ScenarioResult) -> Option<String> {
+    let is_fine = matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable);
+    let finding = result.findings.first().map(|f| f.finding.requirement.as_str());
+    let why = finding.or(result.reason.as_deref()).unwrap_or_default();
+    (!is_fine).then(|| format!("{}: {:?} {why}", result.scenario, result.verdict))
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_faults::external::program_faults;
+
+    use super::*;
+
+    #[test]
+    fn program_faults_name_scenarios() {
+        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let names: BTreeSet<_> = suite.testing(UnderTest::Client).map(|s| s.name.as_str()).collect();
+        for fault in program_faults() {
+            let unknown: Vec<_> =
+                fault.kills.iter().filter_map(|k| k.scenario).filter(|s| !names.contains(s)).collect();
+            assert!(unknown.is_empty(), "{}: {unknown:?}", fault.name);
+        }
+    }
+}

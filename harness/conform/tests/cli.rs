@@ -143,7 +143,7 @@ fn suggested_replay_command_works() {
         ran.out.lines().find_map(|line| line.trim().strip_prefix("play it again: ")).unwrap().to_owned()
     };
     assert_eq!(again(&[]), "pmi-conform . --memory --filter '=wrong'");
-    std::fs::write(folder.path().join("d.toml"), "implementation = \"x\"\n").unwrap();
+    fs::write(folder.path().join("d.toml"), "implementation = \"x\"\n").unwrap();
     let with_file = "pmi-conform . --memory --deviations=d.toml --filter '=wrong'";
     assert_eq!(again(&["--deviations", "d.toml"]), with_file);
     let ran = conform(folder.path(), &[".", "--memory", "--filter", "=wrong"]);

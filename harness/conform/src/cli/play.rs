@@ -370,7 +370,7 @@ fn replay(args: &Play) -> Vec<String> {
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }
-    words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
+    words.extend(args.deviations.iter().flat_map(|d| ["--deviations".to_owned(), d.display().to_string()]));
     words
 }
 

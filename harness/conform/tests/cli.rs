@@ -144,7 +144,7 @@ fn suggested_replay_command_works() {
     };
     assert_eq!(again(&[]), "pmi-conform . --memory --filter '=wrong'");
     fs::write(folder.path().join("d.toml"), "implementation = \"x\"\n").unwrap();
-    let with_file = "pmi-conform . --memory --deviations=d.toml --filter '=wrong'";
+    let with_file = "pmi-conform . --memory --deviations d.toml --filter '=wrong'";
     assert_eq!(again(&["--deviations", "d.toml"]), with_file);
     let ran = conform(folder.path(), &[".", "--memory", "--filter", "=wrong"]);
     assert_eq!(ran.status, 1);

@@ -246,7 +246,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
                 continue;
             }
             let is_better =
-                cause.findings.first().is_some_and(|(_, first)| judged.valid_input > first.valid_input);
+                cause.findings.first().is_some_and(|(_, first)| judged.valid_input && !first.valid_input);
             cause.findings.insert(if is_better { 0 } else { cause.findings.len() }, (result, judged));
         }
     }

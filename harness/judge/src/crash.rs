@@ -78,7 +78,7 @@ const UNCAUGHT: [&str; 5] = [
     "Unhandled exception",
 ];
 
-/// The end of a server that nobody asked for, while a response was due.
+/// The end of a server by itself, while a response was due.
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
     pub(crate) seq: u64,

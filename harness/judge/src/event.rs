@@ -570,7 +570,7 @@ impl fmt::Display for ProcessEnd {
     }
 }
 
-/// Variables with which a launcher tells a process its node, which the hostname does not if several nodes share a host.
+/// Variables in which a launcher names the node of a process. The hostname is not enough if several nodes share a host.
 pub const NODE_VARIABLES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
 /// The evidence that a process does not end.

@@ -205,7 +205,8 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
         let scenarios: Vec<&str> =
             cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
         let is_same = |group: &&mut RequirementTally<'_>| {
-            (group.requirement, group.severity) == (cause.requirement, cause.severity) && group.crash == crash
+            (group.requirement, group.severity) == (cause.requirement, cause.severity)
+                && (group.is_flaky, &group.crash) == (cause.is_flaky(), &crash)
         };
         let repeated = (scenarios.len() > 1 && crash.is_none())
             .then(|| (first.1.finding.seen.as_str(), scenarios.clone()));

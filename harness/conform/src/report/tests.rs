@@ -646,7 +646,10 @@ fn flaky_finding_is_not_an_error() {
     // The scenario that shows it in every attempt is red, and the other is not counted with it.
     let both = vec![flaky, red];
     let text = of(both.clone(), Format::Terminal);
-    for line in ["FAIL rfc13.get.value: 1 scenario: a/2", "FLAKY rfc13.get.value: 1 scenario: a/1"] {
+    for line in [
+        "FAIL rfc13.get.value (valid input): 1 scenario: a/2",
+        "FLAKY rfc13.get.value (valid input): 1 scenario: a/1",
+    ] {
         assert!(text.contains(line), "{text}");
     }
     assert_eq!(level(both.clone()), ["error", "major"]);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pmi_reference::server::ServerRequest;
+use pmi_reference::server::{ProcessPhase, ServerRequest};
 use pmi_reference::{GroupId, OperationResult, ReplyHeader};
 use pmi_wire::{Framer, Framing, Proc};
 use serde::{Deserialize, Serialize};
@@ -155,7 +155,7 @@ impl Server {
             ServerRequest::Put { value, .. } => group.kvs.values().any(|known| known[..] == value[..]),
             _ => false,
         };
-        let first_finalized = group.procs[0].phase == pmi_reference::server::ProcessPhase::Finalized;
+        let first_finalized = matches!(group.procs[0].phase, ProcessPhase::Finalized | ProcessPhase::Closed);
         let rare = &mut self.state().rare;
         let counts = rare.counts.entry(from).or_default();
         let thread = header.thrid.as_ref().map(|_| "thread");
@@ -217,5 +217,105 @@ impl Server {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, rare_faults};
+    use pmi_reference::{GroupSpec, ServerAction};
+
+    /// Returns a server with a rare fault and a group of two processes, which have initialized.
+    fn server(fault: &str) -> Server {
+        let wrapper = rare_faults().find(|entry| entry.name == fault).unwrap().behaviour();
+        let mut server = Server::new(Config { wrapper, ..Config::default() });
+        server.add_group(GroupSpec { programs: vec![2], ..GroupSpec::default() });
+        (0..2).for_each(|rank| drop(ask(&mut server, rank, "cmd=init pmi_version=1 pmi_subversion=1")));
+        server
+    }
+
+    /// Returns the answers to the process that sends a line.
+    fn ask(server: &mut Server, rank: u32, line: &str) -> String {
+        let from = Proc { group: 0, rank };
+        server.receive(from, format!("{line}\n").as_bytes());
+        let actions = std::iter::from_fn(|| server.next_action());
+        let sent = actions.filter_map(|action| match action {
+            ServerAction::Send { to, bytes } if to == from => String::from_utf8(bytes).ok(),
+            _ => None,
+        });
+        sent.collect()
+    }
+
+    fn put(server: &mut Server, rank: u32, key: &str, value: &str) -> String {
+        ask(server, rank, &format!("cmd=put kvsname=kvs-0 key={key} value={value}"))
+    }
+
+    fn get(server: &mut Server, rank: u32, key: &str) -> String {
+        ask(server, rank, &format!("cmd=get kvsname=kvs-0 key={key}"))
+    }
+
+    #[test]
+    fn length_determines_whether_a_value_is_changed() {
+        let mut server = server("value-37");
+        for (key, length, stored) in [("a", 36, 36), ("b", 37, 36), ("c", 38, 38)] {
+            put(&mut server, 0, key, &"v".repeat(length));
+            let expected = format!("cmd=get_result rc=0 value={}\n", "v".repeat(stored));
+            assert_eq!(get(&mut server, 1, key), expected);
+        }
+    }
+
+    #[test]
+    fn requests_are_counted_for_each_process() {
+        let mut server = server("put-17");
+        for rank in 0..2 {
+            (1..=18).for_each(|n| drop(put(&mut server, rank, &format!("k{rank}-{n}"), "v")));
+            let is_there = |server: &mut Server, n| get(server, 0, &format!("k{rank}-{n}")).contains("rc=0");
+            assert_eq!([16, 17, 18].map(|n| is_there(&mut server, n)), [true, false, true]);
+        }
+    }
+
+    #[test]
+    fn second_put_is_visible_to_odd_ranks() {
+        let mut server = server("put-again");
+        put(&mut server, 0, "a", "first");
+        assert!(put(&mut server, 0, "a", "second").contains("rc=-1"));
+        assert_eq!(get(&mut server, 0, "a"), "cmd=get_result rc=0 value=first\n");
+        assert_eq!(get(&mut server, 1, "a"), "cmd=get_result rc=0 value=second\n");
+    }
+
+    #[test]
+    fn sixth_barrier_never_ends() {
+        let mut server = server("barrier-6");
+        let mut round = || {
+            ask(&mut server, 0, "cmd=barrier_in");
+            ask(&mut server, 1, "cmd=barrier_in")
+        };
+        let released: Vec<bool> = (0..6).map(|_| round() == "cmd=barrier_out rc=0\n").collect();
+        assert_eq!(released, [true, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn job_finds_the_pairs_of_the_previous_one() {
+        let mut first = server("job-key");
+        put(&mut first, 0, "a", "old");
+        let mut second = server("job-key");
+        assert!(get(&mut second, 0, "a").contains("rc=-1"));
+        second.remember(first.left());
+        assert_eq!(get(&mut second, 0, "a"), "cmd=get_result rc=0 value=old\n");
+    }
+
+    #[test]
+    fn first_rank_counts_as_finalized_after_its_connection_ends() {
+        let mut server = server("finalize-first");
+        let situation = |server: &mut Server| {
+            let header = ReplyHeader::line(pmi_wire::Operation::Get.exchange());
+            server.situation(Proc { group: 0, rank: 1 }, &header, &ServerRequest::Maxes).first_finalized
+        };
+        assert!(!situation(&mut server));
+        ask(&mut server, 0, "cmd=finalize");
+        assert!(situation(&mut server));
+        server.closed(Proc { group: 0, rank: 0 });
+        assert!(situation(&mut server));
     }
 }

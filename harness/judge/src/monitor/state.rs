@@ -10,6 +10,7 @@ use pmi_wire::{
 
 use super::group_barrier_state::{GroupBarrierLog, GroupBarrierName};
 use super::name_request::NameRequest;
+use super::placement::Placement;
 use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::connections::Connections;
@@ -223,6 +224,8 @@ pub(super) struct MonitoredGroup {
     /// The requested size, and the size that its processes received, if they all received the same.
     pub(super) requested_and_reported: Option<(u32, u32)>,
     pub(super) nodes: u32,
+    /// The nodes that processes have reported.
+    pub(super) placement: Placement,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
     pub(super) names: [Option<Vec<u8>>; 2],
     pub(super) mapping: Option<Vec<u8>>,

@@ -792,3 +792,53 @@ fn unspecified_behavior_has_a_reason(#[case] text: &str, #[case] reason: Option<
     }
     assert_eq!(monitor.unspecified(P), reason);
 }
+
+/// Judges a mapping after two processes have started with these variables.
+fn mapping_of_two(nodes: u32, started: [(&str, &str); 2], mapping: &str) -> Vec<String> {
+    let procs = [0, 1].map(|rank| Proc { group: 0, rank });
+    let started = procs.into_iter().zip(started).map(|(proc, (name, value))| EventKind::Started {
+        proc,
+        env: [(name.to_owned(), value.to_owned())].into(),
+        args: Vec::new(),
+        bad_fd: None,
+    });
+    let asks = "cmd=get kvsname=k key=PMI_process_mapping\n";
+    let said = [
+        (true, "cmd=init pmi_version=1 pmi_subversion=1\n".to_owned()),
+        (false, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_owned()),
+        (true, "cmd=get_my_kvsname\n".to_owned()),
+        (false, "cmd=my_kvsname rc=0 kvsname=k\n".to_owned()),
+        (true, asks.to_owned()),
+        (false, format!("cmd=get_result rc=0 value={mapping}\n")),
+    ];
+    let said = said.into_iter().map(|(to_server, text)| {
+        let (proc, bytes) = (procs[0], Bytes(text.into()));
+        if to_server { EventKind::ToServer { proc, bytes } } else { EventKind::FromServer { proc, bytes } }
+    });
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes };
+    let found = judged([launched].into_iter().chain(started).chain(said));
+    found.into_iter().filter(|f| f.requirement == "rfc13.mapping.true").map(|f| f.expected).collect()
+}
+
+#[rstest]
+#[case::apart(1, ["q0", "q1"], "(vector,(0,2,1))", "")]
+#[case::not_together(1, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, as their environment states")]
+#[case::inherited_name(1, ["q0", "q0"], "(vector,(0,2,1))", "the 2 ranks on 1 node(s), as they were started")]
+#[case::inherited_name_on_two_nodes(2, ["q0", "q0"], "(vector,(0,2,1))", "")]
+#[case::recorded(0, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, as their environment states")]
+fn judges_mapping_by_reported_nodes(
+    #[case] nodes: u32,
+    #[case] names: [&str; 2],
+    #[case] mapping: &str,
+    #[case] expected: &str,
+) {
+    let found = mapping_of_two(nodes, names.map(|name| ("SLURMD_NODENAME", name)), mapping);
+    assert_eq!(found.join(""), expected);
+}
+
+#[rstest]
+#[case::spread("1", "(vector,(0,2,1))", 0)]
+#[case::on_one_node("2", "(vector,(0,2,1))", 1)]
+fn does_not_judge_unknown_nodes(#[case] local: &str, #[case] mapping: &str, #[case] broken: usize) {
+    assert_eq!(mapping_of_two(1, [("MPI_LOCALNRANKS", local); 2], mapping).len(), broken);
+}

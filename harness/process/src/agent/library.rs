@@ -16,7 +16,7 @@ use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 use super::channel::Channel;
 use super::protocol::{AgentOrder, Hello, LibraryReport};
 use super::{RUNNER_GONE, die};
-use pmi_judge::event::Bytes;
+use pmi_judge::event::{Bytes, NODE_VARIABLES};
 use pmi_judge::library::api::{CallArgument, OutputValue, Returned};
 use pmi_scenario::signature::{self, Param};
 
@@ -58,9 +58,6 @@ pub fn stderr_name(pid: u32) -> String {
 /// Variables that process managers use to pass ranks, the protocol's own first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
-/// Variables that identify the node if several nodes share a host.
-const NODES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
-
 /// Returns whether a launcher has started the program to load a library.
 pub fn is_agent(argv0: &OsString) -> bool {
     super::is_called(argv0, NAME)
@@ -90,7 +87,7 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
         File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
     rustix::stdio::dup2_stderr(stderr)?;
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
-    let node = NODES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(host);
+    let node = NODE_VARIABLES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(host);
     runner.send_whole(&Hello::Library { rank, pid: std::process::id() as i32, node })?;
     Ok((runner, scratch.join(LIBRARY)))
 }

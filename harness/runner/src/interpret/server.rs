@@ -48,6 +48,12 @@ pub fn play(
     judge.finish(events)
 }
 
+/// Returns true if the right answer to a request depends on the nodes of the processes.
+fn depends_on_placement(request: &[u8]) -> bool {
+    let contains = |word: &[u8]| request.windows(word.len()).any(|part| part == word);
+    contains(b"nodeattr;") || contains(b"group=NODE")
+}
+
 impl Interpreter<'_> {
     fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
         let scenario = self.scenario;
@@ -106,7 +112,14 @@ impl Interpreter<'_> {
             let group = self.recorder.judge.next_group();
             self.scope.set_agent(self.party.agent(group));
         }
-        for bytes in self.scope.message(mode, lines)? {
+        let messages = self.scope.message(mode, lines)?;
+        if depends_on_placement(&messages.concat())
+            && let Some(why) = self.recorder.judge.other_placement()
+        {
+            self.recorder.record(EventKind::Abandoned(Abandoned::Misplaced(why)));
+            return Err(Ended::Stopped);
+        }
+        for bytes in messages {
             self.recorder.record(EventKind::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
             self.party.send(p, &bytes);
         }

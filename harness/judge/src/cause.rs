@@ -91,9 +91,9 @@ pub struct CommonCause<'a> {
 }
 
 impl CommonCause<'_> {
-    /// Returns whether every scenario that shows it passed when it was played again.
+    /// Returns whether the scenarios that show it passed when they were played again.
     pub fn is_flaky(&self) -> bool {
-        self.findings.iter().all(|(result, _)| result.verdict == Verdict::Flaky)
+        self.findings.first().is_some_and(|(result, _)| result.verdict == Verdict::Flaky)
     }
 
     /// Returns whether valid input reaches it in some scenario.
@@ -153,7 +153,8 @@ pub fn key(finding: &Finding) -> String {
 
 /// Merges each crash without a known place into the crash with the same process and signal, if exactly one such place is known.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
-    let same = |cause: &CommonCause<'_>| (cause.severity, cause.deviation.map(str::to_owned));
+    let same =
+        |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
     for index in (0..all.len()).rev() {
         let Some((_, Judged { finding, .. })) = all[index].findings.first() else { continue };
         if all[index].requirement != CRASH || finding.place.is_some() {
@@ -182,7 +183,7 @@ const GENERAL_TIMES: usize = 5;
 /// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is one general fault, which
 /// scenarios about other subjects report as breaches of the requirements that they test.
 fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
-    type Group<'a> = (Option<&'a str>, String, &'a [u8]);
+    type Group<'a> = (Option<&'a str>, bool, String, &'a [u8]);
     // For each cause, by its index, the number of findings in a group. The maps are sorted, so that reports on the same results are
     // identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
@@ -191,14 +192,14 @@ fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
             let request = evidence::command(finding, &result.last_events);
             if let Some(request) = request.filter(|_| finding.requirement != CRASH) {
                 *groups
-                    .entry((cause.deviation, key(finding), request))
+                    .entry((cause.deviation, cause.is_flaky(), key(finding), request))
                     .or_default()
                     .entry(place)
                     .or_default() += 1;
             }
         }
     }
-    for ((_, shape, request), counts) in groups {
+    for ((_, _, shape, request), counts) in groups {
         let most = counts.iter().max_by_key(|(place, count)| (**count, Reverse(**place)));
         let Some((&general, &most)) = most.filter(|(_, most)| **most >= GENERAL_SCENARIOS) else { continue };
         for (&special, count) in counts.iter().filter(|(place, _)| **place != general) {
@@ -232,7 +233,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let deviation = judged.deviation.as_deref();
-            let key = (requirement, severity, deviation, key(&judged.finding));
+            // A scenario that passed when it was played again is not a failure, so it is no part of the cause of one.
+            let is_flaky = result.verdict == Verdict::Flaky;
+            let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {
                 all.push(CommonCause { requirement, severity, deviation, findings: Vec::new() });
                 all.len() - 1
@@ -243,12 +246,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
             }
-            let represents = |(result, judged): &(&ScenarioResult, &Judged)| {
-                (judged.valid_input, result.verdict != Verdict::Flaky)
-            };
-            let this = (result, judged);
-            let is_better = cause.findings.first().is_some_and(|first| represents(&this) > represents(first));
-            cause.findings.insert(if is_better { 0 } else { cause.findings.len() }, this);
+            let first_is_valid = cause.findings.first().is_none_or(|(_, first)| first.valid_input);
+            let place = if judged.valid_input && !first_is_valid { 0 } else { cause.findings.len() };
+            cause.findings.insert(place, (result, judged));
         }
     }
     add_crashes_without_place(&mut all);
@@ -404,6 +404,18 @@ mod tests {
         let of_cause = &causes(&results)[0].findings;
         let listed: Vec<&str> = of_cause.iter().map(|(result, _)| &*result.scenario).collect();
         assert_eq!(listed, ["b", "a", "c"]);
+    }
+
+    #[test]
+    fn flaky_scenario_is_not_part_of_a_failure() {
+        let fails = |name: &str, verdict| {
+            let finding = Finding::new("rfc13.error.close", Side::Server, "", "silence");
+            ScenarioResult { verdict, ..result(name, finding, true) }
+        };
+        let results = [fails("a", Verdict::Flaky), fails("b", Verdict::Fail), fails("c", Verdict::Fail)];
+        let causes = causes(&results);
+        let listed: Vec<_> = causes.iter().map(|c| (c.is_flaky(), c.findings.len())).collect();
+        assert_eq!(listed, [(false, 2), (true, 1)]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::run::Run;
+use super::run::{Run, subject};
 use super::text;
 use pmi_judge::Severity;
 use pmi_judge::evidence::follows_a_race;
@@ -36,7 +36,7 @@ pub(crate) struct Comparison {
 /// One of the runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ComparedRun {
-    /// The implementation under test, as given.
+    /// The implementation under test, as given, and its version if known.
     pub(crate) server: String,
     /// Version of pmi-conform and of its suite.
     pub(crate) version: String,
@@ -178,7 +178,7 @@ fn is_one_sided(before: u32, after: u32) -> bool {
 impl ComparedRun {
     fn of(run: &Run) -> Self {
         let complete = run.end.as_ref().is_some_and(|end| end.unfinished == 0);
-        Self { server: run.header.server.clone(), version: run.header.version.clone(), complete }
+        Self { server: subject(&run.header), version: run.header.version.clone(), complete }
     }
 }
 
@@ -297,8 +297,8 @@ impl Comparison {
     pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
             let cut = if side.complete { "" } else { ", cut short" };
-            let server = text::clean(&side.server);
-            writeln!(out, "{name:6}  {server} (pmi-conform {}{cut})", text::clean(&side.version))?;
+            let (server, version) = (&side.server, text::clean(&side.version));
+            writeln!(out, "{name:6}  {server} (judged by pmi-conform {version}{cut})")?;
         }
         let lacks = |verdict| verdict == Verdict::NotApplicable;
         let (applies, differs): (Vec<&ResultChange>, Vec<&ResultChange>) =
@@ -355,10 +355,14 @@ impl Comparison {
         }
         let worse = self.changed.iter().filter(|change| change.worse).count();
         let uncertain: BTreeSet<&str> = self.uncertain.iter().map(|u| u.scenario.as_str()).collect();
-        let (same, apart) = (self.same + self.varies.len() + uncertain.len(), self.changed.len());
+        let (same, apart) = (self.same + self.varies.len(), self.changed.len());
+        let chance = match uncertain.len() {
+            0 => String::new(),
+            n => format!("{n} may be chance, "),
+        };
         writeln!(
             out,
-            "\n{same} the same, {apart} different, {worse} worse (+ newly broken, - no longer broken)"
+            "\n{same} the same, {chance}{apart} different, {worse} worse (+ newly broken, - no longer broken)"
         )
     }
 }
@@ -442,6 +446,11 @@ mod tests {
             assert_eq!(comparison.is_same(), same, "{comparison:?}");
             let explained = comparison.varies.len() + comparison.uncertain.len();
             assert_eq!(explained > 0, same, "{comparison:?}");
+            let mut text = Vec::new();
+            comparison.write_to(&mut text, false).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            let count = comparison.uncertain.iter().map(|u| &u.scenario).collect::<BTreeSet<_>>().len();
+            assert_eq!(text.contains(&format!(" the same, {count} may be chance, ")), count > 0, "{text}");
         }
         // Crashes in all scenarios of one run and in none of the other are a change.
         let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();

@@ -62,8 +62,7 @@ impl Run {
     pub(super) fn complaints(&self) -> Vec<Complaint> {
         let mut all = Vec::new();
         for stale in self.end.iter().flat_map(|end| &end.stale) {
-            let scenarios = stale.kept.iter().chain(&stale.unknown).cloned().collect::<Vec<_>>();
-            let key = text::clean(&format!("{}/{}", stale.requirement, scenarios.join("/")));
+            let key = text::clean(&format!("{}/{}", stale.requirement, stale.kept.join("/")));
             let place = Some((stale.file.clone(), stale.line));
             let complaint = Complaint::new("stale deviation", text::clean(&stale.to_string()));
             all.push(Complaint { place, key, ..complaint });

@@ -177,7 +177,15 @@ pub(crate) fn offers(
                 None => (true, String::new()),
                 Some(seen) => {
                     let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
-                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} requires it"))
+                    // Findings about these operations are notes by default.
+                    let strict = match need {
+                        Need::Pmi12 => " --against mpich-1.2",
+                        _ if need.is_extra() => " --strict=de-facto",
+                        _ => "",
+                    };
+                    let why =
+                        format!("it {lacks} {word}: asked once, it {seen}; --has {word}{strict} requires it");
+                    (false, why)
                 }
             },
         };
@@ -437,7 +445,8 @@ fn fails_under_its_manager(
         return Some(format!("its initialization fails under {} ({failed}): {OTHERS}", server.label));
     }
     let apart = apart(suite, api, iut, limits, &outcome.events)?;
-    Some(format!("its processes are singletons under {}: {apart}", server.label))
+    let option = server.offering_option().map(|option| format!("; {option}")).unwrap_or_default();
+    Some(format!("its processes are singletons under {}: {apart}{option}", server.label))
 }
 
 /// Returns the error of a failed initialization: the first call of a process failed, or the process ended during it.

@@ -263,7 +263,7 @@ fn applies_and_drafts_deviations() {
         ("other-symptom.toml", ".", 1),
         ("stale.toml", "right.pmi", 1),
         ("no-requirement.toml", "right.pmi", 2),
-        ("no-scenario.toml", "right.pmi", 1),
+        ("no-scenario.toml", "right.pmi", 2),
         ("misspelt.toml", ".", 2),
         ("missing.toml", ".", 2),
     ] {
@@ -965,4 +965,25 @@ fn manager_must_connect_to_its_singleton() {
         assert!(ran.out.contains("FAIL singleton.connects"), "{}", ran.whole());
         assert!(ran.out.contains("0 could not judge"), "{}", ran.whole());
     });
+}
+
+/// A process manager may spread processes that need no certain placement. They report their nodes.
+#[rstest]
+#[case::mapping_is_judged("=mapping/two-ranks", "pmi-1.1", "1 passed, 0 failed (MUST), 0 could not judge")]
+#[case::wrong_mapping("=mapping/two-ranks", "wrong", "FAIL rfc13.mapping.true (valid input)")]
+#[case::attributes_are_not(
+    "=pmi2/nodeattr/put-get",
+    "pmi-2",
+    "placed 2 processes on 2 nodes (node-0, node-1)"
+)]
+fn judges_nodes_as_processes_report_them(#[case] scenario: &str, #[case] dialect: &str, #[case] shown: &str) {
+    let (nodes, dialect) = if dialect == "wrong" { ("1", "pmi-1.1") } else { ("2", dialect) };
+    let spread = r#"sh -c 'SLURMD_NODENAME=node-$PMI_RANK exec "$0"'"#;
+    let server = format!(
+        "{} serve -n {{ranks}} --nodes {nodes} {spread} {{agent}}",
+        env!("CARGO_BIN_EXE_pmi-conform")
+    );
+    let args = ["--server", &server, "--dialect", dialect, "--filter", scenario];
+    let ran = conform(Path::new("."), &args);
+    assert!(ran.out.contains(shown), "{}", ran.whole());
 }

@@ -61,6 +61,17 @@ fn examines_pmi2_only_manager_in_pmi2() {
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
 }
 
+/// A process manager whose loop wakes by a timer is neither busy nor impossible to inspect.
+#[test]
+fn reports_polling_with_a_long_timer() {
+    let polls = "import subprocess, sys, time\np = subprocess.Popen(sys.argv[1:])\nwhile p.poll() is None: time.sleep(0.2)";
+    let server = format!("python3 -c '{polls}' {}", serve(""));
+    let (status, steps, _) = examined(&["--server", &server, "--timeout", "20"]);
+    let silence = steps.iter().find(|step| step.0 == "silence").unwrap();
+    assert_eq!((status, silence.1.as_str()), (0, "odd"), "{steps:?}");
+    assert!(silence.2.contains("the process manager polls"), "{steps:?}");
+}
+
 /// Silence in response to a request for an operation is not an offer of it.
 #[test]
 fn unanswered_operation_is_not_offered() {

@@ -415,6 +415,25 @@ fn singletons_under_a_manager_are_not_judged(
     assert!(out.status.code() == Some(1) && text.contains(evidence), "{text}");
 }
 
+/// `--server` already names the process manager, so the advice is the option that makes it offer the wire protocol.
+#[test]
+fn names_the_option_that_ends_singletons() {
+    let folder = tempfile::tempdir().unwrap();
+    let srun = folder.path().join("srun");
+    let serve = format!("{} serve", env!("CARGO_BIN_EXE_pmi-conform"));
+    std::fs::write(&srun, format!("#!/bin/sh\nexec {serve} \"$1\" \"$2\" env -u PMI_FD \"$3\"\n")).unwrap();
+    std::fs::set_permissions(&srun, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let server = format!("{} -n {{ranks}} {{agent}}", srun.display());
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
+    doctor.args(["doctor", "--library", FAULTY_LIBRARY, "--server", &server]);
+    let library =
+        [("LIBRARY_FAULT", "lawful-alone".as_ref()), ("GOOD_LIBRARY", own(Dialect::Pmi1).as_os_str())];
+    let out = doctor.envs(library).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(text.contains("srun offers the wire protocol with --mpi=pmi2"), "{text}");
+    assert!(!text.contains("with --server"), "{text}");
+}
+
 /// Returns a scenario, its verdict, and the requirements that its findings cite.
 fn red(result: &ScenarioResult) -> String {
     let cited: Vec<&str> = result.findings.iter().map(|f| f.finding.requirement.as_str()).collect();

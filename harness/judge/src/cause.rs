@@ -91,9 +91,9 @@ pub struct CommonCause<'a> {
 }
 
 impl CommonCause<'_> {
-    /// Returns whether every scenario that shows it passed when it was played again.
+    /// Returns whether the scenarios that show it passed when they were played again.
     pub fn is_flaky(&self) -> bool {
-        self.findings.iter().all(|(result, _)| result.verdict == Verdict::Flaky)
+        self.findings.first().is_some_and(|(result, _)| result.verdict == Verdict::Flaky)
     }
 
     /// Returns whether valid input reaches it in some scenario.
@@ -153,7 +153,8 @@ pub fn key(finding: &Finding) -> String {
 
 /// Merges each crash without a known place into the crash with the same process and signal, if exactly one such place is known.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
-    let same = |cause: &CommonCause<'_>| (cause.severity, cause.deviation.map(str::to_owned));
+    let same =
+        |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
     for index in (0..all.len()).rev() {
         let Some((_, Judged { finding, .. })) = all[index].findings.first() else { continue };
         if all[index].requirement != CRASH || finding.place.is_some() {
@@ -232,7 +233,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let deviation = judged.deviation.as_deref();
-            // A scenario that passes when it is played again has not failed.
+            // A scenario that passed when it was played again is not a failure, so it is no part of the cause of one.
             let is_flaky = result.verdict == Verdict::Flaky;
             let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {
@@ -245,9 +246,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
             }
-            let is_better =
-                cause.findings.first().is_some_and(|(_, first)| judged.valid_input && !first.valid_input);
-            cause.findings.insert(if is_better { 0 } else { cause.findings.len() }, (result, judged));
+            let first_is_valid = cause.findings.first().is_none_or(|(_, first)| first.valid_input);
+            let place = if judged.valid_input && !first_is_valid { 0 } else { cause.findings.len() };
+            cause.findings.insert(place, (result, judged));
         }
     }
     add_crashes_without_place(&mut all);
@@ -403,6 +404,18 @@ mod tests {
         let of_cause = &causes(&results)[0].findings;
         let listed: Vec<&str> = of_cause.iter().map(|(result, _)| &*result.scenario).collect();
         assert_eq!(listed, ["b", "a", "c"]);
+    }
+
+    #[test]
+    fn flaky_scenario_is_not_part_of_a_failure() {
+        let fails = |name: &str, verdict| {
+            let finding = Finding::new("rfc13.error.close", Side::Server, "", "silence");
+            ScenarioResult { verdict, ..result(name, finding, true) }
+        };
+        let results = [fails("a", Verdict::Flaky), fails("b", Verdict::Fail), fails("c", Verdict::Fail)];
+        let causes = causes(&results);
+        let listed: Vec<_> = causes.iter().map(|c| (c.is_flaky(), c.findings.len())).collect();
+        assert_eq!(listed, [(false, 2), (true, 1)]);
     }
 
     #[test]

@@ -97,7 +97,15 @@ pub enum Abandoned {
     Unplayable(String),
     /// A value that the implementation sent cannot be used.
     Unusable(String),
+    /// The scenario depends on the nodes of the processes, and the process manager has placed them differently.
+    Misplaced(String),
 }
+
+/// Variables in which process managers pass the name of a process's node. Several nodes can share a host.
+pub const NODE_VARIABLES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
+
+/// The variable in which Hydra passes the number of processes of the group that are on the node.
+pub const LOCAL_SIZE_VARIABLE: &str = "MPI_LOCALNRANKS";
 
 /// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -117,7 +125,7 @@ pub enum EventKind {
     Started {
         /// The process.
         proc: Proc,
-        /// Its `PMI_*` environment, and the [`NODE_VARIABLES`].
+        /// Its `PMI_*` environment, and the variables that describe its node.
         env: BTreeMap<String, String>,
         /// Its arguments.
         args: Vec<Bytes>,
@@ -569,9 +577,6 @@ impl fmt::Display for ProcessEnd {
         }
     }
 }
-
-/// Variables in which a launcher names the node of a process. The hostname is not enough if several nodes share a host.
-pub const NODE_VARIABLES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
 /// The evidence that a process does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -212,6 +212,7 @@ impl Judge {
                 match why {
                     Abandoned::Interrupted => self.unjudged = Some(Unjudged::Interrupted),
                     Abandoned::Unplayable(why) => self.unjudged = Some(Unjudged::Unplayable(why.clone())),
+                    Abandoned::Misplaced(why) => self.unjudged = Some(Unjudged::Misplaced(why.clone())),
                     Abandoned::Unusable(what) => {
                         self.broken(None, USABLE, "names and limits that can be used", what.clone());
                     }
@@ -298,6 +299,11 @@ impl Judge {
     /// Returns the known number of processes in a group; 0 for a group that no spawn request has started.
     pub fn size(&self, group: u32) -> u32 {
         self.conversation.size(group)
+    }
+
+    /// Returns how the process manager has placed the first group, if it differs from the request.
+    pub fn other_placement(&self) -> Option<String> {
+        self.monitor.other_placement()
     }
 
     /// Returns the PMI_JOBID that a process received.

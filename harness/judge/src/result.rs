@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pmi_scenario::requirement::{Binds, Catalogue};
-use pmi_scenario::suite::Suite;
 
 use crate::backtrace::Backtrace;
 use crate::builtin_requirements::{self, CRASH, JOBS_APART, STARTS};
@@ -195,13 +194,20 @@ fn keep_back_input(result: &mut ScenarioResult) {
     }
 }
 
+/// Printed by `srun` while other steps occupy the allocation.
+const STEPS_WAIT: &str = "step creation temporarily disabled";
+const STEPS_WAIT_HELP: &str = ": other steps occupy the allocation (squeue -s lists them): use a new allocation, or add --overlap to srun";
+
 /// Returns why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may be waiting
 /// for something. A later line may be a result of our ending it.
 fn reason(why: &Unjudged, events: &[Event]) -> String {
     let is_silence = |event: &Event| matches!(event.kind, EventKind::Nothing { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
     match (why, launcher_error(&events[..end])) {
-        (Unjudged::NotStarted { launcher: None, .. }, Some(said)) => format!("{why}; it printed \"{said}\""),
+        (Unjudged::NotStarted { launcher: None, .. }, Some(said)) => {
+            let help = if said.contains(STEPS_WAIT) { STEPS_WAIT_HELP } else { "" };
+            format!("{why}; it printed \"{said}\"{help}")
+        }
         _ => why.to_string(),
     }
 }
@@ -444,15 +450,10 @@ pub struct RunFacts {
 }
 
 /// Returns the end of a run.
-pub fn run_end(
-    suite: &Suite,
-    results: &[ScenarioResult],
-    deviations: &Deviations,
-    facts: RunFacts,
-) -> RunEnd {
+pub fn run_end(results: &[ScenarioResult], deviations: &Deviations, facts: RunFacts) -> RunEnd {
     let unfinished = facts.selected - results.len();
     // A run that ended early has not checked all deviations.
-    let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
+    let stale = if unfinished == 0 { deviations.stale() } else { Vec::new() };
     let end = RunEnd {
         deviations: 0,
         counts: BTreeMap::new(),

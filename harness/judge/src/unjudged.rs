@@ -28,6 +28,8 @@ pub enum Unjudged {
     Unloadable(Unloadable),
     /// The scenario could not be played.
     Unplayable(String),
+    /// The process manager has placed the processes on other nodes than the scenario requires, so the scenario does not apply.
+    Misplaced(String),
     /// No process of the program wrote to its connection. Contains the way in which the first process ended.
     Silent(Option<ProcessEnd>),
     /// The program fails even in a plain run, so the scenario does not apply.
@@ -42,7 +44,9 @@ impl Unjudged {
     /// Returns the verdict that follows.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::EndsBadly(_) | Self::NoSuchRequest(_) | Self::NoSuchFunction(_) => Verdict::NotApplicable,
+            Self::EndsBadly(_) | Self::NoSuchRequest(_) | Self::NoSuchFunction(_) | Self::Misplaced(_) => {
+                Verdict::NotApplicable
+            }
             _ => Verdict::Unjudged,
         }
     }
@@ -102,7 +106,10 @@ impl fmt::Display for Unjudged {
                 write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
             }
             Self::Unloadable(why) => why.fmt(f),
-            Self::NotOffered(why) | Self::Unplayable(why) | Self::NoSuchFunction(why) => f.write_str(why),
+            Self::NotOffered(why)
+            | Self::Unplayable(why)
+            | Self::NoSuchFunction(why)
+            | Self::Misplaced(why) => f.write_str(why),
             Self::Silent(end) => {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
                 write!(

@@ -327,7 +327,7 @@ pub struct RunEnd {
     pub counts: BTreeMap<Verdict, usize>,
     /// Number of scenarios that deviations cover.
     pub deviations: usize,
-    /// Entries of the deviations file that no longer happen or that name unknown scenarios.
+    /// Entries of the deviations file that no longer happen.
     pub stale: Vec<StaleDeviation>,
     /// Selected scenarios without a result, because the run ended early.
     pub unfinished: usize,
@@ -350,8 +350,6 @@ pub struct StaleDeviation {
     pub requirement: String,
     /// The scenarios of the entry that were played and did not show the deviation.
     pub kept: Vec<String>,
-    /// The scenarios of the entry that do not exist in the suite.
-    pub unknown: Vec<String>,
     /// True if these are all scenarios of the entry.
     pub is_whole: bool,
 }
@@ -360,12 +358,7 @@ impl fmt::Display for StaleDeviation {
     /// Prints for example `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
-        if !self.kept.is_empty() {
-            write!(f, " no longer happens in {};", self.kept.join(", "))?;
-        }
-        if !self.unknown.is_empty() {
-            write!(f, " names unknown scenarios: {};", self.unknown.join(", "))?;
-        }
+        write!(f, " no longer happens in {};", self.kept.join(", "))?;
         f.write_str(if self.is_whole {
             " delete the entry"
         } else {

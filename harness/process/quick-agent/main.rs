@@ -22,6 +22,9 @@ const FULL: &[u8] = b"/full";
 /// Variable with the agent's path, for launchers that do not pass it on; `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 
+/// Variables that describe the node of the process; `event::NODE_VARIABLES` and `event::LOCAL_SIZE_VARIABLE` in pmi-judge.
+const NODE_VARIABLES: [&[u8]; 3] = [b"SLURMD_NODENAME=", b"FLUX_URI=", b"MPI_LOCALNRANKS="];
+
 /// Exit status of an agent that has lost its runner; `agent::RUNNER_GONE`.
 const RUNNER_GONE: i32 = 123;
 /// Exit status after a signal that did not kill the process.
@@ -396,9 +399,9 @@ impl Hello {
         self.put_number(unsafe { call(number::GETPID, [0; 3]) } as usize);
         self.put(b",\"env\":");
         let is_of_protocol = |entry: &&[u8]| {
-            let is_pmi = entry.starts_with(b"PMI_") && !entry.starts_with(b"PMI_CONFORM");
-            let is_node = entry.starts_with(b"SLURMD_NODENAME=") || entry.starts_with(b"FLUX_URI=");
-            (is_pmi || is_node) && entry.contains(&b'=')
+            let is_of_node = NODE_VARIABLES.iter().any(|begin| entry.starts_with(begin));
+            let is_of_pmi = entry.starts_with(b"PMI_") && !entry.starts_with(b"PMI_CONFORM");
+            (is_of_pmi || is_of_node) && entry.contains(&b'=')
         };
         self.put_list(environment.iter().filter(is_of_protocol));
         self.put(b",\"args\":");

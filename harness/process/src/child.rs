@@ -193,6 +193,20 @@ pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     launch.child.try_wait()
 }
 
+/// Prefixes of the variables by which a library or program recognizes a launcher, and that a launcher needs itself.
+const LAUNCHER_PREFIXES: [&str; 4] = ["PMI2_", "PMIX_", "SLURM", "FLUX_"];
+
+/// Removes the variables of an outer launcher from a process that it does not start. The path of Slurm's configuration is kept.
+pub fn without_launcher_variables(command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_launcher(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
+}
+
+fn is_of_launcher(name: &str) -> bool {
+    name != "SLURM_CONF" && LAUNCHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for us. Also
 /// removes our own variables if `ours_too` is set.
 pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
@@ -201,5 +215,16 @@ pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
         if text.starts_with("PMI_") && (ours_too || !text.starts_with("PMI_CONFORM")) {
             command.env_remove(name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recognizes_the_variables_of_launchers() {
+        let names = ["SLURM_NPROCS", "SLURMD_NODENAME", "SLURM_CONF", "PMIX_RANK", "FLUX_URI", "PATH"];
+        assert_eq!(names.map(is_of_launcher), [true, true, false, true, true, false]);
     }
 }

@@ -380,6 +380,8 @@ fn optional(
 /// Examines how the absence of an answer can be proved.
 fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> DoctorStep {
     let what = "silence";
+    // A process manager that polls with a long timer needs time to show it.
+    let limits = Limits { silence: limits.step.max(limits.silence), ..limits };
     let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE) {
         Ok(outcome) => outcome,
         Err(why) => return DoctorStep::new(what, StepState::Odd, why.to_string()),
@@ -529,10 +531,9 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
                 let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
-                let remedy = offering_option(std::slice::from_ref(&server.label));
-                let remedy = remedy
-                    .unwrap_or_else(|| "start them with the launcher that serves this library".to_owned());
-                DoctorStep::new(what, StepState::Fails, seen).with(remedy)
+                let other = || "if its process manager is another one, name that with --server".to_owned();
+                DoctorStep::new(what, StepState::Fails, seen)
+                    .with(server.offering_option().unwrap_or_else(other))
             }
             (_, Some(failed), Some(server)) => DoctorStep::new(
                 what,

@@ -14,7 +14,6 @@ use pmi_judge::ScenarioOutcome;
 use pmi_judge::connections::Connections;
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::library::api::OutputValue;
-use pmi_judge::offer::offering_option;
 use pmi_judge::verdict::Verdict;
 use pmi_scenario::ast::{
     Dialect, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, StepAction, Stmt, Template, ValueType,
@@ -178,10 +177,15 @@ pub(crate) fn offers(
                 None => (true, String::new()),
                 Some(seen) => {
                     let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
-                    (
-                        false,
-                        format!("it {lacks} {word}: asked once, it {seen}; --has {word} plays its scenarios"),
-                    )
+                    // Findings about these operations are notes by default.
+                    let strict = match need {
+                        Need::Pmi12 => " --against mpich-1.2",
+                        _ if need.is_extra() => " --strict=de-facto",
+                        _ => "",
+                    };
+                    let why =
+                        format!("it {lacks} {word}: asked once, it {seen}; --has {word}{strict} requires it");
+                    (false, why)
                 }
             },
         };
@@ -440,8 +444,7 @@ fn fails_under_its_manager(
         return Some(format!("its initialization fails under {} ({failed}): {OTHERS}", server.label));
     }
     let apart = apart(suite, api, iut, limits, &outcome.events)?;
-    let option = offering_option(std::slice::from_ref(&server.label));
-    let option = option.map(|option| format!("; {option}")).unwrap_or_default();
+    let option = server.offering_option().map(|option| format!("; {option}")).unwrap_or_default();
     Some(format!("its processes are singletons under {}: {apart}{option}", server.label))
 }
 

@@ -370,7 +370,7 @@ pub fn run(
         strict: options.strict,
         time: start.elapsed(),
     };
-    let end = result::run_end(suite, &results, deviations, ran);
+    let end = result::run_end(&results, deviations, ran);
     (header, results, end)
 }
 

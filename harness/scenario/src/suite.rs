@@ -367,7 +367,13 @@ impl Suite {
 
     /// Returns whether a scenario with a fitting name exists, here or in the embedded suite.
     pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
-        self.scenarios.iter().any(|s| fits(&s.name)) || FILES.iter().any(|file| file.any(&fits))
+        self.names().any(fits)
+    }
+
+    /// Returns the names of the scenarios here and in the embedded suite. Those in both are repeated.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let embedded = FILES.iter().flat_map(|file| file.names.iter().map(|name| &**name));
+        self.scenarios.iter().map(|scenario| &*scenario.name).chain(embedded)
     }
 
     /// Returns the name of a scenario that is similar to an unknown name.

@@ -49,7 +49,7 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
         // Scenarios run in parallel, so the sum of their durations is not the duration of the run.
         time: Duration::from_micros(run.end.as_ref().map_or(0, |end| end.time_us)),
     };
-    let end = result::run_end(&suite, &judged, &deviations, facts);
+    let end = result::run_end(&judged, &deviations, facts);
     let status = end.exit_code as u8;
     let run = Run { header, results: judged, end: Some(end), ..run };
     write_report(&run, args.format, None)?;

@@ -31,7 +31,7 @@ use pmi_scenario::suite::Suite;
 use super::args::{Connection, Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
 use super::output::{print, write_report};
-use super::read::{judge_by, read_deviations};
+use super::read::{check_scenarios, judge_by, read_deviations};
 use super::select::{are_scenario_files, select, suite_for};
 
 /// Lists the scenarios that these arguments select. It starts nothing, so the scenarios for a program are listed in all dialects.
@@ -197,7 +197,11 @@ impl Chosen {
         };
         let connection = iut.connection_method();
         let deviations = match &recorded {
-            Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection, &suite)?,
+            Some(Recorded::File(path)) => {
+                let deviations = read_deviations(path, version.as_ref(), connection, &suite)?;
+                check_scenarios(path, &deviations, &suite)?;
+                deviations
+            }
             Some(Recorded::Builtin(path, text)) => {
                 Deviations::parse(path, text, version.as_ref(), connection)?
             }
@@ -254,7 +258,14 @@ impl Prepared {
         shell(self.setup.as_deref()).context("the profile's setup")?;
         let Self { suite, selected, iut, deviations, options, interrupted, .. } = &mut self;
         let (header, results, end) = run(suite, selected, iut, deviations, options, interrupted, observer);
+        let abandoned = match iut {
+            Iut::Processes(implementation, _) => implementation.abandoned_steps(),
+            _ => None,
+        };
         let torn_down = shell(self.teardown.as_deref()).context("the profile's teardown");
+        if let Some(notice) = abandoned {
+            writeln!(anstream::stderr(), "note: {notice}")?;
+        }
         let (events, left_out, cut) = Default::default();
         Ok((Run { header, results, events, left_out, cut, end: Some(end) }, torn_down))
     }

@@ -34,6 +34,13 @@ pub(super) fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
     }
 }
 
+/// Rejects deviations that name a scenario which does not exist, here or in the embedded suite. Only a run knows the scenarios of the user.
+pub(super) fn check_scenarios(path: &Path, deviations: &Deviations, suite: &Suite) -> anyhow::Result<()> {
+    let Some((line, name)) = deviations.first_unknown_scenario(suite) else { return Ok(()) };
+    let hint = hint(name, suite.names(), "`pmi-conform scenario list` prints the names");
+    anyhow::bail!("{}:{line}: unknown scenario {name}{hint}", path.display())
+}
+
 /// Reads the known deviations for this version of an implementation.
 pub(super) fn read_deviations(
     path: &Path,

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::run::{Run, implementation};
+use super::run::{Run, subject};
 use super::text;
 use pmi_judge::Severity;
 use pmi_judge::evidence::follows_a_race;
-use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
 /// The differences between two runs. Times, transcripts and deviations are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -36,10 +36,8 @@ pub(crate) struct Comparison {
 /// One of the runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ComparedRun {
-    /// The implementation under test, as given.
+    /// The implementation under test, as given, and its version if known.
     pub(crate) server: String,
-    /// The version of the implementation, if it is known.
-    pub(crate) implementation_version: Option<String>,
     /// Version of pmi-conform and of its suite.
     pub(crate) version: String,
     /// True if every selected scenario has a result.
@@ -180,8 +178,7 @@ fn is_one_sided(before: u32, after: u32) -> bool {
 impl ComparedRun {
     fn of(run: &Run) -> Self {
         let complete = run.end.as_ref().is_some_and(|end| end.unfinished == 0);
-        let RunHeader { server, implementation_version, version, .. } = run.header.clone();
-        Self { server, implementation_version, version, complete }
+        Self { server: subject(&run.header), version: run.header.version.clone(), complete }
     }
 }
 
@@ -300,8 +297,8 @@ impl Comparison {
     pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
             let cut = if side.complete { "" } else { ", cut short" };
-            let server = implementation(&side.server, side.implementation_version.as_deref());
-            writeln!(out, "{name:6}  {server} (pmi-conform {}{cut})", text::clean(&side.version))?;
+            let (server, version) = (&side.server, text::clean(&side.version));
+            writeln!(out, "{name:6}  {server} (judged by pmi-conform {version}{cut})")?;
         }
         let lacks = |verdict| verdict == Verdict::NotApplicable;
         let (applies, differs): (Vec<&ResultChange>, Vec<&ResultChange>) =
@@ -358,14 +355,14 @@ impl Comparison {
         }
         let worse = self.changed.iter().filter(|change| change.worse).count();
         let uncertain: BTreeSet<&str> = self.uncertain.iter().map(|u| u.scenario.as_str()).collect();
-        let undecided = match uncertain.len() {
-            0 => String::new(),
-            n => format!(", {n} undecided"),
-        };
         let (same, apart) = (self.same + self.varies.len(), self.changed.len());
+        let chance = match uncertain.len() {
+            0 => String::new(),
+            n => format!("{n} may be chance, "),
+        };
         writeln!(
             out,
-            "\n{same} the same{undecided}, {apart} different, {worse} worse (+ newly broken, - no longer broken)"
+            "\n{same} the same, {chance}{apart} different, {worse} worse (+ newly broken, - no longer broken)"
         )
     }
 }
@@ -449,6 +446,11 @@ mod tests {
             assert_eq!(comparison.is_same(), same, "{comparison:?}");
             let explained = comparison.varies.len() + comparison.uncertain.len();
             assert_eq!(explained > 0, same, "{comparison:?}");
+            let mut text = Vec::new();
+            comparison.write_to(&mut text, false).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            let count = comparison.uncertain.iter().map(|u| &u.scenario).collect::<BTreeSet<_>>().len();
+            assert_eq!(text.contains(&format!(" the same, {count} may be chance, ")), count > 0, "{text}");
         }
         let of_version = |version: &str, result| {
             let mut run = run(vec![result]);
@@ -461,9 +463,9 @@ mod tests {
         Comparison::of(&before, &after).write_to(&mut text, false).unwrap();
         let text = String::from_utf8(text).unwrap();
         for line in [
-            "before  mpiexec 4.3.2 (pmi-conform 0.1.0)\n",
-            "after   mpiexec 5.0.2 (pmi-conform 0.1.0)\n",
-            "\n0 the same, 1 undecided, 0 different, 0 worse ",
+            "before  mpiexec 4.3.2 (judged by pmi-conform 0.1.0)\n",
+            "after   mpiexec 5.0.2 (judged by pmi-conform 0.1.0)\n",
+            "\n0 the same, 1 may be chance, 0 different, 0 worse ",
         ] {
             assert!(text.contains(line), "{text}");
         }

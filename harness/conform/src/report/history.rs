@@ -209,7 +209,7 @@ impl History {
             let cut = if version.complete { "" } else { ", cut short" };
             writeln!(
                 out,
-                "{:2}  {}: {} broken, {} judged{cut}",
+                "{:2}  {}: {} broken, {} played{cut}",
                 number + 1,
                 version.name,
                 text::count(version.broken, "requirement"),

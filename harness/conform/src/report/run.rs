@@ -62,8 +62,7 @@ impl Run {
     pub(super) fn complaints(&self) -> Vec<Complaint> {
         let mut all = Vec::new();
         for stale in self.end.iter().flat_map(|end| &end.stale) {
-            let scenarios = stale.kept.iter().chain(&stale.unknown).cloned().collect::<Vec<_>>();
-            let key = text::clean(&format!("{}/{}", stale.requirement, scenarios.join("/")));
+            let key = text::clean(&format!("{}/{}", stale.requirement, stale.kept.join("/")));
             let place = Some((stale.file.clone(), stale.line));
             let complaint = Complaint::new("stale deviation", text::clean(&stale.to_string()));
             all.push(Complaint { place, key, ..complaint });
@@ -94,13 +93,8 @@ pub(crate) const RELAYED: &str = "the processes relay their connections: process
 
 /// Returns the name of the implementation under test, with its version unless the name contains it.
 pub(super) fn subject(header: &RunHeader) -> String {
-    implementation(&header.server, header.implementation_version.as_deref())
-}
-
-/// Returns the name of an implementation, with its version unless the name contains it.
-pub(super) fn implementation(server: &str, version: Option<&str>) -> String {
-    let server = text::clean(server);
-    match version.map(text::clean) {
+    let server = text::clean(&header.server);
+    match header.implementation_version.as_deref().map(text::clean) {
         Some(version) if !server.contains(&version) => format!("{server} {version}"),
         _ => server,
     }

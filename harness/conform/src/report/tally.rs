@@ -15,17 +15,41 @@ pub(super) fn is_bare(result: &ScenarioResult, strict: Strictness) -> bool {
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
 
-/// Returns the scenarios that are red without a finding, by verdict and reason.
+/// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a time, or in what a launcher
+/// printed, are one reason: the one of the first scenario whose launcher printed more than a warning.
 pub(super) fn bare(
     results: &[ScenarioResult],
     strict: Strictness,
-) -> BTreeMap<(Verdict, &str), Vec<&ScenarioResult>> {
-    let mut bare: BTreeMap<(Verdict, &str), Vec<&ScenarioResult>> = BTreeMap::new();
+) -> Vec<((Verdict, &str), Vec<&ScenarioResult>)> {
+    let mut bare: BTreeMap<(Verdict, String), Vec<&ScenarioResult>> = BTreeMap::new();
     for result in results.iter().filter(|result| is_bare(result, strict)) {
-        let reason = result.reason.as_deref().unwrap_or_default();
-        bare.entry((result.verdict, reason)).or_default().push(result);
+        bare.entry((result.verdict, reason_shape(reason(result)))).or_default().push(result);
     }
-    bare
+    bare.into_iter()
+        .map(|((verdict, _), results)| {
+            let reasons = || results.iter().map(|result| reason(result));
+            let first = reasons().find(|reason| reason.contains(PRINTED) && !reason.contains("arning"));
+            let shown = first.or_else(|| reasons().next()).unwrap_or_default();
+            ((verdict, shown), results)
+        })
+        .collect()
+}
+
+fn reason(result: &ScenarioResult) -> &str {
+    result.reason.as_deref().unwrap_or_default()
+}
+
+/// Precedes the output of a launcher in a reason.
+const PRINTED: &str = "; it printed ";
+
+/// Returns a reason without times and without the output of a launcher.
+pub(super) fn reason_shape(reason: &str) -> String {
+    let own = reason.split(PRINTED).next().unwrap_or_default();
+    let is_time = |word: &str| {
+        let unit = word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        unit.len() < word.len() && ["ns", "µs", "ms", "s"].contains(&unit)
+    };
+    own.split(' ').map(|word| if is_time(word) { "#" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the verdict in reports: a result that is red only because of `--strict` is a failure.
@@ -166,12 +190,14 @@ pub(super) struct RequirementTally<'a> {
     pub(super) severity: Severity,
     /// True if valid input reaches it.
     pub(super) valid_input: bool,
-    /// True if no scenario shows it in every attempt.
+    /// True if the scenarios passed when they were played again.
     pub(super) is_flaky: bool,
     /// The place of a crash, or else the way the process died. All crashes share a requirement but have different causes.
     pub(super) crash: Option<String>,
     /// The finding of the first scenario.
     pub(super) first: (&'a ScenarioResult, &'a Judged),
+    /// Requirements that its scenarios report for the same response to the same request, with the number of these scenarios.
+    pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
     /// Texts seen in more than one scenario, with these scenarios. Usually each text has one cause.
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
@@ -192,7 +218,9 @@ impl RequirementTally<'_> {
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
         let input = if self.valid_input { " (valid input)" } else { "" };
-        format!("{}{input}{}", text::clean(self.requirement), what.unwrap_or_default())
+        let special = self.special.iter().map(|(id, times)| format!(", as {} in {times}", text::clean(id)));
+        let special: String = special.collect();
+        format!("{}{input}{}{special}", text::clean(self.requirement), what.unwrap_or_default())
     }
 }
 
@@ -205,9 +233,14 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
         let scenarios: Vec<&str> =
             cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
         let is_same = |group: &&mut RequirementTally<'_>| {
-            (group.requirement, group.severity) == (cause.requirement, cause.severity)
-                && (group.is_flaky, &group.crash) == (cause.is_flaky(), &crash)
+            (group.requirement, group.severity, group.is_flaky)
+                == (cause.requirement, cause.severity, cause.is_flaky())
+                && group.crash == crash
         };
+        let mut special = BTreeMap::new();
+        for (_, judged) in cause.findings.iter().filter(|(_, j)| j.finding.requirement != cause.requirement) {
+            *special.entry(judged.finding.requirement.as_str()).or_default() += 1;
+        }
         let repeated = (scenarios.len() > 1 && crash.is_none())
             .then(|| (first.1.finding.seen.as_str(), scenarios.clone()));
         match groups.iter_mut().find(is_same) {
@@ -215,6 +248,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
                 let more = scenarios.iter().filter(|name| !group.scenarios.contains(name));
                 group.scenarios.extend(more.copied().collect::<Vec<_>>());
                 group.repeated.extend(repeated);
+                special.into_iter().for_each(|(id, times)| *group.special.entry(id).or_default() += times);
             }
             None => groups.push(RequirementTally {
                 requirement: cause.requirement,
@@ -223,6 +257,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
                 is_flaky: cause.is_flaky(),
                 crash,
                 first,
+                special,
                 scenarios,
                 repeated: repeated.into_iter().collect(),
             }),

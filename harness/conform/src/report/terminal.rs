@@ -300,7 +300,7 @@ impl<W: Write> Terminal<W> {
             && result.findings.is_empty()
             && self.verbosity < Verbosity::Verbose;
         let Some(reason) = result.reason.as_ref().filter(|_| bare) else { return false };
-        !self.unjudged.insert(reason.clone())
+        !self.unjudged.insert(tally::reason_shape(reason))
     }
 
     /// Returns whether all findings of a result were shown before. They usually have the same cause, which needs no second transcript.

@@ -169,7 +169,6 @@ pub(super) fn run() -> Run {
             line: 3,
             requirement: format!("rfc13.put.limits {HOSTILE}"),
             kept: vec!["put/short".to_owned(), "put/none".to_owned()],
-            unknown: Vec::new(),
             is_whole: true,
         }],
         unfinished: 0,
@@ -724,6 +723,23 @@ fn reason_for_no_verdict_is_shown_once() {
     }
     let line = "  COULD NOT JUDGE not tried: 3 scenarios: get/one, get/two and 1 more\n";
     assert!(text.contains(line), "{text}");
+    // Neither the time nor the output of the launcher distinguishes causes.
+    let busy = |wait: &str, printed: &str| {
+        format!("rank 0 did not report within {wait} (--start-timeout); it printed \"{printed}\"")
+    };
+    run.results = vec![
+        unjudged("get/one", &busy("27.5s", "srun: Warning: fewer nodes")),
+        unjudged("get/two", &busy("30s", "srun: disabled")),
+        unjudged("get/three", "rank 0 did not report within 12ms (--start-timeout)"),
+        unjudged("get/four", "rank 1 did not report within 30s (--start-timeout)"),
+    ];
+    let text = rendered(&run, Format::Terminal);
+    let line = format!(
+        "  COULD NOT JUDGE {}: 3 scenarios: get/one, get/two and 1 more\n",
+        busy("30s", "srun: disabled")
+    );
+    assert!(text.contains(&line), "{text}");
+    assert_eq!(text.matches("  COULD NOT JUDGE rank").count(), 2, "{text}");
 }
 
 #[test]
@@ -908,4 +924,41 @@ fn page_made_from_a_log_shows_all_events() {
     let whole = Run { events: [("get/many".to_owned(), all)].into(), ..short };
     let with = page(&whole);
     assert!(with.contains("From the first event on") && with.contains(key), "{with}");
+}
+
+/// A few scenarios can report a general cause as a breach of the requirement that they are about. Users record deviations by requirement.
+#[test]
+fn index_names_special_requirements_of_a_general_cause() {
+    let asks = || Event::new(1, EventKind::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get key=a\n") });
+    let fails = |name: &str, id: &str| ScenarioResult {
+        findings: vec![judged(id, Severity::Fail, "a value", "\"cmd=get_result rc=-1\"")],
+        last_events: vec![asks()],
+        ..result(name, Verdict::Fail)
+    };
+    let mut run = run();
+    let general = "rfc13.put.visible-after-barrier";
+    run.results = (0..10).map(|n| fails(&format!("kvs/{n}"), general)).collect();
+    run.results.push(fails("maxes/a", "rfc13.maxes.honoured"));
+    let text = rendered(&run, Format::Terminal);
+    let line = format!("FAIL {general} (valid input), as rfc13.maxes.honoured in 1: 11 scenarios");
+    assert!(text.contains(&line), "{text}");
+}
+
+/// A scenario that passed when it was played again is counted as flaky, and in no index as a failure.
+#[test]
+fn index_separates_flaky_scenarios() {
+    let broken = |name: &str, verdict| ScenarioResult {
+        findings: vec![judged("rfc13.get.value", Severity::Fail, "1", "value=2")],
+        ..result(name, verdict)
+    };
+    let mut run = run();
+    run.results =
+        vec![broken("kvs/a", Verdict::Flaky), broken("kvs/b", Verdict::Fail), broken("kvs/c", Verdict::Fail)];
+    let text = rendered(&run, Format::Terminal);
+    for line in [
+        "FAIL rfc13.get.value (valid input): 2 scenarios",
+        "FLAKY rfc13.get.value (valid input): 1 scenario: kvs/a",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
 }

@@ -8,7 +8,9 @@ use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome, node_of};
 
 use super::kvs::{is_within_limits, values_rule};
 use super::mapping::MAPPING_KEY;
-use super::state::{COMPLETE, Monitor, RESERVED, RequestDetail, SingletonState, cite, request_rule};
+use super::state::{
+    COMPLETE, Monitor, MonitoredGroup, RESERVED, RequestDetail, SingletonState, cite, request_rule,
+};
 use crate::seen::SeenText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
@@ -110,7 +112,10 @@ impl Monitor {
     /// Returns the node of a process in the first group. In other groups, the node is unknown, so the first node is assumed.
     fn node_of(&self, p: Proc) -> u32 {
         let group = self.groups.get(&p.group).filter(|_| p.group == 0);
-        group.and_then(|group| node_of(p.rank, group.size, group.nodes)).unwrap_or(0)
+        let of_rank = |group: &MonitoredGroup| {
+            group.placement.node(p.rank).or_else(|| node_of(p.rank, group.size, group.nodes))
+        };
+        group.and_then(of_rank).unwrap_or(0)
     }
 
     /// Returns true if the server has accepted a put of this node attribute.

@@ -1,7 +1,7 @@
 //! The environment of a new process, and the messages with which it gets its connection and rank.
 
 use super::state::{Monitor, SingletonState};
-use crate::event::{Bytes, NODE_VARIABLES};
+use crate::event::Bytes;
 use crate::offer::OFFER_VARIABLES;
 use crate::seen::show;
 use pmi_scenario::ids;
@@ -91,12 +91,6 @@ impl Monitor {
             Some(value) => format!("{name}={value}"),
             None => format!("{name} is not set"),
         };
-        // Within an allocation, all processes of another launcher may inherit the name of its node.
-        if let Some(node) = NODE_VARIABLES.iter().find_map(|name| env(name)).filter(|_| p.group == 0) {
-            let group = self.group(p.group);
-            group.node_names.insert(node.to_owned());
-            group.nodes = group.nodes.max(group.node_names.len() as u32);
-        }
         let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
         if let Some(singinit) = &self.rank(p).singinit {
             // The environment of this process was set before it had a process manager.

@@ -10,7 +10,7 @@ use super::unspecified::Unspecified;
 use crate::seen::{SeenKind, SeenText, show};
 
 impl MonitoredGroup {
-    /// Returns the node of each rank, from the mapping if the server has sent one, and otherwise from the requested placement.
+    /// Returns the node of each rank: as the processes have reported them, from the mapping if the server has sent one, or as requested.
     fn places(&self) -> Vec<u32> {
         // PMI-1.2 alone has these barriers.
         let told = self.mappings[Framing::Lines as usize].as_deref().and_then(|value| {
@@ -21,7 +21,9 @@ impl MonitoredGroup {
                 MappingForm::Unknown | MappingForm::NotAMapping(_) => None,
             }
         });
-        told.unwrap_or_else(|| place(self.size, self.nodes))
+        let observed = (0..self.size).map(|rank| self.placement.node(rank)).collect();
+        let observed: Option<Vec<u32>> = observed;
+        observed.or(told).unwrap_or_else(|| place(self.size, self.nodes))
     }
 
     /// Returns the members of this barrier that have entered it fewer than `round` times.

@@ -38,7 +38,7 @@ impl Monitor {
         let cite = |rule| message.framing.pick([rule, ids::PMI2_COMMON_JOBATTR_MAPPING]);
         let ok = message.outcome() == Some(ResponseOutcome::Success);
         let value = message.field("value");
-        let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
+        let size = self.group(p.group).size;
         // RFC 13, Process Mapping: the key is reserved, so the state is unknown after a client has put it.
         if self.group(p.group).kvs.contains(MAPPING_KEY) || self.state_unknown(p) {
             return;
@@ -85,16 +85,16 @@ impl Monitor {
                 let seen = format!("{}: {too_few}", show(value));
                 self.server_error(p, ids::DE_FACTO_MAPPING_COVERS_ALL_RANKS, expected, seen);
             }
-            Ok(mut ids) => {
-                ids.sort_unstable();
-                ids.dedup();
-                let on = nodes.min(size);
-                if p.group == 0 && on > 0 && ids.len() as u32 != on {
-                    let expected = format!("the {size} ranks on {on} node(s), as they were started");
-                    let seen = format!("{} places them on {}", show(value), ids.len());
+            Ok(places) if p.group == 0 => {
+                let group = self.group(p.group);
+                if let Some((expected, seen)) = group.placement.contradiction(&places, group.nodes.min(size))
+                {
+                    let seen = format!("{} {seen}", show(value));
                     self.server_error(p, cite(ids::RFC13_MAPPING_TRUE), expected, seen);
                 }
             }
+            // The nodes of spawned processes are unknown.
+            Ok(_) => {}
         }
     }
 }

@@ -14,6 +14,7 @@ mod lifecycle;
 mod mapping;
 mod name_request;
 mod names;
+mod placement;
 mod requests;
 mod response;
 mod responses;
@@ -72,6 +73,9 @@ impl Monitor {
                     self.child_started(*proc);
                 }
                 let get = |name: &str| env.get(name).map(String::as_str);
+                if proc.group == 0 {
+                    self.group(0).placement.record(proc.rank, get);
+                }
                 self.environment(*proc, get, bad_fd.as_deref());
             }
             EventKind::Greeted { proc, response: received, .. } => self.greeted(*proc, &received.0),

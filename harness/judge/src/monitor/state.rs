@@ -10,6 +10,7 @@ use pmi_wire::{
 
 use super::group_barrier_state::{GroupBarrierLog, GroupBarrierName};
 use super::name_request::NameRequest;
+use super::placement::Placement;
 use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::connections::Connections;
@@ -224,8 +225,8 @@ pub(super) struct MonitoredGroup {
     pub(super) requested_and_reported: Option<(u32, u32)>,
     /// The number of nodes that were asked for, or of those that its processes report, if they are more.
     pub(super) nodes: u32,
-    /// The names of the nodes that its processes report.
-    pub(super) node_names: HashSet<String>,
+    /// The nodes that processes have reported.
+    pub(super) placement: Placement,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
     pub(super) names: [Option<Vec<u8>>; 2],
     /// The process mapping over lines, and the one over frames.

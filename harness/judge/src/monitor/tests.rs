@@ -507,34 +507,6 @@ fn judges_values_of_pmi2(#[case] request: &str, #[case] result: &str, #[case] br
     assert_eq!(found, broken);
 }
 
-/// A launcher spreads a job of two processes over the two nodes of its allocation.
-#[rstest]
-#[case::names_of_two_nodes(["q0", "q1"], "(vector,(0,2,1))", &[])]
-#[case::name_of_one_node(["q0", "q0"], "(vector,(0,2,1))", &["rfc13.mapping.true"])]
-#[case::one_node_in_the_mapping(["q0", "q1"], "(vector,(0,1,2))", &["rfc13.mapping.true"])]
-fn mapping_is_compared_with_reported_nodes(
-    #[case] nodes: [&str; 2],
-    #[case] mapping: &str,
-    #[case] broken: &[&str],
-) {
-    let started = (0..).zip(nodes).map(|(rank, node)| {
-        let env =
-            [("PMI_FD", "3"), ("PMI_RANK", &rank.to_string()), ("PMI_SIZE", "2"), ("SLURMD_NODENAME", node)];
-        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        EventKind::Started { proc: Proc { group: 0, rank }, env, args: Vec::new(), bad_fd: None }
-    });
-    let get = (0, false, "cmd=get kvsname=k key=PMI_process_mapping".to_owned());
-    let got = (0, true, format!("cmd=get_result rc=0 value={mapping}"));
-    let joined = JOINED.map(|(rank, server, line)| (rank, server, line.to_owned()));
-    let said = joined.into_iter().chain([get, got]).map(|(rank, server, line)| {
-        let (proc, bytes) = (Proc { group: 0, rank }, Bytes(format!("{line}\n").into_bytes()));
-        if server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
-    });
-    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
-    let found = judged(std::iter::once(launched).chain(started).chain(said));
-    assert_eq!(found.into_iter().map(|f| f.requirement).collect::<Vec<_>>(), broken);
-}
-
 /// One job, of which one process speaks PMI-1 and reads the mapping in RFC 13's form, and another speaks PMI-2.
 #[rstest]
 #[case::form_of_mpich("(vector,[0]x2)", &[])]
@@ -863,4 +835,54 @@ fn every_operation_has_rules_of_the_grammar() {
         let rules = [Direction::ToServer, Direction::FromServer].map(|from| grammar_rule(from, op));
         assert_eq!(rules, [format!("rfc13.abnf.c-{}", op.rule()), format!("rfc13.abnf.s-{}", op.rule())]);
     }
+}
+
+/// Judges a mapping after two processes have started with these variables.
+fn mapping_of_two(nodes: u32, started: [(&str, &str); 2], mapping: &str) -> Vec<String> {
+    let procs = [0, 1].map(|rank| Proc { group: 0, rank });
+    let started = procs.into_iter().zip(started).map(|(proc, (name, value))| EventKind::Started {
+        proc,
+        env: [(name.to_owned(), value.to_owned())].into(),
+        args: Vec::new(),
+        bad_fd: None,
+    });
+    let asks = "cmd=get kvsname=k key=PMI_process_mapping\n";
+    let said = [
+        (true, "cmd=init pmi_version=1 pmi_subversion=1\n".to_owned()),
+        (false, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_owned()),
+        (true, "cmd=get_my_kvsname\n".to_owned()),
+        (false, "cmd=my_kvsname rc=0 kvsname=k\n".to_owned()),
+        (true, asks.to_owned()),
+        (false, format!("cmd=get_result rc=0 value={mapping}\n")),
+    ];
+    let said = said.into_iter().map(|(to_server, text)| {
+        let (proc, bytes) = (procs[0], Bytes(text.into()));
+        if to_server { EventKind::ToServer { proc, bytes } } else { EventKind::FromServer { proc, bytes } }
+    });
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes };
+    let found = judged([launched].into_iter().chain(started).chain(said));
+    found.into_iter().filter(|f| f.requirement == "rfc13.mapping.true").map(|f| f.expected).collect()
+}
+
+#[rstest]
+#[case::apart(1, ["q0", "q1"], "(vector,(0,2,1))", "")]
+#[case::not_together(1, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, as their environment states")]
+#[case::inherited_name(1, ["q0", "q0"], "(vector,(0,2,1))", "the 2 ranks on 1 node(s), as they were started")]
+#[case::inherited_name_on_two_nodes(2, ["q0", "q0"], "(vector,(0,2,1))", "")]
+#[case::recorded(0, ["q0", "q1"], "(vector,(0,1,2))", "rank 0 on q0 and rank 1 on q1, as their environment states")]
+fn judges_mapping_by_reported_nodes(
+    #[case] nodes: u32,
+    #[case] names: [&str; 2],
+    #[case] mapping: &str,
+    #[case] expected: &str,
+) {
+    let found = mapping_of_two(nodes, names.map(|name| ("SLURMD_NODENAME", name)), mapping);
+    assert_eq!(found.join(""), expected);
+}
+
+#[rstest]
+#[case::spread("1", "(vector,(0,2,1))", 0)]
+#[case::on_one_node("2", "(vector,(0,2,1))", 1)]
+fn does_not_judge_unknown_nodes(#[case] local: &str, #[case] mapping: &str, #[case] broken: usize) {
+    assert_eq!(mapping_of_two(1, [("MPI_LOCALNRANKS", local); 2], mapping).len(), broken);
 }

@@ -25,13 +25,13 @@ pub mod relay;
 pub mod singleton;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use pmi_judge::event::NODE_VARIABLES;
+use pmi_judge::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
 /// Name of the runner's socket, in the folder above the agent's.
 pub(crate) const SOCKET: &str = "runner";
@@ -80,15 +80,14 @@ pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
         .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
-/// Returns the `PMI_*` variables, except our own, and those that name the node.
+/// Returns the `PMI_*` variables, except our own, and those that describe the node of the process.
 pub fn protocol_environment() -> BTreeMap<String, String> {
-    let is_of_protocol = |key: &OsStr| {
-        let key = key.as_bytes();
-        key.starts_with(b"PMI_") && !key.starts_with(b"PMI_CONFORM")
-            || NODE_VARIABLES.iter().any(|name| name.as_bytes() == key)
+    let is_of_protocol = |name: &[u8]| name.starts_with(b"PMI_") && !name.starts_with(b"PMI_CONFORM");
+    let is_of_node = |name: &[u8]| {
+        NODE_VARIABLES.iter().chain([&LOCAL_SIZE_VARIABLE]).any(|variable| variable.as_bytes() == name)
     };
     std::env::vars_os()
-        .filter(|(k, _)| is_of_protocol(k))
+        .filter(|(k, _)| is_of_protocol(k.as_bytes()) || is_of_node(k.as_bytes()))
         .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
         .collect()
 }

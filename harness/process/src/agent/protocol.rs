@@ -53,7 +53,7 @@ pub struct RankHello {
     pub group: u32,
     /// Its process id.
     pub pid: i32,
-    /// The `PMI_*` variables, as `NAME=value`.
+    /// The `PMI_*` variables and those that describe its node, as `NAME=value`.
     pub env: Vec<Bytes>,
     /// Arguments without the program.
     pub args: Vec<Bytes>,
@@ -69,7 +69,7 @@ pub struct RankHello {
 }
 
 impl RankHello {
-    /// Returns the `PMI_*` variables by their names.
+    /// Returns these variables by their names.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let split = |entry: &Bytes| {
             let entry = String::from_utf8_lossy(&entry.0);

@@ -53,6 +53,12 @@ pub fn play(
     judge.finish(events)
 }
 
+/// Returns true if the right answer to a request depends on the nodes of the processes.
+fn depends_on_placement(request: &[u8]) -> bool {
+    let contains = |word: &[u8]| request.windows(word.len()).any(|part| part == word);
+    contains(b"nodeattr;") || contains(b"group=NODE")
+}
+
 impl Interpreter<'_> {
     /// Reads what a server that closed a connection has sent and printed until now, before our own end of the job adds to it.
     fn read_last_words(&mut self) {
@@ -121,7 +127,14 @@ impl Interpreter<'_> {
             let group = self.recorder.judge.next_group();
             self.scope.set_agent(self.party.agent(group));
         }
-        for bytes in self.scope.message(mode, lines)? {
+        let messages = self.scope.message(mode, lines)?;
+        if depends_on_placement(&messages.concat())
+            && let Some(why) = self.recorder.judge.other_placement()
+        {
+            self.recorder.record(EventKind::Abandoned(Abandoned::Misplaced(why)));
+            return Err(Ended::Stopped);
+        }
+        for bytes in messages {
             self.recorder.record(EventKind::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
             self.party.send(p, &bytes);
         }

@@ -182,7 +182,9 @@ impl PythonScript<'_> {
                 )
             }
             FinalCheck::Environment(proc, env) => {
-                let same = env.iter().filter(|(name, _)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT"));
+                let same = env.iter().filter(|(name, _)| {
+                    name.starts_with("PMI") && !matches!(name.as_str(), "PMI_FD" | "PMI_PORT")
+                });
                 let env = same.map(|(name, value)| (name.clone(), value.clone())).collect();
                 format!(
                     "said = {{k: v for k, v in next(each({}))[4].items() if k not in (\"PMI_FD\", \"PMI_PORT\")}}\n\

@@ -14,7 +14,7 @@ use pmi_process::agent;
 use pmi_process::agent::channel::Channel;
 use pmi_process::agent::listener::AgentListener;
 use pmi_process::agent::protocol::{AgentOrder, Hello, LibraryReport};
-use pmi_process::child::{Launch, cancel, without_protocol_variables};
+use pmi_process::child::{Launch, cancel, without_launcher_variables, without_protocol_variables};
 use pmi_process::connection::{CHUNK, NonBlockingStream, Received, pair};
 use pmi_process::observe::idle::{ControlledPeers, IdleCheck};
 use pmi_process::observe::{procfs, tree};
@@ -183,6 +183,7 @@ impl<'a> LibraryParty<'a> {
         pmi_process::prepare(&mut command);
         command.arg(COMMAND).arg(&library.path).stdin(Stdio::from(theirs)).process_group(0);
         without_protocol_variables(&mut command, true);
+        without_launcher_variables(&mut command);
         command.envs(&library.env).envs(env);
         let mut output = Output::of(&mut command)?;
         let number = env.get("PMI_FD").and_then(|n| n.parse::<i32>().ok()).filter(|n| *n > 2);

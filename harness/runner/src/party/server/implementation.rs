@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::party::proxy::{choices, detect};
+use pmi_judge::offer::offering_option;
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_wire::ConnectionMethod;
@@ -101,6 +102,13 @@ const CANCEL_STEPS: &str = r#"scontrol --oneliner show steps |
 sed -n "s/^StepId=\(${SLURM_JOB_ID:-[0-9]*}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
 while read -r step pid; do
     case ' {pids} ' in *" $pid "*) scancel "$step" ;; esac
+done"#;
+
+/// Prints the steps of the allocation whose `srun` on this machine has ended.
+const ABANDONED_STEPS: &str = r#"scontrol --oneliner show steps 2>/dev/null |
+sed -n "s/^StepId=\(${SLURM_JOB_ID:?}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
+while read -r step pid; do
+    test -d "/proc/$pid" || echo "$step"
 done"#;
 
 /// The options of `srun` whose absence a notice mentions: each with the options and the variable that decide the same, and the notice.
@@ -564,6 +572,24 @@ impl Implementation {
         Some(format!("it needs {nodes} nodes (--max-nodes {most})"))
     }
 
+    /// Returns the option that makes its launcher offer the wire protocol, if it is known and missing.
+    pub(crate) fn offering_option(&self) -> Option<String> {
+        offering_option(&self.command)
+    }
+
+    /// Returns a notice about job steps that have outlived their `srun`, if it is the launcher and this runs in an allocation.
+    pub fn abandoned_steps(&self) -> Option<String> {
+        self.cancel.as_ref().filter(|cancel| *cancel == CANCEL_STEPS)?;
+        let steps = printed("sh", &["-c".to_owned(), ABANDONED_STEPS.to_owned()])?;
+        let number = steps.lines().count();
+        (number > 0).then(|| {
+            format!(
+                "{number} job steps whose srun has ended remain in the allocation (squeue -s), and the next launch without --overlap waits \
+                 for them: use a new allocation, or add --overlap to srun"
+            )
+        })
+    }
+
     /// Returns the shell command that ends the job of this name, if one is defined. See also `with_pids`.
     pub fn cancel(&self, job: &str) -> Option<String> {
         self.cancel.as_ref().map(|command| command.replace(JOB, job))
@@ -766,33 +792,46 @@ mod tests {
         assert!(server.env.is_empty(), "the command is run as it is");
     }
 
-    #[rstest]
-    #[case::in_allocation(Some("7"), "7.1\n")]
-    #[case::without_allocation(None, "7.1\n8.1\n")]
-    fn cancels_only_the_steps_of_the_launcher(#[case] job: Option<&str>, #[case] cancelled: &str) {
+    /// Runs a script in a Slurm with these steps, each with its id and the process of its `srun`. Returns its output.
+    fn run_beside_steps(script: &str, steps: &[(&str, &str)], job: Option<&str>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let program = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
             std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         };
-        let step = |id: &str, srun: &str| {
-            format!("StepId={id} UserId=0 State=RUNNING Name=agent Dist=Cyclic SrunHost:Pid={srun}")
+        let step = |(id, srun): &(&str, &str)| {
+            format!("StepId={id} UserId=0 State=RUNNING Name=agent Dist=Cyclic SrunHost:Pid={srun}\n")
         };
-        let steps =
-            [step("7.0", "here:11"), step("7.1", "here:12"), step("7.2", "there:12"), step("8.1", "here:12")];
         program("hostname", "echo here");
-        program("scontrol", &format!("cat <<END\n{}\nEND", steps.join("\n")));
-        program("scancel", &format!("echo $1 >>{}/cancelled", folder.path().display()));
-        let srun = Implementation::from_argument("sh -c 'exec srun -n {ranks} {agent}'").unwrap();
-        let command = with_pids(&srun.cancel("job").unwrap(), &[12, 112]);
+        program("scontrol", &format!("cat <<END\n{}END", steps.iter().map(step).collect::<String>()));
+        program("scancel", "echo $1");
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
         let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", &command]).env("PATH", path).env_remove("SLURM_JOB_ID");
-        shell.envs(job.map(|job| ("SLURM_JOB_ID", job)));
-        assert!(shell.status().unwrap().success());
-        assert_eq!(std::fs::read_to_string(folder.path().join("cancelled")).unwrap(), cancelled);
+        shell.args(["-c", script]).env("PATH", path).env_remove("SLURM_JOB_ID");
+        let out = shell.envs(job.map(|job| ("SLURM_JOB_ID", job))).output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    #[rstest]
+    #[case::in_allocation(Some("7"), "7.1\n")]
+    #[case::without_allocation(None, "7.1\n8.1\n")]
+    fn cancels_only_the_steps_of_the_launcher(#[case] job: Option<&str>, #[case] cancelled: &str) {
+        let steps = [("7.0", "here:11"), ("7.1", "here:12"), ("7.2", "there:12"), ("8.1", "here:12")];
+        let srun = Implementation::from_argument("sh -c 'exec srun -n {ranks} {agent}'").unwrap();
+        let command = with_pids(&srun.cancel("job").unwrap(), &[12, 112]);
+        assert_eq!(run_beside_steps(&command, &steps, job), cancelled);
         assert_eq!(Implementation::from_argument("pm {ranks} {agent}").unwrap().cancel("job"), None);
+    }
+
+    #[rstest]
+    #[case::in_allocation(Some("7"), "7.1\n")]
+    #[case::without_allocation(None, "")]
+    fn lists_steps_whose_launcher_has_ended(#[case] job: Option<&str>, #[case] listed: &str) {
+        let own = format!("here:{}", std::process::id());
+        let dead = "here:999999999";
+        let steps = [("7.0", own.as_str()), ("7.1", dead), ("7.2", "there:999999999"), ("8.1", dead)];
+        assert_eq!(run_beside_steps(ABANDONED_STEPS, &steps, job), listed);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The reference client with arbitrary bytes from a server.
 //!
-//! Input: records of a byte for the operation (none if it is 0x7f), the bytes that the server sends after it, and 0xff. An empty text
-//! closes the connection.
+//! Input: records of a byte for the operation (none if it is 0x7f), the bytes that the server sends after it, and 0xff. A record without
+//! bytes from the server closes the connection.
 
 use pmi_reference::client::{Client, Misuse, ServerAnswer, ServerError};
 use pmi_wire::grammar::Rule;

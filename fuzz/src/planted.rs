@@ -1,4 +1,4 @@
-//! Bugs that are planted on purpose, to check that the targets find them. They need the feature `planted`, and the variable `PLANTED`
+//! Bugs that are planted to check that the targets find them. They need the feature `planted`, and the variable `PLANTED`
 //! selects one.
 
 #[cfg(feature = "planted")]

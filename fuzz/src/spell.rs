@@ -59,7 +59,7 @@ pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<
     fields
 }
 
-/// Moves `msg` to the end, because it extends to the end of its line, except if the value of a get is there, which does the same.
+/// Moves `msg` to the end, because it extends to the end of its line, unless the value of a get is there, which also does.
 pub(crate) fn msg_last(fields: &mut [(&'static str, Vec<u8>)]) {
     if fields.last().is_some_and(|(key, _)| *key != "value") {
         fields.sort_by_key(|(key, _)| *key == "msg");

@@ -314,7 +314,7 @@ fn finding_in_one_attempt_is_flaky_and_drafted() {
         ),
         (
             "missing.pmi",
-            "# A key that nobody has put is not there.\nrequires rfc13.get.value\n\nuse joined\n0  C: cmd=get kvsname=$kvs key=nothing\n0  S: cmd=get_result rc=fail\nuse finalized\n",
+            "# A get of a key that no process has put fails.\nrequires rfc13.get.value\n\nuse joined\n0  C: cmd=get kvsname=$kvs key=nothing\n0  S: cmd=get_result rc=fail\nuse finalized\n",
         ),
     ]);
     let binary = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).parent().unwrap();
@@ -952,7 +952,8 @@ fn failed_start_does_not_make_pmi12_required() {
     assert!(ran.status == 4 && ran.out.contains("it lacks pmi-1.2: asked once"), "{}", ran.whole());
 }
 
-/// The agent waits for the connection. No matter whether this wait is shorter or longer than a step, its report arrives afterwards.
+/// The agent waits for the process manager to connect, and then reports. The report arrives whether that wait is shorter or longer than a
+/// step.
 #[test]
 fn manager_must_connect_to_its_singleton() {
     side_by_side(&["0.3", "3"], |patience| {

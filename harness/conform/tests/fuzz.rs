@@ -263,7 +263,7 @@ fn finds_memory_leak_of_a_server() {
 
 /// A session that crashes the faulty manager. Its steps are in the required order, which a minimized session need not preserve.
 const GET_BESIDE_A_BARRIER: &str = "\
-# A get of a key that nobody has put is refused while another process waits in a barrier, too.
+# A get of a key that no process has put is refused even while another process waits in a barrier.
 requires rfc13.get.value
 ranks 2
 

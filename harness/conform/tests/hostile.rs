@@ -132,7 +132,7 @@ ranks 1
 fn socket_timeout_is_not_silence() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("late.pmi");
-    let text = "# An answer that takes its time.
+    let text = "# A late answer.
 requires rfc13.abnf.s-init
 ranks 1
 

@@ -533,7 +533,7 @@ fn library_follows_the_rules_for_programs() {
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
         (result.verdict, cited)
     };
-    // It is killed by SIGPIPE at any failure. That counts as a crash unless we have closed the connection.
+    // This library kills itself with SIGPIPE on any failure, which counts as a crash unless the harness has closed the connection.
     let (verdict, cited) = of("library/replies/closed[get]", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);

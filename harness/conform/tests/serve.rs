@@ -436,7 +436,7 @@ fn port_accepts_each_process_once() {
     {
         assert_eq!(heard(&mut connect(wrong), 1), "", "{wrong}");
     }
-    // A line that is too long; writing after the end of the connection fails.
+    // The line is too long, so the server closes the connection, and the write may fail.
     let mut flood = TcpStream::connect(&address).unwrap();
     let _ = flood.write_all(&[b'x'; 4096]);
     assert_eq!(heard(&mut flood, 1), "");

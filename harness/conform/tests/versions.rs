@@ -21,7 +21,7 @@ fn cell(fault: &str, offered: &str) -> (String, String) {
     (row["answered"].as_str().unwrap().to_owned(), row["then"].as_str().unwrap().to_owned())
 }
 
-/// The reference server's answer to an offer of 1.1, without its newline.
+/// The cell for an answer to an offer of 1.1 that lacks its newline.
 const UNENDED: &str =
     "\"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
 

@@ -12,7 +12,7 @@ pub struct Fault {
     pub name: &'static str,
     /// The requirements or rules that it breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
-    /// A one-line description of the server's behavior.
+    /// A one-line description of the server's behaviour.
     pub about: &'static str,
     /// The place where the server differs, and the change.
     pub effect: Effect,

@@ -28,7 +28,7 @@ pub struct Repetitions {
 }
 
 impl Repetitions {
-    /// Creates an empty list. `strict` determines which results are red.
+    /// Creates it without any attempts. `strict` determines which results are red.
     #[must_use]
     pub fn new(strict: Strictness) -> Self {
         Self {

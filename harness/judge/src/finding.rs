@@ -37,9 +37,9 @@ pub struct Finding {
     /// The highest severity that the scenario allows for this outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Severity>,
-    /// The behavior that the requirement demands.
+    /// The behaviour that the requirement demands.
     pub expected: String,
-    /// The observed behavior, in words. Programs read `kind` instead.
+    /// The observed behaviour, in words. Programs read `kind` instead.
     pub seen: String,
     /// The kind of observation, if code needs to distinguish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

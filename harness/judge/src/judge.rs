@@ -36,7 +36,7 @@ const MAX_MONITOR_FINDINGS: usize = 200;
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.
 const JOB_ENDS: &str = ids::DE_FACTO_JOB_ENDS;
 
-/// The reason why the runner waits, which the last expectation determines.
+/// The kind of event that the runner waits for, as determined by the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
     /// A required event.
@@ -872,7 +872,7 @@ impl Judge {
     }
 
     /// Makes a finding unless the monitor has reported the same event. An advisory finding does not replace a binding one: a refusal that
-    /// also lacks a thrid breaks both. A missing response is one behavior, and the monitor knows what was unusual about the request.
+    /// also lacks a thrid breaks both. A missing response is one behaviour, and the monitor knows what was unusual about the request.
     fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;
         let says = |f: &Finding| {

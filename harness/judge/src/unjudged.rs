@@ -22,7 +22,8 @@ pub enum Unjudged {
         /// The proof that nothing more will come, and how long the runner waited for it.
         nothing: Option<(SilenceProof, Duration)>,
     },
-    /// No process of the server's was offered the wire protocol, so its requirements do not apply. The option that offers it, if known.
+    /// The server offered the wire protocol to none of its processes, so the protocol's requirements do not apply. Contains the reason and,
+    /// if known, the option that enables the protocol.
     NotOffered(String),
     /// The library under test cannot be used.
     Unloadable(Unloadable),

@@ -73,7 +73,7 @@ struct ProxyState {
     barriers: u64,
     /// Keys of the pairs that it has passed on.
     flushed: HashSet<Vec<u8>>,
-    /// Number of passed-on pairs whose keys no process has put. The same number of missing puts was changed rather than lost.
+    /// Number of passed-on pairs whose keys no process has put. As many missing puts count as changed rather than lost.
     changed: usize,
     /// Identical requests of several processes, and how many more times each may be passed on.
     alike: HashMap<Vec<u8>, usize>,
@@ -663,7 +663,7 @@ mod tests {
             .collect()
     }
 
-    /// The behavior of a correct proxy, repeated several times.
+    /// The behaviour of a correct proxy, repeated several times.
     #[rstest]
     #[case::flush_and_barrier(&[
         "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",

@@ -105,7 +105,7 @@ fn spawn(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Res
     }
 }
 
-/// Adds the cause to the error of a program that the kernel does not start, where the number of the error leaves it open.
+/// Adds the cause to the error for a program that the kernel cannot start, if the error number is ambiguous.
 fn with_cause(command: &Command, error: io::Error) -> io::Error {
     let file = Path::new(command.get_program());
     let cause = match error.kind() {

@@ -9,7 +9,7 @@
 //! - [`output`]: standard output and error of processes, with limits
 //! - [`reactor`]: one wait for many descriptors
 //! - [`scratch`]: the folders of a run
-//! - [`slots`]: the number of launches that work side by side
+//! - [`slots`]: the number of launches that work at the same time
 //! - [`stop`]: signals that request us to end
 //! - [`trace`]: where processes die, as a debugger sees it, and how processes ended that are not our children
 

@@ -1,8 +1,8 @@
-//! Carries the messages between the processes of a session and their process manager, and reports them in the order of their occurrence.
+//! Carries the messages between the processes of a session and their process manager, and reports them in chronological order.
 //!
-//! The taps pass the connections of all processes to this component, so there is a single order. A cause is reported before its effect,
-//! because it is reported before it is forwarded. A tap keeps copies of both ends. That way, the connection ends together with the tap, and
-//! the tap can carry on alone if the recorder ends.
+//! The taps pass the connections of all processes to this component, so there is a single order. Each message is reported
+//! before it is forwarded, so causes are reported before their effects. A tap keeps copies of both ends, so that the connection closes when
+//! the tap exits, and the tap can forward messages by itself if the recorder exits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -310,7 +310,7 @@ mod tests {
         Fact::Carried(direction, text.as_bytes().to_vec())
     }
 
-    /// Returns a recording with two processes of a group and these facts: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
+    /// Returns a recording of a group of two processes with these facts, written as `0 C: ...`, `1 S: ...`, `0 closed` or `1 ended 9`.
     fn recording(steps: &[&str]) -> Recording {
         let mut recording = Recording::new(vec!["pm".into()]);
         for rank in ["0", "1"] {

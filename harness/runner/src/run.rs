@@ -24,7 +24,7 @@ use pmi_process::trace;
 use pmi_scenario::ast::{Dialect, Scenario, SourceFile};
 use pmi_scenario::suite::Suite;
 
-/// After this many scenarios in a row without a sign of life, the run gives up.
+/// Number of consecutive scenarios without a sign of life after which the run gives up.
 const LIFELESS: usize = 5;
 
 /// The number of attempts for each scenario.

@@ -447,7 +447,7 @@ impl Checker<'_> {
         if located.iter().map(|l| &l.piece).eq(&template.pieces) {
             return located;
         }
-        // The line names an operation, and the template is its message. The pieces have no positions of their own.
+        // The line names an operation, and the template is its message. The pieces have no individual positions.
         template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }
 

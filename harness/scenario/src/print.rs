@@ -362,7 +362,7 @@ fn ranks(target: &StepTarget) -> String {
     }
 }
 
-/// The two forms of an action: what the harness does, and what it expects.
+/// The two forms of an action: as performed by the harness, and as expected of the implementation.
 pub(super) struct ActionForm {
     pub(super) does: &'static str,
     pub(super) expects: &'static str,

@@ -1,4 +1,4 @@
-//! The catalogue of requirements: the statements of the standards, and the behavior that implementations have in common.
+//! The catalogue of requirements: the statements of the standards, and the behaviour that implementations have in common.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub enum Level {
     /// MAY or OPTIONAL.
     #[serde(rename = "MAY")]
     May,
-    /// Common behavior of implementations that RFC 13 does not mention.
+    /// Common behaviour of implementations that RFC 13 does not mention.
     #[serde(rename = "DE-FACTO")]
     DeFacto,
 }
@@ -121,7 +121,7 @@ pub struct Requirement {
     /// A proposal for a better wording, addressed to the editors of the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<String>,
-    /// The behavior of implementations, for de facto requirements.
+    /// The behaviour of implementations, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
     /// True if a breach is reported but is not a failure, because the user has not selected its set.
@@ -184,7 +184,7 @@ pub enum Set {
     Rfc13,
     /// The grammar of RFC 13.
     Rfc13Grammar,
-    /// The behavior that PMI-2 servers have in common and that portable clients rely on.
+    /// The behaviour that PMI-2 servers have in common and that portable clients rely on.
     Pmi2Common,
     /// The draft of PMI-2.
     Pmi2Draft,
@@ -192,7 +192,7 @@ pub enum Set {
     Pmi2Mpich,
     /// MPICH's PMI-1.2.
     Mpich12,
-    /// Any other requirement, in particular common behavior of implementations.
+    /// Any other requirement, in particular common behaviour of implementations.
     Other,
 }
 

@@ -11,7 +11,7 @@
 
 static int once_initialized;
 
-/* Set if the process has no process manager and does not notice that: "lawful-alone", or names that begin with "alone-". With
+/* Set if the process has no process manager and does not detect this: "lawful-alone", or names that begin with "alone-". With
  * "lawful-other-manager", it has the rank and size of its environment, and ignores PMI_FD because its manager is elsewhere. */
 static int alone;
 

@@ -3,7 +3,7 @@
 #include "faults.h"
 #include "pmi2.h"
 
-/* Set if the process has no process manager and does not notice that. */
+/* Set if the process has no process manager and does not detect this. */
 static int alone;
 
 int PMI2_Init(int *spawned, int *size, int *rank, int *appnum)

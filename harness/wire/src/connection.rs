@@ -1,4 +1,4 @@
-//! Both directions of a connection, whose messages are lines until frames are negotiated.
+//! Both directions of a connection. Messages are lines until frames are negotiated.
 
 use std::borrow::Cow;
 

@@ -145,7 +145,7 @@ impl<'a> Decoded<'a> {
         if rc.is_some_and(|rc| !Rule::Int.accepts(rc)) {
             return Err(DecodeError::value("rc", Rule::Int, self.framing));
         }
-        // In the RFC, the fields of a response are optional only all together.
+        // In the RFC, the fields of a response may only be omitted together.
         let is_optional = |field: &Field| {
             if is_request { field.optional } else { values.iter().all(Option::is_none) }
         };
@@ -246,8 +246,8 @@ impl<'a> Decoded<'a> {
         self.spawn.as_deref()
     }
 
-    /// Returns whether the message is well-formed and a part of a longer request, or of one without known fields, as only the draft of PMI-2
-    /// has them: all requests that only the draft has, except those with no field but the id of a job.
+    /// Returns whether the message is a well-formed PMI-2 request, or part of one, that only the draft describes. Requests whose only field
+    /// is the id of a job do not count.
     pub fn is_part(&self) -> bool {
         let is_part = |row: &Exchange| match row.operation {
             "connect" | "disconnect" | "get-all" => false,
@@ -496,7 +496,7 @@ mod tests {
     #[case(FromServer, "cmd=abort", "not a response of PMI-1.1")]
     #[case(FromServer, "cmd=put_result rc=ok", "the value of \"rc\" is not an integer (RFC 13: int)")]
     #[case(FromServer, "cmd=put_result rc=0 rc=0", "the key \"rc\" appears more than once")]
-    // The fields of a response are optional only all together.
+    // The fields of a response may only be omitted together.
     #[case(FromServer, "cmd=response_to_init pmi_version=1", "the key \"pmi_subversion\" is missing")]
     #[case(FromServer, "cmd=maxes keylen_max=1 vallen_max=1", "the key \"kvsname_max\" is missing")]
     #[case(FromServer, "cmd=maxes", "")]

@@ -1,4 +1,4 @@
-//! The errors that decoding a message can find.
+//! Errors in a message that decoding detects.
 
 use std::borrow::Cow;
 

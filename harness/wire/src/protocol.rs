@@ -170,7 +170,7 @@ pub struct Field {
     pub limit: Option<&'static str>,
     /// The version of PMI-1 that added the field, if it is later than RFC 13's. Earlier versions do not have the field.
     pub since: Option<Version>,
-    /// The programs of a spawn share the field.
+    /// True if the programs of a spawn share the field.
     pub shared: bool,
     /// The value follows from the rest of a correct message.
     pub derived: Option<Derived>,
@@ -446,7 +446,7 @@ operations! {
     .block(),
 }
 
-/// Requests in lines that RFC 13 does not have and some clients send. No manager with public source answers those without fields.
+/// Requests in lines that RFC 13 does not have and some clients send. No open-source manager answers those without fields.
 const EXTRA_LINES: &[Exchange] = &[
     exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
     exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),

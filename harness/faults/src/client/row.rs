@@ -11,7 +11,7 @@ pub struct ClientFault {
     pub name: &'static str,
     /// Ids of the requirements that it breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
-    /// A one-line description of the client's behavior.
+    /// A one-line description of the client's behaviour.
     pub about: &'static str,
     /// The session that it changes.
     pub plain: PlainSession,

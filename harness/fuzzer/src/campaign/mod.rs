@@ -36,7 +36,7 @@ const MAX_SILENCES: usize = 100_000;
 /// more that would never be reached.
 const MAX_WAITING_FAILURES: usize = 16;
 
-/// The campaign ends if this many cases could not be judged and no case could, since none ever will be.
+/// The campaign ends after this many cases that could not be judged, unless another case was judged.
 const MAX_UNJUDGED: u64 = 20;
 
 /// Maximum number of runs for trimming one case, which leaves out the steps that do not lead to a new edge.
@@ -179,7 +179,7 @@ pub struct Summary {
     pub history: Vec<Moment>,
     /// Findings that were stored.
     pub found: Vec<StoredFinding>,
-    /// When each of these buckets was first encountered.
+    /// The time when each of these buckets was first encountered.
     pub met: BTreeMap<String, Duration>,
     /// True if the user interrupted the campaign.
     pub interrupted: bool,

@@ -9,9 +9,9 @@ use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
 use crate::session::decisions::{percent, pick};
 use crate::session::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wait};
 
-/// Keys of fields that name something ...
+/// Keys of fields that contain a name.
 const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
-/// ... and keys of fields with its content.
+/// Keys of fields that contain what is stored under a name.
 const CONTENTS: [&[u8]; 2] = [b"value", b"port"];
 
 /// Percentage of names and contents that are changed.

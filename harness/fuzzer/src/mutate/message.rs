@@ -174,7 +174,7 @@ fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> 
     };
     let i = u.choose_index(fields.len())?;
     match u.ratio(1, 4)? {
-        // A single unusual number may be detected where equal ones are not.
+        // An implementation may detect a single unusual number, but not equal ones.
         true => fields.iter_mut().for_each(|field| field.value = text(number)),
         false => fields[i].value = text(number),
     }

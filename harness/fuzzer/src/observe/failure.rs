@@ -116,7 +116,7 @@ pub enum CrashCause {
 /// The last action before a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LastAction {
-    /// The harness did nothing yet.
+    /// The harness has not done anything yet.
     Start,
     /// The harness sent a message.
     Message(MessageKind),

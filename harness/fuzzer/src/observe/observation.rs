@@ -11,9 +11,9 @@ use super::edges::Edges;
 /// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than a few hundred kilobytes;
 /// Hydra's processes grow by less than two megabytes in them.
 const GROWTH: u64 = 256 << 20;
-/// Maximum growth in bytes without any input ...
+/// Maximum growth in bytes without any input.
 const GROWTH_BASE: u64 = 32 << 20;
-/// ... and for each byte of input. Stored data costs headers, copies and tables that double in size.
+/// Additional growth allowed for each byte of input, because stored data needs headers, copies and tables that double in size.
 const GROWTH_FACTOR: u64 = 64;
 
 /// The growth of a server process.

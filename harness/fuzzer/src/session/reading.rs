@@ -146,7 +146,7 @@ impl<'a> ParsedResponse<'a> {
         self.message.is_success()
     }
 
-    /// Returns whether the request succeeded, and its key or name exists as far as the response states it.
+    /// Returns whether the request succeeded and, if the response states it, its key or name exists.
     pub(crate) fn is_found(&self) -> bool {
         self.message.outcome() == Some(ResponseOutcome::Success)
     }

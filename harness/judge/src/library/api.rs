@@ -134,9 +134,9 @@ pub(crate) struct ApiViolation {
     pub(crate) requirement: &'static str,
     /// The highest severity of the finding.
     pub(crate) at_most: Option<Severity>,
-    /// The behavior that the requirement demands.
+    /// The behaviour that the requirement demands.
     pub(crate) expected: String,
-    /// The observed behavior.
+    /// The observed behaviour.
     pub(crate) seen: String,
 }
 

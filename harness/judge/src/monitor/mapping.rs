@@ -32,7 +32,7 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 }
 
 impl Monitor {
-    /// Judges the response to a request for the process mapping. In PMI-2, one requirement covers its form and its truth.
+    /// Judges the response to a request for the process mapping. In PMI-2, one requirement covers its form and its correctness.
     pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || SeenText::message(message.text);
         let cite = |rule| message.framing.pick([rule, ids::PMI2_COMMON_JOBATTR_MAPPING]);

@@ -273,7 +273,7 @@ impl Monitor {
         let id = if self.rank(p).split_write && !(closed && full) {
             IN_PIECES
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
-            // Such keys are what is special about this barrier: a manager distributes them by then.
+            // Such keys distinguish this barrier from others. The manager must distribute them before it opens.
             ids::RFC13_ABNF_WORD
         } else if full {
             FULL

@@ -532,7 +532,7 @@ impl Monitor {
         preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
     }
 
-    /// Returns the reason why the server's behavior towards this process cannot be judged, if there is one.
+    /// Returns the reason why the server's behaviour towards this process cannot be judged, if there is one.
     pub fn unspecified(&self, p: Proc) -> Option<Unspecified> {
         let group = self.groups.get(&p.group);
         let unusual = group.filter(|g| !g.irregular_ranks.is_empty()).map(|_| Unspecified::Unusual);

@@ -676,7 +676,7 @@ fn fence_makes_earlier_puts_visible() {
 #[case(&[(0, false, "cmd=info-getnodeattr;key=k;"), (0, true, "silence")], &["pmi2.common.answered"])]
 #[case(&[(0, false, "cmd=job-getid;"), (0, true, "close")], &["pmi2.common.answered"])]
 #[case(&[(0, false, "cmd=finalize;"), (0, true, "silence")], &["pmi2.common.finalize"])]
-// After an abort, the server's behavior is unspecified.
+// After an abort, the server's behaviour is unspecified.
 #[case(&[(1, false, "cmd=abort;isworld=TRUE;"), (0, false, "cmd=job-getid;"), (0, true, "close")], &[])]
 #[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=job-getid-response;jobid=j;")], &["pmi2.common.rc"])]
 #[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=kvs-fence-response;rc=0;")], &["pmi2.common.response-name"])]

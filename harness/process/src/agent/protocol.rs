@@ -152,7 +152,7 @@ pub enum LibraryReport {
     Loaded(Option<String>),
     /// A call has returned.
     Returned(Returned),
-    /// A call could not be made: the function does not exist, or the arguments do not suit it.
+    /// A call could not be made: the function does not exist, or the arguments do not match its parameters.
     NotCalled {
         /// `true` if the library lacks the function.
         missing: bool,

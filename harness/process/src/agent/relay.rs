@@ -216,7 +216,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Carries out the runner's orders. Returns the exit status if one of them is to exit.
+    /// Carries out the runner's orders. Returns the status with which the agent must exit, if the runner is gone, an order is not one for a
+    /// relaying agent, or the agent has survived an order to kill itself.
     fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();

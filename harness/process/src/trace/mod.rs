@@ -1,10 +1,10 @@
 //! Finds where processes die, as a debugger does.
 //!
-//! A traced process stops at each signal before it receives it. Its tracer learns of its end first, by waiting for any child. In this
-//! process, that would interfere with waiting for launches. So a small separate process, the tracer, does this, one for each examined
-//! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program, and so do
-//! all processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, once the scenario
-//! has ended.
+//! A traced process stops before each signal is delivered, so that its tracer can inspect it. A tracer waits for any child, which would
+//! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, one for each examined scenario.
+//! Each process that the same thread starts during that time requests to be traced before it executes its own program, and so do all
+//! processes that it starts. The tracer only reports its observations of dead processes. This module interprets them once the scenario has
+//! ended.
 //!
 //! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when we do.
 

@@ -193,7 +193,7 @@ fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let maps = procfs::text(format!("/proc/{thread}/maps")).unwrap_or_default();
     let mappings = maps.lines().filter_map(Mapping::of_code).take(MAPPINGS).collect();
     let name = procfs::name(process)?;
-    // For codes above 0, the kernel describes the executed instruction.
+    // An `si_code` above 0 means that the kernel raised the signal for the executed instruction.
     let address = (info.code > 0 && SignalCause::of(signal) == SignalCause::Fault).then_some(info.address);
     Some(Snapshot { name, rank, signal, address, pc, sp, fp, lr, mappings, stack_at, stack })
 }

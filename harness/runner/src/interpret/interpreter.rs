@@ -127,8 +127,8 @@ impl<'a> Interpreter<'a> {
         Stop
     }
 
-    /// Lets everything end, and reads the remaining messages. If nothing happens for as long as `settled`, the job is considered not to
-    /// end, and the proof is returned.
+    /// Lets everything end, and reads the remaining messages. If nothing happens for the time `settled`, returns the proof that the job
+    /// does not end.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
         let deadline = Instant::now() + ending;
@@ -404,7 +404,7 @@ impl<'a> Interpreter<'a> {
 
     /// Reports to the reference server that a process has ended by itself.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        // Any other process manager sees for itself how the processes that it started end.
+        // Process managers other than our reference detect the ends of their processes themselves.
         if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {
             return Ok(());
         }

@@ -88,7 +88,7 @@ fn status(exit: Exit) -> i32 {
     }
 }
 
-/// The relation of a job to its environment.
+/// The handling of a job's standard streams and of signals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Manner {
     /// Its processes use our standard streams, and signals to us end the job.

@@ -49,7 +49,7 @@ impl ProxyInit {
 /// The layout of a frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
-    /// 32 bytes: a field for every use, without most lengths.
+    /// 32 bytes, with fields that most commands leave unused, and without the lengths of per-process lists.
     Wide,
     /// 24 bytes, with the process group.
     Grouped,

@@ -2,7 +2,7 @@
 
 use super::family::{Family, Header};
 
-/// The part of a process group at one proxy. Ranks are consecutive.
+/// The part of a process group that is launched at one proxy. The ranks of each program there are consecutive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLaunch {
     /// Number of processes in the group.

@@ -1,6 +1,6 @@
 "use strict";
-// What is shown is kept in the address (#show=fail&text=barrier), so that it can be sent to somebody. An address without `=` is that of a
-// place in the page, which is shown whatever was filtered before.
+// The address contains the filter (#show=fail&text=barrier), so that a filtered page can be linked to. An address without `=` is an anchor,
+// whose target is shown regardless of the filter.
 (() => {
   const bar = document.querySelector(".filters");
   const show = document.getElementById("show");
@@ -53,7 +53,7 @@
   show.addEventListener("change", write);
   text.addEventListener("input", write);
   addEventListener("hashchange", read);
-  // On paper, what is folded cannot be opened.
+  // Folded sections cannot be opened on paper, so all of them are unfolded for printing.
   let folded = [];
   addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open])")];

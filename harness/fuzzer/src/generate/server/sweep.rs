@@ -31,8 +31,7 @@ pub(crate) enum RepeatedOperation {
     Names,
 }
 
-/// Keys that weak hashes confuse: pairs with the same hash if it multiplies by 31 or by 33, then keys with the same sum of bytes, in other
-/// orders.
+/// Keys that weak hashes confuse: pairs with the same hash if the hash multiplies by 31 or by 33, then permutations of the same bytes.
 const ALIKE: [&str; 16] = [
     "hAa", "hBB", "hAaAa", "hAaBB", "hBBAa", "hBBBB", "hAz", "hBY", "hAzAz", "hAzBY", "hBYAz", "hBYBY",
     "habc", "hacb", "hbca", "hcab",

@@ -21,7 +21,7 @@ use crate::session::statement::leave;
 /// The content of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ServerSession {
-    /// These lengths or bytes; bytes are at this position.
+    /// A sweep over these lengths or bytes. The number is the position of a byte within its text.
     Texts(Sweep, Vec<i64>, u32),
     /// One operation, [`TIMES`] times.
     Times(RepeatedOperation),

@@ -1,7 +1,7 @@
 //! The state that all proxies of a job share: keyval spaces, published names, decisions about spawns. No I/O.
 //!
 //! The reference server keeps the state and makes the decisions. A proxy answers most of its clients' requests itself and forwards the
-//! rest. So each process group has a single voice here, its rank 0, which makes all requests.
+//! rest. Here, rank 0 makes all requests of a process group; the code calls it the group's *voice*.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -956,7 +956,7 @@ mod tests {
         let answer = |to, text: &[u8]| RunnerCommand::Answer { proxy: 0, to, text: Bytes(text.to_vec()) };
         upstream.command(answer(Some(1), b"cmd=get_result rc=0 value=x\n"));
         assert_eq!(orders(&mut upstream), [reply(1, 8, b"cmd=get_result rc=0 value=x\n")]);
-        // A late command, and a second one.
+        // A held request can be served late, but only once.
         upstream.command(RunnerCommand::Usual(0));
         let [DriverOrder::Send { link: 0, .. }] = orders(&mut upstream)[..] else { panic!() };
         upstream.command(RunnerCommand::Usual(0));

@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
         if operation != 0x7f {
             let asked = Operation::ALL[usize::from(operation & 0x7f) % Operation::ALL.len()];
             let sent = ask(&mut client, asked, operation);
-            assert_eq!(sent, ask(&mut bytewise, asked, operation), "the same client in another state");
+            assert_eq!(sent, ask(&mut bytewise, asked, operation), "fragmentation changes the request");
             match sent {
                 Ok(request) => {
                     assert!(
@@ -48,11 +48,11 @@ pub fn run(data: &[u8]) {
         let whole = client.receive(bytes);
         let first = bytes.chunks(1).find_map(|byte| bytewise.receive(byte));
         match &whole {
-            None => assert_eq!(first, None, "an answer in pieces where there is none in whole"),
+            None => assert_eq!(first, None, "an answer only if the bytes arrive in pieces"),
             Some(Ok(answer)) => {
                 assert_eq!(first.as_ref(), Some(&Ok(answer.clone())), "the same answer in pieces");
                 let operation = operation_of(answer);
-                assert_eq!(Some(operation), waiting.take(), "an answer to what was asked");
+                assert_eq!(Some(operation), waiting.take(), "an answer to the pending request");
                 // Count the responses of each kind as coverage, because they share most of the code.
                 counters::seen(
                     operation as u32 * 2 + u32::from(matches!(answer, ServerAnswer::Failed { .. })),

@@ -170,7 +170,7 @@ impl External {
         }
         let shown = examiner.try_again(&failure, &case, 0);
         let Some(smallest) = shown.and_then(|shown| examiner.shrink(shown, 0)) else {
-            eprintln!("{bucket}: seen, and in at most one of {TRIES} more runs: {}", failure.what);
+            eprintln!("{bucket}: seen, but in at most one of {TRIES} more runs: {}", failure.what);
             self.reached().settled.extend([seen, bucket]);
             return;
         };
@@ -205,7 +205,7 @@ impl fmt::Display for Unfit {
         match self {
             Self::Implementation(error) => error.fmt(f),
             Self::BareProxy => {
-                f.write_str("a bare hydra_pmi_proxy is for pmi-conform fuzz; name its mpiexec here")
+                f.write_str("only pmi-conform fuzz supports a bare hydra_pmi_proxy; name its mpiexec here")
             }
             Self::Environment(error) => error.fmt(f),
         }

@@ -108,7 +108,7 @@ fn operations(data: &[u8]) {
             return;
         }
         let wrong = findings.iter().find(|finding| finding.party == Side::Server);
-        assert_eq!(wrong, None, "a finding about a server that does what it must");
+        assert_eq!(wrong, None, "a finding about a conforming server");
     }
 }
 

@@ -45,16 +45,16 @@ pub fn run(data: &[u8]) {
     }
     let again = match parse(source(&laid), name) {
         Ok(again) => again,
-        Err(mistakes) => panic!("laid out it cannot be read: {mistakes:?}\n{laid}"),
+        Err(mistakes) => panic!("the formatted text cannot be parsed: {mistakes:?}\n{laid}"),
     };
-    assert_eq!(print(&again), laid, "laid out twice");
-    assert_eq!(again, scenario, "laid out it says something else:\n{laid}");
+    assert_eq!(print(&again), laid, "formatting is not idempotent");
+    assert_eq!(again, scenario, "formatting changed the meaning:\n{laid}");
     let bare = Scenario { comments: Vec::new(), source: Arc::default(), ..scenario.clone() };
     let bare = print(&bare);
     assert_eq!(
         parse(source(&bare), name).as_ref(),
         Ok(&scenario),
-        "without its file it says something else:\n{bare}"
+        "without its file, the meaning differs:\n{bare}"
     );
     KNOWN.with(|known| {
         let known = known.get_or_init(known_names);

@@ -70,7 +70,7 @@ impl DialectSession {
                 match action {
                     None => break,
                     Some(ServerAction::Send { to, bytes }) => {
-                        assert_eq!(to.group, 0, "an answer to who asked nothing: {}", bytes.escape_ascii());
+                        assert_eq!(to.group, 0, "an unrequested answer: {}", bytes.escape_ascii());
                         assert!(self.is_message(&bytes), "{}", bytes.escape_ascii());
                     }
                     Some(ServerAction::Spawn { group, .. }) => {
@@ -80,7 +80,7 @@ impl DialectSession {
                         }
                     }
                     Some(ServerAction::Abort { group, .. }) => {
-                        assert_eq!(group, 0, "whose members keep to the protocol")
+                        assert_eq!(group, 0, "a group that follows the protocol was ended")
                     }
                     Some(ServerAction::Close { .. }) => {
                         panic!("only a server with a fault closes one connection")
@@ -117,7 +117,7 @@ impl DialectSession {
         let offers = [(0, 0), (0, 1), (0, 2), (1, 0)].map(|(group, rank)| Proc { group, rank });
         for proc in offers.into_iter().filter(|_| pmi2) {
             server.receive(proc, OFFER);
-            assert!(matches!(server.next_action(), Some(ServerAction::Send { .. })), "the offer is taken");
+            assert!(matches!(server.next_action(), Some(ServerAction::Send { .. })), "the offer is accepted");
         }
         server
     }

@@ -41,7 +41,7 @@ fn lines(text: &[u8]) {
                     "an error in line {line} of {}: {fault}",
                     at - begun + 1
                 );
-                assert!(!collector.in_request(), "a request was given up");
+                assert!(!collector.in_request(), "an invalid request was dropped");
                 assert!(!fault.to_string().is_empty());
             }
         }

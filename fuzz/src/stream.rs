@@ -102,8 +102,8 @@ fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
         Err(MessageError::Malformed { at }) => {
             assert_eq!(bad, None);
             let token = line[at..].split(|byte| is_blank(*byte)).next().unwrap_or_default();
-            assert!(at == 0 || is_blank(line[at - 1]), "a tuple begins behind a blank");
-            assert!(!token.contains(&b'=') || token[0] == b'=', "a tuple was taken for none");
+            assert!(at == 0 || is_blank(line[at - 1]), "a tuple begins after a blank");
+            assert!(!token.contains(&b'=') || token[0] == b'=', "a tuple was not recognized");
         }
     }
 }

@@ -294,7 +294,7 @@ fn applies_and_drafts_deviations() {
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("red in 2 of 2 attempts"), "{}", ran.out);
     assert!(ran.out.contains("play it again: "), "{}", ran.out);
-    assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry, whose reason is to be written\n");
+    assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry; add its reason\n");
     snapshot!("draft", fs::read_to_string(folder.path().join("draft.toml")).unwrap());
     let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
     assert_eq!((ran.status, ran.err.as_str()), (0, "warning: draft.toml: 1 reason is missing\n"));

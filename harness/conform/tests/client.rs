@@ -382,7 +382,7 @@ fn silent_program_is_not_judged() {
     let found =
         judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/runs[ends-well]"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
-    let told = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for 1 s (no proof: the time was up))";
+    let told = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for 1 s (not proved: timed out))";
     assert!(found.ran.out.contains(told), "{}", found.ran.out);
     assert!(!found.ran.out.contains("FAIL"), "{}", found.ran.out);
     let verdict = &found.scenarios["client/plain/runs[ends-well]"];

@@ -106,7 +106,7 @@ fn unanswered_request_fails() {
 fn polling_server_fails_only_after_the_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("polls.pmi");
-    let text = "# A server that looks around now and then.
+    let text = "# A server that polls.
 requires rfc13.wire.lock-step
 ranks 1
 

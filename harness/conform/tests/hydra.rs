@@ -33,7 +33,7 @@ fn running(word: &str) -> usize {
 
 #[rstest]
 #[case::unknown("exit 0", &[], &["none of the option names", "with --family"])]
-#[case::exits("exit 9", &["--family", "4.2"], &["ended with status 9", "introduces itself", "5.0.2 (MPICH 5.0.2)"])]
+#[case::exits("exit 9", &["--family", "4.2"], &["ended with status 9", "its introduction", "5.0.2 (MPICH 5.0.2)"])]
 #[case::hangs("linger", &["--family", "3.4"], &["did not send", "within 0.5 s", "3.4 to 4.0.2"])]
 #[case::junk("echo some junk >&$HYDI_CONTROL_FD; linger", &["--family", "5.0"], &["12 bytes was expected", "some junk"])]
 #[case::older("printf '\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.1"], &["8 bytes was expected, but 4 came"])]

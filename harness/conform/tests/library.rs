@@ -441,13 +441,13 @@ fn red(result: &ScenarioResult) -> String {
 }
 
 #[rstest]
-#[case::without_its_manager("lawful-foreign", None, 1, "fails", Some("there is no manager of mine"))]
+#[case::without_its_manager("lawful-foreign", None, 1, "fails", Some("no manager of this implementation"))]
 #[case::under_another_manager(
     "lawful-foreign",
     Some("serve"),
     1,
     "fails",
-    Some("there is no manager of mine")
+    Some("no manager of this implementation")
 )]
 #[case::under_a_manager("", Some("serve"), 0, "works", None)]
 #[case::against_the_harness("", None, 0, "works", None)]

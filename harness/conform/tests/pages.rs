@@ -117,7 +117,7 @@ fn page_opens_without_fetching_anything() {
     let (folder, page) = page();
     let (dom, requests) = opened(folder.path(), &page, "");
     assert_eq!(requests, ["GET / HTTP/1.1"], "nothing but the page itself");
-    assert!(!dom.contains("<title>broken"), "what was said is not done");
+    assert!(!dom.contains("<title>broken"), "the script in the key was run");
     // The script has run: it shows the filter bar.
     assert!(dom.contains("<form class=\"filters\" role=\"search\" aria-label=\"Filter\">"), "{dom}");
     let items = items(&dom);

@@ -173,7 +173,7 @@ fn names_the_answer_after_which_a_client_gives_up() {
     let args = [&["record", "-v", "-o", "out", "--", BIN], &serve[..]].concat();
     let ran = conform(folder.path(), &args);
     assert!(ran.err.contains("the job: exit status 3"), "{}", ran.whole());
-    for told in ["pmi2.draft.fullinit.version", "behind an answer that breaks pmi2.draft.fullinit.version"] {
+    for told in ["pmi2.draft.fullinit.version", "after an answer that breaks pmi2.draft.fullinit.version"] {
         assert!(ran.err.contains(told), "{told}\n{}", ran.whole());
     }
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -389,7 +389,7 @@ fn tap_records_connection_by_port() {
     // RFC 13 describes only descriptors and not the handshake; where there is a port, it requires no descriptor.
     assert!(!ran.err.contains("rfc13.env"), "{}", ran.whole());
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
-    assert!(log.contains(r#""greeted""#), "what was said before the protocol is an event of its own: {log}");
+    assert!(log.contains(r#""greeted""#), "the handshake before the protocol is a separate event: {log}");
     assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
     assert!(!script(folder.path()).contains("initack"));
     plays(folder.path());

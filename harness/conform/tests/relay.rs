@@ -148,11 +148,11 @@ fn spawn_unable_to_reach_runner_is_not_applicable() {
     );
     assert_eq!(found["spawn/arguments-from-one"].0, "not_applicable", "{}", ran.whole());
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
-    assert!(log.contains("no spawned process comes to the address"), "{log}");
+    assert!(log.contains("no spawned process connected to the address"), "{log}");
 }
 
 #[rstest]
-#[case::unspecified_address(&["--listen", "0.0.0.0"], "write the address by which other machines reach this one")]
+#[case::unspecified_address(&["--listen", "0.0.0.0"], "write the address at which other machines reach this one")]
 #[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47003")]
 #[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "must be absolute")]
 #[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "end with /pmi-conform-agent")]

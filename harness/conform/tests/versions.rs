@@ -22,7 +22,7 @@ fn cell(fault: &str, offered: &str) -> (String, String) {
 }
 
 /// The cell for an answer to an offer of 1.1 that lacks its newline.
-const UNENDED: &str =
+const ANSWER_WITHOUT_NEWLINE: &str =
     "\"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
 
 #[test]
@@ -32,7 +32,7 @@ fn table_shows_the_answers_of_a_server() {
         ("init-version-2", "0.9", "refused (rc=-1)", None),
         ("init-refused", "1.1", "refused (rc=-1)", None),
         ("init-no-answer", "1.1", "silent", Some("-")),
-        ("no-newline", "1.1", UNENDED, Some("-")),
+        ("no-newline", "1.1", ANSWER_WITHOUT_NEWLINE, Some("-")),
     ];
     side_by_side(&cells, |&(fault, offered, answer, then)| {
         let (answered, came) = cell(fault, offered);

@@ -372,7 +372,7 @@ mod tests {
         let servers = faults().chain(variations()).chain(rare_faults()).map(|f| (f.name, f.about));
         let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.about));
         for (name, about) in servers.chain(clients) {
-            assert!(seen.insert(name), "{name} is there twice");
+            assert!(seen.insert(name), "duplicate name {name}");
             let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
             assert!(name.bytes().all(is_letter), "{name}");
             assert!(!about.is_empty(), "{name}");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_entries() {
+    fn name_list_matches_the_entries() {
         assert!(fault_names().eq(faults().map(|fault| fault.name)));
         assert!(variation_names().eq(variations().map(|variation| variation.name)));
         assert!(fault_names().count() > 500);

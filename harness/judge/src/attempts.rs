@@ -174,7 +174,7 @@ mod tests {
         assert_eq!((attempts.played, attempts.red), (3, 2));
         let times: Vec<_> =
             attempts.found.iter().map(|f| (f.judged.finding.seen.as_str(), f.times)).collect();
-        assert_eq!(times, [("silence", 1), ("value=1", 2)], "numbers make no other finding");
+        assert_eq!(times, [("silence", 1), ("value=1", 2)], "numbers do not distinguish findings");
 
         let (_, flaky) = together(all, true).unwrap();
         assert_eq!(flaky.verdict, Verdict::Flaky);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_names_that_the_kernel_truncates() {
+    fn matches_truncated_process_names() {
         let trace = Backtrace { name: "hydra_pmi_proxy".into(), ..of(Vec::new()) };
         assert!(trace.is_of("hydra_pmi_proxy_of_another_version", 6) && trace.is_of("hydra_pmi_proxy", 6));
         assert!(!trace.is_of("hydra_pmi_proxy", 11) && !trace.is_of("hydra", 6));

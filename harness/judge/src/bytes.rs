@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_survive_json() {
+    fn bytes_round_trip_through_json() {
         let all = Bytes((0..=255).collect());
         let json = serde_json::to_string(&all).unwrap();
         assert_eq!(json, serde_json::to_string(&all.to_string()).unwrap(), "as for people");

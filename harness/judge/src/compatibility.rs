@@ -327,7 +327,7 @@ impl Compatibility {
                 why,
             };
             let Some(serves) = server.commands.get(&(*dialect, command.clone())) else {
-                let why = "the server was not asked for this in its log";
+                let why = "the server's log contains no such request";
                 rows.push(row(Sender::Client, (Fit::Unknown, FieldNames::new(), why.to_owned())));
                 continue;
             };
@@ -391,7 +391,7 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
     };
     let of_offer = |(offer, taken): (&String, &BTreeSet<Option<String>>)| {
         let Some(answers) = server.versions.get(offer) else {
-            let why = format!("the client offers {offer}, which the server was not offered in its log");
+            let why = format!("the client offers {offer}, an offer that the server's log does not contain");
             return row(offer, Fit::Unknown, why);
         };
         let told: Vec<&str> =
@@ -457,7 +457,7 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> Weighed {
     let sent = sent.filter(|(fields, tally)| !tells || tally.told_job || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
     worst.unwrap_or_else(|| {
-        (Fit::Unknown, FieldNames::new(), "the client was refused in its own log".to_owned())
+        (Fit::Unknown, FieldNames::new(), "the requests in the client's own log were refused".to_owned())
     })
 }
 

@@ -395,7 +395,7 @@ impl Matcher {
                 let before = captures.iter().find(|(n, _)| n == name).map(|(_, value)| value);
                 match before.or(bound.as_ref().map(|b| &b.0)) {
                     Some(bound) if bound != seen => {
-                        wrong(format!("{key}=\"{}\", as another rank was told", bound.escape_ascii()))
+                        wrong(format!("{key}=\"{}\", as another rank received", bound.escape_ascii()))
                     }
                     _ => {
                         captures.push((name.clone(), seen.to_vec()));

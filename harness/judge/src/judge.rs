@@ -591,7 +591,7 @@ impl Judge {
             (_, _) if self.conversation.output => self.met(Captures::new()),
             (_, job) => {
                 if job.is_some() || self.silence.is_some() {
-                    let expected = "a message on stderr or stdout that tells what went wrong";
+                    let expected = "a message on stderr or stdout that describes the error";
                     self.broken(None, cites, expected, "nothing");
                 }
             }
@@ -606,7 +606,7 @@ impl Judge {
         let mut running = Vec::new();
         if !procs.is_empty() {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            running.push(format!("processes that were told to exit (rank {})", procs.join(", ")));
+            running.push(format!("processes that were ordered to exit (rank {})", procs.join(", ")));
         }
         if !names.is_empty() {
             running.push(names.join(", "));
@@ -614,7 +614,7 @@ impl Judge {
         let running = if running.is_empty() { "the job".to_owned() } else { running.join(", ") };
         let seen = match proof {
             SilenceProof::Idle | SilenceProof::Unread => {
-                format!("still running, and waiting for nothing that could come: {running}")
+                format!("still running, and nothing that it waits for can arrive: {running}")
             }
             SilenceProof::Polled => format!("still running after {waited:?}: {running}"),
             SilenceProof::Timeout => format!("still running after {waited:?}{NO_PROOF}: {running}"),
@@ -844,9 +844,7 @@ impl Judge {
     fn describe_silence(&self, proof: SilenceProof, waited: Duration) -> String {
         let silence = match proof {
             SilenceProof::Idle => "silence: the server has read everything and waits".to_owned(),
-            SilenceProof::Polled => {
-                "silence: the server has read everything and looks around now and then".to_owned()
-            }
+            SilenceProof::Polled => "silence: the server has read everything and polls".to_owned(),
             SilenceProof::Unread => "silence: the server waits".to_owned(),
             SilenceProof::Timeout => format!("silence for {waited:?}{NO_PROOF}"),
         };

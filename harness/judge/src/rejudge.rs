@@ -55,7 +55,7 @@ fn of<'m, T: Default>(all: &'m mut BTreeMap<String, T>, scenario: &str) -> &'m m
     if !all.contains_key(scenario) {
         all.insert(scenario.to_owned(), T::default());
     }
-    all.get_mut(scenario).unwrap_or_else(|| unreachable!("it is there by now"))
+    all.get_mut(scenario).unwrap_or_else(|| unreachable!("the entry was just inserted"))
 }
 
 /// Copies a result without the fields that depend on events.

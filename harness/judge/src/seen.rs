@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const PRINTABLE_LIMIT: usize = 160;
 
 /// Added if the only evidence of a silence is a timeout. On a loaded machine, the process might still have answered.
-pub(crate) const NO_PROOF: &str = " (no proof: the time was up)";
+pub(crate) const NO_PROOF: &str = " (not proved: timed out)";
 
 /// The kind of observation, for code that distinguishes findings. The text says the same, but only users read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -46,7 +46,7 @@ impl fmt::Display for SeenKind {
             }
             Self::ConnectionEnd => f.write_str("the end of the connection"),
             Self::Response(op) => write!(f, "a response to {}", op.request_cmd()),
-            Self::EarlyBarrierExit => f.write_str("the end of a barrier that not all had entered"),
+            Self::EarlyBarrierExit => f.write_str("the end of a barrier that some processes had not entered"),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Unended {
     pub(crate) fn new(framing: Framing, partial: &[u8], then: impl fmt::Display) -> Option<Self> {
         let (rule, expected) = framing.pick([
             (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
-            (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),
+            (ids::PMI2_COMMON_FRAME, "as many bytes as the frame's length states"),
         ]);
         let seen = SeenText::message(partial).and(format_args!("and then {then}"));
         (!partial.is_empty()).then_some(Self { rule, expected, seen })

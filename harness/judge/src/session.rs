@@ -288,7 +288,7 @@ impl SessionJudge {
         };
         if let Some(cause) = self.findings.iter().find(of_answer) {
             finding.at_most = Some(Severity::Note);
-            finding.seen = format!("{}, behind an answer that breaks {}", f.seen, cause.requirement);
+            finding.seen = format!("{}, after an answer that breaks {}", f.seen, cause.requirement);
         } else if let Some((request, answer)) = self.refused(process).filter(|_| fails) {
             match process.key.as_ref().filter(|key| self.monitor.is_put(p.group, key)) {
                 Some(key) => {
@@ -438,7 +438,7 @@ impl SessionJudge {
                 )
             }
             None if findings.is_empty() => format!("the job failed ({exit})"),
-            None => format!("the job failed ({exit}); its processes had gone on after each finding below"),
+            None => format!("the job failed ({exit}); its processes continued after each finding below"),
         };
         let waiting: Vec<String> =
             self.unanswered().iter().map(|(proc, seq)| format!("rank {proc} (event {seq})")).collect();
@@ -565,7 +565,7 @@ mod tests {
         let findings = judge.findings();
         let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
         assert_eq!((&*leaves.requirement, leaves.at_most), ("pmi2.common.finalize-last", at_most));
-        assert_eq!(leaves.seen.contains("behind an answer that breaks pmi2.draft"), at_most.is_some());
+        assert_eq!(leaves.seen.contains("after an answer that breaks pmi2.draft"), at_most.is_some());
         assert_eq!((judge.messages(), judge.dialects()), (4, vec![Dialect::Pmi2]));
     }
 
@@ -702,7 +702,7 @@ mod tests {
         assert_eq!(
             result.reason.unwrap(),
             format!(
-                "the job failed (exit status 255); its processes had gone on after each finding below; requests without an \
+                "the job failed (exit status 255); its processes continued after each finding below; requests without an \
                  answer: rank 0 (event {asked})"
             )
         );

@@ -79,7 +79,7 @@ impl fmt::Display for Unloadable {
                 write!(f, "rank {rank} did not report: the launcher ended before it did")
             }
             Self::Unseen(rank, waited) => {
-                write!(f, "rank {rank} did not report: no sign of life within {waited:?} (--start-timeout)")
+                write!(f, "rank {rank} did not report within {waited:?} (--start-timeout)")
             }
         }
     }

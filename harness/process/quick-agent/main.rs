@@ -335,7 +335,7 @@ fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> !
             call(number::EXECVE, [file.as_ptr() as usize, arguments.0 as usize, environment.0 as usize]);
         }
     }
-    complain(b"pmi-conform-agent: the file \"full\" beside it cannot be executed\n");
+    complain(b"pmi-conform-agent: the file \"full\" next to it cannot be executed\n");
     exit(FAILED)
 }
 

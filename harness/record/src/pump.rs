@@ -411,7 +411,7 @@ mod tests {
             hand.carry();
             taken += u32::from(!hand.is_left());
         }
-        assert!((10..50).contains(&taken), "not behind each answer, and not too much at once: {taken}");
+        assert!((10..50).contains(&taken), "neither after each answer nor too much at once: {taken}");
         // A request without an answer is taken eventually, which frees its buffer space.
         hand.program.write_all(b"ask").unwrap();
         hand.carry();

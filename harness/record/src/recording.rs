@@ -414,7 +414,7 @@ mod tests {
         let (events, findings) = by_port(&separate);
         assert_eq!(events[..2], [format!("greeted in {} bytes", told.len()), "started".to_owned()]);
         assert!(events[2].starts_with("from server: cmd=response_to_init"), "{events:?}");
-        assert_ne!(findings, Vec::<String>::new(), "nobody has asked for it");
+        assert_ne!(findings, Vec::<String>::new(), "it was not requested");
         // A message sent ahead waits for the answer to the message before it.
         let whole = format!("{told}{answer}");
         let (events, findings) = by_port(&[(true, joined.as_str()), (false, whole.as_str())]);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelled_name_is_reported_with_the_nearest() {
+    fn suggests_the_nearest_name_for_a_misspelled_one() {
         assert!(behaviour(Some("put-lost"), ["order-reversed"]).is_ok());
         assert!(behaviour(Some("value-37"), []).is_ok());
         let error = behaviour(Some("put-lots"), []).unwrap_err().to_string();

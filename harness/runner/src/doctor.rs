@@ -222,8 +222,8 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             format!("{processes}: init, put, barrier, get, finalize"),
         ),
         (Some(what), 0) => {
-            DoctorStep::new("session", StepState::Odd, format!("{processes} come through; {what}"))
-                .with("it can be tested, and this will be reported")
+            DoctorStep::new("session", StepState::Odd, format!("{processes} reached the end; {what}"))
+                .with("it can be tested; the run will report this finding")
         }
         (what, n) => {
             let what = what.unwrap_or_else(|| "it ended early".to_owned());
@@ -276,7 +276,7 @@ fn started(
         None if by_port => DoctorStep::new("connection", StepState::Works, "PMI_PORT"),
         None => DoctorStep::new("connection", StepState::Works, "PMI_FD"),
         Some(why) if !ports.is_empty() => {
-            DoctorStep::new("connection", StepState::Fails, format!("{why}, but PMI_PORT is there"))
+            DoctorStep::new("connection", StepState::Fails, format!("{why}, but PMI_PORT is set"))
                 .with("--connection port")
         }
         Some(why) => {
@@ -333,7 +333,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
                     let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
                     DoctorStep::new(what, StepState::Works, mapping)
                 }
-                None => DoctorStep::new(what, StepState::Works, "started; PMI_process_mapping is not there"),
+                None => DoctorStep::new(what, StepState::Works, "started; PMI_process_mapping is missing"),
             }
         }
         Err(why) => DoctorStep::new(what, StepState::Odd, why.to_string()).with(
@@ -352,10 +352,9 @@ fn optional(
     need: Need,
 ) -> (DoctorStep, Option<bool>) {
     match asked_for(suite, dialect, need, iut, limits) {
-        None => (DoctorStep::new(what, StepState::Odd, "could not be tried"), None),
+        None => (DoctorStep::new(what, StepState::Odd, "could not be probed"), None),
         Some((_, Support::Lacking(seen))) => {
-            let remedy =
-                format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
+            let remedy = format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, skips this probe");
             (
                 DoctorStep::new(what, StepState::Lacks, format!("asked once, it {seen}")).with(remedy),
                 Some(false),
@@ -365,10 +364,10 @@ fn optional(
             let offered = (support == Support::Acknowledged).then_some(true);
             let step = match (trouble(suite, &outcome, Severity::Fail), &outcome.unjudged) {
                 (Some(trouble), _) => DoctorStep::new(what, StepState::Odd, format!("asked once: {trouble}"))
-                    .with("it can be tested, and this will be reported"),
+                    .with("it can be tested; the run will report this finding"),
                 (None, Some(why)) => DoctorStep::new(what, StepState::Odd, why.to_string()),
                 (None, None) if offered.is_none() => {
-                    DoctorStep::new(what, StepState::Odd, "could not be tried")
+                    DoctorStep::new(what, StepState::Odd, "could not be probed")
                 }
                 (None, None) => DoctorStep::new(what, StepState::Works, "asked once, it did so"),
             };
@@ -462,14 +461,14 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
         }
     }
     all.steps.push(DoctorStep::new("requests", StepState::Works, asks.join(", ")).with(
-        "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more",
+        "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more thoroughly thoroughly",
     ));
     let end = exit_of(&outcome.events);
     all.steps.push(match (end, trouble(suite, &outcome, Severity::Note)) {
         (Some(Exit::Code(0)), None) => DoctorStep::new("end", StepState::Works, "exit status 0"),
         (Some(Exit::Code(0)), Some(what)) => {
             DoctorStep::new("end", StepState::Odd, format!("exit status 0; {what}"))
-                .with("it can be tested, and this will be reported")
+                .with("it can be tested; the run will report this finding")
         }
         (end, what) => {
             let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
@@ -549,7 +548,7 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
                 StepState::Odd,
                 format!("it offers {version}, and fails: {failed}{printed}"),
             )
-            .with("it can be tested, and this will be reported"),
+            .with("it can be tested; the run will report this finding"),
             (_, None, Some(server)) => {
                 DoctorStep::new(what, StepState::Works, format!("it succeeds under {}", server.label))
             }

@@ -302,8 +302,8 @@ const PASSED_ON: &str =
     "a proxy forwards unknown requests, and pmi-conform plays the upstream that would answer";
 
 /// The reason why spawns are not judged if connections are relayed and no spawned process reaches the runner.
-const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
-     environment and its program's path";
+const LOST: &str = "not judged here: the server accepted a spawn, but no spawned process connected to the address in its environment \
+     or program's path";
 
 /// Returns whether a server with relayed connections accepts a spawn although no process reports. The runner cannot see whether a process
 /// was started.

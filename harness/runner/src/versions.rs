@@ -240,7 +240,8 @@ fn ends_job(suite: &Suite, iut: &Iut, limits: Limits, lines: &[(u32, &str)], fra
 fn asking(lines: &[(u32, &str)], frames: bool) -> String {
     use std::fmt::Write;
     let ranks = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
-    let mut text = format!("# What is made of an offer?\nrequires rfc13.init.version-used\nranks {ranks}\n");
+    let mut text =
+        format!("# How does a server answer an offer?\nrequires rfc13.init.version-used\nranks {ranks}\n");
     text.push_str(if frames { "dialect pmi-2\n" } else { "" });
     for (rank, line) in lines {
         // Writing to a string cannot fail.
@@ -327,7 +328,7 @@ fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -
             line => ("", format!("*  C: cmd=init\n*  S: {line}\n")),
         };
         format!(
-            "# What does a program make of an answer?\nrequires rfc13.init.version-used\ntests client\nranks 1\n\
+            "# How does a program react to an answer?\nrequires rfc13.init.version-used\ntests client\nranks 1\n\
              dialect {dialect}\n{fault}\n{steps}*  P: ends\n"
         )
     };
@@ -350,7 +351,7 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -
     let call = signature::init_call(api);
     let head = |answer: &str| {
         format!(
-            "# What does a library make of an answer?\nrequires rfc13.init.version-used\ntests library\nranks 1\n\
+            "# How does a library react to an answer?\nrequires rfc13.init.version-used\ntests library\nranks 1\n\
              dialect {api}\n\n{answer}0  A: {call} = any\n"
         )
     };

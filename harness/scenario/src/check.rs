@@ -176,7 +176,7 @@ impl Checker<'_> {
             self.sink.error(span, message);
         }
         for default in scenario.takes.iter().filter_map(|parameter| parameter.default.as_ref()) {
-            self.text(default, UseSite::NoRank, "an argument of a fragment is a text, and this is not one");
+            self.text(default, UseSite::NoRank, "an argument cannot contain a matcher or `<|>`");
         }
         self.take(&scenario.takes);
         self.rows();
@@ -188,7 +188,7 @@ impl Checker<'_> {
             self.sink
                 .error(span, "no positive control")
                 .label("an implementation that refuses everything would pass")
-                .help("expect `rc=ok` of a similar request beside it, or `use` a fragment that does");
+                .help("also expect `rc=ok` for a similar request, or `use` a fragment that does");
         }
         for (name, span) in mem::take(&mut self.unused) {
             self.sink
@@ -204,7 +204,7 @@ impl Checker<'_> {
             {
                 self.sink
                     .warning(span, format!("a scenario that {what} without `needs {word}`"))
-                    .help("it would fail for an implementation that may lack this");
+                    .help("without it, implementations that may lack this would fail");
             }
         }
     }
@@ -237,7 +237,7 @@ impl Checker<'_> {
             match stmt {
                 Stmt::Use { name, with } => self.use_(name, with, times),
                 Stmt::Let { name, value } => {
-                    self.text(value, UseSite::NoRank, "`let` takes a text, and this is not one");
+                    self.text(value, UseSite::NoRank, "`let` takes a text without matchers or `<|>`");
                     self.bind(&name.value, name.span);
                 }
                 Stmt::Repeat { count, var, body, span, .. } => {
@@ -251,7 +251,7 @@ impl Checker<'_> {
 
     fn use_(&mut self, name: &Spanned<String>, with: &[(Spanned<String>, Template)], times: u32) {
         for (_, value) in with {
-            self.text(value, UseSite::NoRank, "an argument of a fragment is a text, and this is not one");
+            self.text(value, UseSite::NoRank, "an argument cannot contain a matcher or `<|>`");
         }
         if self.fragments.contains(&name.value) {
             self.either(name.span, format!("fragment `{}` uses itself", name.value));
@@ -270,7 +270,7 @@ impl Checker<'_> {
             self.either(name.span, format!("fragment `{}` is of dialect {its}, not {ours}", name.value));
         }
         if self.depth == MAX_USE_DEPTH {
-            self.in_fragment.push(format!("fragments use fragments more than {MAX_USE_DEPTH} deep"));
+            self.in_fragment.push(format!("fragments nest deeper than {MAX_USE_DEPTH}"));
             return;
         }
         if self.own() {
@@ -337,12 +337,12 @@ impl Checker<'_> {
             }
             if names(row) != names(&rows[0]) {
                 self.sink
-                    .error(row.name.span, format!("row `{}` has other names than the first", row.name.value))
+                    .error(row.name.span, format!("row `{}` and the first differ in names", row.name.value))
                     .help("every row has the same names in the same order");
             }
             let before = self.bound.len();
             for (name, value) in &row.values {
-                self.text(value, UseSite::NoRank, "a row takes texts, and this is not one");
+                self.text(value, UseSite::NoRank, "a row takes texts without matchers or `<|>`");
                 self.bound.push(name.value.clone());
             }
             self.bound.truncate(before);
@@ -375,7 +375,7 @@ impl Checker<'_> {
             if shadowed && self.own() {
                 self.sink
                     .error(var.span, format!("`${}` is bound already", var.value))
-                    .help("count with another name");
+                    .help("use another name for the counter");
             }
             self.bind(&var.value, var.span);
         }
@@ -477,7 +477,7 @@ impl Checker<'_> {
                 Piece::Junk(_) => {
                     self.sink
                         .error(*span, "`<junk>` can be sent, not expected")
-                        .help("`<any>` matches whatever comes");
+                        .help("`<any>` matches anything");
                 }
                 Piece::Cut => {
                     self.sink.error(*span, "`<|>` ends a write, and this step reads");
@@ -583,7 +583,8 @@ impl Checker<'_> {
             return;
         }
         if self.scenario.tests != UnderTest::Server || of_proxies != (upstream || step.role == Role::Server) {
-            let message = "only servers have proxies, at whose other side `S:` is what they pass on and `U:` our answer";
+            let message =
+                "only servers have proxies; `S:` is a request that a proxy forwards, and `U:` is our answer";
             if self.own() {
                 self.sink.error(span, message).help("write `proxy:0 S: ...` or `proxy:0 U: ...`");
             }
@@ -596,7 +597,7 @@ impl Checker<'_> {
             && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
             && !self.scenario.is_fragment()
         {
-            self.either(span, format!("proxy {last}, but there are as many as `nodes`, counted from 0"));
+            self.either(span, format!("no proxy {last}: there are as many as `nodes`, counted from 0"));
         }
     }
 
@@ -604,8 +605,7 @@ impl Checker<'_> {
     fn strays(&mut self, step: &Step, span: Span) {
         let all = matches!(&step.who, StepTarget::Ranks { set: RankSet::All, .. });
         if all || self.scenario.tests != UnderTest::Server || matches!(step.action, StepAction::Process(_)) {
-            let message =
-                "a stray connection is not a process, and only servers have any; name it by its number";
+            let message = "only servers have stray connections, which are numbered and are not processes";
             if self.own() {
                 self.sink.error(span, message).help("write `stray:0 C: ...` or `stray:0 S: ...`");
             }
@@ -717,7 +717,7 @@ impl Checker<'_> {
         if self.ours(step.role) && self.own() {
             self.sink
                 .error(head_line(&self.source, step.span), "`<one of>` cannot be sent")
-                .help("it stands where the other side acts");
+                .help("use it in a step of the other side");
         }
         let before = self.bound.clone();
         let mut after: Option<Vec<String>> = None;
@@ -729,7 +729,7 @@ impl Checker<'_> {
             }
             if self.own() && alternative.cites.is_some() && alternative.cites == step.cites {
                 let id = alternative.cites.as_ref().map_or(alternative.span, |id| id.span);
-                self.sink.warning(id, "the requirement that the step cites, once more").help("leave it out");
+                self.sink.warning(id, "the step already cites this requirement").help("leave it out");
             }
             self.bound.clone_from(&before);
             let negative = self.negative;

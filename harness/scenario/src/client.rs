@@ -96,9 +96,9 @@ fn step_of_client(step: &Step, sink: &mut Sink) {
         (Role::Process, StepAction::Process(ProcessAction::Env(..))) => return,
         (Role::Process, action) if is_expectation(action) => return,
         (Role::Process, _) => {
-            "against a client there are `set`, `kill 9`, `exits`, `ends` and `prints the same`"
+            "a scenario for clients may use `set`, `kill 9`, `exits`, `ends` and `prints the same`"
         }
-        _ => "against a client there are steps C, S and P",
+        _ => "a scenario for clients has only C, S and P steps",
     };
     sink.error(step.span, wrong);
 }

@@ -96,7 +96,7 @@ mod tests {
             .filter(|folder| !["client", "library", "fragments"].contains(&folder.as_str()))
             .collect();
         let lost: Vec<&String> = folders.iter().filter(|f| !CHAPTERS.contains(&f.as_str())).collect();
-        assert!(lost.is_empty(), "{lost:?} come last, which is no place");
+        assert!(lost.is_empty(), "{lost:?} have no chapter");
         let twice: Vec<_> = CHAPTERS.iter().enumerate().filter(|(at, name)| rank(name) != *at).collect();
         assert!(twice.is_empty(), "{twice:?}");
     }

@@ -606,7 +606,7 @@ impl<'a> Parser<'a> {
             other => {
                 if let Some(line) = more.first() {
                     self.sink
-                        .error(line.span, "an indented line, where the step above takes none")
+                        .error(line.span, "an indented line after a step that takes none")
                         .help("only `C:` and `S:` steps have further lines; begin a new step in column 1");
                 }
                 match other {
@@ -706,7 +706,7 @@ impl<'a> Parser<'a> {
             lines.push(template::read_message(self.text, *line, &mut self.sink));
         }
         if lines.is_empty() {
-            let help = "write a message, `<empty>` for a bare newline, or what else happens";
+            let help = "write a message, `<empty>` for a bare newline, or another form";
             self.sink.error(rest, "an empty step").help(help);
             return None;
         }
@@ -716,8 +716,8 @@ impl<'a> Parser<'a> {
     /// Reports an action of the harness in the form for expectations, or the other way round.
     fn right_form(&mut self, form: &ActionForm, part: Actor, span: Span) {
         let (right, why) = match part {
-            Actor::Harness => (form.does, "here we act"),
-            Actor::Implementation => (form.expects, "here it is expected"),
+            Actor::Harness => (form.does, "the harness acts"),
+            Actor::Implementation => (form.expects, "the implementation acts"),
         };
         if self.of(span) != right {
             self.sink
@@ -756,7 +756,7 @@ impl<'a> Parser<'a> {
             _ => {
                 self.sink
                     .error(text, "an upstream cannot do this")
-                    .help("write a message, `<partial>` and a message, `<right>` or `<close>`, and before it perhaps `<to N>`");
+                    .help("write `<close>`, or an optional `<to N>` and then `<right>`, a message, or `<partial>` and a message");
                 None
             }
         }
@@ -839,7 +839,7 @@ impl<'a> Parser<'a> {
                 let right = if tests == UnderTest::Server { "has" } else { "set" };
                 if verb != right {
                     self.sink.error(word, format!("`{verb}` where a {} is under test", tests.word())).help(
-                        "an environment is expected of a server, which `has` it, and `set` for all others",
+                        "write `has` to check the environment that a server sets, and `set` for programs and libraries",
                     );
                 }
                 return self.env(rest, argument);
@@ -915,7 +915,7 @@ impl<'a> Parser<'a> {
         let Some(equals) = content.find('=') else {
             self.sink
                 .error(rest, "a variable without `=`")
-                .help("it reads `has NAME=TEXT` or `set NAME=TEXT`; `<absent>` stands for none");
+                .help("it reads `has NAME=TEXT` or `set NAME=TEXT`; `<absent>` means unset");
             return None;
         };
         let name = Span { start: argument.start, end: argument.start + equals };

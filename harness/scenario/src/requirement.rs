@@ -173,7 +173,7 @@ pub enum CatalogueError {
     #[error(transparent)]
     Text(Box<toml::de::Error>),
     /// A duplicate id.
-    #[error("the id {0} is there twice")]
+    #[error("duplicate id {0}")]
     Twice(String),
 }
 

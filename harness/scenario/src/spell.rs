@@ -530,7 +530,7 @@ impl Speller<'_> {
             || self.asked.iter().rev().find(|(by, _)| overlap(by, target)).map(|(_, operation)| *operation);
         let Some(operation) = operation.or_else(asked) else {
             self.sink
-                .error(line.span, "a response to no request")
+                .error(line.span, "a response without a request")
                 .help("name the operation first, as in `get ok value=v`");
             return None;
         };

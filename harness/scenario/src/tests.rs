@@ -26,7 +26,7 @@ const JOINED: &str = "\
 * S: cmd=my_kvsname rc=ok kvsname=$kvs:word
 ";
 #[test]
-fn job_id_is_that_of_the_environment() {
+fn job_id_comes_from_the_environment() {
     let mut scope = Scope::default();
     assert_eq!(scope.var("pmijobid"), Ok(b"job".to_vec()));
     scope.set_job_id(Some(b"4711.0"));
@@ -764,7 +764,7 @@ fn rules_become_requirements_of_the_dialect() {
     "0  C: spawn preput_key_1=a preput_val_1=b\n0  S: ok\n",
     "`preput_key_1` without `preput_key_0`"
 )]
-#[case::response_without_request("0  S: ok\n", "a response to no request")]
+#[case::response_without_request("0  S: ok\n", "a response without a request")]
 #[case::no_response("0  C: abort\n0  S: ok\n", "`abort` has no response")]
 fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n{steps}");
@@ -907,7 +907,7 @@ fn operations(dialect: Dialect, is_known: impl Fn(&str) -> bool) -> BTreeSet<&'s
 #[case(Dialect::Pmi2, "pmi2/library/replies/fails")]
 #[case(Dialect::Pmi1, "client/replies/refused")]
 #[case(Dialect::Pmi2, "pmi2/client/refused/at")]
-fn suite_refuses_every_reply_of_a_dialect(#[case] dialect: Dialect, #[case] file: &str) {
+fn suite_covers_refusal_of_every_request(#[case] dialect: Dialect, #[case] file: &str) {
     let suite = Suite::embedded(Behaviours::default()).unwrap_or_else(|error| panic!("{error}"));
     let refused: BTreeSet<&str> = suite
         .scenarios

@@ -78,7 +78,7 @@ int PMI_Init(int *spawned)
     if (is("fd-fixed"))
         setenv("PMI_FD", "50", 1);
     if (is("lawful-foreign")) {
-        fprintf(stderr, "libpmi: there is no manager of mine\n");
+        fprintf(stderr, "libpmi: no manager of this implementation\n");
         return PMI_FAIL;
     }
     if (is("request-before-init"))

@@ -17,11 +17,11 @@ enum { MOST = 64, ROOM = 1 << 17, SLOTS = 64 };
 static const char *const BUGS[] = {
     "key-pair\ta key that begins with q~ crashes",
     "key-word\ta key that begins with dbg crashes",
-    "key-quoted\ta key that begins and ends with ' and has a $ behind the first crashes",
+    "key-quoted\ta key that begins and ends with ' and has a $ after the first crashes",
     "value-escape\ta value with the escape \\x and a letter crashes",
     "value-format\ta value with %5n, or another digit, crashes",
-    "value-brace\ta value that begins with ${ and ends with } is stored without its end",
-    "chain-5\tthe fifth key that falls into one of 64 slots is forgotten",
+    "value-brace\ta value that begins with ${ and ends with } is stored without its last byte",
+    "chain-5\tthe fifth key in one of 64 slots is not stored",
 };
 
 struct pair {
@@ -262,7 +262,7 @@ static void hear(struct rank *rank)
         size_t length = (size_t)(newline - rank->buffer);
         *newline = 0;
         if (!answer(rank, rank->buffer, length)) {
-            fputs("small-manager: what was said is no request\n", stderr);
+            fputs("small-manager: invalid request\n", stderr);
             end(1);
             return;
         }

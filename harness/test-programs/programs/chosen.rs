@@ -30,7 +30,7 @@ pub(super) fn check_names(fail: fn(&str) -> !) {
 /// Reads a number from the environment.
 pub(super) fn variable(name: &str, fail: fn(&str) -> !) -> usize {
     let value = env::var(name).ok().and_then(|value| value.parse().ok());
-    value.unwrap_or_else(|| fail(&format!("{name} is no number")))
+    value.unwrap_or_else(|| fail(&format!("{name} is not a number")))
 }
 
 pub(super) fn wait_for_ever() -> ! {

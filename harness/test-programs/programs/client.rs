@@ -87,7 +87,7 @@ fn connect() -> Result<(UnixStream, u32, u32)> {
     if env::var_os("PMI_FD").is_none()
         && let Ok(port) = env::var("PMI_PORT")
     {
-        let mut stream = TcpStream::connect(address(&port).ok_or("PMI_PORT is no address")?)?;
+        let mut stream = TcpStream::connect(address(&port).ok_or("PMI_PORT is not an address")?)?;
         writeln!(stream, "{}", initack(&env::var("PMI_ID")?))?;
         let mut told = String::new();
         let mut lines = BufReader::with_capacity(1, stream.try_clone()?);
@@ -167,7 +167,7 @@ fn run() -> Result<()> {
     if chosen {
         // The process manager ends this process earlier.
         std::thread::sleep(Duration::from_secs(60));
-        return Err("nobody has ended this process".into());
+        return Err("this process was not ended".into());
     }
     expect(this.ask(Client::finalize)?, &ServerAnswer::Finalized)
 }

@@ -54,7 +54,7 @@ pub(super) struct Pmi {
 impl Pmi {
     pub(super) fn connect() -> Self {
         let fd = env::var("PMI_FD").ok().and_then(|text| text.parse().ok());
-        let fd = fd.unwrap_or_else(|| fail("PMI_FD is no number"));
+        let fd = fd.unwrap_or_else(|| fail("PMI_FD is not a number"));
         // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else here has taken it.
         Self { socket: unsafe { UnixStream::from_raw_fd(fd) } }
     }
@@ -129,7 +129,7 @@ impl Pmi {
         if is("takes-leading-zeros-for-octal") && digits.starts_with('0') {
             fail("an octal length")
         }
-        let length: usize = digits.parse().unwrap_or_else(|_| fail("the length is no number"));
+        let length: usize = digits.parse().unwrap_or_else(|_| fail("the length is not a number"));
         if length > BODY_MAX {
             fail("the message is too long");
         }
@@ -179,7 +179,7 @@ impl Pmi {
             let known = ["cmd", "rc", "rank", "size", "appnum", "jobid", "found", "flag", "value", "errmsg"];
             let versions = ["pmi-version", "pmi-subversion", "debugged", "pmiverbose", "thrid"];
             if is("rejects-other-keys") && !known.contains(&key) && !versions.contains(&key) {
-                fail("a key that it does not know");
+                fail("unknown key");
             }
             if is("errmsg-64") && key == "errmsg" && value.len() >= 64 {
                 crash();
@@ -203,7 +203,7 @@ impl Pmi {
         let rc = answer.get("rc").map_or("0", String::as_str);
         let succeeded = match () {
             () if is("knows-minus-one-only") => rc != "-1",
-            () => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is no number")) == 0,
+            () => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is not a number")) == 0,
         };
         if !succeeded && !is("ignores-failures") {
             fail(&format!("{command} has failed"));

@@ -37,7 +37,7 @@ pub(super) fn fail(what: &str) -> ! {
         // The shell gets its own process group, because the runner ends all processes in ours.
         let mut shell = Command::new("sh");
         let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
-        started.expect("there is a shell");
+        started.expect("sh can be started");
     }
     exit(1)
 }
@@ -87,7 +87,7 @@ impl Pmi {
             () if is("one-digit-fd") => text[..1].parse().unwrap_or(0),
             () if is("fd-in-a-byte") => i32::from(text.parse::<i32>().unwrap_or(0) as u8),
             () if is("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
-            () => text.parse().unwrap_or_else(|_| fail("PMI_FD is no number")),
+            () => text.parse().unwrap_or_else(|_| fail("PMI_FD is not a number")),
         };
         // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else here has taken it.
         let socket = unsafe { UnixStream::from_raw_fd(fd) };
@@ -222,7 +222,7 @@ impl Pmi {
             fail("the command does not come first");
         }
         if is("rejects-other-keys") && !tuples.keys().all(known) {
-            fail("a key that it does not know");
+            fail("unknown key");
         }
         if is("counts-on-the-order") && line.contains("rc=") && !line.starts_with(&format!("cmd={cmd} rc=")) {
             fail("rc does not come second");
@@ -269,11 +269,11 @@ fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     while !open.is_empty() {
         let out = pmi.response("barrier_out");
         let tag =
-            out.get("tag").map_or(0, |tag| tag.parse().unwrap_or_else(|_| fail("the tag is no number")));
+            out.get("tag").map_or(0, |tag| tag.parse().unwrap_or_else(|_| fail("the tag is not a number")));
         match open.iter().position(|other| *other == tag) {
             _ if !succeeded(&out) => fail("the barrier of a group has failed"),
             Some(at) => drop(open.remove(at)),
-            None => fail("barrier_out of no barrier"),
+            None => fail("barrier_out without a barrier"),
         }
     }
 }
@@ -303,7 +303,7 @@ fn split(line: &str, cmd: &str) -> Tuples {
         let end = if to_end { None } else { after.find(blank) };
         let (value, next) = end.map_or((after, ""), |at| (&after[..at], &after[at + 1..]));
         if tuples.insert(key.to_owned(), value.to_owned()).is_some() && !is("reads-on-in-messages") {
-            fail("a key comes twice");
+            fail("a key occurs twice");
         }
         rest = next;
     }
@@ -317,7 +317,7 @@ pub(super) fn succeeded(answer: &Tuples) -> bool {
         Some(rc) if is("knows-minus-one-only") => rc != "-1",
         // As an exit status, the code has only eight bits.
         Some(rc) if is("rc-of-a-byte") => rc.parse::<i64>().is_ok_and(|rc| rc & 0xff == 0),
-        Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is no number")) == 0,
+        Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is not a number")) == 0,
     }
 }
 
@@ -336,7 +336,7 @@ pub(super) fn number(answer: &Tuples, key: &str) -> usize {
         Some(_) if is("rejects-leading-zeros") => None,
         _ => text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit())),
     };
-    parsed.unwrap_or_else(|| fail(&format!("{key} is no number")))
+    parsed.unwrap_or_else(|| fail(&format!("{key} is not a number")))
 }
 
 /// Returns the node of each rank, from the process mapping.
@@ -378,7 +378,7 @@ pub(crate) fn main() {
         pmi.must("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     }
     if !is("ignores-failures") && number(&version, "pmi_version") != 1 && !is("speaks-any-version") {
-        fail("a version that it does not speak");
+        fail("unsupported version");
     }
     if is("runs-ahead") {
         // Both are sent in one write. Otherwise the server might answer the first before the second is sent.
@@ -393,7 +393,7 @@ pub(crate) fn main() {
         }
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
         if is("needs-small-limits") && pmi.vallen_max > 20_000 {
-            fail("no room for values of such a length");
+            fail("no room for values of this length");
         }
         if is("asserts-small-limits") && pmi.vallen_max > 4096 {
             std::process::abort();
@@ -419,7 +419,7 @@ pub(crate) fn main() {
     }
     let appnum = pmi.ask("cmd=get_appnum", "appnum");
     if is("numbers-in-sixteen-bits") && appnum.get("appnum").is_some_and(|n| n.parse::<u16>().is_err()) {
-        fail("appnum is no number");
+        fail("appnum is not a number");
     }
     let mapping = pmi.get("PMI_process_mapping");
     if is("needs-a-mapping") && mapping.as_ref().is_none_or(String::is_empty) {
@@ -431,7 +431,7 @@ pub(crate) fn main() {
     }
     let placed = mapping.and_then(|mapping| nodes(&mapping, size));
     if is("counts-on-the-mapping") && placed.as_ref().is_some_and(|nodes| nodes.iter().any(|n| *n >= size)) {
-        fail("a node that is not there");
+        fail("unknown node");
     }
 
     let (key, value) = match () {

@@ -44,7 +44,7 @@ const LIBRARIES: &[(&str, &str, &str, &str)] = &[
 ];
 
 fn main() {
-    let own = env::current_exe().expect("Linux tells where a program is");
+    let own = env::current_exe().expect("the path of this program is known");
     match PROGRAMS.iter().find(|(name, _)| own.ends_with(name)) {
         Some((_, program)) => program(),
         None => build(&own),
@@ -64,7 +64,7 @@ fn build(own: &Path) {
         let part = out.join(format!("{name}.part"));
         fs::copy(own, &part)
             .and_then(|_| fs::rename(&part, out.join(name)))
-            .expect("the output folder is ours");
+            .expect("the output folder is writable");
     }
     for (name, source, soname, define) in LIBRARIES {
         let (soname, define) = (format!("-Wl,-soname,{soname}"), format!("-D{define}"));

@@ -22,7 +22,7 @@ pub(crate) fn main() {
         if is("size-zero") {
             crash();
         }
-        fail("nobody is there");
+        fail("the group is empty");
     }
     let job = pmi.must("job-getid", "").remove("jobid").unwrap_or_else(|| fail("no jobid"));
     if is("jobid-64") && job.len() >= 64 {

@@ -99,7 +99,7 @@ pub fn side_by_side<T: Debug + Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
     thread::scope(|scope| {
         for case in cases {
             let named = thread::Builder::new().name(format!("{case:?}"));
-            named.spawn_scoped(scope, || check(case)).expect("there are threads");
+            named.spawn_scoped(scope, || check(case)).expect("a thread can be started");
         }
     });
 }

@@ -29,10 +29,10 @@ pub enum FramingError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The input begins like a frame, but frames have not been negotiated. It is reported once, and nothing after it is read.
-    #[error("a frame where a line is due")]
+    #[error("a frame instead of a line")]
     FrameForLine,
     /// The input begins like a line, but frames were negotiated. It is reported once, and nothing after it is read.
-    #[error("a line where a frame is due")]
+    #[error("a line instead of a frame")]
     LineForFrame,
 }
 
@@ -334,8 +334,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case(b"    13cmd=fullinit;", b"", &["a frame where a line is due"])]
-    #[case(OFFER, b"cmd=fullinit\n", &["a line where a frame is due"])]
+    #[case(b"    13cmd=fullinit;", b"", &["a frame instead of a line"])]
+    #[case(OFFER, b"cmd=fullinit\n", &["a line instead of a frame"])]
     #[case(OFFER, b"   -13cmd=fullinit;", &["invalid frame length \"   -13\""])]
     #[case(OFFER, b"      cmd=fullinit;", &["invalid frame length \"      \""])]
     #[case(OFFER, b"12\t   cmd=fullinit;", &["invalid frame length \"12\\t   \""])]
@@ -367,7 +367,7 @@ mod tests {
                 connection.push(ToServer, chunk);
                 said.extend(taken(&mut connection, ToServer));
             }
-            assert_eq!(said, ["a message is longer than 16 bytes", "a frame where a line is due"], "{size}");
+            assert_eq!(said, ["a message is longer than 16 bytes", "a frame instead of a line"], "{size}");
         }
     }
 

@@ -592,7 +592,7 @@ mod tests {
     #[case("cmd=barrier_in ", false)]
     #[case("cmd=barrier_in x=y", false)]
     #[case("cmd=get kvsname=s", false)]
-    fn recognizes_the_form_of_the_grammar(#[case] line: &str, #[case] is_canonical: bool) {
+    fn recognizes_canonical_messages(#[case] line: &str, #[case] is_canonical: bool) {
         assert_eq!(Decoded::new(ToServer, Lines, line.as_bytes()).is_canonical(), is_canonical);
     }
 

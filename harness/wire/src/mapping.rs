@@ -38,7 +38,7 @@ pub struct MappingError {
 
 /// A mapping that does not cover all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the mapping covers {covered} ranks only")]
+#[error("the mapping covers only {covered} ranks")]
 pub struct TooFew {
     /// The number of ranks that it covers, from rank 0 on.
     pub covered: u64,
@@ -467,7 +467,7 @@ mod tests {
             let text = ProcessMapping::compress(&nodes).mpich().to_string();
             let (MappingForm::Rfc(read) | MappingForm::Mpich(read)) = MappingForm::classify(text.as_bytes())
             else {
-                panic!("{text} is no mapping");
+                panic!("{text} is not a mapping");
             };
             assert_eq!(read.expand(nodes.len() as u32), Ok(nodes), "{text}");
         }
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_numbers_are_cheap() {
+    fn huge_blocks_do_not_slow_expansion() {
         const MAX: u64 = u64::MAX;
         for (blocks, size, expected) in [
             (vec![(0, MAX, MAX)], 3, Ok(vec![0, 0, 0])),

@@ -60,7 +60,7 @@ Exit codes:
 
 const BISECT_HELP: &str = "\
 Compares neighboring versions as `report compare` does. A finding that a version has and the one before it lacks was introduced in that
-version; a finding that it no longer has was fixed in it. Scenarios that one of the two did not judge are no change. Recorded
+version; a finding that it no longer has was fixed in it. Scenarios that one of the two did not judge do not count. Recorded
 deviations do not count. A scenario in which versions differ is played again on each version (--repeat), so that no version is blamed for
 an intermittent failure; its frequency is printed.
 
@@ -78,7 +78,7 @@ found; and .github/workflows/pmi-conform.yml or .gitlab/pmi-conform.yml. Existin
 Exit codes:
   0    the files are written, whatever was found
   1    the process manager cannot be tested: the result of `doctor` is printed
-  2    usage error, or a file exists already
+  2    usage error, or a file already exists
   130  interrupted";
 
 const INTEROP_HELP: &str = "\
@@ -505,7 +505,7 @@ pub(super) struct Init {
     /// CI service to write a workflow for
     #[arg(long, value_name = "CI", default_value = "github", value_parser = ["github", "gitlab", "both", "none"])]
     pub(super) ci: String,
-    /// Plays of each scenario, to detect what happens only sometimes
+    /// Plays of each scenario, to detect intermittent findings
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Only scenarios whose name contains or (with *) matches this
@@ -539,7 +539,7 @@ pub(super) struct Serve {
     /// Address of this machine for those hosts
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", requires = "hosts")]
     pub(super) listen: std::net::IpAddr,
-    /// Serve a process that runs already and listens on this port, like mpiexec -pmi_args
+    /// Serve a process that is already running and listens on this port, like mpiexec -pmi_args
     #[arg(long, num_args = 4, value_names = ["PORT", "INTERFACE", "KEY", "PID"], conflicts_with_all = ["pmi_port", "ranks", "nodes", "command"])]
     pub(super) pmi_args: Vec<String>,
     /// Add this fault to the process manager; `pmi-conform suite mutants --list` lists them
@@ -721,7 +721,7 @@ pub(super) struct Fuzz {
     /// Optional operations to leave out
     #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = OF_SESSIONS, hide_possible_values = true, help_heading = IUT)]
     pub(super) lacks: Vec<String>,
-    /// Also report what breaks this set of requirements: the draft, or MPICH's message table
+    /// Also report violations of this set of requirements: the draft, or MPICH's message table
     #[arg(long, value_name = "SET", help_heading = IUT, value_delimiter = ',', value_parser = advisory_sets())]
     pub(super) against: Vec<String>,
 
@@ -737,7 +737,7 @@ pub(super) struct Fuzz {
     /// Sessions at a time [default: number of processors]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = CAMPAIGN)]
     pub(super) workers: Option<usize>,
-    /// Most ranks of a session
+    /// Maximum number of ranks in a session
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = CAMPAIGN)]
     pub(super) ranks: u32,
     /// Only valid input: sessions keep to the standard, and findings count only if valid input reaches them

@@ -204,7 +204,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     let mut corpus = Corpus::open(folder)?;
     anyhow::ensure!(
         corpus.is_empty(),
-        "{}: contains a corpus already; name another folder",
+        "{}: already contains a corpus; name another folder",
         folder.display()
     );
     let stored = stored(args)?;
@@ -290,7 +290,7 @@ fn server(
         .collect();
     let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
     let Iut::Processes(implementation, environment) = iut else {
-        anyhow::bail!("a server of processes");
+        anyhow::bail!("the server does not run in processes");
     };
     let scope = SessionFeatures {
         dialects: spoken,
@@ -437,7 +437,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
             elsewhere += 1;
         }
     }
-    let what = found.as_ref().map_or("something is wrong", |found| found.bucket.as_str());
+    let what = found.as_ref().map_or("any failure", |found| found.bucket.as_str());
     let more = match elsewhere {
         0 => String::new(),
         // The contents of uninitialized memory differ between runs, and so does the place of the crash.

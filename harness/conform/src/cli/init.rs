@@ -45,7 +45,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         words
     };
     let Some(Command::Doctor(doctor)) = Cli::try_parse_from(words("doctor"))?.command else {
-        anyhow::bail!("these are no words for doctor");
+        anyhow::bail!("doctor rejects these arguments");
     };
     let patient = examined(&doctor)?;
     let Some(mut profile) = patient.profile.clone().filter(|_| patient.examination.is_fit()) else {
@@ -94,9 +94,9 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
             Some(PROFILE) => "the command that starts it; complete the missing settings".to_owned(),
             Some(DEVIATIONS) => match (entries, unwritten) {
                 (0, _) => "known deviations: none".to_owned(),
-                (1, 1) => "known deviations: 1 cause, whose reason is to be written".to_owned(),
+                (1, 1) => "known deviations: 1 cause; add its reason".to_owned(),
                 (n, to_write) if n == to_write => {
-                    format!("known deviations: {n} causes, whose reasons are to be written")
+                    format!("known deviations: {n} causes; add their reasons")
                 }
                 (n, to_write) => format!("known deviations: {n} causes, of which {to_write} need a reason"),
             },

@@ -48,7 +48,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     are_scenario_files(args)?;
     // A draft must not overwrite a file that the user has edited.
     if let Some(path) = args.draft_deviations.as_ref().filter(|path| path.exists()) {
-        anyhow::bail!("--draft-deviations: {} exists already; name a new file", path.display());
+        anyhow::bail!("--draft-deviations: {} already exists; name a new file", path.display());
     }
     let mut targets = BTreeSet::new();
     if let Some(twice) = args.report.iter().find(|report| !targets.insert(report.file.as_ref())) {
@@ -68,8 +68,8 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         let told = match (entries, unwritten) {
             (0, _) => "nothing to record; the file has no entries".to_owned(),
-            (1, 1) => "1 entry, whose reason is to be written".to_owned(),
-            (n, to_write) if n == to_write => format!("{n} entries, whose reasons are to be written"),
+            (1, 1) => "1 entry; add its reason".to_owned(),
+            (n, to_write) if n == to_write => format!("{n} entries; add their reasons"),
             (n, to_write) => format!("{n} entries, of which {to_write} need a reason"),
         };
         notice = Some(format!("deviations drafted in {}: {told}\n", path.display()));

@@ -72,7 +72,9 @@ pub(crate) enum LogError {
         source: io::Error,
     },
     /// The log has no complete first line.
-    #[error("{name} is empty: the run ended before it began, or this is no log; run it again")]
+    #[error(
+        "{name} is empty: the run ended before it wrote its first line, or this is not a log; run it again"
+    )]
     Empty {
         /// Name of the log.
         name: String,

@@ -264,7 +264,7 @@ fn page_escapes_content_and_loads_nothing() {
     assert_eq!(page.matches("<script").count(), 1, "our own");
     assert!(!page.contains("onload=\"") && !page.contains("alert('"));
     assert!(page.contains("kvsname=&lt;script&gt;alert"), "it is shown in the chart");
-    assert!(page.contains("content=\"default-src 'none'; "), "whatever slips through may fetch nothing");
+    assert!(page.contains("content=\"default-src 'none'; "), "unescaped content cannot fetch anything");
     for fetched in ["src=", "@import", "url(", "rel=\"stylesheet", "srcset", "<iframe", "<object", "fetch("] {
         assert!(!page.contains(fetched), "{fetched}");
     }
@@ -319,7 +319,7 @@ fn verbosity_changes_the_terminal_report(#[case] verbosity: Verbosity) {
 }
 
 #[test]
-fn colour_changes_no_text() {
+fn colour_does_not_change_the_text() {
     let look =
         TerminalOptions { color: true, progress: false, verbosity: Verbosity::Normal, log: LOG_OPTION };
     let mut out = Vec::new();

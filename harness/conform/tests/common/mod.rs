@@ -71,7 +71,7 @@ fn judge_again(log: &Path, args: &[&str]) {
         .args(["report", "judge", "--format", "ndjson"])
         .arg(log)
         .args(deviations)
-        .current_dir(log.parent().expect("a log lies in a folder"))
+        .current_dir(log.parent().expect("a log has a parent folder"))
         .output()
         .expect("the built command runs");
     let after = String::from_utf8(output.stdout).expect("output is UTF-8");

@@ -44,16 +44,16 @@ pub struct Unseen {
 pub const UNSEEN: &[Unseen] = &[
     Unseen {
         id: "rfc13.env.pmi-fd",
-        reason: "a process that uses another descriptor than PMI_FD says nothing on the wire at all",
+        reason: "a process that uses a descriptor other than PMI_FD sends nothing on the wire",
     },
     Unseen {
         id: "rfc13.wire.client-sends-requests",
-        reason: "only a server can break it, by a request of its own; see rfc13.wire.server-sends-responses for the client",
+        reason: "only a server can break it, by sending a request; see rfc13.wire.server-sends-responses for the client",
     },
-    Unseen { id: "rfc13.init.highest", reason: "what versions a client knows is its own knowledge" },
+    Unseen { id: "rfc13.init.highest", reason: "the wire does not show which versions a client supports" },
     Unseen {
         id: "rfc13.init.highest-mutual",
-        reason: "the server picks the version; a client that knows more than it offers does not show it",
+        reason: "the server chooses the version, and the wire does not show which versions a client supports",
     },
     Unseen { id: "rfc13.put.visible-after-barrier", reason: NEEDS },
     Unseen { id: "pmi2.common.fence.visible", reason: NEEDS },
@@ -64,7 +64,7 @@ pub const UNSEEN: &[Unseen] = &[
 ];
 
 /// The programs in our tests break these.
-const NEEDS: &str = "a script needs no value, and does not fail where there is none";
+const NEEDS: &str = "a script does not use the value, and does not fail without one";
 
 /// The programs in our tests break these.
-const SINGLETON: &str = "it is broken before PMI begins, by how a program starts its process manager, which no session of this table does";
+const SINGLETON: &str = "it is broken before PMI begins, when a program starts its process manager, which no session of this table does";

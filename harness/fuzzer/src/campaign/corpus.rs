@@ -136,7 +136,7 @@ impl Corpus {
     fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
         // Only the case's own job counts for its coverage.
         case.earlier = None;
-        case.finish("Got further than those before it.", None);
+        case.finish("Covers more than the cases before it.", None);
         let text = case.text();
         let metadata = Metadata { ingredients: case.ingredients.clone() };
         let evicted = self.insert(name.clone(), case);

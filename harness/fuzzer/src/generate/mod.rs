@@ -50,7 +50,7 @@ pub trait Generator: Sync {
 /// Makes a case from decision bytes; any bytes are valid.
 pub fn decided(generator: &dyn Generator, bytes: &[u8]) -> Case {
     let (mut valid, mut mutations) = decisions::split(bytes);
-    generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+    generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
 /// Makes the case with a number.

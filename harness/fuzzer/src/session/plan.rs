@@ -12,7 +12,7 @@ use crate::session::case::bindings::BoundNames;
 
 /// A planned statement.
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "a plan has a few dozen of them and does not live long")]
+#[expect(clippy::large_enum_variant, reason = "a plan has only a few dozen of them and is short-lived")]
 pub(crate) enum PlannedStep {
     /// A request with its messages: one, except for a spawn.
     Request { rank: u32, op: Op, messages: Vec<FieldList> },

@@ -70,7 +70,7 @@ pub enum CaseError {
     #[error("line {0} of the scenario: {1}")]
     Case(usize, String),
     /// The program fails even in a plain run, so its failures prove nothing.
-    #[error("it must succeed if its server does nothing unusual: {0}")]
+    #[error("it fails although its server does nothing unusual: {0}")]
     FailsPlain(String),
 }
 

@@ -230,7 +230,7 @@ pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, received: &[u8]
     // If a value does not fit, a PMI-2 library returns a negative length. C strings cannot contain NUL.
     let cut = length.and_then(OutputValue::number).is_some_and(|n| n < 0) || received.contains(&0);
     (text.0 != received && !cut).then(|| {
-        let expected = format!("the value that it was told, {}", quoted(received));
+        let expected = format!("the value that it received, {}", quoted(received));
         violation(call.function.does, expected, format!("it returned {}", quoted(&text.0)))
     })
 }

@@ -195,7 +195,7 @@ impl Monitor {
         let (id, expected) = match message.field("value").filter(|_| is_found) {
             Some(_) if values.is_empty() => {
                 let id = if elsewhere() { ids::PMI2_COMMON_NODEATTR_OWN_NODE } else { wait.unwrap_or(NODE) };
-                (id, "no value, since nobody on this node has put it")
+                (id, "no value, since no process on this node has put it")
             }
             Some(value) if values.contains(&*value) => return,
             None if is_found => (NODE, "a value, since it is found"),

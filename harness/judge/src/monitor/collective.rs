@@ -48,7 +48,7 @@ impl Monitor {
             if message.framing == Framing::Frames {
                 seen.kind = Some(SeenKind::EarlyBarrierExit);
             }
-            let expected = format!("nobody leaves {name} {round} before all have entered it");
+            let expected = format!("no process leaves {name} {round} before all have entered it");
             return self.server_error(p, id, expected, seen);
         }
         // A process that is gone will never enter.

@@ -14,7 +14,8 @@ impl Monitor {
         let before = self.starts_too_many();
         self.processes_spawned += 1;
         if self.starts_too_many() && !before {
-            let expected = format!("{} processes at most, as requests asked for", self.processes_requested);
+            let expected =
+                format!("at most {} processes, the number that requests asked for", self.processes_requested);
             self.server_error(
                 p,
                 ids::RFC13_SPAWN_MAXPROCS,
@@ -42,7 +43,7 @@ impl Monitor {
             self.server_error(p, ids::PMI_PORT_SIZE, format!("size={size}"), show(received));
         }
         if greeting.rank != p.rank || twice || greeting.rank >= size {
-            let expected = format!("a rank of its own from 0 to {}", size.saturating_sub(1));
+            let expected = format!("a unique rank from 0 to {}", size.saturating_sub(1));
             self.server_error(p, ids::PMI_PORT_RANK, expected, show(received));
         }
     }
@@ -66,7 +67,7 @@ impl Monitor {
         let line = |text: &[u8]| text.strip_suffix(b"\n").map(<[u8]>::to_vec).ok_or("a line");
         self.rank(p).singinit = Some(SingletonState::Failed);
         if asked.is_empty() {
-            let expected = "a connection to the port behind -pmi_args, and cmd=singinit on it";
+            let expected = "a connection to the port given with -pmi_args, and cmd=singinit on it";
             return self.server_error(p, ids::SINGLETON_CONNECTS, expected, "nothing");
         }
         if let Err(expected) = line(asked).and_then(|asked| check_asks(&asked)) {
@@ -96,7 +97,7 @@ impl Monitor {
             // The environment of this process was set before it had a process manager.
             if let (SingletonState::Done(_), Some(why)) = (singinit, bad_fd) {
                 let expected =
-                    "three more connections, for standard input, output and error, where stdio=yes";
+                    "three more connections, for standard input, output and error, because of stdio=yes";
                 self.server_error(p, ids::SINGLETON_STREAMS, expected, why);
             }
             return;
@@ -145,7 +146,7 @@ impl Monitor {
         let twice = std::mem::replace(&mut self.rank(p).started, true);
         if number("PMI_RANK") != Some(p.rank) || p.rank >= size || twice {
             let expected = format!(
-                "each of the {size} processes has a PMI_RANK of its own from 0 to {}",
+                "each of the {size} processes has a unique PMI_RANK from 0 to {}",
                 size.saturating_sub(1)
             );
             self.server_error(p, ids::RFC13_ENV_PMI_RANK, expected, seen("PMI_RANK"));

@@ -134,10 +134,10 @@ impl Monitor {
             FramingError::LineForFrame => (ids::PMI2_COMMON_FRAME, "a frame, since PMI-2 was negotiated"),
             FramingError::Line(_) => (ids::RFC13_WIRE_NEWLINE, "messages end with a newline"),
             FramingError::Frame(FrameError::Header { .. }) => {
-                (ids::PMI2_COMMON_FRAME, "six bytes with the length of what follows")
+                (ids::PMI2_COMMON_FRAME, "six bytes with the length of the body")
             }
             FramingError::Frame(FrameError::Overlong(_)) => {
-                (ids::PMI2_COMMON_FRAME, "a frame of a size that can be read")
+                (ids::PMI2_COMMON_FRAME, "a frame within the size limit")
             }
         };
         match (side, error) {

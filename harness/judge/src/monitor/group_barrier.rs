@@ -78,7 +78,7 @@ impl Monitor {
             Ok(barrier) => self.group_barrier_entered(p, barrier, line),
             Err(error) => {
                 self.unknown_sent(p);
-                let expected = format!("WORLD, NODE or a list of ranks, and a tag behind a colon ({error})");
+                let expected = format!("WORLD, NODE or a list of ranks, and a tag after a colon ({error})");
                 let id = ids::MPICH_1_2_CLIENT_GROUP_FORM;
                 self.client_error(p, id, expected, SeenText::message(line));
             }
@@ -105,7 +105,7 @@ impl Monitor {
         let known = members.len() == listed && members.last().is_none_or(|last| *last < size);
         if !known || !members.contains(&p.rank) {
             self.unknown_sent(p);
-            let expected = "a list of ranks of the process group, each once, with the rank that asks";
+            let expected = "distinct ranks of the process group, including the sender's";
             return self.client_error(p, ids::MPICH_1_2_CLIENT_MEMBER, expected, SeenText::message(line));
         }
         let name = GroupBarrierName { kind, members, tag: barrier.tag };
@@ -113,7 +113,7 @@ impl Monitor {
         let plain = rank.is_in_barrier();
         if rank.open.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
             self.lose_correlation(p, Unspecified::Breach);
-            let expected = "a tag that no barrier has which is open on the connection";
+            let expected = "a tag that no open barrier on the connection has";
             self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, SeenText::message(line));
         }
         let mut knows = self.rank(p).knows.clone();
@@ -132,7 +132,7 @@ impl Monitor {
         let plain = rank.is_in_barrier();
         if rank.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
             self.lose_correlation(p, Unspecified::Breach);
-            let expected = "no barrier with the tag 0, where one is open on the connection";
+            let expected = "no barrier with the tag 0 while another one is open on the connection";
             self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, SeenText::message(line));
         }
     }
@@ -190,7 +190,7 @@ impl Monitor {
         }
         if ok && !missing.is_empty() && !self.state_unknown(p) {
             let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-            let expected = "nobody leaves a barrier before all of its group have entered it";
+            let expected = "no process leaves a barrier before all of its group have entered it";
             let seen = SeenText::message(line).and(format!("while rank {ranks} has not entered"));
             self.server_error(p, self.early_rule(p, &name), expected, seen);
         }

@@ -142,7 +142,12 @@ impl Monitor {
                 "the value of {}, which was put before the fence that rank {rank} had left",
                 show(key)
             );
-            self.server_error(p, ids::PMI2_COMMON_FENCE_VISIBLE, expected, "it was told that there is none");
+            self.server_error(
+                p,
+                ids::PMI2_COMMON_FENCE_VISIBLE,
+                expected,
+                "it was answered that there is no value",
+            );
         }
         valid
     }
@@ -270,13 +275,13 @@ impl Monitor {
             _ if puts.is_empty() && is_line => {
                 let unended = group.unended_puts.contains(key);
                 let id = if unended { IN_PIECES } else { ids::RFC13_ERROR_RC_NONZERO };
-                (id, format!("an error, since nobody has put the key {}", show(key)))
+                (id, format!("an error, since no process has put the key {}", show(key)))
             }
             _ if puts.is_empty() => {
                 let elsewhere =
                     self.groups.iter().any(|(id, group)| *id != p.group && group.kvs.contains(key));
                 let id = if elsewhere { ids::PMI2_COMMON_SPAWN_OWN_JOB } else { ids::PMI2_COMMON_GET_MISS };
-                (id, format!("no value, since nobody of this job has put {}", show(key)))
+                (id, format!("no value, since no process of this job has put {}", show(key)))
             }
             None => (COMPLETE, values()),
             Some(value) if puts.iter().any(|put| put.value == *value) => return,

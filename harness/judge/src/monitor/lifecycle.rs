@@ -38,8 +38,8 @@ impl Monitor {
             && !line.starts_with(b"cmd=abort")
             && !std::mem::replace(&mut rank.continued_after_error, true)
         {
-            let close = "the client closes the connection on which it got what is no message";
-            let abort = "the client aborts when it gets what is no message";
+            let close = "the client closes the connection on which it received an invalid message";
+            let abort = "the client aborts when it receives an invalid message";
             for (id, expected) in [(ids::RFC13_ERROR_CLOSE, close), (ids::RFC13_ERROR_ABORT, abort)] {
                 self.client_misuse(p, id, expected, SeenText::message(line));
             }
@@ -92,7 +92,7 @@ impl Monitor {
         } else if waits && reports && !self.rank(p).got_unasked {
             let expected = [
                 "no request before the last one is answered",
-                "no request before the last one is answered, unless both have a thrid of their own",
+                "no request before the last one is answered, unless each has its own thrid",
             ];
             self.client_error(p, cite(message, LOCK_STEP), cite(message, expected), seen());
         }
@@ -186,7 +186,7 @@ impl Monitor {
             _ if self.others_speak_otherwise(p) => {}
             _ if offered >= Version::V1_1 && !self.may_abort(p) => {
                 let id = self.in_pieces_or(p, init_rule(offered));
-                let expected = "success, since version 1.1 is in reach of the client";
+                let expected = "success, since the client supports version 1.1";
                 self.server_error(p, id, expected, seen());
             }
             _ => {}

@@ -116,7 +116,7 @@ fn silence_states_whether_it_is_proved() {
         found.into_iter().map(|f| f.seen).collect::<Vec<_>>()
     };
     assert_eq!(seen(SilenceProof::Idle), ["silence"]);
-    assert_eq!(seen(SilenceProof::Timeout), ["silence (no proof: the time was up)"]);
+    assert_eq!(seen(SilenceProof::Timeout), ["silence (not proved: timed out)"]);
 }
 
 #[test]

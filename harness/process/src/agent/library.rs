@@ -175,7 +175,7 @@ fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryRe
         }
     }
     let Some(result) = enter(address, &slots) else {
-        return refuse(false, format!("{name}: the arguments do not suit it"));
+        return refuse(false, format!("{name}: the arguments do not match its parameters"));
     };
     let mut returned = Returned { result, outs: Vec::new(), overrun: Vec::new() };
     for (name, out) in outs {
@@ -203,7 +203,7 @@ enum ArgumentError {
     Integers,
     #[error("an int is written as a number")]
     Int,
-    #[error("{0:?} does not suit {1:?}")]
+    #[error("{0:?} does not match {1:?}")]
     Unsuitable(CallArgument, Param),
 }
 

@@ -62,7 +62,7 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<TcpStream> {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     match rustix::event::poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&left))? {
-        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "nobody connects")),
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "no process manager connects")),
         _ => Ok(listener.accept()?.0),
     }
 }

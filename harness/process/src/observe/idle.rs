@@ -414,7 +414,7 @@ mod tests {
     use super::{ThreadWait, procfs, reads_file, wait};
 
     #[test]
-    fn reading_a_file_is_work_and_a_pipe_is_waiting() {
+    fn file_read_is_work_and_pipe_read_is_waiting() {
         let me = procfs::own_pid();
         let reads = |from: &OwnedFd, call: u32| {
             reads_file(me, &format!("{call} {:#x} 0x7ffe 0x6 0x0 0x0 0x0 0x7ffe 0x7f", from.as_raw_fd()))

@@ -34,7 +34,7 @@ pub(super) fn while_asking<T>(connection: RawFd, tracer: i32, play: impl FnOnce(
 /// Makes a command request to be traced when it starts, if there is a tracer.
 pub(crate) fn prepare(command: &mut Command) {
     let Some((connection, tracer)) = TRACER.get() else { return };
-    #[expect(unsafe_code, reason = "a process must ask before it comes to its own program")]
+    #[expect(unsafe_code, reason = "a process must ask before it executes its own program")]
     // SAFETY: the code makes only system calls, and the descriptor is open for as long as `TRACER` names it, which is while processes are
     // started.
     unsafe {
@@ -53,7 +53,7 @@ pub fn is_wanted() -> bool {
 /// Requests tracing of a running process of a daemon, if there is a tracer. The tracer reports whether the system allows it.
 pub fn trace_daemon(pid: i32) {
     let Some((connection, _)) = TRACER.get() else { return };
-    #[expect(unsafe_code, reason = "the connection belongs to a caller of this thread's")]
+    #[expect(unsafe_code, reason = "the connection belongs to a caller in this thread")]
     // SAFETY: it is open for as long as `TRACER` names it.
     let tracer = unsafe { BorrowedFd::borrow_raw(connection) };
     request(tracer, pid);

@@ -303,10 +303,7 @@ type PtraceRequest = libc::c_int;
 type PtraceRequest = libc::c_uint;
 
 /// Returns the next thread that has stopped or ended.
-#[expect(
-    unsafe_code,
-    reason = "other than this call, those at hand refuse signals that they have no name for"
-)]
+#[expect(unsafe_code, reason = "unlike this call, the safe ones reject signals that they have no name for")]
 fn wait() -> io::Result<Option<(i32, i32)>> {
     let mut status = 0;
     // SAFETY: the kernel writes one number.

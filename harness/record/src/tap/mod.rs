@@ -60,7 +60,7 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
 
-#[expect(unsafe_code, reason = "neither std nor rustix tells the disposition of a signal")]
+#[expect(unsafe_code, reason = "neither std nor rustix returns the disposition of a signal")]
 extern "C" fn note_sigpipe() {
     // SAFETY: all bits zero is a valid sigaction, and sigaction only fills it.
     let ignored = unsafe {
@@ -117,7 +117,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let path = argv.first().and_then(own_path).ok_or_else(|| wrong("started without a name"))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let (Some(place), Some(scratch)) = (folder.file_name().and_then(OsStr::to_str), folder.parent()) else {
-        return Err(wrong("started by another path than {tap} stands for"));
+        return Err(wrong("started through a path other than that of {tap}"));
     };
     argv.remove(0);
     if let Ok(name) = std::fs::read(folder.join(PROGRAM)) {
@@ -349,7 +349,7 @@ impl Owner for ForwardingOwner {
 }
 
 /// Restores the signal settings that we were started with, and makes the program die if we are killed in its place.
-#[expect(unsafe_code, reason = "what runs just before exec")]
+#[expect(unsafe_code, reason = "code that runs just before exec")]
 fn prepare(command: &mut Command, mask: SigSet) {
     // SAFETY: these calls are allowed between fork and exec.
     unsafe {
@@ -400,7 +400,7 @@ fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io:
     let exit = program.wait();
     // Everything that the program wrote has arrived by now, and its end of the connection is closed.
     // SAFETY: there is one thread, so that the child may do anything.
-    #[expect(unsafe_code, reason = "a process that goes on without exec")]
+    #[expect(unsafe_code, reason = "a process that continues without exec")]
     if between.finish(exit, &mut alone)? && unsafe { libc::fork() } == 0 {
         let _ = rustix::process::setsid();
         loop {
@@ -450,7 +450,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
         let signal = info.ssi_signo as i32;
         if signal != libc::SIGCHLD && forwards {
             // SAFETY: a plain system call. Real-time signals, which have no name, are forwarded as well.
-            #[expect(unsafe_code, reason = "rustix has no signals without a name")]
+            #[expect(unsafe_code, reason = "rustix has only signals with a name")]
             unsafe {
                 libc::kill(program.as_raw_nonzero().get(), signal)
             };

@@ -19,7 +19,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Misuse {
     /// The response to an earlier request is still missing.
-    #[error("the answer to {0} is still to come")]
+    #[error("the answer to {0} has not arrived yet")]
     InFlight(&'static str),
     /// Init comes first, in PMI-2 with fullinit.
     #[error("not initialized")]
@@ -40,7 +40,7 @@ pub enum Misuse {
     #[error("version {1} has no {0}")]
     NoOperation(&'static str, Version),
     /// A field with a value that its rule does not allow.
-    #[error("the {0} has characters that it must not have, or none")]
+    #[error("the {0} is empty or contains invalid characters")]
     BadField(&'static str),
     /// A field that is longer than its limit.
     #[error("the {what} has {length} bytes, only {limit} are allowed")]
@@ -70,10 +70,10 @@ pub enum Misuse {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
     /// Bytes that answer no request.
-    #[error("bytes that answer nothing")]
+    #[error("bytes that answer no request")]
     Unsolicited,
     /// The response to another request.
-    #[error("an answer to {found} where one to {expected} was due")]
+    #[error("an answer to {found} instead of {expected}")]
     Mismatched {
         /// The operation that was requested.
         expected: &'static str,
@@ -828,7 +828,7 @@ mod tests {
                         self.server.spawned(group, &vec![0; total as usize]);
                     }
                     ServerAction::Abort { reason, .. } => self.aborted = Some(reason),
-                    ServerAction::Close { .. } => panic!("a good server ends the group or nothing"),
+                    ServerAction::Close { .. } => panic!("the reference server closes only whole groups"),
                 }
             }
         }
@@ -1119,7 +1119,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_pmi2_have_requests_of_their_own() {
+    fn pmi2_threads_have_separate_requests() {
         let mut client = in_pmi2();
         assert_eq!(client.put(b"k", b"a;b"), Ok(frame("cmd=kvs-put;key=k;value=a;;b;")));
         client.set_thread(Some(b"2"));
@@ -1139,7 +1139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_pmi2_uses_the_version_of_the_server() {
+    fn pmi2_client_uses_the_server_version() {
         let mut client = Client::with_pmi2();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");
@@ -1153,7 +1153,7 @@ mod tests {
     #[case("cmd=kvs-put-response;")]
     #[case("cmd=kvs-put-response;rc=0")]
     #[case("")]
-    fn a_wrong_response_of_pmi2_ends_the_connection(#[case] body: &str) {
+    fn wrong_pmi2_response_ends_the_connection(#[case] body: &str) {
         let mut client = in_pmi2();
         client.put(b"k", b"v").unwrap();
         assert!(matches!(client.receive(&frame(body)), Some(Err(_))));
@@ -1165,7 +1165,7 @@ mod tests {
     #[case("cmd=kvs-get-response;found=FALSE;rc=0;", Some(ResponseOutcome::Miss))]
     #[case("cmd=kvs-get-response;rc=1;", Some(ResponseOutcome::Failure))]
     #[case("cmd=kvs-get-response;found=1;rc=0;", None)]
-    fn misses_are_told_from_failures(#[case] body: &str, #[case] outcome: Option<ResponseOutcome>) {
+    fn distinguishes_misses_from_failures(#[case] body: &str, #[case] outcome: Option<ResponseOutcome>) {
         let mut client = in_pmi2();
         client.get_of_job(None, Some(1), b"k").unwrap();
         let seen = match client.receive(&frame(body)) {
@@ -1177,7 +1177,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_limits_of_the_draft() {
+    fn enforces_draft_limits() {
         let mut client = in_pmi2();
         assert!(matches!(
             client.put(b"k", &[b'v'; 1025]),

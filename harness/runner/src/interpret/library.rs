@@ -173,10 +173,10 @@ impl Interpreter<'_> {
             return Ok(());
         };
         if self.recorder.judge.library().call(p).is_some() {
-            return Err(mistake("the call before has not returned"));
+            return Err(mistake("the previous call has not returned"));
         }
         let Some(function) = signature::function(&name.value) else {
-            return Err(Ended::Mistake(format!("no PMI has a function {}", name.value)));
+            return Err(Ended::Mistake(format!("neither PMI-1 nor PMI-2 has a function {}", name.value)));
         };
         self.scope.enter(p.rank, self.scenario.ranks);
         let arguments = call.args.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
@@ -255,7 +255,7 @@ impl Interpreter<'_> {
                 let rule = ReplyRule { request: lines.clone(), replies: Vec::new() };
                 self.manager()?.rules.entry(p).or_default().push(rule);
             }
-            _ if !in_call => return Err(mistake("outside of a call, a library says nothing")),
+            _ if !in_call => return Err(mistake("a library sends requests only during a call")),
             StepAction::Message { lines, .. } => {
                 let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?;
                 self.expect(Some(p), ExpectationKind::Asks(patterns))?;
@@ -268,7 +268,7 @@ impl Interpreter<'_> {
                 self.expect(Some(p), ExpectationKind::OneOf(choices))?;
             }
             StepAction::Silence => self.expect(Some(p), ExpectationKind::Silence)?,
-            _ => return Err(mistake("a library does not do that")),
+            _ => return Err(mistake("a library cannot be expected to do that")),
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Interpreter<'_> {
             StepAction::Empty => ManagerReply::Newline,
             StepAction::Close => ManagerReply::Close,
             StepAction::Silence => ManagerReply::Nothing,
-            _ => return Err(mistake("we cannot do that as the process manager")),
+            _ => return Err(mistake("the process manager of a library cannot do that")),
         };
         let in_call = self.recorder.judge.library().call(p).is_some();
         if let Some(rule) = self.manager()?.rules.get_mut(&p).and_then(|rules| rules.last_mut())
@@ -305,7 +305,7 @@ impl Interpreter<'_> {
                 };
                 let manager = self.manager()?;
                 if manager.started.contains(&p) {
-                    return Err(mistake("the environment is set before the first call"));
+                    return Err(mistake("the environment can only be set before the first call"));
                 }
                 let env = manager.env.entry(p).or_default();
                 match text {

@@ -179,8 +179,8 @@ impl Interpreter<'_> {
     fn named(&self, p: Proc, number: Option<u32>) -> Result<u64, Ended> {
         self.matched_request(p, number).ok_or_else(|| {
             Ended::Mistake(match number {
-                Some(n) => format!("no step has taken a request number {n} of {p} before"),
-                None => format!("no step has taken a request of {p} before"),
+                Some(n) => format!("no earlier step has matched request {n} of {p}"),
+                None => format!("no earlier step has matched a request of {p}"),
             })
         })
     }
@@ -210,10 +210,12 @@ impl Interpreter<'_> {
             | ProcessAction::EndsAnyhow
             | ProcessAction::FailsOrMatches
             | ProcessAction::SameOutput => {
-                return Err(Ended::Mistake("what a client under test comes to".into()));
+                return Err(Ended::Mistake(
+                    "only a scenario for clients may state how a process ends".into(),
+                ));
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
-                return Err(Ended::Mistake("a step of the job stands under J".into()));
+                return Err(Ended::Mistake("a step of the job needs the role J".into()));
             }
         }
         Ok(())

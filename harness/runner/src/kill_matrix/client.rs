@@ -280,7 +280,7 @@ mod tests {
         let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
         for (name, id) in broken.chain(UNSEEN.iter().map(|u| ("unseen", u.id))) {
             let binds = suite.catalogue.get(id).map(|r| r.binds.contains(&Binds::Client));
-            assert_eq!(binds, Some(true), "{name}: {id} is no requirement for clients");
+            assert_eq!(binds, Some(true), "{name}: {id} is not a requirement for clients");
         }
     }
 }

@@ -217,7 +217,7 @@ impl<H: Host> Job<H> {
 
     fn finish(mut self, done: io::Result<()>) -> (io::Result<i32>, H) {
         if done.is_ok() && matches!(self.manner, Manner::Terminal { .. }) {
-            self.tell_who_was_alone();
+            self.warn_about_singletons();
         }
         // Processes are left only after an error.
         self.kill_all();
@@ -228,7 +228,7 @@ impl<H: Host> Job<H> {
     }
 
     /// Warns about processes that have ended successfully without sending anything, because each may have run as a singleton.
-    fn tell_who_was_alone(&mut self) {
+    fn warn_about_singletons(&mut self) {
         let silent = |p: &&JobProcess| !p.spoke && p.end == Some(Exit::Code(0));
         for group in self.groups.iter().filter(|group| group.size > 1 && !group.over) {
             let processes = &self.processes[group.first..][..group.size];
@@ -265,7 +265,7 @@ impl<H: Host> Job<H> {
     }
 
     /// Returns whether a process connects itself, and does not inherit its connection.
-    fn comes_by_door(&self, id: Proc) -> bool {
+    fn connects_by_itself(&self, id: Proc) -> bool {
         match self.host.connection_method() {
             ConnectionMethod::Fd => false,
             ConnectionMethod::Port => true,
@@ -367,7 +367,7 @@ impl<H: Host> Job<H> {
             Some(number) => number,
             None => inherited::number()?,
         };
-        let by_door = self.comes_by_door(id);
+        let by_door = self.connects_by_itself(id);
         let place = match self.listener.as_ref().filter(|_| by_door).and_then(Listener::address) {
             Some(address) => address.to_string(),
             // A process that does not connect gets a descriptor number that no process has open.
@@ -605,7 +605,7 @@ impl<H: Host> Job<H> {
     /// Ends the process managers that processes have started, when they have no connection left.
     fn end_managers(&mut self) {
         if self.processes.iter().all(|process| process.connection.is_none()) {
-            self.listener.iter_mut().for_each(Listener::nothing_to_manage);
+            self.listener.iter_mut().for_each(Listener::end_idle_managers);
         }
     }
 

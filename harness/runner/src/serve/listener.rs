@@ -107,7 +107,7 @@ impl Listener {
     }
 
     /// Ends the process managers whose connections were accepted and have ended.
-    pub(super) fn nothing_to_manage(&mut self) {
+    pub(super) fn end_idle_managers(&mut self) {
         let connections: Vec<u64> = self.pending.iter().map(|pending| pending.number).collect();
         self.end_managers(0, |number| !connections.contains(&number));
     }

@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 
     check(MPI_Lookup_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS, "published but not found");
     /* Port names contain = and $, and must come back intact. (A blank ends a PMI-1 value, so none is tried.) */
-    check(strcmp(port, found) == 0, "found, but another port than was published");
+    check(strcmp(port, found) == 0, "found, but with a different port");
     printf("names: rank %d found the port\n", rank);
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -31,7 +31,7 @@ static void meet(MPI_Comm inter, int is_child)
     MPI_Comm_rank(all, &rank);
     MPI_Comm_size(all, &size);
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all);
-    check(sum == size, "not everybody is in the merged communicator");
+    check(sum == size, "a process is missing in the merged communicator");
     printf("spawn: %s is %d of %d\n", is_child ? "child" : "parent", rank, size);
     fflush(stdout);
     MPI_Comm_free(&all);
@@ -54,7 +54,7 @@ static void parent(char *self)
         int number = 3 + i, square = 0;
         MPI_Send(&number, 1, MPI_INT, i, TAG, inter);
         MPI_Recv(&square, 1, MPI_INT, i, TAG, inter, MPI_STATUS_IGNORE);
-        check(square == number * number, "wrong answer of a child");
+        check(square == number * number, "wrong answer from a child");
     }
     meet(inter, 0);
     MPI_Comm_disconnect(&inter);
@@ -65,7 +65,7 @@ static void child(MPI_Comm inter, int argc, char **argv)
     int size, number = 0;
     check(argc == 2 && strcmp(argv[1], argument) == 0, "the argument did not arrive as it was given");
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    check(size == CHILDREN, "the children are not a world of their own");
+    check(size == CHILDREN, "the children do not have a separate MPI_COMM_WORLD");
 
     MPI_Recv(&number, 1, MPI_INT, 0, TAG, inter, MPI_STATUS_IGNORE);
     number *= number;

@@ -45,7 +45,7 @@ impl Decoder {
     /// # Errors
     ///
     /// See [`CodecError`]. After an error, no further messages from the proxy can be decoded.
-    #[expect(clippy::should_implement_trait, reason = "it fails, and goes on after None")]
+    #[expect(clippy::should_implement_trait, reason = "it returns errors, and may continue after None")]
     pub fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         match &mut self.0 {
             DecoderKind::Mpich(decoder) => decoder.next(),

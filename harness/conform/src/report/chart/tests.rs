@@ -90,7 +90,7 @@ fn chart_limits_lanes_and_rows() {
     let chart = Chart::of_events(&events, 0, &result);
     assert!(
         chart.lanes.contains(&"rank 4000".to_owned()),
-        "whoever a finding is about is there: {:?}",
+        "a process with a finding has a lane: {:?}",
         chart.lanes
     );
     assert!(chart.rows.len() <= ROWS + 2 && chart.lanes.len() == LANES + 1);

@@ -137,7 +137,7 @@ impl LibraryGenerator {
         let (function, mut none) = (self.function(operation), Unstructured::new(&[]));
         let call =
             self.call(function, operation_of(self.dialect, function), &mut none, &CallSwarm::default(), 0, 1);
-        call.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+        call.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
     }
 
     /// Returns a call of a kind, the `number`-th of its program.

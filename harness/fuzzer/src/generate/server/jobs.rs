@@ -59,7 +59,7 @@ pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnd
     let ranks = [scope.ranks.clamp(1, 2); 2];
     let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, again: true, names: scope.names };
     // Without decisions, generators take the first choice.
-    jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+    jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
 /// Returns a job that publishes a name without withdrawing it, and a job that looks it up.

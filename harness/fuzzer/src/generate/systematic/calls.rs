@@ -56,13 +56,13 @@ pub(crate) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
 /// Returns a call of a kind, the `n`-th of its program, without any draws.
 fn called(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
     let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
-    decided.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+    decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
 /// Returns the call that begins a program, with one of several first requests.
 fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
-    begun.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+    begun.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
 /// Returns each function once, with its kind.

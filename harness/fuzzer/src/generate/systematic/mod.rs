@@ -127,7 +127,7 @@ fn made(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) -> Ca
             Ok(())
         }
     };
-    made.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
+    made.unwrap_or_else(|e| panic!("decisions never run out: {e}"));
     model.plan.push(PlannedStep::Stmt(leave(dialect)));
     model.into_case()
 }

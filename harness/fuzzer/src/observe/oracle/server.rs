@@ -72,16 +72,16 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
         all.push(crash(FailureKey::Crash { who, cause, site }, what, trace));
     }
     if seen.flood {
-        all.push(fails(FailureKey::Flood(last.clone()), format!("it sends without end after {last}")));
+        all.push(fails(FailureKey::Flood(last.clone()), format!("it sends endlessly after {last}")));
     }
     // A server that was stopped for its memory could not do what it still owed.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
             SilenceProof::Idle | SilenceProof::Unread => "its processes wait forever",
-            SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a time",
+            SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a timerr",
         };
-        let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
+        let what = format!("the job does not end after all of its processes have: {how}, after {last}");
         all.push(fails(FailureKey::JobStays(last), what));
     }
     let over = !all.is_empty() || stopped;
@@ -140,7 +140,7 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
         let (key, what) = match finding.kind {
             Some(SeenKind::SilenceBehindPartialRequest) => (
                 FailureKey::HangDuringPartialRequest,
-                format!("{after} is not answered while another process has sent half a request"),
+                format!("{after} is not answered while another process has sent only part of a request"),
             ),
             Some(SeenKind::Silence) => {
                 let requirement = Some(requirement.clone());

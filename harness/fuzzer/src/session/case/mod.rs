@@ -412,7 +412,7 @@ impl Case {
         self.scenario.heading = vec![plain];
         self.scenario.needs = self.needs().into_iter().map(unplaced).collect();
         if let Some(earlier) = &mut self.earlier {
-            earlier.finish("The job before, which nobody judges.", None);
+            earlier.finish("The earlier job, which is not judged.", None);
         }
     }
 }

@@ -15,7 +15,7 @@ const START_OF_PROGRAM: &str = include_str!("client.py");
 
 /// Lets Hydra start its proxy through a script that records the exit status of the proxy, which the launcher does not report.
 const PROXY: &str = "\
-real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
+real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy next to itself: here, one that records how it ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
 
@@ -62,7 +62,7 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 ";
 
 /// The remark in a script that pauses the launcher.
-const HELD: &str = "a race: the launcher dies only if it is slow to read its standard input, so that this holds it there (x86-64)";
+const HELD: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
 
 /// The end of every script.
 const END: &str = "\

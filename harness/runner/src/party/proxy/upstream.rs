@@ -190,10 +190,10 @@ impl Upstream {
         let link_state = self.links.get(link)?;
         self.proxy_groups.iter().find(|s| s.link == link && !s.started)?;
         Some(match (link_state.open, link_state.decoder.partial()) {
-            (true, _) => "the process ids of what it was told to start".into(),
-            (false, b"") => "the record by which it introduces itself".into(),
+            (true, _) => "the process ids of the processes that it must start".into(),
+            (false, b"") => "its introduction".into(),
             (false, some) => format!(
-                "the record by which it introduces itself, {} bytes, of which it sent {}: {}",
+                "its introduction of {} bytes, of which it sent {}: {}",
                 self.family.init_len(),
                 some.len(),
                 some.escape_ascii()
@@ -300,7 +300,8 @@ impl Upstream {
         }
         let fits = |s: &ProxyGroup| s.link == link && group.is_none_or(|g| g == s.group as i32);
         let Some(at) = self.proxy_groups.iter().position(fits) else {
-            let reason = format!("it speaks of process group {}, which it was not given", group.unwrap_or(0));
+            let reason =
+                format!("it refers to process group {}, which was not assigned to it", group.unwrap_or(0));
             return self.end(PROTOCOL_ERROR_STATUS, reason);
         };
         match what {
@@ -822,7 +823,11 @@ mod tests {
         let mut upstream = started(4, 2);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=mput a=1 b=x y\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), []);
-        assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), [], "one proxy cannot make up for another");
+        assert_eq!(
+            say(&mut upstream, 0, 0, b"cmd=barrier_in\n"),
+            [],
+            "a second report of one proxy does not count for another"
+        );
         // `a` is already set, so this put has no effect on it. The upstream does not reply, because the proxy has already answered its
         // client.
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=mput a=2 c=3\n"), []);

@@ -133,7 +133,7 @@ pub fn need(word: &str) -> Result<Need, ImplementationError> {
     found.map(|(_, need)| need).ok_or_else(|| {
         if Need::REMOVED.contains(&word) {
             return ImplementationError(format!(
-                "\"{word}\" was removed: what only the draft of PMI-2 describes is no longer tested. Delete it"
+                "\"{word}\" was removed, because operations that only the draft of PMI-2 describes are no longer tested: delete it"
             ));
         }
         let words: Vec<&str> = optional.map(|(name, _)| name).collect();

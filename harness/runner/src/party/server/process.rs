@@ -522,7 +522,7 @@ impl ServerParty {
             && !env.contains_key("PMI_PORT")
         {
             // The launch does not test the requested kind of connection.
-            let why = "its processes have no PMI_PORT, for which --connection port asks".to_owned();
+            let why = "its processes have no PMI_PORT, which --connection port requires".to_owned();
             self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
         }
         // The process reports only after it has connected.
@@ -909,7 +909,9 @@ impl Party for ServerParty {
         let Some(port) = self.port.filter(|_| !self.strays.contains_key(&stray)) else { return };
         let mut places = self.ranks.values().filter_map(|rank| rank.relayed.as_ref());
         if places.any(|relayed| relayed.place.network != relay::place().network) {
-            let why = format!("{port} is an address of another machine, to which nobody connects from here");
+            let why = format!(
+                "{port} is an address of another machine, where pmi-conform cannot make stray connections"
+            );
             return self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
         }
         // If the port is closed, the expectations on this connection are not met.

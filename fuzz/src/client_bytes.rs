@@ -3,7 +3,7 @@
 //! Input: records of a byte for the operation (none if it is 0x7f), the bytes that the server sends after it, and 0xff. A record without
 //! bytes from the server closes the connection.
 
-use pmi_reference::client::{Client, Misuse, ServerAnswer, ServerError};
+use pmi_reference::client::{Client, ClientMisuse, ServerError, ServerResponse};
 use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::Field;
 use pmi_wire::{Decoded, Direction, Framing, Operation, SpawnProgram};
@@ -33,8 +33,8 @@ pub fn run(data: &[u8]) {
                     check_request(asked, &request);
                     waiting = Some(asked);
                 }
-                Err(Misuse::InFlight(other)) => assert_eq!(Some(other), waiting.map(Operation::rule)),
-                Err(Misuse::Broken) => assert!(broken),
+                Err(ClientMisuse::InFlight(other)) => assert_eq!(Some(other), waiting.map(Operation::rule)),
+                Err(ClientMisuse::Broken) => assert!(broken),
                 Err(_) => assert!(waiting.is_none() && !broken),
             }
         }
@@ -55,7 +55,7 @@ pub fn run(data: &[u8]) {
                 assert_eq!(Some(operation), waiting.take(), "an answer to the pending request");
                 // Count the responses of each kind as coverage, because they share most of the code.
                 counters::seen(
-                    operation as u32 * 2 + u32::from(matches!(answer, ServerAnswer::Failed { .. })),
+                    operation as u32 * 2 + u32::from(matches!(answer, ServerResponse::Failed { .. })),
                 );
                 assert_eq!(bytes.last(), Some(&b'\n'), "an answer ends with a newline");
             }
@@ -75,7 +75,7 @@ pub fn run(data: &[u8]) {
     memory::check(before, (32 << 10) + 16 * data.len(), "a client");
 }
 
-fn ask(client: &mut Client, operation: Operation, detail: u8) -> Result<Vec<u8>, Misuse> {
+fn ask(client: &mut Client, operation: Operation, detail: u8) -> Result<Vec<u8>, ClientMisuse> {
     let text: &[u8] = if detail & 0x80 == 0 { b"k" } else { b"a-longer-one" };
     match operation {
         Operation::Init => client.init(),
@@ -91,7 +91,7 @@ fn ask(client: &mut Client, operation: Operation, detail: u8) -> Result<Vec<u8>,
             let value = |field: &Field| if field.rule == Rule::Visible { &b"tag=0$"[..] } else { text };
             let fields = operation.exchange().arguments.iter().filter(|field| !field.optional);
             let fields: Vec<_> = fields.map(|field| (field.name, value(field))).collect();
-            client.ask(operation.rule(), &fields)
+            client.request(operation.rule(), &fields)
         }
     }
 }
@@ -106,23 +106,23 @@ fn check_request(asked: Operation, bytes: &[u8]) {
     assert_eq!(Decoded::new(Direction::ToServer, Framing::Lines, line).operation(), Some(asked));
 }
 
-fn operation_of(answer: &ServerAnswer) -> Operation {
+fn operation_of(answer: &ServerResponse) -> Operation {
     match answer {
-        ServerAnswer::Init(_) => Operation::Init,
-        ServerAnswer::Maxes(_) => Operation::Maxes,
-        ServerAnswer::AbortAck => Operation::Abort,
-        ServerAnswer::Finalized => Operation::Finalize,
-        ServerAnswer::Universe(_) => Operation::Universe,
-        ServerAnswer::Appnum(_) if planted::is("appnum-taken-for-universe") => Operation::Universe,
-        ServerAnswer::Appnum(_) => Operation::Appnum,
-        ServerAnswer::Kvsname(_) => Operation::Kvsname,
-        ServerAnswer::Barrier | ServerAnswer::GroupBarrier(..) => Operation::Barrier,
-        ServerAnswer::Value(_) => Operation::Get,
-        ServerAnswer::Port(_) => Operation::Lookup,
-        ServerAnswer::Spawned { .. } => Operation::Spawn,
-        ServerAnswer::Done(operation) | ServerAnswer::Failed { operation, .. } => {
+        ServerResponse::Init(_) => Operation::Init,
+        ServerResponse::Maxes(_) => Operation::Maxes,
+        ServerResponse::AbortAck => Operation::Abort,
+        ServerResponse::Finalized => Operation::Finalize,
+        ServerResponse::Universe(_) => Operation::Universe,
+        ServerResponse::Appnum(_) if planted::is("appnum-taken-for-universe") => Operation::Universe,
+        ServerResponse::Appnum(_) => Operation::Appnum,
+        ServerResponse::Kvsname(_) => Operation::Kvsname,
+        ServerResponse::Barrier | ServerResponse::GroupBarrier(..) => Operation::Barrier,
+        ServerResponse::Value(_) => Operation::Get,
+        ServerResponse::Port(_) => Operation::Lookup,
+        ServerResponse::Spawned { .. } => Operation::Spawn,
+        ServerResponse::Done(operation) | ServerResponse::Failed { operation, .. } => {
             Operation::from_rule(operation).expect("an operation of PMI-1")
         }
-        ServerAnswer::Joined { .. } | ServerAnswer::Connected { .. } => panic!("an answer of PMI-2"),
+        ServerResponse::Joined { .. } | ServerResponse::Connected { .. } => panic!("an answer of PMI-2"),
     }
 }

@@ -104,7 +104,7 @@ fn message(framing: Framing, cmd: &str, first: &[(&str, &str)], rest: &'static [
 }
 
 fn lines() -> impl Iterator<Item = &'static Exchange> {
-    protocol::documented(Framing::Lines).iter()
+    protocol::documented_exchanges(Framing::Lines).iter()
 }
 
 fn requests() -> Vec<Vec<u8>> {
@@ -159,7 +159,7 @@ fn mapping() -> Vec<Vec<u8>> {
 
 /// Returns PMI-2 frames and their tuples: requests, and the beginnings and keys of responses.
 fn frames() -> Vec<Vec<u8>> {
-    let all = || protocol::documented(Framing::Frames).iter();
+    let all = || protocol::documented_exchanges(Framing::Frames).iter();
     let mut words = vec![b"concat=1;".to_vec()];
     for exchange in all() {
         let body = message(Framing::Frames, exchange.request, &[("thrid", "1")], exchange.arguments);

@@ -16,27 +16,27 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pmi_fuzzer::generate::decided;
+use pmi_fuzzer::generate::case_from_bytes;
 use pmi_fuzzer::generate::server::scope::SessionFeatures;
 use pmi_fuzzer::observe::failure::Failure;
 use pmi_fuzzer::observe::transition::{Transition, transitions};
 use pmi_fuzzer::session::case::Case;
 use pmi_fuzzer::target::server::{Access, ServerTarget};
-use pmi_fuzzer::target::{Pace, Target, Tracing};
+use pmi_fuzzer::target::{Target, Thoroughness, Tracing};
 use pmi_fuzzer::triage::confirm::Examiner;
 use pmi_fuzzer::triage::known_failures::KnownFailures;
 use pmi_fuzzer::triage::schedule::Schedule;
-use pmi_fuzzer::triage::store::{FindingOrigin, TRIES, store};
+use pmi_fuzzer::triage::store::{CONFIRMATION_RUNS, FindingOrigin, store};
 use pmi_process::trace::tracer;
 use pmi_runner::party::server::{Implementation, ImplementationError, LaunchEnvironment};
-use pmi_scenario::ast::Need;
+use pmi_scenario::ast::Capability;
 
 use crate::counters;
 
 /// Maximum duration of a step, as in a campaign.
-const WAIT: Duration = Duration::from_secs(1);
+const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 /// After this many sessions in a row that cannot be played, the target gives up.
-const UNPLAYED: u32 = 20;
+const MAX_UNPLAYED: u32 = 20;
 
 /// Checks that the server shows no failure that a campaign would detect, except known ones.
 pub fn run(data: &[u8]) {
@@ -62,7 +62,7 @@ struct External {
     known: KnownFailures,
     out: PathBuf,
     /// True to print figures and store findings; false for the server in memory.
-    tells: bool,
+    reports: bool,
     reached: Mutex<CampaignProgress>,
 }
 
@@ -70,7 +70,7 @@ struct External {
 struct CampaignProgress {
     since: Instant,
     sessions: u64,
-    unplayed: u32,
+    skipped: u32,
     transitions: BTreeSet<Transition>,
     /// Buckets that are aliases of known ones, and those that did not recur.
     settled: BTreeSet<String>,
@@ -88,15 +88,15 @@ impl External {
             KnownFailures::read(Path::new(&file)).unwrap_or_else(|why| panic!("PMI_CONFORM_KNOWN: {why}"))
         });
         Self {
-            server: ServerTarget::new(access, suite, WAIT).expect("a scratch folder"),
+            server: ServerTarget::new(access, suite, STEP_TIMEOUT).expect("a scratch folder"),
             scope,
             known: known.unwrap_or_default(),
             out: std::env::var_os("PMI_CONFORM_OUT").unwrap_or_else(|| "pmi-conform-fuzz".into()).into(),
-            tells: server.is_some(),
+            reports: server.is_some(),
             reached: Mutex::new(CampaignProgress {
                 since: Instant::now(),
                 sessions: 0,
-                unplayed: 0,
+                skipped: 0,
                 transitions: BTreeSet::new(),
                 settled: BTreeSet::new(),
             }),
@@ -104,16 +104,16 @@ impl External {
     }
 
     fn run(&self, data: &[u8]) {
-        let case = decided(&self.scope, data);
+        let case = case_from_bytes(&self.scope, data);
         if self.known.avoids(&case.ingredients) {
             return;
         }
-        let run = match self.server.play(&case, Pace::Fast, Tracing::Off) {
-            Ok(run) if run.seen.unjudged.is_none() || !run.failures.is_empty() => run,
-            Ok(run) => return self.unplayed(&run.seen.unjudged.unwrap_or_default()),
+        let run = match self.server.play(&case, Thoroughness::Fast, Tracing::Off) {
+            Ok(run) if run.observation.unjudged.is_none() || !run.failures.is_empty() => run,
+            Ok(run) => return self.unplayed(&run.observation.unjudged.unwrap_or_default()),
             Err(error) => return self.unplayed(&error.to_string()),
         };
-        self.note(transitions(&run.seen));
+        self.note(transitions(&run.observation));
         let new = run.failures.into_iter().find(|failure| !self.is_settled(failure));
         if let Some(failure) = new {
             self.found(&case, &failure);
@@ -126,9 +126,9 @@ impl External {
 
     fn unplayed(&self, why: &str) {
         eprintln!("a session could not be judged: {why}");
-        let unplayed = &mut self.reached().unplayed;
+        let unplayed = &mut self.reached().skipped;
         *unplayed += 1;
-        assert!(*unplayed < UNPLAYED, "{UNPLAYED} sessions in a row could not be judged: {why}");
+        assert!(*unplayed < MAX_UNPLAYED, "{MAX_UNPLAYED} sessions in a row could not be judged: {why}");
     }
 
     /// Counts transitions as coverage, and prints figures from time to time.
@@ -142,9 +142,9 @@ impl External {
         }
         let mut reached = self.reached();
         reached.sessions += 1;
-        reached.unplayed = 0;
+        reached.skipped = 0;
         reached.transitions.extend(transitions);
-        if self.tells && reached.sessions.is_power_of_two() {
+        if self.reports && reached.sessions.is_power_of_two() {
             let rate = reached.sessions as f64 / reached.since.elapsed().as_secs_f64();
             let (sessions, transitions) = (reached.sessions, reached.transitions.len());
             eprintln!("{sessions} sessions ({rate:.0}/s), {transitions} transitions");
@@ -162,25 +162,29 @@ impl External {
         let schedule = Schedule::new(None);
         let examiner = Examiner { target: &self.server, seed: 0, interrupted: &NEVER, schedule };
         let seen = failure.key.to_string();
-        let (failure, case) = examiner.root(failure, case).unwrap_or_else(|| (failure.clone(), case.clone()));
+        let (failure, case) =
+            examiner.root_cause(failure, case).unwrap_or_else(|| (failure.clone(), case.clone()));
         let bucket = failure.key.to_string();
         if self.is_settled(&failure) {
             self.reached().settled.insert(seen);
             return;
         }
-        let shown = examiner.try_again(&failure, &case, 0);
+        let shown = examiner.confirm(&failure, &case, 0);
         let Some(smallest) = shown.and_then(|shown| examiner.shrink(shown, 0)) else {
-            eprintln!("{bucket}: seen, but in at most one of {TRIES} more runs: {}", failure.what);
+            eprintln!(
+                "{bucket}: seen, but in at most one of {CONFIRMATION_RUNS} more runs: {}",
+                failure.description
+            );
             self.reached().settled.extend([seen, bucket]);
             return;
         };
-        let found = &smallest.found;
-        let stored = if self.tells {
+        let found = &smallest.finding;
+        let stored = if self.reports {
             let server = std::env::var("PMI_CONFORM_SERVER").unwrap_or_default();
             let replay = format!("pmi-conform fuzz --server '{server}'");
             let version = self.server.version();
             let origin = FindingOrigin { command: self.server.command(), version: &version, replay: &replay };
-            let (case, events) = (&smallest.case, &smallest.run.seen.events);
+            let (case, events) = (&smallest.case, &smallest.run.observation.events);
             match store(&self.out, found, case, events, smallest.symptom.as_ref(), &origin) {
                 Ok(folder) => format!("stored in {}", folder.display()),
                 Err(error) => format!("cannot be stored in {}: {error}", self.out.join(&bucket).display()),
@@ -188,19 +192,19 @@ impl External {
         } else {
             "not stored".into()
         };
-        panic!("{bucket} ({}), {stored}: {}\n{}", found.label(), found.what, smallest.case.text());
+        panic!("{bucket} ({}), {stored}: {}\n{}", found.label(), found.description, smallest.case.text());
     }
 }
 
 /// The reason why the selected server cannot be fuzzed.
 #[derive(Debug)]
-enum Unfit {
+enum TargetError {
     Implementation(ImplementationError),
     BareProxy,
     Environment(io::Error),
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Implementation(error) => error.fmt(f),
@@ -212,19 +216,19 @@ impl fmt::Display for Unfit {
     }
 }
 
-fn processes(server: &str) -> Result<(Access, SessionFeatures), Unfit> {
-    let implementation = Implementation::from_argument(server).map_err(Unfit::Implementation)?;
+fn processes(server: &str) -> Result<(Access, SessionFeatures), TargetError> {
+    let implementation = Implementation::from_argument(server).map_err(TargetError::Implementation)?;
     if implementation.has_upstream() {
-        return Err(Unfit::BareProxy);
+        return Err(TargetError::BareProxy);
     }
-    let offers = |need| implementation.claims.get(&need) == Some(&true);
+    let offers = |need| implementation.claimed_capabilities.get(&need) == Some(&true);
     let scope = SessionFeatures {
-        spawn: offers(Need::Spawn),
-        names: offers(Need::Names),
+        spawn: offers(Capability::Spawn),
+        names: offers(Capability::Names),
         ..SessionFeatures::default()
     };
     let environment =
-        LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1).map_err(Unfit::Environment)?;
+        LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1).map_err(TargetError::Environment)?;
     Ok((Access::Processes(Box::new(implementation), environment), scope))
 }
 

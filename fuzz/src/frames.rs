@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
 fn frames(limit: usize, cuts: u8, stream: &[u8]) {
     let before = memory::live();
     let mut framer = Framer::new(limit);
-    let mut expected = ExpectedFrames { stream, at: 0, limit, lost: false };
+    let mut expected = ExpectedFrames { stream, at: 0, limit, framing_lost: false };
     let (mut pushed, mut cut) = (0, cuts);
     while pushed < stream.len() {
         let length = if cuts == 0 { stream.len() } else { usize::from(cut % 32) + 1 };
@@ -60,7 +60,7 @@ struct ExpectedFrames<'a> {
     at: usize,
     limit: usize,
     /// A header was invalid.
-    lost: bool,
+    framing_lost: bool,
 }
 
 /// Returns the length in a header, parsed byte by byte: digits between spaces.
@@ -77,9 +77,9 @@ impl<'a> ExpectedFrames<'a> {
     /// Returns the next body, or `None` if it cannot be read. The framer has received the first `pushed` bytes.
     fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
         let header = &self.stream[self.at..self.at + HEADER];
-        assert!(!self.lost && self.at + HEADER <= pushed, "a frame before its header");
+        assert!(!self.framing_lost && self.at + HEADER <= pushed, "a frame before its header");
         let Some(length) = length_of(header) else {
-            self.lost = true;
+            self.framing_lost = true;
             return None;
         };
         let body = self.at + HEADER;
@@ -93,7 +93,7 @@ impl<'a> ExpectedFrames<'a> {
 
     /// Returns the bytes of an incomplete message that the framer holds.
     fn partial(&self, pushed: usize) -> &'a [u8] {
-        if self.lost || self.at > pushed { b"" } else { &self.stream[self.at..pushed] }
+        if self.framing_lost || self.at > pushed { b"" } else { &self.stream[self.at..pushed] }
     }
 
     /// Returns whether only the beginning of a frame is left.

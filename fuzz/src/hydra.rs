@@ -3,7 +3,7 @@
 //! Input: a byte for the family, one for the fragmentation, then records: a byte for the kind of frame, one for the length, and the body.
 //! Kinds from 240 on are not frames: their bytes are added to the stream unchanged.
 
-use pmi_wire::hydra::{CodecError, Decoder, Family, ReceivedFrame, Upward};
+use pmi_wire::hydra::{CodecError, Decoder, Family, ProxyMessage, ReceivedFrame};
 
 use crate::{memory, planted};
 
@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
     let before = memory::live();
     let [family, cut, records @ ..] = data else { return };
     let family = Family::ALL[usize::from(*family) % Family::ALL.len()];
-    let mut stream = HydraStream { family, bytes: Vec::new(), expected: Vec::new(), wild: false };
+    let mut stream = HydraStream { family, bytes: Vec::new(), expected: Vec::new(), is_arbitrary: false };
     let mut rest = records;
     while let [kind, length, tail @ ..] = rest {
         let (body, tail) = tail.split_at(usize::from(*length).min(tail.len()));
@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
         stream.add(*kind, body);
     }
     let (whole, error) = read(family, &stream.bytes, stream.bytes.len());
-    if !stream.wild {
+    if !stream.is_arbitrary {
         assert_eq!((&whole, &error), (&stream.expected, &None), "frames as they were written");
     }
     let size = usize::from(cut % 40) + 1;
@@ -43,7 +43,7 @@ fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<ReceivedFrame>, Optio
     if let Some(init) = init(family) {
         decoder.push(&init);
         match decoder.next() {
-            Ok(Some(ReceivedFrame { what: Upward::Init { proxy: 7 }, .. })) => {}
+            Ok(Some(ReceivedFrame { message: ProxyMessage::Init { proxy: 7 }, .. })) => {}
             other => panic!("{other:?} for the init record {init:?}"),
         }
         assert_eq!(decoder.next(), Ok(None));
@@ -89,48 +89,48 @@ struct HydraStream {
     bytes: Vec<u8>,
     expected: Vec<ReceivedFrame>,
     /// The stream contains bytes that are not frames.
-    wild: bool,
+    is_arbitrary: bool,
 }
 
 impl HydraStream {
     fn add(&mut self, kind: u8, body: &[u8]) {
         if kind >= 240 {
-            self.wild = true;
+            self.is_arbitrary = true;
             return self.bytes.extend_from_slice(body);
         }
         let number = i32::from(kind);
         if self.family == Family::Intel {
             let (command, what) = match kind % 4 {
-                0 => (16, Upward::Request { route: 0, text: b"cmd=barrier_in".to_vec() }),
-                1 => (17, Upward::Output { stderr: false, bytes: body.to_vec() }),
-                2 => (18, Upward::Output { stderr: true, bytes: body.to_vec() }),
+                0 => (16, ProxyMessage::Request { route: 0, text: b"cmd=barrier_in".to_vec() }),
+                1 => (17, ProxyMessage::Output { stderr: false, bytes: body.to_vec() }),
+                2 => (18, ProxyMessage::Output { stderr: true, bytes: body.to_vec() }),
                 _ => {
                     let text = body.strip_suffix(b"\0").unwrap_or(body);
                     let text = [b"cmd=lookup_name service=", text].concat();
-                    (25, Upward::Request { route: number, text })
+                    (25, ProxyMessage::Request { route: number, text })
                 }
             };
             let body = if command == 16 { b"" } else { body };
             self.frame(&[command, body.len() as i32, 0, 0, number], body);
-            return self.expected.push(ReceivedFrame { group: None, what });
+            return self.expected.push(ReceivedFrame { group: None, message: what });
         }
         let pair: [i32; PROCESSES] = [number, -number];
         let list: Vec<u8> = pair.into_iter().flat_map(i32::to_ne_bytes).collect();
         let (command, body, what) = match kind % 6 {
-            0 => (5, &list[..], Upward::Pids(pair.into())),
-            1 => (6, &list[..], Upward::Ended(pair.into())),
-            2 => (7, body, Upward::Request { route: number, text: body.to_vec() }),
-            3 => (8, body, Upward::Output { stderr: false, bytes: body.to_vec() }),
-            4 => (9, body, Upward::Output { stderr: true, bytes: body.to_vec() }),
-            _ => (10, &b""[..], Upward::Terminated),
+            0 => (5, &list[..], ProxyMessage::Pids(pair.into())),
+            1 => (6, &list[..], ProxyMessage::Ended(pair.into())),
+            2 => (7, body, ProxyMessage::Request { route: number, text: body.to_vec() }),
+            3 => (8, body, ProxyMessage::Output { stderr: false, bytes: body.to_vec() }),
+            4 => (9, body, ProxyMessage::Output { stderr: true, bytes: body.to_vec() }),
+            _ => (10, &b""[..], ProxyMessage::Terminated),
         };
         let length = body.len() as i32;
         if is_wide(self.family) {
             self.frame(&[command, length, number, 1, -1, -1, -1, -1], body);
-            self.expected.push(ReceivedFrame { group: None, what });
+            self.expected.push(ReceivedFrame { group: None, message: what });
         } else {
             self.frame(&[command, length, number, 0, 1, number], body);
-            self.expected.push(ReceivedFrame { group: Some(number), what });
+            self.expected.push(ReceivedFrame { group: Some(number), message: what });
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use pmi_faults::ServerAction;
 use pmi_judge::event::{Bytes, Event, EventKind, SilenceProof};
-use pmi_judge::{Finding, Monitor, Side};
+use pmi_judge::{Finding, Monitor, PartyKind};
 use pmi_wire::Proc;
 
 use crate::server_ops::{ServerObserver, ServerPlay};
@@ -16,14 +16,14 @@ use crate::{input, memory, planted};
 
 thread_local! {
     /// The ids of all requirements.
-    static KNOWN: OnceCell<HashSet<String>> = const { OnceCell::new() };
+    static KNOWN_REQUIREMENTS: OnceCell<HashSet<String>> = const { OnceCell::new() };
 }
 
 /// Checks that the judge limits its findings and its memory for arbitrary events, and cites requirements that exist. It must have no
 /// finding about a server that follows RFC 13, no matter what its clients do.
 pub fn run(data: &[u8]) {
     // Initialized before memory is measured.
-    KNOWN.with(|known| _ = known.get_or_init(requirements));
+    KNOWN_REQUIREMENTS.with(|known| _ = known.get_or_init(requirements));
     let Some((kind, rest)) = data.split_first() else { return };
     if kind % 2 == 0 { events(rest) } else { operations(rest) }
 }
@@ -41,7 +41,8 @@ fn check(findings: &[Finding], seq: u64) {
         let misspelt = planted::is("intlist-misspelt") && finding.requirement == "rfc13.abnf.intlist";
         assert!(!misspelt, "{finding:?}");
         assert!(
-            KNOWN.with(|known| known.get().is_some_and(|ids| ids.contains(&finding.requirement))),
+            KNOWN_REQUIREMENTS
+                .with(|known| known.get().is_some_and(|ids| ids.contains(&finding.requirement))),
             "{finding:?}"
         );
         assert!(finding.seq <= seq && !finding.expected.is_empty());
@@ -91,7 +92,7 @@ fn event(kind: u8, who: u8, bytes: &[u8]) -> EventKind {
         9 => EventKind::ClosedByClient { proc },
         10 => EventKind::ClosedByServer { proc },
         11 => EventKind::Ended { proc, ours: who & 8 == 8 },
-        12 => EventKind::NoAnswer { proc, proof: SilenceProof::Idle },
+        12 => EventKind::NoResponse { proc, proof: SilenceProof::Idle },
         13 => EventKind::Output { proc: None, stderr: who & 8 == 8, line: bytes },
         14 => EventKind::Crashed { name: "x".to_owned(), signal: 11 },
         _ => EventKind::JobExited { exit: pmi_judge::event::Exit::Code(i32::from(who)) },
@@ -107,7 +108,7 @@ fn operations(data: &[u8]) {
         if play.watch.spawned {
             return;
         }
-        let wrong = findings.iter().find(|finding| finding.party == Side::Server);
+        let wrong = findings.iter().find(|finding| finding.party == PartyKind::Server);
         assert_eq!(wrong, None, "a finding about a conforming server");
     }
 }
@@ -164,7 +165,7 @@ impl ServerObserver for JudgedSession {
                 self.observe(EventKind::FromServer { proc: proc(*to), bytes: Bytes(bytes.clone()) });
             }
             // The server closes the connections of all processes.
-            ServerAction::Abort { group, by, .. } => {
+            ServerAction::Abort { group, rank: by, .. } => {
                 self.observe(EventKind::ClosedByServer { proc: Proc { group: *group, rank: *by } });
             }
             ServerAction::Spawn { .. } => self.spawned = true,

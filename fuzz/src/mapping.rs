@@ -2,7 +2,7 @@
 //!
 //! Input: a byte for the form, two for the number of ranks, then the value or the nodes of the ranks.
 
-use pmi_wire::{MappingForm, ProcessMapping, TooFew};
+use pmi_wire::{MappingForm, ProcessMapping, TooFewRanks};
 
 use crate::planted;
 
@@ -41,8 +41,8 @@ fn value(value: &[u8], size: u32) {
     let printed = mapping.to_string();
     assert_eq!(ProcessMapping::parse(printed.as_bytes()).as_ref(), Ok(&mapping));
 
-    let mut laid = Laid::default();
-    lay(&mapping, size, &mut laid);
+    let mut laid = ExpectedMapping::default();
+    lay_out(&mapping, size, &mut laid);
     let mut expanded = mapping.expand(size);
     if planted::is("second-block-of-three-shifted")
         && let (Ok(nodes), [_, second, _, ..]) = (&mut expanded, &*mapping.blocks)
@@ -58,7 +58,7 @@ fn value(value: &[u8], size: u32) {
             assert_eq!(compressed.expand(size), Ok(nodes), "{printed} after it was compressed");
             assert!(compressed.blocks.len() <= size as usize);
         }
-        Err(TooFew { covered }) => {
+        Err(TooFewRanks { covered }) => {
             assert_eq!(covered, laid.nodes.len() as u64, "the ranks that {printed} covers");
             assert!(covered < u64::from(size));
         }
@@ -114,14 +114,14 @@ fn nodes(nodes: &[u32]) {
 
 /// The placement of ranks.
 #[derive(Default)]
-struct Laid {
+struct ExpectedMapping {
     /// The nodes of the first ranks.
     nodes: Vec<u32>,
     /// The placement ended at a node whose id does not fit into 32 bits.
     cut: bool,
 }
 
-fn lay(mapping: &ProcessMapping, size: u32, laid: &mut Laid) {
+fn lay_out(mapping: &ProcessMapping, size: u32, laid: &mut ExpectedMapping) {
     // A block without processes places no rank, so its nodes do not matter.
     for block in mapping.blocks.iter().filter(|block| block.ppn > 0) {
         for offset in 0..block.nodes {

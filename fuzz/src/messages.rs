@@ -5,7 +5,7 @@
 use arbitrary::Unstructured;
 use pmi_wire::grammar::Rule;
 use pmi_wire::pmi2::SemicolonReading;
-use pmi_wire::protocol::{Exchange, Field, documented};
+use pmi_wire::protocol::{Exchange, Field, documented_exchanges};
 use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, ValueReading};
 
 use crate::input::{Arena, byte, number};
@@ -13,7 +13,7 @@ use crate::planted;
 use crate::spell::{message, msg_last};
 
 /// A key and its value.
-type Written = (&'static str, Vec<u8>);
+type WrittenFields = (&'static str, Vec<u8>);
 
 /// Writes a message and decodes it, both unchanged and with its tuples in another order and an unknown one among them.
 pub fn run(data: &[u8]) {
@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
     let kind = byte(&mut u);
     let framing = if kind & 1 == 0 { Framing::Lines } else { Framing::Frames };
     let direction = if kind & 2 == 0 { Direction::ToServer } else { Direction::FromServer };
-    let rows = documented(framing);
+    let rows = documented_exchanges(framing);
     let row = &rows[usize::from(byte(&mut u)) % rows.len()];
     // The target `spawn` covers the requests of several lines or sections.
     if direction == Direction::ToServer && row.request == "spawn" {
@@ -30,7 +30,8 @@ pub fn run(data: &[u8]) {
     let Some(command) = row.command(direction) else { return };
     let mut fields = vec![("cmd", command.as_bytes().to_vec())];
     fields.extend(of_row(row, framing, direction, &mut u));
-    let shown = |fields: &[Written]| message(framing, fields.iter().map(|(key, value)| (*key, &value[..])));
+    let shown =
+        |fields: &[WrittenFields]| message(framing, fields.iter().map(|(key, value)| (*key, &value[..])));
     let mut text = shown(&fields);
     plant(&mut text, row, framing, direction);
     check(row, framing, direction, &text, &fields, true);
@@ -48,7 +49,12 @@ pub fn run(data: &[u8]) {
 }
 
 /// Takes the fields of a message. In lines, the fields of a response are optional only all together, and the value of a get comes last.
-fn of_row(row: &Exchange, framing: Framing, direction: Direction, u: &mut Unstructured<'_>) -> Vec<Written> {
+fn of_row(
+    row: &Exchange,
+    framing: Framing,
+    direction: Direction,
+    u: &mut Unstructured<'_>,
+) -> Vec<WrittenFields> {
     let is_response = direction == Direction::FromServer;
     let all = byte(u) & 1 == 1;
     let is_written = |field: &Field, u: &mut Unstructured<'_>| match (framing, is_response) {
@@ -129,7 +135,7 @@ fn plant(text: &mut Vec<u8>, row: &Exchange, framing: Framing, direction: Direct
     lost.map(|at| text.remove(at));
 }
 
-fn has_blank(fields: &[Written]) -> bool {
+fn has_blank(fields: &[WrittenFields]) -> bool {
     fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')))
 }
 
@@ -139,7 +145,7 @@ fn check(
     framing: Framing,
     direction: Direction,
     text: &[u8],
-    fields: &[Written],
+    fields: &[WrittenFields],
     in_order: bool,
 ) {
     // In the standard's reading, `msg` extends over an unknown tuple that follows.
@@ -166,7 +172,7 @@ fn check(
 }
 
 /// Returns the outcome that the fields report.
-fn outcome(direction: Direction, framing: Framing, fields: &[Written]) -> Option<ResponseOutcome> {
+fn outcome(direction: Direction, framing: Framing, fields: &[WrittenFields]) -> Option<ResponseOutcome> {
     let get = |key: &str| fields.iter().find(|(known, _)| *known == key).map(|(_, value)| &value[..]);
     let flag = get("found").or_else(|| get("flag")).filter(|_| framing == Framing::Frames);
     match (direction, get("rc"), flag) {

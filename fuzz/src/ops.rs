@@ -109,7 +109,7 @@ impl ClientOp {
 
 /// The delivery of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Write {
+pub(crate) enum SendMode {
     /// At once.
     Whole,
     /// With the next bytes from the process.
@@ -121,7 +121,7 @@ pub(crate) enum Write {
 /// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessStepAction {
-    Send(ClientOp, Write),
+    Send(ClientOp, SendMode),
     /// Every process of the group that may do so enters the barrier.
     Round,
     /// The client closes its connection.
@@ -173,9 +173,9 @@ impl<'a> Arbitrary<'a> for ProcessStep {
             _ => ClientOp::Finalize,
         };
         let write = match what >> 5 {
-            0..=4 => Write::Whole,
-            5 | 6 => Write::Later,
-            _ => Write::Part(detail % 31),
+            0..=4 => SendMode::Whole,
+            5 | 6 => SendMode::Later,
+            _ => SendMode::Part(detail % 31),
         };
         Ok(Self::of(who, ProcessStepAction::Send(op, write)))
     }

@@ -122,11 +122,11 @@ fn fits(action: &ServerAction, expected: &Pmi2ExpectedAction) -> bool {
                 && body.ends_with(b";")
         }
         (
-            ServerAction::Abort { group, by, status, .. },
+            ServerAction::Abort { group, rank: by, status, .. },
             Pmi2ExpectedAction::Abort { by: who, status: due },
         ) => (*group, *by) == *who && *status == *due,
         (
-            ServerAction::Spawn { group, by, programs },
+            ServerAction::Spawn { group, requester: by, programs },
             Pmi2ExpectedAction::Spawn { group: due, by: who, size },
         ) => {
             let processes: u64 = programs.iter().map(|program| program.nprocs).sum();

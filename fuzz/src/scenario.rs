@@ -12,7 +12,7 @@ use pmi_scenario::{Diagnostic, Env, check, parse, print};
 
 use crate::planted;
 
-struct Known {
+struct KnownNames {
     suite: Suite,
     requirements: Vec<String>,
     ids: HashSet<String>,
@@ -20,7 +20,7 @@ struct Known {
 }
 
 thread_local! {
-    static KNOWN: OnceCell<Known> = const { OnceCell::new() };
+    static KNOWN: OnceCell<KnownNames> = const { OnceCell::new() };
 }
 
 /// Checks that a valid file can be formatted without a change of its meaning, and that formatting is idempotent. Every diagnostic must have
@@ -90,10 +90,10 @@ fn check_place(mistake: &Diagnostic, text: &str) {
     assert!(!mistake.render(false).is_empty());
 }
 
-fn known_names() -> Known {
+fn known_names() -> KnownNames {
     let Ok(suite) = pmi_runner::suite::of_paths(&[]) else { panic!("the embedded fragments cannot be read") };
     let requirements: Vec<String> = suite.catalogue.iter().map(|known| known.id.clone()).collect();
     let ids = requirements.iter().cloned().collect();
     let fragments = ["join", "leave"].map(str::to_owned).into();
-    Known { suite, requirements, ids, fragments }
+    KnownNames { suite, requirements, ids, fragments }
 }

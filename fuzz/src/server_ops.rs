@@ -4,10 +4,10 @@
 
 use arbitrary::Unstructured;
 use pmi_faults::{Config, GroupSpec, Server, ServerAction};
-use pmi_wire::{Maxes, Proc};
+use pmi_wire::{KvsLimits, Proc};
 
 use crate::model::{ExpectedAction, Model, ProcessId};
-use crate::ops::{self, ClientOp, ProcessStep, ProcessStepAction, Write};
+use crate::ops::{self, ClientOp, ProcessStep, ProcessStepAction, SendMode};
 use crate::{counters, input, planted};
 
 /// Offset of the counters for passed barriers, above those of states.
@@ -62,10 +62,10 @@ pub(crate) struct ServerPlay<'a, W> {
 
 pub(crate) fn config(nodes: u32) -> Config {
     Config {
-        maxes: Maxes {
+        limits: KvsLimits {
             keylen_max: ops::KEYLEN_MAX as u64,
             vallen_max: ops::VALLEN_MAX as u64,
-            ..Config::default().maxes
+            ..Config::default().limits
         },
         line_max: ops::LINE_MAX,
         spawn_max: ops::SPAWN_MAX,
@@ -100,7 +100,7 @@ impl<'a, W: ServerObserver> ServerPlay<'a, W> {
             ProcessStepAction::Round => {
                 for who in (0..self.model.size(group)).map(|rank| (group, rank)) {
                     if self.model.may_enter(who) {
-                        self.send(who, ClientOp::Barrier, Write::Whole);
+                        self.send(who, ClientOp::Barrier, SendMode::Whole);
                     }
                 }
             }
@@ -130,7 +130,7 @@ impl<'a, W: ServerObserver> ServerPlay<'a, W> {
         &mut self.outs[(who.0 * 4 + who.1) as usize]
     }
 
-    fn send(&mut self, who: ProcessId, op: ClientOp, write: Write) {
+    fn send(&mut self, who: ProcessId, op: ClientOp, write: SendMode) {
         if self.model.is_gone(who) {
             // The server has closed the connection. One byte checks that it ignores further input.
             return self.server.receive(proc(who), b"x");
@@ -147,9 +147,9 @@ impl<'a, W: ServerObserver> ServerPlay<'a, W> {
         };
         out.requests.push((op, first, length));
         let until = match write {
-            Write::Whole => length,
-            Write::Later => return,
-            Write::Part(less) => length.saturating_sub(1 + usize::from(less)).max(out.delivered),
+            SendMode::Whole => length,
+            SendMode::Later => return,
+            SendMode::Part(less) => length.saturating_sub(1 + usize::from(less)).max(out.delivered),
         };
         self.deliver(who, until);
     }
@@ -237,11 +237,12 @@ fn fits(action: &ServerAction, expected: &ExpectedAction, text: &[u8]) -> bool {
         (ServerAction::Send { to, bytes }, ExpectedAction::Refuse { to: who, cmd }) => {
             *to == proc(who) && is_refusal(bytes, cmd)
         }
-        (ServerAction::Abort { group, by, status, .. }, ExpectedAction::Abort { by: who, status: due }) => {
-            (*group, *by) == who && *status == due
-        }
         (
-            ServerAction::Spawn { group, by, programs },
+            ServerAction::Abort { group, rank: by, status, .. },
+            ExpectedAction::Abort { by: who, status: due },
+        ) => (*group, *by) == who && *status == due,
+        (
+            ServerAction::Spawn { group, requester: by, programs },
             ExpectedAction::Spawn { group: due, by: who, size },
         ) => {
             let processes: u64 = programs.iter().map(|program| program.nprocs).sum();

@@ -35,7 +35,7 @@ fn lines(text: &[u8]) {
                 check_request(&request);
             }
             Ok(None) => assert!(collector.in_request(), "no request is under way"),
-            Err(SpawnError { line, fault }) => {
+            Err(SpawnError { line, kind: fault }) => {
                 assert!(
                     line >= 1 && line <= at - begun + 1,
                     "an error in line {line} of {}: {fault}",

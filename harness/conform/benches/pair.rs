@@ -2,7 +2,7 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use pmi_reference::client::{Client, ServerAnswer};
+use pmi_reference::client::{Client, ServerResponse};
 use pmi_reference::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::Proc;
 
@@ -33,7 +33,7 @@ impl Pair {
         self.server.receive(Proc { group: 0, rank }, bytes);
         while let Some(ServerAction::Send { to, bytes }) = self.server.next_action() {
             let answer = self.clients[to.rank as usize].receive(&bytes).unwrap().unwrap();
-            assert!(!matches!(answer, ServerAnswer::Failed { .. }));
+            assert!(!matches!(answer, ServerResponse::Failed { .. }));
         }
     }
 

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 
 use common::{Ran, conform, results};
-use pmi_runner::interpret::program::offered;
-use pmi_runner::party::Limits;
+use pmi_runner::interpret::program::offered_dialect;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::program::Program;
 use pmi_scenario::ast::Dialect;
 use pmi_test_programs::{CLIENT, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, mpi_program, peers};
@@ -271,7 +271,7 @@ fn mpi_program_deviates_as_recorded(
 fn interrupted_probe_ends() {
     let program = Program::new(CLIENT, 2).unwrap();
     // A program that is ended before its first message offers nothing.
-    assert_eq!(offered(&program, Limits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
+    assert_eq!(offered_dialect(&program, ScenarioLimits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
 }
 
 /// A program that is started without a process manager and starts one, correctly or with an error.

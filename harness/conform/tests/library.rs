@@ -10,17 +10,17 @@ use std::sync::{Arc, LazyLock};
 use pmi_faults::external::library_faults;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
-use pmi_judge::rejudge::Rejudge;
+use pmi_judge::log_judge::LogJudge;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
-use pmi_judge::{Side, is_reached_by_valid_input};
+use pmi_judge::{PartyKind, is_reached_by_valid_input};
 use pmi_runner::iut::Iut;
-use pmi_runner::party::Limits;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::server::Implementation;
 use pmi_runner::run::{Observer, RunOptions, run};
-use pmi_scenario::UnderTest;
-use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::requirement::Binds;
+use pmi_scenario::ImplementationKind;
+use pmi_scenario::ast::{Capability, Dialect, Scenario};
+use pmi_scenario::requirement::BoundParty;
 use pmi_scenario::suite::Suite;
 use pmi_test_programs::{
     CRASHING_LIBRARY, FAULTY_LIBRARY, FAULTY_PMI2_LIBRARY, LIBRARY_OF_ANOTHER_NAME,
@@ -91,14 +91,14 @@ fn own(dialect: Dialect) -> &'static Path {
 /// Returns all scenarios for a dialect's libraries that need a process manager, as our own libraries do.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
     suite
-        .testing(UnderTest::Library)
+        .testing(ImplementationKind::Library)
         .filter(|s| s.dialect == dialect && !needs_to_be_alone(s))
         .cloned()
         .collect()
 }
 
 fn needs_to_be_alone(scenario: &Scenario) -> bool {
-    scenario.needs.iter().any(|need| need.value == Need::Alone)
+    scenario.needs.iter().any(|need| need.value == Capability::Standalone)
 }
 
 /// Prefixes and suffixes of the names of rows in which the process manager breaks the grammar or sends an unrequested answer.
@@ -135,7 +135,7 @@ impl Observer for ValidScenarios {
     }
 
     fn result(&mut self, result: &ScenarioResult) {
-        if is_reached_by_valid_input(&std::mem::take(&mut self.events), Side::Library, None) {
+        if is_reached_by_valid_input(&std::mem::take(&mut self.events), PartyKind::Library, None) {
             self.names.push(result.scenario.clone());
         }
     }
@@ -161,7 +161,7 @@ fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least
     let binary = env!("CARGO_BIN_EXE_pmi-conform").into();
     let library = Library { path, binary, env, server: None };
     let target = Iut::Library(Box::new(library), BTreeMap::new(), Arc::default());
-    let options = RunOptions { jobs: 1, ..RunOptions::uncounted(Limits::default()) };
+    let options = RunOptions { jobs: 1, ..RunOptions::unreported(ScenarioLimits::default()) };
     let mut valid = ValidScenarios::default();
     let none = &mut Deviations::default();
     run(&suite, &selected, &target, none, &options, &AtomicBool::new(false), &mut valid);
@@ -189,7 +189,7 @@ impl Observer for JudgesAgain<'_> {
         let header = self.header.as_ref().expect("a run has begun");
         let events = std::mem::take(&mut self.events);
         let deviations = &mut Deviations::default();
-        let mut judge = Rejudge::new(header, self.suite, Strictness::Must);
+        let mut judge = LogJudge::new(header, self.suite, Strictness::Must);
         events.into_iter().for_each(|event| judge.event(&result.scenario, event));
         let mut again = judge.result(result, deviations);
         // Long lines are cut here.
@@ -217,7 +217,7 @@ fn judge_under(
     let library =
         Library { path: path.into(), binary: env!("CARGO_BIN_EXE_pmi-conform").into(), env, server };
     let target = Iut::Library(Box::new(library), BTreeMap::new(), Arc::default());
-    let options = RunOptions { jobs: 4, ..RunOptions::uncounted(Limits::default()) };
+    let options = RunOptions { jobs: 4, ..RunOptions::unreported(ScenarioLimits::default()) };
     let interrupted = AtomicBool::new(false);
     let mut again = JudgesAgain { suite, header: None, events: Vec::new() };
     run(suite, selected, &target, &mut Deviations::default(), &options, &interrupted, &mut again).1
@@ -244,7 +244,7 @@ fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
 /// Returns the scenarios that test one of these requirements.
 fn testing(suite: &Suite, requirements: &[&str]) -> Vec<Arc<Scenario>> {
     let tests = |s: &&Arc<Scenario>| s.requires.iter().any(|r| requirements.contains(&r.value.as_str()));
-    suite.testing(UnderTest::Library).filter(tests).cloned().collect()
+    suite.testing(ImplementationKind::Library).filter(tests).cloned().collect()
 }
 
 fn clean(results: &[ScenarioResult]) {
@@ -307,7 +307,7 @@ fn each_fault_breaks_its_requirements() {
     let without: Vec<&str> = suite
         .catalogue
         .iter()
-        .filter(|r| r.needs_fault(Binds::Library) && !CALLERS.contains(&r.id.as_str()))
+        .filter(|r| r.needs_fault(BoundParty::Library) && !CALLERS.contains(&r.id.as_str()))
         .map(|r| r.id.as_str())
         .filter(|id| !shown.contains(id))
         .collect();
@@ -323,7 +323,8 @@ fn judges_singletons_if_the_library_supports_them(
     #[case] scenarios: usize,
 ) {
     let suite = pmi_runner::suite::embedded().unwrap();
-    let alone: Vec<_> = suite.testing(UnderTest::Library).filter(|s| needs_to_be_alone(s)).cloned().collect();
+    let alone: Vec<_> =
+        suite.testing(ImplementationKind::Library).filter(|s| needs_to_be_alone(s)).cloned().collect();
     let alone: Vec<_> = alone.into_iter().filter(|s| s.dialect == dialect).collect();
     assert_eq!(alone.len(), scenarios);
     clean(&judge(&suite, &alone, library.as_ref(), "lawful-alone"));
@@ -527,7 +528,7 @@ fn library_follows_the_rules_for_programs() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let of = |scenario: &str, fault: &str| {
         let selected: Vec<_> =
-            suite.testing(UnderTest::Library).filter(|s| s.name == scenario).cloned().collect();
+            suite.testing(ImplementationKind::Library).filter(|s| s.name == scenario).cloned().collect();
         let result = judge(&suite, &selected, FAULTY_LIBRARY.as_ref(), fault).remove(0);
         let cited =
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
@@ -606,7 +607,7 @@ fn one_node_clique_needs_ranks_on_one_node() {
         "library/exchange/puts[all-to-all]",
     ];
     let selected: Vec<_> =
-        suite.testing(UnderTest::Library).filter(|s| names.contains(&&*s.name)).cloned().collect();
+        suite.testing(ImplementationKind::Library).filter(|s| names.contains(&&*s.name)).cloned().collect();
     let server = Some(Box::new(Implementation::from_argument(&server).unwrap()));
     let results = judge_under(&suite, &selected, own(Dialect::Pmi1), "", server);
     let of = |name: &str| results.iter().find(|r| r.scenario == name).unwrap();

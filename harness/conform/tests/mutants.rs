@@ -10,9 +10,9 @@ fn kills_faults_and_accepts_lawful_variations() {
     let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>(), false, 2);
     let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_killed()).map(FaultResult::label).collect();
     assert_eq!(survivors, [""; 0]);
-    let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.punished_by.is_empty()).collect();
+    let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.findings.is_empty()).collect();
     assert!(punished.is_empty(), "{punished:#?}");
-    assert_eq!(matrix.without_fault, [""; 0]);
+    assert_eq!(matrix.requirements_without_fault, [""; 0]);
     assert!(matrix.is_complete());
 }
 
@@ -24,9 +24,9 @@ fn kills_client_faults_and_accepts_variations() {
     let matrix = run_clients(&suite, &faults, &variations);
     let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.killed).map(|f| f.name).collect();
     assert_eq!(survivors, [""; 0]);
-    let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.punished_by.is_empty()).collect();
+    let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.findings.is_empty()).collect();
     assert!(punished.is_empty(), "{punished:#?}");
-    assert_eq!(matrix.without_fault, [""; 0]);
+    assert_eq!(matrix.requirements_without_fault, [""; 0]);
     assert!(matrix.is_complete());
 }
 

@@ -1,37 +1,37 @@
 //! The ways in which a server differs from the reference.
 
-use super::circumstances::When;
+use super::circumstances::Occasion;
 use super::dialects::Dialects;
 use super::effect::Effect;
 
 /// The effects that make a server differ from the reference; none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    effects: Vec<(Effect, When, Dialects)>,
-    rehearsed: bool,
+    effects: Vec<(Effect, Occasion, Dialects)>,
+    with_rehearsal: bool,
 }
 
 impl Behaviour {
     /// Adds an effect. Effects apply in the order in which they were added.
     #[must_use]
-    pub fn with(mut self, effect: Effect, when: When, dialects: Dialects) -> Self {
+    pub fn with(mut self, effect: Effect, when: Occasion, dialects: Dialects) -> Self {
         self.effects.push((effect, when, dialects));
         self
     }
 
     /// Makes this a rehearsal: the server acts like the reference, and records which effects would have shown.
     #[must_use]
-    pub fn rehearsed(self) -> Self {
-        Self { rehearsed: true, ..self }
+    pub fn with_rehearsal(self) -> Self {
+        Self { with_rehearsal: true, ..self }
     }
 
     /// Returns whether the effects are only rehearsed.
     pub(crate) fn is_rehearsed(&self) -> bool {
-        self.rehearsed
+        self.with_rehearsal
     }
 
     /// Returns the effects, in the order in which they apply.
-    pub(crate) fn effects(&self) -> impl Iterator<Item = (Effect, When, Dialects)> {
+    pub(crate) fn effects(&self) -> impl Iterator<Item = (Effect, Occasion, Dialects)> {
         self.effects.iter().copied()
     }
 }

@@ -2,34 +2,34 @@
 
 use std::sync::OnceLock;
 
-use pmi_wire::{Maxes, Operation, Proc, SpawnRequest};
+use pmi_wire::{KvsLimits, Operation, Proc, SpawnRequest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde::de::value::StrDeserializer;
 use thiserror::Error;
 
-use super::circumstances::When;
+use super::circumstances::Occasion;
 use super::client::{ClientFault, ClientVariation, PlainSession};
 use super::dialects::Dialects;
-use super::draft::ReplyDraft;
 use super::edit::{
     Edit, Editable, ProcessVariables, RequestDraft, RequestSituation, RequestText, SingletonMessages,
     VerbAndArguments,
 };
-use super::effect::{Effect, ReplyKind, ReplySelector};
+use super::effect::{Effect, OutcomeSelector, ResponseSelector};
 use super::external::{ExternalFault, ExternalKill};
-use super::row::{Fault, Variation};
+use super::fault::{Fault, Variation};
+use super::response_draft::ResponseDraft;
 use pmi_reference::server::ServerRequest;
-use pmi_reference::{OperationResult, ReplyHeader, ReplyParts};
+use pmi_reference::{OperationResult, ResponseHeader, ResponseParts};
 
 const TEXT: &str = include_str!("../faults.toml");
 
 /// A mistake in an entry of `faults.toml`.
 #[derive(Debug, Error)]
-#[error("faults.toml: {entry}: {what}")]
+#[error("faults.toml: {entry}: {message}")]
 struct EntryError {
     entry: String,
-    what: String,
+    message: String,
 }
 
 /// Steps as written in the file: one word, one step, or several.
@@ -53,7 +53,7 @@ struct FaultEntry {
     line: Option<StepList>,
     edit: Option<StepList>,
     #[serde(default)]
-    when: When,
+    when: Occasion,
 }
 
 #[derive(Deserialize)]
@@ -119,25 +119,25 @@ struct FaultCatalogue {
 }
 
 impl StepList {
-    fn keep(self) -> Edit {
+    fn into_edit(self) -> Edit {
         let steps = match self {
             Self::Word(word) => vec![vec![word]],
             Self::Step(words) => vec![words],
             Self::Several(steps) => steps,
         };
         let words = |words: Vec<String>| -> VerbAndArguments {
-            words.into_iter().map(keep).collect::<Vec<_>>().leak()
+            words.into_iter().map(leak).collect::<Vec<_>>().leak()
         };
         Edit(steps.into_iter().map(words).collect::<Vec<_>>().leak())
     }
 }
 
-fn keep(text: String) -> &'static str {
+fn leak(text: String) -> &'static str {
     text.leak()
 }
 
-fn keep_ids(ids: &str) -> &'static [&'static str] {
-    ids.split_whitespace().map(|id| keep(id.to_owned())).collect::<Vec<_>>().leak()
+fn leak_ids(ids: &str) -> &'static [&'static str] {
+    ids.split_whitespace().map(|id| leak(id.to_owned())).collect::<Vec<_>>().leak()
 }
 
 /// Parses a name with serde, so that the error for a misspelled one lists the valid names.
@@ -151,37 +151,37 @@ fn checked(edit: Edit, target: &mut impl Editable) -> Result<Edit, String> {
 }
 
 impl FaultEntry {
-    fn keep(self) -> Result<Fault, EntryError> {
+    fn into_fault(self) -> Result<Fault, EntryError> {
         let entry = self.name.clone();
-        self.kept().map_err(|what| EntryError { entry, what })
+        self.try_into_fault().map_err(|what| EntryError { entry, message: what })
     }
 
-    fn kept(self) -> Result<Fault, String> {
-        let edit = self.edit.map(StepList::keep).unwrap_or_default();
-        let line = checked(self.line.map(StepList::keep).unwrap_or_default(), &mut RequestText(b""))?;
+    fn try_into_fault(self) -> Result<Fault, String> {
+        let edit = self.edit.map(StepList::into_edit).unwrap_or_default();
+        let line = checked(self.line.map(StepList::into_edit).unwrap_or_default(), &mut RequestText(b""))?;
         let effect = effect(&self.at, line, edit)?;
-        let (name, about, breaks) = (keep(self.name), keep(self.does), keep_ids(&self.breaks));
+        let (name, about, breaks) = (leak(self.name), leak(self.does), leak_ids(&self.breaks));
         let dialects = self.dialects.unwrap_or(Dialects::of_requirements(breaks));
-        Ok(Fault { name, breaks, about, effect, when: self.when, dialects })
+        Ok(Fault { name, breaks, description: about, effect, when: self.when, dialects })
     }
 }
 
 fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
     let (hook, of) = at.split_once(' ').unwrap_or((at, "each any"));
     let (of, kind) = of.split_once(' ').unwrap_or((of, "any"));
-    let kind: ReplyKind = named(kind)?;
-    let replies = || ReplySelector::named(of, kind).ok_or(format!("unknown request {of}"));
+    let kind: OutcomeSelector = named(kind)?;
+    let replies = || ResponseSelector::for_request(of, kind).ok_or(format!("unknown request {of}"));
     let word = match edit.0 {
         [[word]] => *word,
         _ => "",
     };
     let bytes = || checked(edit, &mut b"(vector,(0,1,2))".to_vec());
     let reply = || {
-        let reply = ReplyParts {
-            header: ReplyHeader::line(Operation::Get.exchange()),
-            answer: OperationResult::done(),
+        let response = ResponseParts {
+            header: ResponseHeader::line(Operation::Get.exchange()),
+            result: OperationResult::done(),
         };
-        checked(edit, &mut ReplyDraft::new(Proc { group: 0, rank: 0 }, &reply))
+        checked(edit, &mut ResponseDraft::new(Proc { group: 0, rank: 0 }, &response))
     };
     let request = || checked(edit, &mut SpawnRequest { programs: vec![Default::default()] });
     Ok(match hook {
@@ -189,7 +189,7 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
             [[kvsname, key, value]] => {
                 let number = |text: &str| text.parse().map_err(|_| format!("invalid number {text}"));
                 let (kvsname_max, keylen_max, vallen_max) = (number(kvsname)?, number(key)?, number(value)?);
-                Effect::Maxes(Maxes { kvsname_max, keylen_max, vallen_max })
+                Effect::Limits(KvsLimits { kvsname_max, keylen_max, vallen_max })
             }
             _ => return Err("limits: three numbers are needed".into()),
         },
@@ -201,8 +201,8 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
         "kvsname" => Effect::Kvsname(bytes()?),
         "mapping" => Effect::Mapping(bytes()?),
         "read" => Effect::Read(bytes()?),
-        "hear" if word == "drop" => Effect::Hear(line, Edit::default()),
-        "hear" => Effect::Hear(line, bytes()?),
+        "hear" if word == "drop" => Effect::IncomingRequest(line, Edit::default()),
+        "hear" => Effect::IncomingRequest(line, bytes()?),
         "piece" => Effect::Piece(named(word)?),
         "request" => {
             let mut request = ServerRequest::Maxes;
@@ -210,7 +210,7 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
             Effect::Request(replies()?, checked(edit, &mut draft)?)
         }
         "reject" => Effect::Reject(line),
-        "reply" => Effect::Reply(replies()?, reply()?),
+        "reply" => Effect::Response(replies()?, reply()?),
         "writes" => Effect::Writes(replies()?, named(word)?),
         "store" => Effect::Store(bytes()?),
         "key" => Effect::Key(bytes()?),
@@ -228,33 +228,33 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
         "keyval-space" => Effect::KeyvalSpace(named(word)?),
         "names" => Effect::Names(named(word)?),
         "node" => Effect::Node(named(word)?),
-        "order" if word == "one-at-a-time" => Effect::OneAtATime,
+        "order" if word == "one-at-a-time" => Effect::RejectsConcurrent,
         _ => return Err(format!("unknown hook {hook}")),
     })
 }
 
 impl ClientEntry {
-    fn keep(self) -> Result<ClientFault, EntryError> {
-        let edit = checked(self.edit.keep(), &mut self.session.session());
-        let edit = edit.map_err(|what| EntryError { entry: self.name.clone(), what })?;
-        let (name, about, breaks) = (keep(self.name), keep(self.does), keep_ids(&self.breaks));
-        Ok(ClientFault { name, breaks, about, plain: self.session, edit })
+    fn into_fault(self) -> Result<ClientFault, EntryError> {
+        let edit = checked(self.edit.into_edit(), &mut self.session.session());
+        let edit = edit.map_err(|what| EntryError { entry: self.name.clone(), message: what })?;
+        let (name, about, breaks) = (leak(self.name), leak(self.does), leak_ids(&self.breaks));
+        Ok(ClientFault { name, breaks, description: about, plain: self.session, edit })
     }
 }
 
 impl ExternalEntry {
     fn keep(self) -> ExternalFault {
         let found = self.finds.into_iter().map(|found| {
-            let found = keep(found);
+            let found = leak(found);
             let (scenario, requirement) = found.split_once(' ').unwrap_or((found, ""));
             let dialect = if found.starts_with("pmi2/") { Dialects::Pmi2 } else { Dialects::Pmi1 };
-            ExternalKill { dialect, scenario: Some(scenario), requirements: keep_ids(requirement) }
+            ExternalKill { dialect, scenario: Some(scenario), requirements: leak_ids(requirement) }
         });
         let broken = [(Dialects::Pmi1, self.breaks), (Dialects::Pmi2, self.pmi2_breaks)]
             .into_iter()
-            .map(|(dialect, ids)| ExternalKill { dialect, scenario: None, requirements: keep_ids(&ids) });
+            .map(|(dialect, ids)| ExternalKill { dialect, scenario: None, requirements: leak_ids(&ids) });
         let kills = found.chain(broken).filter(|kill| !kill.requirements.is_empty()).collect();
-        let (name, about, base) = (keep(self.name), keep(self.does), keep(self.base));
+        let (name, about, base) = (leak(self.name), leak(self.does), leak(self.base));
         ExternalFault { name, about, base, dialects: self.dialects, kills }
     }
 }
@@ -262,10 +262,12 @@ impl ExternalEntry {
 impl FaultCatalogue {
     fn read() -> Result<Self, String> {
         let file: FaultsFile = toml::from_str(TEXT).map_err(|error| format!("faults.toml: {error}"))?;
-        let servers =
-            |entries: Vec<FaultEntry>| entries.into_iter().map(FaultEntry::keep).collect::<Result<_, _>>();
-        let clients =
-            |entries: Vec<ClientEntry>| entries.into_iter().map(ClientEntry::keep).collect::<Result<_, _>>();
+        let servers = |entries: Vec<FaultEntry>| {
+            entries.into_iter().map(FaultEntry::into_fault).collect::<Result<_, _>>()
+        };
+        let clients = |entries: Vec<ClientEntry>| {
+            entries.into_iter().map(ClientEntry::into_fault).collect::<Result<_, _>>()
+        };
         let externals = |entries: Vec<ExternalEntry>| entries.into_iter().map(ExternalEntry::keep).collect();
         let read = || {
             Ok::<_, EntryError>(Self {
@@ -369,8 +371,8 @@ mod tests {
     #[test]
     fn fault_names_are_unique_and_well_formed() {
         let mut seen = HashSet::new();
-        let servers = faults().chain(variations()).chain(rare_faults()).map(|f| (f.name, f.about));
-        let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.about));
+        let servers = faults().chain(variations()).chain(rare_faults()).map(|f| (f.name, f.description));
+        let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.description));
         for (name, about) in servers.chain(clients) {
             assert!(seen.insert(name), "duplicate name {name}");
             let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -409,7 +411,7 @@ mod tests {
     fn reports_misspelled_name_with_its_entry() {
         let read = |at: &str, edit: &str| {
             let text = format!("name = 'x'\ndoes = 'y'\nat = '{at}'\nedit = {edit}");
-            toml::from_str::<FaultEntry>(&text).unwrap().keep().map(|_| ()).unwrap_err().to_string()
+            toml::from_str::<FaultEntry>(&text).unwrap().into_fault().map(|_| ()).unwrap_err().to_string()
         };
         assert_eq!(
             read("reply get ok", "['sett', 'a', 'b']"),

@@ -23,15 +23,15 @@ pub struct Circumstances {
     /// True if the last reply to the process was a refusal.
     pub refused: bool,
     /// True if the request arrived with others in one read.
-    pub burst: bool,
+    pub in_burst: bool,
     /// The number of times that the effect could have shown so far, including this time.
-    pub uses: u64,
+    pub use_count: u64,
 }
 
 /// The occasions on which an effect shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum When {
+pub enum Occasion {
     /// On every occasion.
     #[default]
     Always,
@@ -67,13 +67,13 @@ pub enum When {
     Burst,
 }
 
-impl When {
+impl Occasion {
     /// Returns whether the effect shows in these circumstances.
     pub(crate) fn holds(self, circumstances: &Circumstances) -> bool {
         match self {
             Self::Always => true,
-            Self::Nth(n) => circumstances.uses == n,
-            Self::From(n) => circumstances.uses >= n,
+            Self::Nth(n) => circumstances.use_count == n,
+            Self::From(n) => circumstances.use_count >= n,
             Self::Spawned => circumstances.group > 0,
             Self::Nodes => circumstances.nodes > 1,
             Self::Ranks(n) => circumstances.size >= n,
@@ -93,7 +93,7 @@ impl When {
             Self::OthersWait => circumstances.size > 1 && circumstances.waiting + 1 == circumstances.size,
             Self::Round(n) => circumstances.round == n,
             Self::SpawnedRound(n) => circumstances.group > 0 && circumstances.round == n,
-            Self::Burst => circumstances.burst,
+            Self::Burst => circumstances.in_burst,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The places where a server can differ from the reference.
 
-use pmi_reference::{ReplyHeader, ReplyParts};
-use pmi_wire::{Framing, Maxes, ResponseOutcome, protocol};
+use pmi_reference::{ResponseHeader, ResponseParts};
+use pmi_wire::{Framing, KvsLimits, ResponseOutcome, protocol};
 use serde::Deserialize;
 
 use super::edit::Edit;
@@ -9,7 +9,7 @@ use super::edit::Edit;
 /// Replies by their success. A miss is a failure, although PMI-2 reports it with `rc=0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReplyKind {
+pub enum OutcomeSelector {
     /// Replies that report success.
     Ok,
     /// Replies that report a failure or a miss.
@@ -20,12 +20,12 @@ pub enum ReplyKind {
 
 /// The replies that an effect applies to, by their request and their success. `None` stands for all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReplySelector(pub Option<&'static str>, pub ReplyKind);
+pub struct ResponseSelector(pub Option<&'static str>, pub OutcomeSelector);
 
-impl ReplySelector {
+impl ResponseSelector {
     /// Returns the selector for replies to requests with this name: an operation of the protocol table, in every dialect, or a command of
     /// one dialect. Fullinit counts as a separate request, although the table has it as the init of PMI-2.
-    pub(crate) fn named(of: &str, kind: ReplyKind) -> Option<Self> {
+    pub(crate) fn for_request(of: &str, kind: OutcomeSelector) -> Option<Self> {
         let operations = protocol::all_exchanges().map(|exchange| exchange.operation);
         let requests = protocol::all_exchanges().map(|exchange| exchange.request);
         match of {
@@ -35,7 +35,7 @@ impl ReplySelector {
     }
 
     /// Returns whether a request has this name.
-    pub(crate) fn names(self, header: &ReplyHeader, is_pmi2: bool) -> bool {
+    pub(crate) fn names(self, header: &ResponseHeader, is_pmi2: bool) -> bool {
         match (self.0, header.exchange) {
             (None, _) => !is_pmi2 || header.framing == Framing::Frames,
             (Some(name), Some(exchange)) => {
@@ -46,13 +46,13 @@ impl ReplySelector {
     }
 
     /// Returns whether a reply is one of them. On a PMI-2 connection, "all requests" are those after the init line.
-    pub(crate) fn fits(self, reply: &ReplyParts, is_pmi2: bool) -> bool {
-        let is_ok = reply.answer.outcome == ResponseOutcome::Success;
-        self.names(&reply.header, is_pmi2)
+    pub(crate) fn matches(self, response: &ResponseParts, is_pmi2: bool) -> bool {
+        let is_ok = response.result.outcome == ResponseOutcome::Success;
+        self.names(&response.header, is_pmi2)
             && match self.1 {
-                ReplyKind::Ok => is_ok,
-                ReplyKind::Fail => !is_ok,
-                ReplyKind::Any => true,
+                OutcomeSelector::Ok => is_ok,
+                OutcomeSelector::Fail => !is_ok,
+                OutcomeSelector::Any => true,
             }
     }
 }
@@ -60,7 +60,7 @@ impl ReplySelector {
 /// The way in which a reply is divided into writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReplyWrites {
+pub enum ResponseWrites {
     /// Every byte separately.
     Bytewise,
     /// Two halves.
@@ -73,9 +73,9 @@ pub enum ReplyWrites {
     Colons,
 }
 
-impl ReplyWrites {
+impl ResponseWrites {
     /// Divides a reply into writes.
-    pub(crate) fn of(self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
+    pub(crate) fn split(self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
         let length = bytes.len();
         let at = match self {
             Self::Bytewise => return bytes.chunks(1).map(<[u8]>::to_vec).collect(),
@@ -96,7 +96,7 @@ impl ReplyWrites {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The limits of the keyval space.
-    Maxes(Maxes),
+    Limits(KvsLimits),
     /// The universe size.
     Universe(u64),
     /// The environment of a process, including `PMI_FD`.
@@ -115,17 +115,17 @@ pub enum Effect {
     Read(Edit),
     /// A request that meets the conditions of the first edit. The server sees it as changed by the second edit, or not at all if that has
     /// no steps.
-    Hear(Edit, Edit),
+    IncomingRequest(Edit, Edit),
     /// The bytes of a read while a request is incomplete.
     Piece(PieceEffect),
     /// A request of this kind, after it was read.
-    Request(ReplySelector, Edit),
+    Request(ResponseSelector, Edit),
     /// Lawful requests that meet these conditions. The server treats them as protocol errors.
     Reject(Edit),
     /// A reply.
-    Reply(ReplySelector, Edit),
+    Response(ResponseSelector, Edit),
     /// The way in which a reply is divided into writes.
-    Writes(ReplySelector, ReplyWrites),
+    Writes(ResponseSelector, ResponseWrites),
     /// The value that a put stores.
     Store(Edit),
     /// The key under which a pair is stored and found.
@@ -159,14 +159,14 @@ pub enum Effect {
     /// Attributes of nodes.
     Node(NodeEffect),
     /// A request while another one from the same process is unanswered, which the server treats as a protocol error.
-    OneAtATime,
+    RejectsConcurrent,
 }
 
 impl Effect {
     /// Returns whether it shows from the beginning, whatever is requested, because it changes the server's settings rather than its
     /// actions.
     pub(crate) fn is_of_setup(&self) -> bool {
-        matches!(self, Self::Maxes(_) | Self::Universe(_))
+        matches!(self, Self::Limits(_) | Self::Universe(_))
     }
 }
 

@@ -5,29 +5,29 @@ use std::collections::{HashMap, HashSet};
 use crate::cause::shape;
 use crate::result::is_interference;
 use crate::symptom;
-use crate::verdict::{Attempts, Repeated, ScenarioResult, Strictness, Verdict};
+use crate::verdict::{Attempts, RepeatedFinding, ScenarioResult, Strictness, Verdict};
 
 /// Maximum number of different findings that are counted.
-const FOUND: usize = 200;
+const MAX_FINDINGS: usize = 200;
 
 /// Merges the results of all attempts into one: the first of the worst attempts, with the findings of all attempts. Memory use does not
 /// grow with the number of attempts.
-pub struct Repetitions {
+pub struct AttemptMerger {
     strict: Strictness,
     worst: Option<ScenarioResult>,
     played: u32,
     red: u32,
     time_us: u64,
-    found: Vec<Repeated>,
+    found: Vec<RepeatedFinding>,
     /// For each finding, its requirement and its shape.
     keys: Vec<(String, String)>,
     /// For each finding, the attempts that show it.
-    shown: Vec<Vec<u32>>,
+    attempts_with_finding: Vec<Vec<u32>>,
     /// Number of results added. One result may stand for several plays.
     added: u32,
 }
 
-impl Repetitions {
+impl AttemptMerger {
     /// Creates it without any attempts. `strict` determines which results are red.
     #[must_use]
     pub fn new(strict: Strictness) -> Self {
@@ -39,7 +39,7 @@ impl Repetitions {
             time_us: 0,
             found: Vec::new(),
             keys: Vec::new(),
-            shown: Vec::new(),
+            attempts_with_finding: Vec::new(),
             added: 0,
         }
     }
@@ -71,19 +71,19 @@ impl Repetitions {
         for judged in &result.findings {
             let key = (judged.finding.requirement.clone(), shape(&judged.finding));
             let at = self.keys.iter().position(|known| *known == key);
-            if at.is_none() && self.keys.len() >= FOUND {
+            if at.is_none() && self.keys.len() >= MAX_FINDINGS {
                 continue;
             }
             let at = at.unwrap_or_else(|| {
                 self.keys.push(key);
-                self.found.push(Repeated { times: 0, absent: false, judged: judged.clone() });
-                self.shown.push(Vec::new());
+                self.found.push(RepeatedFinding { times: 0, absent: false, finding: judged.clone() });
+                self.attempts_with_finding.push(Vec::new());
                 self.found.len() - 1
             });
             // Several findings of one kind in one attempt count once.
             if counted.insert(at) {
                 self.found[at].times += 1;
-                self.shown[at].push(self.added);
+                self.attempts_with_finding[at].push(self.added);
             }
         }
     }
@@ -97,10 +97,10 @@ impl Repetitions {
     /// Returns the merged result, or `None` without an attempt. If failures were `retried`, a scenario that also passed is flaky.
     #[must_use]
     pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
-        let Self { worst, played, red, time_us, mut found, shown, added, .. } = self;
+        let Self { worst, played, red, time_us, mut found, attempts_with_finding: shown, added, .. } = self;
         let mut by_symptom: HashMap<(String, String), HashSet<u32>> = HashMap::new();
-        let symptom = |found: &Repeated| {
-            let finding = &found.judged.finding;
+        let symptom = |found: &RepeatedFinding| {
+            let finding = &found.finding.finding;
             (finding.requirement.clone(), symptom::of(finding))
         };
         for (found, shown) in found.iter().zip(shown) {
@@ -126,13 +126,13 @@ impl Repetitions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builtin_requirements::JOBS_APART;
-    use crate::verdict::Judged;
-    use crate::{Finding, Severity, Side};
+    use crate::builtin_requirements::INDEPENDENT_JOBS;
+    use crate::verdict::JudgedFinding;
+    use crate::{Finding, PartyKind, Severity};
 
     fn result(seen: &[&str]) -> ScenarioResult {
-        let judged = |seen: &&str| Judged {
-            finding: Finding::new("rfc13.get.value", Side::Server, "", *seen),
+        let judged = |seen: &&str| JudgedFinding {
+            finding: Finding::new("rfc13.get.value", PartyKind::Server, "", *seen),
             level: None,
             severity: Severity::Fail,
             text: String::new(),
@@ -156,7 +156,7 @@ mod tests {
 
     /// Merges all attempts. Returns the index of the representative attempt and the result.
     fn together(all: Vec<ScenarioResult>, retried: bool) -> Option<(usize, ScenarioResult)> {
-        let (mut attempts, mut counts) = (Repetitions::new(Strictness::Must), 0);
+        let (mut attempts, mut counts) = (AttemptMerger::new(Strictness::Must), 0);
         for (index, result) in all.into_iter().enumerate() {
             if attempts.add(result) {
                 counts = index;
@@ -173,7 +173,7 @@ mod tests {
         let attempts = worst.attempts.unwrap();
         assert_eq!((attempts.played, attempts.red), (3, 2));
         let times: Vec<_> =
-            attempts.found.iter().map(|f| (f.judged.finding.seen.as_str(), f.times)).collect();
+            attempts.found.iter().map(|f| (f.finding.finding.seen.as_str(), f.times)).collect();
         assert_eq!(times, [("silence", 1), ("value=1", 2)], "numbers do not distinguish findings");
 
         let (_, flaky) = together(all, true).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn interference_is_never_flaky() {
         let mut interference = result(&["beside kvs/own-key it fails"]);
-        interference.findings[0].finding.requirement = JOBS_APART.into();
+        interference.findings[0].finding.requirement = INDEPENDENT_JOBS.into();
         let (index, worst) = together(vec![result(&["silence"]), interference, result(&[])], true).unwrap();
         assert_eq!((index, worst.verdict), (1, Verdict::Fail));
         assert!(worst.is_red(Strictness::Must));

@@ -54,7 +54,8 @@ pub struct StackFrame {
 /// The place where a process died, in a form that is the same in every run: a function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+#[serde(rename = "Place")]
+pub enum CrashLocation {
     /// A function with a known name.
     Function(String),
     /// The beginning of a function without a name, or an instruction if the function is unknown.
@@ -170,12 +171,13 @@ impl StackFrame {
     }
 
     /// Returns the function of the frame.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<CrashLocation> {
         match (&self.function, &self.module) {
-            (Some(name), _) => Some(Place::Function(name.clone())),
-            (None, Some(module)) => {
-                Some(Place::Address { module: module.clone(), offset: self.begin.unwrap_or(self.offset) })
-            }
+            (Some(name), _) => Some(CrashLocation::Function(name.clone())),
+            (None, Some(module)) => Some(CrashLocation::Address {
+                module: module.clone(),
+                offset: self.begin.unwrap_or(self.offset),
+            }),
             (None, None) => None,
         }
     }
@@ -183,37 +185,37 @@ impl StackFrame {
 
 impl Backtrace {
     /// Returns the call to blame: the innermost call outside of system libraries.
-    pub fn blamed(&self) -> Option<&StackFrame> {
+    pub fn blamed_frame(&self) -> Option<&StackFrame> {
         let known = || self.frames.iter().find(|frame| frame.module.is_some());
         self.frames.iter().find(|frame| !frame.is_runtime()).or_else(known)
     }
 
     /// Returns the place where the process died; `None` if nothing is known about its stack.
-    pub fn place(&self) -> Option<Place> {
-        self.blamed().and_then(StackFrame::place)
+    pub fn place(&self) -> Option<CrashLocation> {
+        self.blamed_frame().and_then(StackFrame::place)
     }
 
     /// Returns whether the backtrace belongs to this process and signal. The kernel may have truncated the name.
-    pub fn is_of(&self, name: &str, signal: i32) -> bool {
+    pub fn belongs_to(&self, name: &str, signal: i32) -> bool {
         let kept = &name[..name.floor_char_boundary(MAX_PROCESS_NAME.min(name.len()))];
         self.signal == signal && (self.name == name || self.name == kept)
     }
 }
 
 /// A number that is printed in hexadecimal, as debuggers print addresses.
-struct Hex(u64);
+struct HexAddress(u64);
 
-impl fmt::Display for Hex {
+impl fmt::Display for HexAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CrashLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Function(name) => f.write_str(name),
-            Self::Address { module, offset } => write!(f, "{module}+{}", Hex(*offset)),
+            Self::Address { module, offset } => write!(f, "{module}+{}", HexAddress(*offset)),
         }
     }
 }
@@ -230,8 +232,8 @@ impl StackFrame {
     /// Returns the address of the instruction, relative to its file if there is one.
     fn at(&self) -> String {
         match &self.module {
-            Some(module) => format!("{module}+{}", Hex(self.offset)),
-            None => format!("no code at {}", Hex(self.offset)),
+            Some(module) => format!("{module}+{}", HexAddress(self.offset)),
+            None => format!("no code at {}", HexAddress(self.offset)),
         }
     }
 }
@@ -242,7 +244,9 @@ impl fmt::Display for StackFrame {
             (Some(name), Some(line), _) => write!(f, "in {name} at {line} ({})", self.at()),
             (Some(name), None, _) => write!(f, "in {name} ({})", self.at()),
             (None, Some(line), _) => write!(f, "at {line} ({})", self.at()),
-            (None, None, Some(begin)) => write!(f, "at {}, in the function at {}", self.at(), Hex(begin)),
+            (None, None, Some(begin)) => {
+                write!(f, "at {}, in the function at {}", self.at(), HexAddress(begin))
+            }
             (None, None, None) => write!(f, "at {}", self.at()),
         }
     }
@@ -252,9 +256,9 @@ impl fmt::Display for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} got signal {}", self.name, self.signal)?;
         if let Some(address) = self.address {
-            write!(f, " at address {}", Hex(address))?;
+            write!(f, " at address {}", HexAddress(address))?;
         }
-        write!(f, "; pc {}, sp {}, fp {}", Hex(self.pc), Hex(self.sp), Hex(self.fp))?;
+        write!(f, "; pc {}, sp {}, fp {}", HexAddress(self.pc), HexAddress(self.sp), HexAddress(self.fp))?;
         for (frame, number) in self.frames.iter().zip(0..) {
             write!(f, "\n  #{number} {frame}")?;
         }
@@ -313,7 +317,10 @@ mod tests {
     #[test]
     fn matches_truncated_process_names() {
         let trace = Backtrace { name: "hydra_pmi_proxy".into(), ..of(Vec::new()) };
-        assert!(trace.is_of("hydra_pmi_proxy_of_another_version", 6) && trace.is_of("hydra_pmi_proxy", 6));
-        assert!(!trace.is_of("hydra_pmi_proxy", 11) && !trace.is_of("hydra", 6));
+        assert!(
+            trace.belongs_to("hydra_pmi_proxy_of_another_version", 6)
+                && trace.belongs_to("hydra_pmi_proxy", 6)
+        );
+        assert!(!trace.belongs_to("hydra_pmi_proxy", 11) && !trace.belongs_to("hydra", 6));
     }
 }

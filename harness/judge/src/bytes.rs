@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_LIMIT: usize = 1 << 20;
 
 /// Number of bytes of a message that a finding shows.
-pub(crate) const SHOWN: usize = 300;
+pub(crate) const MAX_SHOWN_BYTES: usize = 300;
 
 /// A byte string. In JSON, it is a string in which everything but printable ASCII is escaped (`
 /// `, `\x00`).
@@ -46,8 +46,8 @@ impl Serialize for Bytes {
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         // Bytes make up most of a log, so they are unescaped without an intermediate string.
-        struct Escaped;
-        impl serde::de::Visitor<'_> for Escaped {
+        struct EscapedVisitor;
+        impl serde::de::Visitor<'_> for EscapedVisitor {
             type Value = Bytes;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Bytes {
                 unescape(text).map(Bytes).ok_or_else(|| E::custom("bad escape in bytes"))
             }
         }
-        d.deserialize_str(Escaped)
+        d.deserialize_str(EscapedVisitor)
     }
 }
 

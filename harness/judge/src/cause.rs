@@ -5,9 +5,9 @@ use pmi_scenario::ids;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::builtin_requirements::CRASH;
+use crate::builtin_requirements::NO_CRASH;
 use crate::evidence;
-use crate::verdict::{Judged, ScenarioResult, Verdict};
+use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
 /// Words before a number that distinguishes mistakes. Other numbers are ranks, processes, lines or our own input.
@@ -43,7 +43,7 @@ const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
 
 /// The kind of mistake that a finding shows, the most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MistakeKind {
+pub enum FindingKind {
     /// A process of the implementation died.
     Crash,
     /// A value is wrong, or a response reached another process or request.
@@ -54,12 +54,12 @@ pub enum MistakeKind {
     Refusal,
 }
 
-impl MistakeKind {
+impl FindingKind {
     /// Returns the kind of a finding.
     pub fn of(finding: &Finding) -> Self {
         let is_missing = finding.kind.is_some_and(|kind| kind.is_missing_answer());
         match finding.requirement.as_str() {
-            CRASH => Self::Crash,
+            NO_CRASH => Self::Crash,
             _ if is_refusal(&finding.seen) => Self::Refusal,
             id if WRONG_DATA_REQUIREMENTS.contains(&id) && !is_missing && finding.seen.contains('=') => {
                 Self::Corruption
@@ -87,7 +87,7 @@ pub struct CommonCause<'a> {
     pub deviation: Option<&'a str>,
     /// The findings, one for each scenario. The first one represents the cause, and is one that valid input reaches, if there is any. The
     /// others are in the order of the results.
-    pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
+    pub findings: Vec<(&'a ScenarioResult, &'a JudgedFinding)>,
 }
 
 impl CommonCause<'_> {
@@ -108,13 +108,13 @@ pub fn shape(finding: &Finding) -> String {
     let seen = finding.seen.as_str();
     let place = finding.place.as_ref().map(|place| format!("(in {place}"));
     match place.as_ref().and_then(|place| seen.rsplit_once(place.as_str())) {
-        Some((before, after)) => masked(before) + place.as_deref().unwrap_or_default() + &masked(after),
-        None => masked(seen),
+        Some((before, after)) => mask(before) + place.as_deref().unwrap_or_default() + &mask(after),
+        None => mask(seen),
     }
 }
 
 /// Returns a text with `#` in place of the numbers and names that do not distinguish mistakes.
-pub(crate) fn masked(seen: &str) -> String {
+pub(crate) fn mask(seen: &str) -> String {
     let mut named = String::with_capacity(seen.len());
     for part in seen.split_inclusive([' ', ';', '"', '\\']) {
         match CHOSEN_NAME_KEYS.iter().find_map(|key| Some(part.split_at(part.find(key)? + key.len()))) {
@@ -143,7 +143,7 @@ pub(crate) fn masked(seen: &str) -> String {
 
 /// Returns the key that the findings of one cause share besides their requirement: the place of a crash, otherwise the observed text.
 pub fn key(finding: &Finding) -> String {
-    if finding.requirement != CRASH {
+    if finding.requirement != NO_CRASH {
         return shape(finding);
     }
     // Two assertions in one file differ only in their line numbers.
@@ -156,13 +156,13 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
     for index in (0..all.len()).rev() {
-        let Some((_, Judged { finding, .. })) = all[index].findings.first() else { continue };
-        if all[index].requirement != CRASH || finding.place.is_some() {
+        let Some((_, JudgedFinding { finding, .. })) = all[index].findings.first() else { continue };
+        if all[index].requirement != NO_CRASH || finding.place.is_some() {
             continue;
         }
         let bare = shape(finding);
         let is_place = |cause: &CommonCause<'_>| {
-            let died = |(_, judged): &(&ScenarioResult, &Judged)| {
+            let died = |(_, judged): &(&ScenarioResult, &JudgedFinding)| {
                 judged.finding.place.is_some() && shape(&judged.finding).split(" (in ").next() == Some(&bare)
             };
             same(cause) == same(&all[index]) && cause.findings.iter().any(died)
@@ -177,20 +177,20 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
 }
 
 /// Minimum number of scenarios that show a general cause, and the minimum ratio of these to the scenarios that show a special cause.
-const GENERAL_SCENARIOS: usize = 10;
-const GENERAL_TIMES: usize = 5;
+const MIN_GENERAL_SCENARIOS: usize = 10;
+const MIN_GENERAL_RATIO: usize = 5;
 
 /// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is one general fault, which
 /// scenarios about other subjects report as breaches of the requirements that they test.
-fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
+fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, String, &'a [u8]);
     // For each cause, by its index, the number of findings in a group. The maps are sorted, so that reports on the same results are
     // identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
-        for (result, Judged { finding, .. }) in &cause.findings {
+        for (result, JudgedFinding { finding, .. }) in &cause.findings {
             let request = evidence::command(finding, &result.last_events);
-            if let Some(request) = request.filter(|_| finding.requirement != CRASH) {
+            if let Some(request) = request.filter(|_| finding.requirement != NO_CRASH) {
                 *groups
                     .entry((cause.deviation, cause.is_flaky(), key(finding), request))
                     .or_default()
@@ -201,15 +201,17 @@ fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
     }
     for ((_, _, shape, request), counts) in groups {
         let most = counts.iter().max_by_key(|(place, count)| (**count, Reverse(**place)));
-        let Some((&general, &most)) = most.filter(|(_, most)| **most >= GENERAL_SCENARIOS) else { continue };
+        let Some((&general, &most)) = most.filter(|(_, most)| **most >= MIN_GENERAL_SCENARIOS) else {
+            continue;
+        };
         for (&special, count) in counts.iter().filter(|(place, _)| **place != general) {
-            let is_general = count * GENERAL_TIMES > most
+            let is_general = count * MIN_GENERAL_RATIO > most
                 || WRONG_DATA_REQUIREMENTS.contains(&all[special].requirement)
                 || all[special].severity > all[general].severity;
             if is_general {
                 continue;
             }
-            let same = |(result, Judged { finding, .. }): &mut (&ScenarioResult, &Judged)| {
+            let same = |(result, JudgedFinding { finding, .. }): &mut (&ScenarioResult, &JudgedFinding)| {
                 key(finding) == shape && evidence::command(finding, &result.last_events) == Some(request)
             };
             let moved: Vec<_> = all[special].findings.extract_if(.., same).collect();
@@ -252,9 +254,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         }
     }
     add_crashes_without_place(&mut all);
-    add_special_to_general(&mut all);
+    merge_into_general_causes(&mut all);
     let kind =
-        |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| MistakeKind::of(&judged.finding));
+        |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| FindingKind::of(&judged.finding));
     all.sort_by_cached_key(|cause| {
         (
             cause.deviation.is_some(),
@@ -270,8 +272,8 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Side;
-    use crate::backtrace::Place;
+    use crate::PartyKind;
+    use crate::backtrace::CrashLocation;
     use crate::event::{Bytes, Event, EventKind};
     use pmi_wire::Proc;
 
@@ -279,8 +281,8 @@ mod tests {
         seen_in(text, None)
     }
 
-    fn seen_in(text: &str, place: Option<Place>) -> String {
-        shape(&Finding { place, ..Finding::new("rfc13.get.value", Side::Server, "", text) })
+    fn seen_in(text: &str, place: Option<CrashLocation>) -> String {
+        shape(&Finding { place, ..Finding::new("rfc13.get.value", PartyKind::Server, "", text) })
     }
 
     #[test]
@@ -303,17 +305,17 @@ mod tests {
     }
 
     fn result(scenario: &str, finding: Finding, valid_input: bool) -> ScenarioResult {
-        let judged = Judged { valid_input, ..crate::result::judged(&Default::default(), finding) };
+        let judged = JudgedFinding { valid_input, ..crate::result::judged(&Default::default(), finding) };
         ScenarioResult { scenario: scenario.into(), findings: vec![judged], ..ScenarioResult::default() }
     }
 
     #[test]
     fn crashes_at_one_place_are_one_cause() {
         let died = |seen: &str, function: &str| {
-            let place = Some(Place::Function(function.into()));
+            let place = Some(CrashLocation::Function(function.into()));
             Finding {
                 place,
-                ..Finding::new(CRASH, Side::Server, "", format!("{seen} (in {function} at pm.c:1)"))
+                ..Finding::new(NO_CRASH, PartyKind::Server, "", format!("{seen} (in {function} at pm.c:1)"))
             }
         };
         let results = [
@@ -323,7 +325,12 @@ mod tests {
         ];
         let causes = causes(&results);
         let asserts = |line: u32| {
-            key(&Finding::new(CRASH, Side::Server, "", format!("pm died of signal 6: pm.c:{line}: x")))
+            key(&Finding::new(
+                NO_CRASH,
+                PartyKind::Server,
+                "",
+                format!("pm died of signal 6: pm.c:{line}: x"),
+            ))
         };
         assert_ne!(asserts(1), asserts(2));
         let scenarios = |cause: &CommonCause<'_>| {
@@ -339,8 +346,8 @@ mod tests {
                 Some(function) => format!("pm died of signal 11 (in {function} at pm.c:1)"),
                 None => "pm died of signal 11".to_owned(),
             };
-            let place = place.map(|name| Place::Function(name.to_owned()));
-            Finding { place, ..Finding::new(CRASH, Side::Server, "", seen) }
+            let place = place.map(|name| CrashLocation::Function(name.to_owned()));
+            Finding { place, ..Finding::new(NO_CRASH, PartyKind::Server, "", seen) }
         };
         let of = |places: &[Option<&str>]| {
             let results: Vec<_> = places
@@ -362,7 +369,7 @@ mod tests {
             let finding = Finding {
                 proc: Some(proc),
                 seq: 2,
-                ..Finding::new(requirement, Side::Server, "", "silence")
+                ..Finding::new(requirement, PartyKind::Server, "", "silence")
             };
             ScenarioResult { last_events: vec![Event::new(1, kind)], ..result(&name, finding, true) }
         };
@@ -382,7 +389,7 @@ mod tests {
 
     #[test]
     fn valid_input_and_wrong_data_come_first() {
-        let found = |id: &str, seen: &str| Finding::new(id, Side::Server, "", seen);
+        let found = |id: &str, seen: &str| Finding::new(id, PartyKind::Server, "", seen);
         let results = [
             result("a", found("rfc13.error.close", "silence"), false),
             result("b", found("rfc13.get.value", "\"cmd=get_result rc=-1\""), true),
@@ -396,7 +403,7 @@ mod tests {
     #[test]
     fn cause_lists_each_scenario_once() {
         let silent = |name: &str, valid_input: bool| {
-            result(name, Finding::new("rfc13.error.close", Side::Server, "", "silence"), valid_input)
+            result(name, Finding::new("rfc13.error.close", PartyKind::Server, "", "silence"), valid_input)
         };
         let mut twice = silent("b", true);
         twice.findings.extend(silent("b", false).findings);
@@ -409,7 +416,7 @@ mod tests {
     #[test]
     fn flaky_scenario_is_not_part_of_a_failure() {
         let fails = |name: &str, verdict| {
-            let finding = Finding::new("rfc13.error.close", Side::Server, "", "silence");
+            let finding = Finding::new("rfc13.error.close", PartyKind::Server, "", "silence");
             ScenarioResult { verdict, ..result(name, finding, true) }
         };
         let results = [fails("a", Verdict::Flaky), fails("b", Verdict::Fail), fails("c", Verdict::Fail)];
@@ -421,7 +428,7 @@ mod tests {
     #[test]
     fn crash_at_another_address_is_another_cause() {
         let died = |offset| {
-            let place = Place::Address { module: "pm-2".into(), offset };
+            let place = CrashLocation::Address { module: "pm-2".into(), offset };
             seen_in(&format!("rank 7 died of signal 11 (in {place})"), Some(place))
         };
         assert_eq!(died(0x1a2), "rank # died of signal 11 (in pm-2+0x1a2)");

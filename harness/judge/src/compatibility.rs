@@ -24,22 +24,22 @@ const JOBID: &str = "pmijobid";
 
 /// The number of successes and failures.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    well: usize,
-    badly: usize,
+struct OutcomeCounts {
+    successes: usize,
+    failures: usize,
     /// For a request: true if a process whose environment contained the id of its job has sent it.
-    told_job: bool,
+    has_job_id: bool,
 }
 
-impl Tally {
+impl OutcomeCounts {
     fn count(&mut self, well: bool) {
-        *(if well { &mut self.well } else { &mut self.badly }) += 1;
+        *(if well { &mut self.successes } else { &mut self.failures }) += 1;
     }
 }
 
 /// The form of a response, and whether its request had a `thrid` to echo.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct AnswerForm {
+struct ResponseForm {
     threaded: bool,
     outcome: ResponseOutcome,
     fields: FieldNames,
@@ -49,9 +49,9 @@ struct AnswerForm {
 #[derive(Debug, Clone, Default)]
 struct CommandExchanges {
     /// Requests by their fields, with the number of acceptances and refusals.
-    requests: BTreeMap<FieldNames, Tally>,
+    requests: BTreeMap<FieldNames, OutcomeCounts>,
     /// Responses by their form, with the number of times that the client did and did not continue. Both may be zero if that is unknown.
-    answers: BTreeMap<AnswerForm, Tally>,
+    responses: BTreeMap<ResponseForm, OutcomeCounts>,
 }
 
 /// The observations about one half, from its logs.
@@ -71,7 +71,7 @@ struct UnansweredRequest {
     /// The version that it offers, if it is an init.
     offer: Option<String>,
     /// True if the environment of the process contained the id of its job, so it can send the id.
-    told_job: bool,
+    has_job_id: bool,
 }
 
 /// A connection.
@@ -79,15 +79,15 @@ struct UnansweredRequest {
 struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,
     /// The last response, after which the client may continue or not.
-    read: Option<((Dialect, String), AnswerForm)>,
+    read: Option<((Dialect, String), ResponseForm)>,
     /// True within a spawn request of several lines.
     in_block: bool,
     /// True if the environment of the process contains PMI_JOBID.
-    told_job: bool,
+    has_job_id: bool,
 }
 
 /// A message of either dialect.
-struct Read {
+struct ParsedMessage {
     command: String,
     fields: FieldNames,
     rc: Option<i64>,
@@ -95,13 +95,13 @@ struct Read {
     version: Option<String>,
 }
 
-fn read(message: &Decoded<'_>) -> Option<Read> {
+fn read(message: &Decoded<'_>) -> Option<ParsedMessage> {
     let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
     let pairs: Vec<(String, &[u8])> = message.tuples().map(|tuple| (shown(tuple.key), tuple.value)).collect();
     let get = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
     let flag = get("found").or_else(|| get("flag"));
     let version = get("pmi_version").zip(get("pmi_subversion"));
-    Some(Read {
+    Some(ParsedMessage {
         command: shown(get("cmd")?),
         rc: get("rc").map(|rc| grammar::parse_int(rc).unwrap_or(-1)),
         found: flag.is_none_or(|flag| !flag.eq_ignore_ascii_case(b"false")),
@@ -126,7 +126,7 @@ impl ObservedConnection {
                 command: "spawn".to_owned(),
                 fields: FieldNames::new(),
                 offer: None,
-                told_job: self.told_job,
+                has_job_id: self.has_job_id,
             };
             return (!self.in_block).then_some(pending);
         }
@@ -137,7 +137,7 @@ impl ObservedConnection {
             command: read.command,
             fields: read.fields,
             offer,
-            told_job: self.told_job,
+            has_job_id: self.has_job_id,
         })
     }
 }
@@ -150,17 +150,17 @@ impl Observations {
         for event in events {
             match &event.kind {
                 EventKind::ToServer { proc, .. } | EventKind::FromServer { proc, .. }
-                    if proc.group != Proc::PROXIES =>
+                    if proc.group != Proc::PROXY_GROUP =>
                 {
                     let arrivals = connections.read(event);
                     self.record_messages(links.entry(*proc).or_default(), &decode(&arrivals));
                 }
-                EventKind::ClosedByServer { proc } | EventKind::NoAnswer { proc, .. }
-                    if proc.group != Proc::PROXIES =>
+                EventKind::ClosedByServer { proc } | EventKind::NoResponse { proc, .. }
+                    if proc.group != Proc::PROXY_GROUP =>
                 {
                     let link = links.entry(*proc).or_default();
                     // The client may end because of this, rather than because of the response before it.
-                    self.goes_on(link, None);
+                    self.record_continuation(link, None);
                     // If several requests are pending, the log does not show which one the server rejects.
                     if let [request] = link.pending.make_contiguous() {
                         self.request(request, false);
@@ -169,10 +169,10 @@ impl Observations {
                 }
                 EventKind::Returned { proc, returned, .. } => {
                     let went_on = returned.result == 0;
-                    self.goes_on(links.entry(*proc).or_default(), Some(went_on));
+                    self.record_continuation(links.entry(*proc).or_default(), Some(went_on));
                 }
                 EventKind::Started { proc, env, .. } => {
-                    links.entry(*proc).or_default().told_job = env.contains_key("PMI_JOBID");
+                    links.entry(*proc).or_default().has_job_id = env.contains_key("PMI_JOBID");
                 }
                 EventKind::Exited { proc, exit } => {
                     let link = links.entry(*proc).or_default();
@@ -185,7 +185,7 @@ impl Observations {
                             (!SignalCause::of(*signal).is_from_outside()).then_some(false)
                         }
                     };
-                    self.goes_on(link, went_on);
+                    self.record_continuation(link, went_on);
                 }
                 _ => {}
             }
@@ -198,12 +198,12 @@ impl Observations {
                 (Direction::FromServer, message) => {
                     match message.as_ref().ok().and_then(|message| Some((message, read(message)?))) {
                         Some((message, read)) => self.answer(link, message, read),
-                        None => self.goes_on(link, None),
+                        None => self.record_continuation(link, None),
                     }
                 }
                 (Direction::ToServer, Ok(message)) => {
                     let Some(request) = link.request(message) else { continue };
-                    self.goes_on(link, Some(request.command != "abort"));
+                    self.record_continuation(link, Some(request.command != "abort"));
                     // An abort has no response.
                     if request.command != "abort" {
                         link.pending.push_back(request);
@@ -214,51 +214,52 @@ impl Observations {
         }
     }
 
-    fn answer(&mut self, link: &mut ObservedConnection, message: &Decoded<'_>, read: Read) {
-        let answers = |asked: &UnansweredRequest| match (message.exchange(), message.framing) {
-            (Some(exchange), _) => asked.command == exchange.request,
+    fn answer(&mut self, link: &mut ObservedConnection, message: &Decoded<'_>, read: ParsedMessage) {
+        let answers = |request: &UnansweredRequest| match (message.exchange(), message.framing) {
+            (Some(exchange), _) => request.command == exchange.request,
             // The name of the answer to a request outside RFC 13 is unknown.
-            (None, Framing::Lines) => Operation::from_request_cmd(asked.command.as_bytes()).is_none(),
-            (None, Framing::Frames) => read.command.strip_suffix("-response") == Some(&asked.command),
+            (None, Framing::Lines) => Operation::from_request_cmd(request.command.as_bytes()).is_none(),
+            (None, Framing::Frames) => read.command.strip_suffix("-response") == Some(&request.command),
         };
         let place = link.pending.iter().position(answers);
-        let Some(asked) = place.and_then(|place| link.pending.remove(place)) else {
+        let Some(request) = place.and_then(|place| link.pending.remove(place)) else {
             // A stray response shows nothing about the format, but may stop the client.
-            return self.goes_on(link, None);
+            return self.record_continuation(link, None);
         };
         let outcome = match read.rc {
             Some(rc) if rc != 0 => ResponseOutcome::Failure,
             _ if !read.found => ResponseOutcome::Miss,
             _ => ResponseOutcome::Success,
         };
-        self.request(&asked, outcome != ResponseOutcome::Failure);
-        if let Some(offer) = &asked.offer {
+        self.request(&request, outcome != ResponseOutcome::Failure);
+        if let Some(offer) = &request.offer {
             let version = read.version.filter(|_| outcome == ResponseOutcome::Success);
             self.versions.entry(offer.clone()).or_default().insert(version);
         }
         let mut fields = read.fields;
-        let threaded = asked.fields.contains("thrid");
+        let threaded = request.fields.contains("thrid");
         if !threaded {
             fields.remove("thrid");
         }
-        let (command, form) = ((asked.dialect, asked.command), AnswerForm { threaded, outcome, fields });
-        self.commands.entry(command.clone()).or_default().answers.entry(form.clone()).or_default();
-        self.goes_on(link, None);
+        let (command, form) =
+            ((request.dialect, request.command), ResponseForm { threaded, outcome, fields });
+        self.commands.entry(command.clone()).or_default().responses.entry(form.clone()).or_default();
+        self.record_continuation(link, None);
         link.read = Some((command, form));
     }
 
-    fn request(&mut self, asked: &UnansweredRequest, accepted: bool) {
-        let command = (asked.dialect, asked.command.clone());
+    fn request(&mut self, request: &UnansweredRequest, accepted: bool) {
+        let command = (request.dialect, request.command.clone());
         let requests = &mut self.commands.entry(command).or_default().requests;
-        let tally = requests.entry(asked.fields.clone()).or_default();
+        let tally = requests.entry(request.fields.clone()).or_default();
         tally.count(accepted);
-        tally.told_job |= asked.told_job;
+        tally.has_job_id |= request.has_job_id;
     }
 
     /// Records whether the client continued after the last response, if that is known.
-    fn goes_on(&mut self, link: &mut ObservedConnection, went_on: Option<bool>) {
+    fn record_continuation(&mut self, link: &mut ObservedConnection, went_on: Option<bool>) {
         if let (Some((command, form)), Some(went_on)) = (link.read.take(), went_on) {
-            self.commands.entry(command).or_default().answers.entry(form).or_default().count(went_on);
+            self.commands.entry(command).or_default().responses.entry(form).or_default().count(went_on);
         }
     }
 }
@@ -266,13 +267,16 @@ impl Observations {
 /// The result of comparing a message with what the other half understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Fit {
+#[serde(rename = "Fit")]
+pub enum MessageSupport {
     /// The other half did not understand the message, or needs a field that it omits.
-    Breaks,
+    #[serde(rename = "breaks")]
+    Incompatible,
     /// The logs do not show whether the other half understands it.
     Unknown,
     /// The other half has understood such a message.
-    Fits,
+    #[serde(rename = "fits")]
+    Compatible,
 }
 
 /// The half that sends a message.
@@ -290,7 +294,8 @@ pub enum Sender {
 #[serde(rename = "Row")]
 pub struct MessageRow {
     /// The result of the comparison.
-    pub fit: Fit,
+    #[serde(rename = "fit")]
+    pub support: MessageSupport,
     /// The dialect.
     pub dialect: Dialect,
     /// The command of the request, even if this row is about a response.
@@ -300,7 +305,8 @@ pub struct MessageRow {
     /// The fields that matter.
     pub fields: Vec<String>,
     /// The observations about both halves, in words.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
 /// The compatibility of two halves.
@@ -318,36 +324,36 @@ impl Compatibility {
             if command == "init" {
                 continue;
             }
-            let row = |sender, (fit, fields, why): Weighed| MessageRow {
-                fit,
+            let row = |sender, (fit, fields, why): RowAssessment| MessageRow {
+                support: fit,
                 dialect: *dialect,
                 command: command.clone(),
                 sender,
                 fields: fields.into_iter().collect(),
-                why,
+                reason: why,
             };
             let Some(serves) = server.commands.get(&(*dialect, command.clone())) else {
                 let why = "the server's log contains no such request";
-                rows.push(row(Sender::Client, (Fit::Unknown, FieldNames::new(), why.to_owned())));
+                rows.push(row(Sender::Client, (MessageSupport::Unknown, FieldNames::new(), why.to_owned())));
                 continue;
             };
             rows.push(row(Sender::Client, requests(asks, serves)));
             rows.extend(answers(asks, serves).map(|weighed| row(Sender::Server, weighed)));
             rows.extend(misses(asks, serves).map(|weighed| row(Sender::Server, weighed)));
         }
-        rows.sort_by_key(|row| (row.fit, row.dialect, row.sender));
+        rows.sort_by_key(|row| (row.support, row.dialect, row.sender));
         Self { rows }
     }
 
     /// Returns the number of messages with this result.
-    pub fn count(&self, fit: Fit) -> usize {
-        self.rows.iter().filter(|row| row.fit == fit).count()
+    pub fn count(&self, fit: MessageSupport) -> usize {
+        self.rows.iter().filter(|row| row.support == fit).count()
     }
 }
 
-type Weighed = (Fit, FieldNames, String);
+type RowAssessment = (MessageSupport, FieldNames, String);
 
-fn listed(fields: &FieldNames) -> String {
+fn list_fields(fields: &FieldNames) -> String {
     if fields.is_empty() {
         "no fields".to_owned()
     } else {
@@ -356,7 +362,7 @@ fn listed(fields: &FieldNames) -> String {
 }
 
 /// Returns the fields that are in all of these sets.
-fn common<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<FieldNames> {
+fn common_fields<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<FieldNames> {
     sets.fold(None, |all: Option<FieldNames>, set| {
         Some(all.map_or_else(|| set.clone(), |all| all.intersection(set).cloned().collect()))
     })
@@ -365,7 +371,7 @@ fn common<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<FieldNames> 
 /// Returns groups of fields. All successful messages have them, and some failed message lacks the whole group, so at least one field of
 /// each group is required. A group that contains a smaller one is dropped, because the smaller one is more precise.
 fn groups<'a>(well: &[&'a FieldNames], badly: &[&'a FieldNames]) -> Vec<FieldNames> {
-    let Some(all) = common(well.iter().copied()) else { return Vec::new() };
+    let Some(all) = common_fields(well.iter().copied()) else { return Vec::new() };
     let missing: Vec<FieldNames> = badly
         .iter()
         .map(|fields| all.difference(fields).cloned().collect::<FieldNames>())
@@ -382,26 +388,26 @@ fn groups<'a>(well: &[&'a FieldNames], badly: &[&'a FieldNames]) -> Vec<FieldNam
 
 fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
     let row = |offer: &str, fit, why| MessageRow {
-        fit,
+        support: fit,
         dialect: if offer.starts_with('2') { Dialect::Pmi2 } else { Dialect::Pmi1 },
         command: "init".to_owned(),
         sender: Sender::Client,
         fields: Vec::new(),
-        why,
+        reason: why,
     };
     let of_offer = |(offer, taken): (&String, &BTreeSet<Option<String>>)| {
         let Some(answers) = server.versions.get(offer) else {
             let why = format!("the client offers {offer}, an offer that the server's log does not contain");
-            return row(offer, Fit::Unknown, why);
+            return row(offer, MessageSupport::Unknown, why);
         };
         let told: Vec<&str> =
             answers.iter().map(|version| version.as_deref().unwrap_or("a refusal")).collect();
         let fit = if !answers.is_disjoint(taken) {
-            Fit::Fits
+            MessageSupport::Compatible
         } else if answers.iter().all(Option::is_none) {
-            Fit::Breaks
+            MessageSupport::Incompatible
         } else {
-            Fit::Unknown
+            MessageSupport::Unknown
         };
         row(offer, fit, format!("the client offers {offer}, the server answers {}", told.join(" or ")))
     };
@@ -409,130 +415,146 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
 }
 
 /// Compares the client's requests with those that the server has accepted and refused.
-fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> Weighed {
+fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment {
     let with = |well: bool| -> Vec<&FieldNames> {
-        let fits = |tally: &Tally| if well { tally.well > 0 } else { tally.well == 0 && tally.badly > 0 };
+        let fits = |tally: &OutcomeCounts| {
+            if well { tally.successes > 0 } else { tally.successes == 0 && tally.failures > 0 }
+        };
         serves.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
     };
     // A refused lookup has found nothing, whatever its fields are.
     let finds =
-        serves.answers.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
+        serves.responses.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
     let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
     let demands = groups(&accepted, &refused);
-    let weigh = |sent: &FieldNames, tally: &Tally| -> Weighed {
+    let weigh = |sent: &FieldNames, tally: &OutcomeCounts| -> RowAssessment {
         let broken: FieldNames =
             demands.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
-        if broken.contains(JOBID) && !tally.told_job {
+        if broken.contains(JOBID) && !tally.has_job_id {
             let why = "the client got no PMI_JOBID in its log, so it had no pmijobid to send";
-            return (Fit::Unknown, broken, why.to_owned());
+            return (MessageSupport::Unknown, broken, why.to_owned());
         }
         if !broken.is_empty() {
             let why = format!(
                 "the client sends {}; the server has refused requests without {}",
-                listed(sent),
-                listed(&broken)
+                list_fields(sent),
+                list_fields(&broken)
             );
-            return (Fit::Breaks, broken, why);
+            return (MessageSupport::Incompatible, broken, why);
         }
         if accepted.iter().any(|fields| fields.is_subset(sent)) {
             return (
-                Fit::Fits,
+                MessageSupport::Compatible,
                 FieldNames::new(),
                 "the server has accepted what the client sends".to_owned(),
             );
         }
-        let all = common(accepted.iter().copied()).unwrap_or_default();
+        let all = common_fields(accepted.iter().copied()).unwrap_or_default();
         let lacking: FieldNames = all.difference(sent).cloned().collect();
         let why = format!(
             "the client sends {}; all requests that the server has accepted had {}",
-            listed(sent),
-            listed(&all)
+            list_fields(sent),
+            list_fields(&all)
         );
-        (Fit::Unknown, lacking, why)
+        (MessageSupport::Unknown, lacking, why)
     };
     // Client requests that were refused are only attempts.
-    let sent = asks.requests.iter().filter(|(_, tally)| tally.well > 0 || asks.requests.len() == 1);
+    let sent = asks.requests.iter().filter(|(_, tally)| tally.successes > 0 || asks.requests.len() == 1);
     // If some process sent the id of its job, requests from processes that did not know theirs show nothing more.
     let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
-    let sent = sent.filter(|(fields, tally)| !tells || tally.told_job || fields.contains(JOBID));
+    let sent = sent.filter(|(fields, tally)| !tells || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
     worst.unwrap_or_else(|| {
-        (Fit::Unknown, FieldNames::new(), "the requests in the client's own log were refused".to_owned())
+        (
+            MessageSupport::Unknown,
+            FieldNames::new(),
+            "the requests in the client's own log were refused".to_owned(),
+        )
     })
 }
 
 /// Compares the server's successful responses with those after which the client has continued or not.
-fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed> {
+fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAssessment> {
     let threaded = asks.requests.keys().any(|fields| fields.contains("thrid"));
-    let success = |form: &&AnswerForm| form.outcome == ResponseOutcome::Success;
-    let known: Vec<(&FieldNames, Tally)> = asks
-        .answers
+    let success = |form: &&ResponseForm| form.outcome == ResponseOutcome::Success;
+    let known: Vec<(&FieldNames, OutcomeCounts)> = asks
+        .responses
         .iter()
         .filter(|(form, _)| success(form))
         .map(|(form, tally)| (&form.fields, *tally))
         .collect();
     let accepted: Vec<&FieldNames> =
-        known.iter().filter(|(_, tally)| tally.well > 0).map(|known| known.0).collect();
-    let refused: Vec<&FieldNames> =
-        known.iter().filter(|(_, tally)| tally.well == 0 && tally.badly > 0).map(|known| known.0).collect();
+        known.iter().filter(|(_, tally)| tally.successes > 0).map(|known| known.0).collect();
+    let refused: Vec<&FieldNames> = known
+        .iter()
+        .filter(|(_, tally)| tally.successes == 0 && tally.failures > 0)
+        .map(|known| known.0)
+        .collect();
     let needs = groups(&accepted, &refused);
-    let weigh = |sent: &FieldNames| -> Weighed {
+    let weigh = |sent: &FieldNames| -> RowAssessment {
         let broken: FieldNames =
             needs.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
         if !broken.is_empty() {
             let why = format!(
                 "the server sends {}; the client never continued after a response without {}",
-                listed(sent),
-                listed(&broken)
+                list_fields(sent),
+                list_fields(&broken)
             );
-            return (Fit::Breaks, broken, why);
+            return (MessageSupport::Incompatible, broken, why);
         }
         if accepted.iter().any(|fields| fields.is_subset(sent)) {
             return (
-                Fit::Fits,
+                MessageSupport::Compatible,
                 FieldNames::new(),
                 "the client continued after what the server sends".to_owned(),
             );
         }
         if refused.contains(&sent) {
-            let why =
-                format!("the server sends {}; the client never continued after exactly that", listed(sent));
-            return (Fit::Breaks, FieldNames::new(), why);
+            let why = format!(
+                "the server sends {}; the client never continued after exactly that",
+                list_fields(sent)
+            );
+            return (MessageSupport::Incompatible, FieldNames::new(), why);
         }
-        let all = common(accepted.iter().copied());
+        let all = common_fields(accepted.iter().copied());
         let lacking: FieldNames =
             all.iter().flatten().filter(|field| !sent.contains(*field)).cloned().collect();
         let why = match &all {
             Some(_) => format!(
                 "the server sends {}; every response after which the client continued had {}",
-                listed(sent),
-                listed(&lacking)
+                list_fields(sent),
+                list_fields(&lacking)
             ),
             None => "the client's log has no response after which it continued".to_owned(),
         };
-        (Fit::Unknown, lacking, why)
+        (MessageSupport::Unknown, lacking, why)
     };
-    let sent: Vec<&AnswerForm> = serves.answers.keys().filter(success).collect();
+    let sent: Vec<&ResponseForm> = serves.responses.keys().filter(success).collect();
     // A server that never received a thrid may or may not echo it.
-    let alike: Vec<&&AnswerForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
+    let alike: Vec<&&ResponseForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
         let why = match threaded {
             true => "the client sends thrid, but no request in the server's log has one",
             false => "every request in the server's log has a thrid, which the client does not send",
         };
-        return Some((Fit::Unknown, FieldNames::from(["thrid".to_owned()]), why.to_owned()));
+        return Some((MessageSupport::Unknown, FieldNames::from(["thrid".to_owned()]), why.to_owned()));
     }
     alike.iter().map(|form| weigh(&form.fields)).min_by_key(|weighed| weighed.0)
 }
 
 /// Compares the ways in which the server reports a miss with those that the client has received.
-fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed> {
-    let finds = |form: &AnswerForm| form.fields.contains("value") || form.fields.contains("port");
-    if !serves.answers.keys().any(finds) && !asks.answers.keys().any(finds) {
+fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAssessment> {
+    let finds = |form: &ResponseForm| form.fields.contains("value") || form.fields.contains("port");
+    if !serves.responses.keys().any(finds) && !asks.responses.keys().any(finds) {
         return None;
     }
     let forms = |exchanges: &CommandExchanges| -> BTreeSet<ResponseOutcome> {
-        exchanges.answers.keys().map(|form| form.outcome).filter(|o| *o != ResponseOutcome::Success).collect()
+        exchanges
+            .responses
+            .keys()
+            .map(|form| form.outcome)
+            .filter(|o| *o != ResponseOutcome::Success)
+            .collect()
     };
     let (told, tells) = (forms(asks), forms(serves));
     let other: Vec<&str> = tells
@@ -545,7 +567,7 @@ fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed>
     match &other[..] {
         _ if tells.is_empty() => None,
         [] => Some((
-            Fit::Fits,
+            MessageSupport::Compatible,
             FieldNames::new(),
             "the client got a miss in the form that the server sends".to_owned(),
         )),
@@ -554,7 +576,7 @@ fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed>
                 "the server reports a miss by {}, a form that the client never got",
                 other.join(" or ")
             );
-            Some((Fit::Unknown, FieldNames::new(), why))
+            Some((MessageSupport::Unknown, FieldNames::new(), why))
         }
     }
 }
@@ -572,13 +594,13 @@ mod tests {
         seen_where(true, sessions)
     }
 
-    /// Returns the observations of sessions. `told_job` is true if the environment contains the id of the job.
-    fn seen_where(told_job: bool, sessions: &[TestSession<'_>]) -> Observations {
+    /// Returns the observations of sessions. `has_job_id` is true if the environment contains the id of the job.
+    fn seen_where(has_job_id: bool, sessions: &[TestSession<'_>]) -> Observations {
         let proc = Proc { group: 0, rank: 0 };
         let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
         let mut observations = Observations::default();
         for (exchanges, status) in sessions {
-            let job = told_job.then(|| ("PMI_JOBID".to_owned(), "1".to_owned()));
+            let job = has_job_id.then(|| ("PMI_JOBID".to_owned(), "1".to_owned()));
             let env = job.into_iter().collect();
             let mut whats = vec![
                 EventKind::Started { proc, env, args: Vec::new(), bad_fd: None },
@@ -611,12 +633,12 @@ mod tests {
         server: &Observations,
         command: &str,
         sender: Sender,
-    ) -> (Fit, Vec<String>) {
+    ) -> (MessageSupport, Vec<String>) {
         let compatibility = Compatibility::of(client, server);
         let mut fitting =
             compatibility.rows.iter().filter(|row| row.command == command && row.sender == sender);
         let found = fitting.next().unwrap_or_else(|| panic!("{command}: {compatibility:?}"));
-        (found.fit, found.fields.clone())
+        (found.support, found.fields.clone())
     }
 
     // Messages recorded from real implementations: libpmi2, Hydra before and after 4.1, Slurm, and MPICH's client from 4.1 on.
@@ -637,14 +659,14 @@ mod tests {
         let version = vec!["pmi-subversion".to_owned(), "pmi-version".to_owned()];
         let answer = |client: &Observations| row(client, &hydra, "fullinit", Sender::Server);
         let judged = seen(&[(works, Some(0)), (without, Some(0)), (fails, Some(3))]);
-        assert_eq!(answer(&judged), (Fit::Breaks, version.clone()));
+        assert_eq!(answer(&judged), (MessageSupport::Incompatible, version.clone()));
         // A recording of working sessions only shows which fields were present.
         let recorded = seen(&[(works, Some(0)), (without, Some(0))]);
-        assert_eq!(answer(&recorded), (Fit::Unknown, version));
+        assert_eq!(answer(&recorded), (MessageSupport::Unknown, version));
         // A client that continued after fewer fields also accepts more.
         let modest = seen(&[(fails, None), (&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
-        assert_eq!(answer(&modest).0, Fit::Fits);
-        assert_eq!(row(&modest, &judged, "fullinit", Sender::Server).0, Fit::Fits);
+        assert_eq!(answer(&modest).0, MessageSupport::Compatible);
+        assert_eq!(row(&modest, &judged, "fullinit", Sender::Server).0, MessageSupport::Compatible);
     }
 
     #[test]
@@ -656,9 +678,9 @@ mod tests {
         for answer in ["cmd=fullinit-response;rc=1;", ""] {
             let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", answer);
             let asked = row(&mpich, &slurm, "fullinit", Sender::Client);
-            assert_eq!(asked, (Fit::Breaks, vec!["pmijobid".to_owned()]));
+            assert_eq!(asked, (MessageSupport::Incompatible, vec!["pmijobid".to_owned()]));
             let libpmi2 = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], Some(0))]);
-            assert_eq!(row(&libpmi2, &slurm, "fullinit", Sender::Client).0, Fit::Fits);
+            assert_eq!(row(&libpmi2, &slurm, "fullinit", Sender::Client).0, MessageSupport::Compatible);
         }
         // If the client's environment did not contain the id, the result is unknown.
         let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", "");
@@ -666,12 +688,12 @@ mod tests {
             seen_where(false, &[(&[("cmd=fullinit;pmirank=0;threaded=FALSE;", HYDRA_4_0), DONE], Some(0))]);
         assert_eq!(
             row(&untold, &slurm, "fullinit", Sender::Client),
-            (Fit::Unknown, vec!["pmijobid".to_owned()])
+            (MessageSupport::Unknown, vec!["pmijobid".to_owned()])
         );
         // The server refused nothing, so it may or may not require these fields.
         let slurm = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None)]);
         let lacking = vec!["pmijobid".to_owned(), "threaded".to_owned()];
-        assert_eq!(row(&mpich, &slurm, "fullinit", Sender::Client), (Fit::Unknown, lacking));
+        assert_eq!(row(&mpich, &slurm, "fullinit", Sender::Client), (MessageSupport::Unknown, lacking));
     }
 
     #[test]
@@ -683,23 +705,35 @@ mod tests {
             ("cmd=name-lookup-response;rc=0;port=p;", "cmd=name-lookup-response;rc=0;value=p;");
         let answer =
             |client: &Observations, server: &Observations| row(client, server, "name-lookup", Sender::Server);
-        assert_eq!(answer(&client(value), &server(port)), (Fit::Unknown, vec!["value".to_owned()]));
-        assert_eq!(answer(&client(value), &server(value)).0, Fit::Fits);
+        assert_eq!(
+            answer(&client(value), &server(port)),
+            (MessageSupport::Unknown, vec!["value".to_owned()])
+        );
+        assert_eq!(answer(&client(value), &server(value)).0, MessageSupport::Compatible);
         let get = "cmd=kvs-get;thrid=7;key=k;";
         let echoed = "cmd=kvs-get-response;thrid=7;rc=0;found=TRUE;value=v;";
         let plain = "cmd=kvs-get-response;rc=0;found=TRUE;value=v;";
         let client = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, echoed), DONE], Some(0))]);
         let slurm = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, plain)], None)]);
-        assert_eq!(row(&client, &slurm, "kvs-get", Sender::Server), (Fit::Unknown, vec!["thrid".to_owned()]));
+        assert_eq!(
+            row(&client, &slurm, "kvs-get", Sender::Server),
+            (MessageSupport::Unknown, vec!["thrid".to_owned()])
+        );
         let (by_rc, by_flag) = ("cmd=kvs-get-response;rc=1;", "cmd=kvs-get-response;found=FALSE;rc=0;");
         let misses = |server: &[(&str, &str)]| {
             let client = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag), DONE], Some(0))]);
             let compatibility = Compatibility::of(&client, &seen(&[(server, None)]));
-            let told = |row: &&MessageRow| row.command == "kvs-get" && row.why.contains("a miss");
-            compatibility.rows.iter().find(told).map(|row| row.fit)
+            let told = |row: &&MessageRow| row.command == "kvs-get" && row.reason.contains("a miss");
+            compatibility.rows.iter().find(told).map(|row| row.support)
         };
-        assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_rc)]), Some(Fit::Unknown));
-        assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag)]), Some(Fit::Fits));
+        assert_eq!(
+            misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_rc)]),
+            Some(MessageSupport::Unknown)
+        );
+        assert_eq!(
+            misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag)]),
+            Some(MessageSupport::Compatible)
+        );
     }
 
     /// Returns the observations of PMI-1 sessions. `> ` begins a request and `< ` an answer; `closes` ends the connection, and a number is
@@ -746,9 +780,9 @@ mod tests {
             "< cmd=barrier_out",
         ]]);
         let compatibility = Compatibility::of(&client, &server);
-        assert_eq!(compatibility.count(Fit::Breaks), 0, "{compatibility:?}");
-        assert_eq!(row(&client, &server, "get", Sender::Server).0, Fit::Fits);
-        assert_eq!(row(&client, &server, "barrier_in", Sender::Server).0, Fit::Unknown);
+        assert_eq!(compatibility.count(MessageSupport::Incompatible), 0, "{compatibility:?}");
+        assert_eq!(row(&client, &server, "get", Sender::Server).0, MessageSupport::Compatible);
+        assert_eq!(row(&client, &server, "barrier_in", Sender::Server).0, MessageSupport::Unknown);
     }
 
     #[test]
@@ -758,12 +792,12 @@ mod tests {
             &["> cmd=barrier_in", "< cmd=barrier_out", "closes", "1"],
         ]);
         let server = seen_lines(&[&["> cmd=barrier_in", "< cmd=barrier_out"]]);
-        assert_eq!(row(&client, &server, "barrier_in", Sender::Server).0, Fit::Unknown);
+        assert_eq!(row(&client, &server, "barrier_in", Sender::Server).0, MessageSupport::Unknown);
         let gives_up = seen_lines(&[
             &["> cmd=barrier_in", "< cmd=barrier_out rc=0", "> cmd=finalize", "< cmd=finalize_ack rc=0", "0"],
             &["> cmd=barrier_in", "< cmd=barrier_out", "1"],
         ]);
-        assert_eq!(row(&gives_up, &server, "barrier_in", Sender::Server).0, Fit::Breaks);
+        assert_eq!(row(&gives_up, &server, "barrier_in", Sender::Server).0, MessageSupport::Incompatible);
     }
 
     #[test]
@@ -773,9 +807,9 @@ mod tests {
             Some(0),
         )]);
         let server = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None)]);
-        assert_eq!(row(&client, &server, "ring", Sender::Client).0, Fit::Unknown);
-        assert_eq!(row(&client, &server, "init", Sender::Client).0, Fit::Fits);
-        assert_eq!(row(&client, &server, "finalize", Sender::Server).0, Fit::Fits);
-        assert_eq!(Compatibility::of(&client, &server).count(Fit::Breaks), 0);
+        assert_eq!(row(&client, &server, "ring", Sender::Client).0, MessageSupport::Unknown);
+        assert_eq!(row(&client, &server, "init", Sender::Client).0, MessageSupport::Compatible);
+        assert_eq!(row(&client, &server, "finalize", Sender::Server).0, MessageSupport::Compatible);
+        assert_eq!(Compatibility::of(&client, &server).count(MessageSupport::Incompatible), 0);
     }
 }

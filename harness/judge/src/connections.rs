@@ -4,8 +4,8 @@ use pmi_wire::{Arrival, Connection, Decoded, Direction, Framing, FramingError, P
 
 use crate::bytes::LINE_LIMIT;
 use crate::event::Event;
-use crate::recent::Recent;
-use crate::seen::Unended;
+use crate::lookup_cache::LookupCache;
+use crate::observation::IncompleteMessage;
 
 /// A message that an event completes, or the framing error in its place.
 pub type CompletedMessage<'a> = (Direction, Result<Decoded<'a>, FramingError>);
@@ -17,7 +17,7 @@ pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<CompletedMessage<'a
 
 /// The connections of all processes; see the module's documentation.
 #[derive(Debug, Default)]
-pub struct Connections(Recent<Proc, Connection>);
+pub struct Connections(LookupCache<Proc, Connection>);
 
 impl Connections {
     /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2 comes before
@@ -61,12 +61,12 @@ impl Connections {
     }
 
     /// Returns the incomplete message of a connection, if there is one. `then` describes the event after it.
-    pub(crate) fn unended(
+    pub(crate) fn incomplete_message(
         &self,
         p: Proc,
         direction: Direction,
         then: impl std::fmt::Display,
-    ) -> Option<Unended> {
-        Unended::new(self.framing(p), self.partial(p, direction), then)
+    ) -> Option<IncompleteMessage> {
+        IncompleteMessage::new(self.framing(p), self.partial(p, direction), then)
     }
 }

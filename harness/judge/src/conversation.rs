@@ -42,27 +42,27 @@ pub(crate) struct ProcessConnection {
     /// True if the server has closed it.
     pub(crate) closed: bool,
     /// True if its end was one of the outcomes that a step allows. Further steps of this process are then skipped.
-    pub(crate) over: bool,
+    pub(crate) skips_steps: bool,
     /// True if the harness has closed it.
-    pub(crate) ours_closed: bool,
+    pub(crate) closed_by_harness: bool,
     pub(crate) ended: bool,
     /// True if the process has requested an abort of its process group.
-    pub(crate) wants_abort: bool,
+    pub(crate) requested_abort: bool,
     /// Numbers of a proxy's requests that steps have consumed.
-    pub(crate) taken: Vec<u64>,
+    pub(crate) consumed: Vec<u64>,
 }
 
 impl ProcessConnection {
     /// Returns the next message for a step.
     pub(crate) fn take(&mut self) -> Option<ReceivedMessage> {
         let line = self.lines.pop_front()?;
-        self.taken.extend(line.request);
+        self.consumed.extend(line.request);
         Some(line)
     }
 
     /// Returns whether either side has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed || self.ours_closed
+        self.closed || self.closed_by_harness
     }
 }
 
@@ -80,7 +80,7 @@ struct PartialSpawnRequest {
 /// The messages and processes of a scenario; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
-    links: BTreeMap<Proc, ProcessConnection>,
+    connections: BTreeMap<Proc, ProcessConnection>,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
     /// Number of requested groups.
@@ -100,15 +100,15 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     pub(crate) fn link(&mut self, p: Proc) -> &mut ProcessConnection {
-        self.links.entry(p).or_default()
+        self.connections.entry(p).or_default()
     }
 
-    pub(crate) fn links(&self) -> impl Iterator<Item = (Proc, &ProcessConnection)> {
-        self.links.iter().map(|(p, link)| (*p, link))
+    pub(crate) fn connections(&self) -> impl Iterator<Item = (Proc, &ProcessConnection)> {
+        self.connections.iter().map(|(p, link)| (*p, link))
     }
 
     pub(crate) fn find(&self, p: Proc) -> Option<&ProcessConnection> {
-        self.links.get(&p)
+        self.connections.get(&p)
     }
 
     pub(crate) fn size(&self, group: u32) -> u32 {
@@ -125,7 +125,7 @@ impl Conversation {
     }
 
     /// Records that a step has consumed a message. If the message refuses a spawn, no group will start.
-    pub(crate) fn accepted(&mut self, message: &ReceivedMessage) {
+    pub(crate) fn consume(&mut self, message: &ReceivedMessage) {
         let message = message.decode(Direction::FromServer);
         if message.operation() == Some(Operation::Spawn) && message.is_refusal() {
             self.refuse_spawn();
@@ -142,7 +142,7 @@ impl Conversation {
         match &event.kind {
             EventKind::Launched { ranks, nodes, .. } => {
                 self.sizes.insert(0, *ranks);
-                self.sizes.insert(Proc::PROXIES, *nodes);
+                self.sizes.insert(Proc::PROXY_GROUP, *nodes);
             }
             EventKind::Started { proc, env, args, bad_fd } => {
                 self.unconnected |= bad_fd.is_some();
@@ -151,8 +151,8 @@ impl Conversation {
                 link.started = true;
                 link.env = env.clone().into_iter().collect();
                 link.args.clone_from(args);
-                let told = env.get("PMI_SIZE").and_then(|size| size.parse().ok());
-                if let Some(size) = told.filter(|size| proc.group != 0 && *size <= known) {
+                let reported = env.get("PMI_SIZE").and_then(|size| size.parse().ok());
+                if let Some(size) = reported.filter(|size| proc.group != 0 && *size <= known) {
                     self.sizes.insert(proc.group, size);
                 }
             }
@@ -164,20 +164,20 @@ impl Conversation {
                     self.sizes.insert(proc.group, greeting.size);
                 }
             }
-            EventKind::ToServer { proc, .. } => self.arrived(seq, *proc, messages),
+            EventKind::ToServer { proc, .. } => self.read_messages(seq, *proc, messages),
             EventKind::FromServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
-                self.arrived(seq, *proc, messages);
+                self.read_messages(seq, *proc, messages);
             }
             EventKind::ClosedByServer { proc } => self.link(*proc).closed = true,
-            EventKind::ClosedByClient { proc } => self.link(*proc).ours_closed = true,
+            EventKind::ClosedByClient { proc } => self.link(*proc).closed_by_harness = true,
             EventKind::Ended { proc, ours } => {
                 let link = self.link(*proc);
                 if *ours {
-                    link.ours_closed = true;
+                    link.closed_by_harness = true;
                 } else {
                     link.ended = true;
-                    link.closed |= !link.ours_closed;
+                    link.closed |= !link.closed_by_harness;
                 }
             }
             EventKind::Output { .. } => self.output = true,
@@ -187,7 +187,7 @@ impl Conversation {
             }
             // Some implementations start separate proxies for spawned groups. Steps are about those of the first group.
             EventKind::FromProxy { group: 0, proxy, id, text, .. } => {
-                self.passed_on(seq, *proxy, *id, &text.0)
+                self.store_forwarded_request(seq, *proxy, *id, &text.0)
             }
             EventKind::ProxyEnded { group: 0, proxy, .. } | EventKind::ClosedByUpstream { proxy } => {
                 self.link(Proc::proxy(*proxy)).closed = true;
@@ -197,7 +197,7 @@ impl Conversation {
     }
 
     /// Reads the messages that are complete on the connection of a process.
-    fn arrived(&mut self, seq: u64, p: Proc, messages: &[CompletedMessage<'_>]) {
+    fn read_messages(&mut self, seq: u64, p: Proc, messages: &[CompletedMessage<'_>]) {
         for (direction, message) in messages {
             match (direction, message) {
                 (Direction::FromServer, message) => {
@@ -212,7 +212,7 @@ impl Conversation {
                     link.lines.push_back(ReceivedMessage { seq, request: None, framing, text });
                 }
                 (Direction::ToServer, Ok(message)) => {
-                    self.link(p).wants_abort |= message.text.starts_with(b"cmd=abort");
+                    self.link(p).requested_abort |= message.text.starts_with(b"cmd=abort");
                     self.read_request(message);
                 }
                 (Direction::ToServer, Err(_)) => {}
@@ -250,7 +250,7 @@ impl Conversation {
     }
 
     /// Stores a request that a proxy has passed on. The lines of a multi-line request are joined, because each step reads one request.
-    fn passed_on(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
+    fn store_forwarded_request(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
         // Even a short event costs memory.
         self.received += text.len() as u64 + 64;
         let words: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
@@ -259,7 +259,7 @@ impl Conversation {
             // The line that ends a block is not a tuple.
             _ => words.into_iter().filter(|w| w.contains(&b'=')).collect::<Vec<_>>().join(&b' '),
         };
-        let framing = if is_passed_frame(&text) { Framing::Frames } else { Framing::Lines };
+        let framing = if is_forwarded_frame(&text) { Framing::Frames } else { Framing::Lines };
         let link = self.link(Proc::proxy(proxy));
         if link.lines.len() < LINES_LIMIT {
             link.lines.push_back(ReceivedMessage { seq, request: Some(id), framing, text });
@@ -268,7 +268,7 @@ impl Conversation {
 }
 
 /// Returns whether a request that a proxy has passed on is the body of a PMI-2 frame rather than a line.
-pub(crate) fn is_passed_frame(text: &[u8]) -> bool {
+pub(crate) fn is_forwarded_frame(text: &[u8]) -> bool {
     let name =
         text.strip_suffix(b";").and_then(|text| text.split(|b| *b == b';').next()?.strip_prefix(b"cmd="));
     name.is_some_and(|name| by_request(Framing::Frames, name).is_some())

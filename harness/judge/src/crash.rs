@@ -4,7 +4,7 @@ use libc::{
     SIGABRT, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP,
 };
 
-use crate::Side;
+use crate::PartyKind;
 use crate::backtrace::Backtrace;
 use crate::event::{Event, EventKind, Exit};
 
@@ -18,7 +18,7 @@ pub enum SignalCause {
     /// The process wrote to a closed connection.
     BrokenPipe,
     /// Another process ended it, or asked it to end.
-    Order,
+    OtherProcess,
     /// Any other signal.
     Other,
 }
@@ -30,7 +30,7 @@ impl SignalCause {
             SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV | SIGSYS => Self::Fault,
             SIGABRT => Self::Abort,
             SIGPIPE => Self::BrokenPipe,
-            SIGHUP | SIGINT | SIGKILL | SIGTERM => Self::Order,
+            SIGHUP | SIGINT | SIGKILL | SIGTERM => Self::OtherProcess,
             _ => Self::Other,
         }
     }
@@ -38,7 +38,7 @@ impl SignalCause {
     /// Returns whether the signal usually comes from a process manager, a user or a closed connection, rather than from a fault of the
     /// program.
     pub fn is_from_outside(self) -> bool {
-        matches!(self, Self::Order | Self::BrokenPipe)
+        matches!(self, Self::OtherProcess | Self::BrokenPipe)
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct OwnEnd {
 /// that, and a server that only waits has not ended before it.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
-        EventKind::JobStays { .. } => Some(None),
+        EventKind::JobKeepsRunning { .. } => Some(None),
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
@@ -151,8 +151,8 @@ pub enum CrashedProcess<'a> {
 
 impl<'a> CrashedProcess<'a> {
     /// Selects the process of the party under test; `name` is the process name in the crash event.
-    pub fn party(under_test: Side, name: &'a str) -> Self {
-        if under_test == Side::Server { Self::Server(name) } else { Self::Any }
+    pub fn party(under_test: PartyKind, name: &'a str) -> Self {
+        if under_test == PartyKind::Server { Self::Server(name) } else { Self::Any }
     }
 }
 
@@ -167,13 +167,13 @@ pub fn crash_backtrace<'e>(
         _ => None,
     });
     all.find(|trace| match of {
-        CrashedProcess::Server(name) => trace.is_of(program_in(name), signal),
+        CrashedProcess::Server(name) => trace.belongs_to(program_name(name), signal),
         CrashedProcess::Any => trace.signal == signal,
     })
 }
 
 /// Returns the reason why no debugger could examine the crash, if one was tried.
-pub fn untraced(events: &[Event]) -> Option<&str> {
+pub fn untraced_reason(events: &[Event]) -> Option<&str> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Untraced { why } => Some(why.as_str()),
         _ => None,
@@ -181,7 +181,7 @@ pub fn untraced(events: &[Event]) -> Option<&str> {
 }
 
 /// Extracts the program's name from a process's description: `the launcher, mpiexec,`.
-pub fn program_in(name: &str) -> &str {
+pub fn program_name(name: &str) -> &str {
     name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
 }
 

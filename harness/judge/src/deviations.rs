@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 pub use semver::Version;
 
-use crate::verdict::{Judged, ScenarioResult, StaleDeviation, Strictness, Verdict};
+use crate::verdict::{JudgedFinding, ScenarioResult, StaleDeviation, Strictness, Verdict};
 use crate::{Finding, builtin_requirements, golden, symptom};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
@@ -81,10 +81,10 @@ pub struct Deviations {
     names: Vec<(usize, String, Vec<String>)>,
     /// The entries, one for each pattern of their scenarios.
     entries: Vec<PatternEntry>,
-    happened: Vec<bool>,
-    could_happen: Vec<bool>,
+    observed: Vec<bool>,
+    observable: Vec<bool>,
     /// True if the requirement of each entry was broken with another symptom.
-    broken_otherwise: Vec<bool>,
+    has_other_symptom: Vec<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -148,9 +148,9 @@ impl Deviations {
             path: path.to_owned(),
             implementation: Some(file.implementation),
             names,
-            happened: none.clone(),
-            broken_otherwise: none.clone(),
-            could_happen: none,
+            observed: none.clone(),
+            has_other_symptom: none.clone(),
+            observable: none,
             entries,
         })
     }
@@ -167,7 +167,7 @@ impl Deviations {
     pub fn first_unknown_scenario(&self, suite: &Suite) -> Option<(usize, &str)> {
         let is_known = |name: &str| {
             let pattern = NamePattern::new(name);
-            suite.has(|scenario| pattern.fits(scenario))
+            suite.has(|scenario| pattern.matches(scenario))
         };
         let mut names = self
             .names
@@ -177,17 +177,21 @@ impl Deviations {
     }
 
     /// Returns the number of entries whose reason has not been written yet.
-    pub fn unexplained(&self) -> usize {
-        let mut lines: Vec<usize> =
-            self.entries.iter().filter(|e| e.entry.reason.starts_with(TODO)).map(|e| e.line).collect();
+    pub fn count_unexplained(&self) -> usize {
+        let mut lines: Vec<usize> = self
+            .entries
+            .iter()
+            .filter(|e| e.entry.reason.starts_with(PLACEHOLDER_PREFIX))
+            .map(|e| e.line)
+            .collect();
         lines.dedup();
         lines.len()
     }
 
     /// Records the deviations of a result whose findings another copy of this list has marked.
     pub fn record(&mut self, result: &ScenarioResult) {
-        let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.judged);
-        let mut found: Vec<Judged> = result.findings.iter().chain(repeated).cloned().collect();
+        let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
+        let mut found: Vec<JudgedFinding> = result.findings.iter().chain(repeated).cloned().collect();
         found.extend_from_slice(&result.consequences);
         if result.verdict != Verdict::Unjudged || !found.is_empty() {
             self.apply(&result.scenario, &mut found);
@@ -201,17 +205,17 @@ impl Deviations {
 
     /// Returns whether reports on a scenario must show only symptoms, because the input has to be disclosed to affected projects first.
     pub fn are_sensitive_in(&self, scenario: &str) -> bool {
-        self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.fits(scenario))
+        self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.matches(scenario))
     }
 
     /// Returns the entry that covers a finding of a scenario.
-    fn covering(&self, scenario: &str, finding: &Finding) -> Option<&DeviationEntry> {
-        let mut entries = self.entries.iter().filter(|expected| expected.scenario.fits(scenario));
+    fn find_covering(&self, scenario: &str, finding: &Finding) -> Option<&DeviationEntry> {
+        let mut entries = self.entries.iter().filter(|expected| expected.scenario.matches(scenario));
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
     }
 
     /// Returns the indices of the entries that name this scenario, apply to every run, and were not confirmed by this result.
-    pub fn missed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
+    pub fn unconfirmed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
         let found = || result.findings.iter().chain(&result.consequences);
         let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
         let entries = self.entries.iter().enumerate().filter(|(_, expected)| {
@@ -224,18 +228,18 @@ impl Deviations {
     }
 
     /// Marks the findings that are deviations.
-    pub fn apply(&mut self, scenario: &str, findings: &mut [Judged]) {
+    pub fn apply(&mut self, scenario: &str, findings: &mut [JudgedFinding]) {
         for (i, PatternEntry { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
-            if !pattern.fits(scenario) {
+            if !pattern.matches(scenario) {
                 continue;
             }
-            self.could_happen[i] = true;
+            self.observable[i] = true;
             for judged in findings.iter_mut().filter(|j| j.finding.requirement == entry.requirement) {
                 if entry.covers(&judged.finding) {
-                    self.happened[i] = true;
+                    self.observed[i] = true;
                     judged.deviation.get_or_insert_with(|| entry.reason.clone());
                 } else {
-                    self.broken_otherwise[i] = true;
+                    self.has_other_symptom[i] = true;
                 }
             }
         }
@@ -246,7 +250,7 @@ impl Deviations {
     pub fn stale(&self) -> Vec<StaleDeviation> {
         let mut stale: Vec<StaleDeviation> = Vec::new();
         for (i, PatternEntry { line, scenario, entry }) in self.entries.iter().enumerate() {
-            let is_kept = self.could_happen[i] && !self.happened[i] && !self.broken_otherwise[i];
+            let is_kept = self.observable[i] && !self.observed[i] && !self.has_other_symptom[i];
             if !is_kept || entry.may_be_absent() {
                 continue;
             }
@@ -269,7 +273,7 @@ impl Deviations {
 }
 
 /// Returns the implementations with a recorded deviation from a requirement, with the reasons.
-pub fn recorded(requirement: &str) -> Vec<(String, String)> {
+pub fn recorded_deviations(requirement: &str) -> Vec<(String, String)> {
     let files =
         golden::folders().filter_map(|folder| golden::file(&Path::new(folder).join("deviations.toml")));
     let parsed = files.filter_map(|text| toml::from_str::<DeviationsFile>(text).ok());
@@ -287,10 +291,10 @@ pub fn recorded(requirement: &str) -> Vec<(String, String)> {
 }
 
 /// The reason of an entry that the user has yet to explain.
-pub const UNWRITTEN: &str = "TODO: say why";
+pub const PLACEHOLDER_REASON: &str = "TODO: say why";
 
 /// The prefix of such reasons.
-const TODO: &str = "TODO";
+const PLACEHOLDER_PREFIX: &str = "TODO";
 
 /// The properties that the findings of one entry in a draft share.
 #[derive(PartialEq)]
@@ -303,17 +307,17 @@ struct DraftKey<'a> {
 }
 
 /// Returns the number of entries in a draft, and the number of those whose reason has not been written yet.
-pub fn drafted(text: &str) -> (usize, usize) {
-    (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count())
+pub fn count_drafted(text: &str) -> (usize, usize) {
+    (text.matches("[[deviation]]").count(), text.matches(PLACEHOLDER_REASON).count())
 }
 
 /// Processes of known process managers that reasons mention.
-const PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
+const MANAGER_PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 
 /// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of another process.
-fn is_about(reason: &str, finding: &Finding) -> bool {
-    let mut named = PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
-    finding.requirement != builtin_requirements::CRASH
+fn applies_to(reason: &str, finding: &Finding) -> bool {
+    let mut named = MANAGER_PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
+    finding.requirement != builtin_requirements::NO_CRASH
         || named.peek().is_none()
         || named.any(|name| finding.seen.contains(name))
 }
@@ -333,8 +337,8 @@ pub fn draft(
     let strict = strict.max(Strictness::Should);
     let mut entries: Vec<(DraftKey<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
     for result in results {
-        let found: Vec<(&Judged, bool)> = match &result.attempts {
-            Some(attempts) => attempts.found.iter().map(|found| (&found.judged, found.absent)).collect(),
+        let found: Vec<(&JudgedFinding, bool)> = match &result.attempts {
+            Some(attempts) => attempts.found.iter().map(|found| (&found.finding, found.absent)).collect(),
             None => result.findings.iter().map(|judged| (judged, false)).collect(),
         };
         for (judged, sometimes) in found {
@@ -342,8 +346,9 @@ pub fn draft(
                 continue;
             }
             let finding = &judged.finding;
-            let precedent = precedents.iter().find_map(|known| known.covering(&result.scenario, finding));
-            let precedent = precedent.filter(|entry| is_about(&entry.reason, finding));
+            let precedent =
+                precedents.iter().find_map(|known| known.find_covering(&result.scenario, finding));
+            let precedent = precedent.filter(|entry| applies_to(&entry.reason, finding));
             let key = DraftKey {
                 requirement: &finding.requirement,
                 symptom: symptom::of(finding),
@@ -382,13 +387,13 @@ pub fn draft(
             _ => format!("[\n  {},\n]", names.join(",\n  ")),
         };
         text += &format!("\n[[deviation]]\nrequirement = {}\nscenarios = {names}\n", quoted(requirement));
-        if let Some(symptom) = symptom::common(findings) {
+        if let Some(symptom) = symptom::common_symptom(findings) {
             text += &format!("symptom = {}\n", quoted(&symptom));
         }
         if sometimes {
             text += "sometimes = true\n";
         }
-        let (reason, link) = precedent.map_or((UNWRITTEN, None), |known| known);
+        let (reason, link) = precedent.map_or((PLACEHOLDER_REASON, None), |known| known);
         text += &format!("reason = {}\n", quoted(reason));
         if let Some(link) = link {
             text += &format!("link = {}\n", quoted(link));
@@ -400,10 +405,10 @@ pub fn draft(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attempts::Repetitions;
-    use crate::backtrace::Place;
-    use crate::verdict::{Attempts, Repeated};
-    use crate::{Severity, Side};
+    use crate::attempts::AttemptMerger;
+    use crate::backtrace::CrashLocation;
+    use crate::verdict::{Attempts, RepeatedFinding};
+    use crate::{PartyKind, Severity};
 
     #[test]
     fn entry_is_not_stale_while_its_requirement_breaks() {
@@ -411,7 +416,7 @@ mod tests {
                     symptom = \"signal 11 (in get)\"\nreason = \"r\"\n";
         let stale = |seen: Option<&str>| {
             let mut deviations = Deviations::parse(Path::new("d"), text, None, ConnectionMethod::Fd).unwrap();
-            let mut findings: Vec<Judged> = seen.iter().map(|seen| crash(seen)).collect();
+            let mut findings: Vec<JudgedFinding> = seen.iter().map(|seen| crash(seen)).collect();
             deviations.apply("kvs/own-key", &mut findings);
             (deviations.stale().len(), findings.iter().filter(|f| f.deviation.is_some()).count())
         };
@@ -427,7 +432,12 @@ mod tests {
     #[test]
     fn reason_applies_only_to_the_process_it_names() {
         let crash = |name: &str| {
-            Finding::new(builtin_requirements::CRASH, Side::Server, "", format!("{name} died of signal 11"))
+            Finding::new(
+                builtin_requirements::NO_CRASH,
+                PartyKind::Server,
+                "",
+                format!("{name} died of signal 11"),
+            )
         };
         for (reason, process, is_about_it) in [
             ("the proxy dies of SIGSEGV", "hydra_pmi_proxy", true),
@@ -435,7 +445,7 @@ mod tests {
             ("mpiexec dies when its proxy has gone", "the launcher, mpiexec,", true),
             ("a null pointer", "the launcher, mpiexec,", true),
         ] {
-            assert_eq!(is_about(reason, &crash(process)), is_about_it, "{reason}: {process}");
+            assert_eq!(applies_to(reason, &crash(process)), is_about_it, "{reason}: {process}");
         }
     }
 
@@ -443,9 +453,9 @@ mod tests {
     #[test]
     fn draft_counts_the_runs() {
         let result = |scenario: &str, played: u32| {
-            let finding = Finding::new("rfc13.get.value", Side::Server, "", "rc=1");
+            let finding = Finding::new("rfc13.get.value", PartyKind::Server, "", "rc=1");
             let judged = crate::result::judged(&Default::default(), finding);
-            let found = vec![Repeated { times: 1, absent: true, judged: judged.clone() }];
+            let found = vec![RepeatedFinding { times: 1, absent: true, finding: judged.clone() }];
             let attempts = (played > 1).then_some(Attempts { played, red: 1, found });
             ScenarioResult {
                 scenario: scenario.into(),
@@ -479,12 +489,12 @@ mod tests {
     #[test]
     fn draft_marks_intermittent_findings_as_sometimes() {
         let wrong = |seen: &str| {
-            let finding = Finding::new("rfc13.error.rc-nonzero", Side::Server, "", seen);
-            Judged { finding, ..crash("") }
+            let finding = Finding::new("rfc13.error.rc-nonzero", PartyKind::Server, "", seen);
+            JudgedFinding { finding, ..crash("") }
         };
-        let mut attempts = Repetitions::new(Strictness::Must);
+        let mut attempts = AttemptMerger::new(Strictness::Must);
         for offset in [0x10, 0x20, 0x10] {
-            let place = Place::Address { module: "pm".to_owned(), offset };
+            let place = CrashLocation::Address { module: "pm".to_owned(), offset };
             let mut died = crash(&format!("pm died of signal 11 (in {place})"));
             died.finding.place = Some(place);
             let mut findings = vec![died];
@@ -513,10 +523,11 @@ mod tests {
         assert_eq!(entries[0].reason, "r");
     }
 
-    fn crash(seen: &str) -> Judged {
-        let place = Some(Place::Function("get".to_owned()));
-        let finding = Finding { place, ..Finding::new(builtin_requirements::CRASH, Side::Server, "", seen) };
-        Judged {
+    fn crash(seen: &str) -> JudgedFinding {
+        let place = Some(CrashLocation::Function("get".to_owned()));
+        let finding =
+            Finding { place, ..Finding::new(builtin_requirements::NO_CRASH, PartyKind::Server, "", seen) };
+        JudgedFinding {
             finding,
             level: None,
             severity: Severity::Fail,

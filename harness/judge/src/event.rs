@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::backtrace::Backtrace;
 pub use crate::bytes::Bytes;
 use crate::expectation::Expectation;
-use crate::library::api::{CallArgument, Returned};
-use crate::seen::NO_PROOF;
+use crate::library::api::{CallArgument, CallResult};
+use crate::observation::NO_PROOF_SUFFIX;
 
 /// The way in which a process or job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -88,7 +88,8 @@ impl Event {
 /// The reason why a scenario ended early, if the implementation did not cause it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Abandoned {
+#[serde(rename = "Abandoned")]
+pub enum AbandonReason {
     /// The user interrupted the run.
     Interrupted,
     /// A mistake in the scenario that only shows when it is played.
@@ -211,7 +212,8 @@ pub enum EventKind {
         exit: Exit,
     },
     /// The runner waited for a response, and it did not come.
-    NoAnswer {
+    #[serde(rename = "no_answer")]
+    NoResponse {
         /// The client.
         proc: Proc,
         /// The evidence that it will not come.
@@ -273,14 +275,17 @@ pub enum EventKind {
         line: Bytes,
     },
     /// The launcher failed to start the processes, but the same command was able to start this smaller number.
-    StartsFewer {
+    #[serde(rename = "starts_fewer")]
+    StartsFewerRanks {
         /// Requested ranks.
         ranks: u32,
     },
     /// A scenario that had failed while other jobs were running was played again.
-    PlayedAgain {
+    #[serde(rename = "played_again")]
+    Replayed {
         /// The other jobs of the implementation that ran at the same time; empty if it was played alone or under unrelated load.
-        beside: Vec<OtherJob>,
+        #[serde(rename = "beside")]
+        other_jobs: Vec<OtherJob>,
         /// Number of times it was played.
         played: u32,
         /// Number of times it failed.
@@ -335,12 +340,13 @@ pub enum EventKind {
         /// The function.
         function: String,
         /// The result of the call.
-        returned: Returned,
+        returned: CallResult,
     },
     /// The next expectation of the scenario.
     Expected(Box<Expectation>),
     /// The runner stopped waiting for the last expectation because nothing came.
-    Nothing {
+    #[serde(rename = "nothing")]
+    Silence {
         /// The evidence that nothing will come.
         proof: SilenceProof,
         /// The waiting time, in milliseconds.
@@ -352,9 +358,10 @@ pub enum EventKind {
         limit: u64,
     },
     /// The scenario ended early.
-    Abandoned(Abandoned),
+    Abandoned(AbandonReason),
     /// The statements of the scenario after the place where it ended.
-    NotReached {
+    #[serde(rename = "not_reached")]
+    StatementsSkipped {
         /// The line of each statement.
         lines: Vec<usize>,
     },
@@ -376,7 +383,8 @@ pub enum EventKind {
     /// The result of the plain run: the program's run against a server without anything unusual, with which other runs are compared.
     PlainRun(PlainRun),
     /// A program's process has reached, for the first time, the situation that this line of the scenario scripts.
-    Reached {
+    #[serde(rename = "reached")]
+    SituationReached {
         /// The process.
         proc: Proc,
     },
@@ -400,7 +408,8 @@ pub enum EventKind {
         proof: HangProof,
     },
     /// These processes of a recorded session outlived their launcher. They are no longer recorded.
-    Outlived {
+    #[serde(rename = "outlived")]
+    OutlivedLauncher {
         /// All processes that are still running.
         procs: Vec<Proc>,
     },
@@ -419,7 +428,8 @@ pub enum EventKind {
         difference: Option<Difference>,
     },
     /// The job keeps running, although each of its processes has ended or was asked to exit. The runner ends it now.
-    JobStays {
+    #[serde(rename = "job_stays")]
+    JobKeepsRunning {
         /// The evidence that it will not end.
         proof: SilenceProof,
         /// The longest time that the runner waited, in milliseconds.
@@ -488,7 +498,8 @@ pub struct OtherJob {
 #[serde(rename = "Ending")]
 pub enum JobTermination {
     /// The runner sent SIGTERM to the launcher.
-    Asked {
+    #[serde(rename = "asked")]
+    Terminated {
         /// The exit of the launcher; `None` if it did not end in time.
         exit: Option<Exit>,
     },
@@ -520,11 +531,13 @@ pub struct Flaw {
 #[serde(rename_all = "snake_case")]
 pub enum PlainRun {
     /// All of its processes ended with status 0.
-    EndedWell,
+    #[serde(rename = "ended_well")]
+    Succeeded,
     /// All of its processes ended with status 0, but with these flaws. Only the scenarios without anything unusual report them.
     Flawed(Vec<Flaw>),
     /// A process ended in another way.
-    EndedBadly(ProcessEnd),
+    #[serde(rename = "ended_badly")]
+    ProcessFailed(ProcessEnd),
     /// No process wrote to its connection. Contains the way in which the first process ended.
     Silent(Option<ProcessEnd>),
     /// The program could not be run.
@@ -533,8 +546,8 @@ pub enum PlainRun {
 
 impl PlainRun {
     /// Returns whether other runs can be compared with this one.
-    pub fn is_measure(&self) -> bool {
-        matches!(self, Self::EndedWell | Self::Flawed(_))
+    pub fn is_comparable(&self) -> bool {
+        matches!(self, Self::Succeeded | Self::Flawed(_))
     }
 }
 
@@ -544,7 +557,8 @@ pub struct ProcessEnd {
     /// The process.
     pub proc: Proc,
     /// The way in which it ended.
-    pub how: ProcessExitKind,
+    #[serde(rename = "how")]
+    pub kind: ProcessExitKind,
 }
 
 /// The way in which a process of a program ended.
@@ -553,9 +567,11 @@ pub struct ProcessEnd {
 #[serde(rename = "End")]
 pub enum ProcessExitKind {
     /// It ended by itself.
-    Itself(Exit),
+    #[serde(rename = "itself")]
+    Exited(Exit),
     /// The server ended its process group.
-    Group,
+    #[serde(rename = "group")]
+    GroupAborted,
     /// The scenario killed it.
     Killed,
     /// It did not end. Contains the proof; `None` if it was waiting for another process.
@@ -567,9 +583,9 @@ pub enum ProcessExitKind {
 impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} ", self.proc)?;
-        match self.how {
-            ProcessExitKind::Itself(exit) => write!(f, "ended with {exit}"),
-            ProcessExitKind::Group => f.write_str("was ended with its program"),
+        match self.kind {
+            ProcessExitKind::Exited(exit) => write!(f, "ended with {exit}"),
+            ProcessExitKind::GroupAborted => f.write_str("was ended with its program"),
             ProcessExitKind::Killed => f.write_str("was killed"),
             ProcessExitKind::Never(Some(proof)) => write!(f, "did not end: {proof}"),
             ProcessExitKind::Never(None) => f.write_str("did not end: it waited for another process"),
@@ -596,11 +612,13 @@ impl fmt::Display for HangProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Idle => f.write_str("it waits, and nothing is pending"),
-            Self::Quiet(seconds) => write!(f, "it has sent and printed nothing for {seconds} s{NO_PROOF}"),
-            Self::Prints(seconds) => {
-                write!(f, "it prints endlessly, and has done nothing else for {seconds} s{NO_PROOF}")
+            Self::Quiet(seconds) => {
+                write!(f, "it has sent and printed nothing for {seconds} s{NO_PROOF_SUFFIX}")
             }
-            Self::Endless => write!(f, "it exceeds the limits without end{NO_PROOF}"),
+            Self::Prints(seconds) => {
+                write!(f, "it prints endlessly, and has done nothing else for {seconds} s{NO_PROOF_SUFFIX}")
+            }
+            Self::Endless => write!(f, "it exceeds the limits without end{NO_PROOF_SUFFIX}"),
         }
     }
 }

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use pmi_wire::Proc;
 
-use crate::builtin_requirements::CRASH;
+use crate::builtin_requirements::NO_CRASH;
 use crate::crash::SignalCause;
 use crate::event::{Event, EventKind, Exit};
-use crate::{Finding, Side};
+use crate::{Finding, PartyKind};
 
 /// Maximum number of findings per result that are explained.
-pub(crate) const EXPLAINED: usize = 10;
+pub(crate) const MAX_EXPLAINED_FINDINGS: usize = 10;
 
 /// Maximum number of events per message, and of processes whose last request may have caused a crash.
-const PIECES: usize = 20;
+const MAX_EVENTS_PER_MESSAGE: usize = 20;
 
 /// Prefixes of requests that start processes. Such a request takes effect later and elsewhere, so it counts even if it was answered.
-const SPAWNS: [&[u8]; 2] = [b"mcmd=spawn", b"cmd=spawn"];
+const SPAWN_PREFIXES: [&[u8]; 2] = [b"mcmd=spawn", b"cmd=spawn"];
 
 /// The side that wrote to a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,16 +37,16 @@ fn message(event: &Event) -> Option<(Proc, WritingSide)> {
 }
 
 /// Returns whether this event is a message from the party under test.
-fn is_said(under_test: Side, event: &Event) -> bool {
+fn is_from_implementation(under_test: PartyKind, event: &Event) -> bool {
     match under_test {
-        Side::Server => matches!(event.kind, EventKind::FromServer { .. } | EventKind::FromProxy { .. }),
-        Side::Client => matches!(event.kind, EventKind::ToServer { .. }),
-        Side::Library => matches!(event.kind, EventKind::ToServer { .. } | EventKind::Returned { .. }),
+        PartyKind::Server => matches!(event.kind, EventKind::FromServer { .. } | EventKind::FromProxy { .. }),
+        PartyKind::Client => matches!(event.kind, EventKind::ToServer { .. }),
+        PartyKind::Library => matches!(event.kind, EventKind::ToServer { .. } | EventKind::Returned { .. }),
     }
 }
 
 /// Returns the process that this event reports as killed by a signal that no other process sent.
-fn died(event: &Event) -> Option<Proc> {
+fn crashed_process(event: &Event) -> Option<Proc> {
     match &event.kind {
         EventKind::Exited { proc, exit: Exit::Signal(signal) }
             if !SignalCause::of(*signal).is_from_outside() =>
@@ -82,12 +82,12 @@ pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
 }
 
 /// Returns the event with this number.
-pub(crate) fn at(events: &[Event], seq: u64) -> Option<&Event> {
+pub(crate) fn find_event(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
 }
 
 /// Returns the number of the first event that shows that a crashed process is gone.
-pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
+pub(crate) fn first_loss(events: &[Event], under_test: PartyKind) -> Option<u64> {
     let of_server = || {
         let mut over: BTreeSet<Proc> = BTreeSet::new();
         events.iter().find(|event| match &event.kind {
@@ -102,48 +102,49 @@ pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false } => {
                 !over.contains(proc)
             }
-            EventKind::NoAnswer { .. }
+            EventKind::NoResponse { .. }
             | EventKind::ProxyEnded { .. }
             | EventKind::Crashed { .. }
             | EventKind::JobExited { .. }
-            | EventKind::JobStays { .. } => true,
+            | EventKind::JobKeepsRunning { .. } => true,
             _ => false,
         })
     };
     let of_process = || {
-        let died = events.iter().find_map(died);
+        let died = events.iter().find_map(crashed_process);
         events.iter().find(|event| match &event.kind {
             EventKind::ClosedByClient { proc } | EventKind::Exited { proc, .. } => Some(*proc) == died,
             EventKind::Crashed { .. } => true,
             _ => false,
         })
     };
-    let loss = if under_test == Side::Server { of_server() } else { of_process() };
+    let loss = if under_test == PartyKind::Server { of_server() } else { of_process() };
     loss.map(|event| event.seq)
 }
 
 /// Returns the number of the event that reports a crash.
-pub(crate) fn of_crash(events: &[Event]) -> Option<u64> {
-    let tells = |event: &&Event| matches!(event.kind, EventKind::Crashed { .. }) || died(event).is_some();
+pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
+    let tells =
+        |event: &&Event| matches!(event.kind, EventKind::Crashed { .. }) || crashed_process(event).is_some();
     events.iter().find(tells).map(|event| event.seq)
 }
 
 /// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message from the
 /// implementation (`event`) is not.
-pub(crate) fn follows(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
-    finding.requirement != CRASH
+pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
+    finding.requirement != NO_CRASH
         && finding.seq >= loss
-        && !event.is_some_and(|event| is_said(finding.party, event))
+        && !event.is_some_and(|event| is_from_implementation(finding.party, event))
 }
 
 /// Returns the events that a user needs to understand the first of these findings: the events that show them, and the requests before them.
 pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event]) -> BTreeSet<u64> {
     let mut kept = BTreeSet::new();
-    for finding in findings.take(EXPLAINED) {
+    for finding in findings.take(MAX_EXPLAINED_FINDINGS) {
         kept.insert(finding.seq);
-        if finding.requirement == CRASH {
+        if finding.requirement == NO_CRASH {
             let loss = first_loss(events, finding.party).unwrap_or(u64::MAX);
-            kept.extend(before_crash(events, loss));
+            kept.extend(requests_before_crash(events, loss));
         } else if let Some(proc) = finding.proc {
             kept.extend(exchange(events, proc, finding.seq));
         }
@@ -162,11 +163,11 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
         last = Some(*writer);
         turns < 2
     });
-    within.take(PIECES).map(|(seq, _)| seq).collect()
+    within.take(MAX_EVENTS_PER_MESSAGE).map(|(seq, _)| seq).collect()
 }
 
 /// Returns the requests that may have caused a crash: the unanswered ones, the last one, and all that start processes.
-fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
+fn requests_before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let events = &events[..events.partition_point(|event| event.seq < loss)];
     let requests = || {
         events.iter().rev().filter_map(|event| match message(event)? {
@@ -179,12 +180,12 @@ fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let last_of_each = messages.filter(|((proc, _), _)| seen.insert(*proc));
     let unanswered = last_of_each
         .filter_map(|((proc, writer), event)| (writer == WritingSide::Client).then_some((proc, event)));
-    let last = unanswered.take(PIECES).chain(requests().next());
+    let last = unanswered.take(MAX_EVENTS_PER_MESSAGE).chain(requests().next());
     let mut kept: BTreeSet<u64> = last.flat_map(|(proc, event)| request(events, proc, event.seq)).collect();
     for (proc, event) in requests() {
         let starts = match &event.kind {
             EventKind::ToServer { bytes, .. } => {
-                SPAWNS.iter().any(|begin| bytes.0.trim_ascii_start().starts_with(begin))
+                SPAWN_PREFIXES.iter().any(|begin| bytes.0.trim_ascii_start().starts_with(begin))
             }
             _ => false,
         };
@@ -200,8 +201,8 @@ fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let is_of = |event: &&Event| message(event).is_some_and(|(of, _)| of == proc);
     let writes = |event: &&Event| message(event).is_some_and(|(_, writer)| writer == WritingSide::Client);
     let split = events.partition_point(|event| event.seq <= seq);
-    let before = events[..split].iter().rev().filter(is_of).take_while(writes).take(PIECES);
-    let after = events[split..].iter().filter(is_of).take_while(writes).take(PIECES);
+    let before = events[..split].iter().rev().filter(is_of).take_while(writes).take(MAX_EVENTS_PER_MESSAGE);
+    let after = events[split..].iter().filter(is_of).take_while(writes).take(MAX_EVENTS_PER_MESSAGE);
     before.chain(after).map(|event| event.seq).collect()
 }
 
@@ -226,7 +227,7 @@ mod tests {
     }
 
     fn crash() -> Finding {
-        Finding::new(CRASH, Side::Server, "", "")
+        Finding::new(NO_CRASH, PartyKind::Server, "", "")
     }
 
     #[test]
@@ -243,7 +244,7 @@ mod tests {
             EventKind::ClosedByServer { proc: Q },
             asks(P, "cmd=finalize\n"),
         ]);
-        assert_eq!(first_loss(&events, Side::Server), Some(8));
+        assert_eq!(first_loss(&events, PartyKind::Server), Some(8));
         let seqs = evidence([&crash()].into_iter(), &events);
         assert_eq!(seqs.into_iter().collect::<Vec<_>>(), [0, 1, 5, 6]);
     }
@@ -257,7 +258,7 @@ mod tests {
             asks(Q, "cmd=get_appnum\n"),
             EventKind::Crashed { name: "pm".into(), signal: 11 },
         ]);
-        assert_eq!(first_loss(&events, Side::Server), Some(4));
+        assert_eq!(first_loss(&events, PartyKind::Server), Some(4));
     }
 
     #[test]
@@ -271,7 +272,7 @@ mod tests {
             answers(P, "cmd=get_result rc=0 value=b\n"),
         ]);
         let finding =
-            Finding { proc: Some(P), seq: 5, ..Finding::new("rfc13.get.value", Side::Server, "", "") };
+            Finding { proc: Some(P), seq: 5, ..Finding::new("rfc13.get.value", PartyKind::Server, "", "") };
         assert_eq!(evidence([&finding].into_iter(), &events).into_iter().collect::<Vec<_>>(), [2, 3, 5]);
     }
 }

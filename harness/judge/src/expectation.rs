@@ -10,7 +10,7 @@ use pmi_wire::{Decoded, Direction, Framing, MappingForm, MessageError, Proc, Res
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::{Bytes, SHOWN};
+use crate::bytes::{Bytes, MAX_SHOWN_BYTES};
 
 /// Keys whose values are compared as text even if they look like numbers: `007` differs from `7`.
 const TEXT_KEYS: &[&str] = &["value", "port", "kvsname", "jobid"];
@@ -45,7 +45,8 @@ pub enum ExpectationKind {
     /// The process has started.
     Started,
     /// The process manager ends the process.
-    Ended,
+    #[serde(rename = "ended")]
+    IsEnded,
     /// A variable of the process's environment has this value.
     Variable {
         /// The name of the variable.
@@ -65,7 +66,8 @@ pub enum ExpectationKind {
     /// A program's process exits by itself, with a status that fits.
     Exits(ExitPattern),
     /// A program's process ends, by itself or with its program.
-    EndsSomehow,
+    #[serde(rename = "ends_somehow")]
+    Ends,
     /// A program's process exits by itself, with status 0 only if its output equals that of the plain run.
     #[serde(rename = "copes")]
     FailsOrMatches,
@@ -73,7 +75,8 @@ pub enum ExpectationKind {
     SameOutput,
     /// The library sends this request during a call: one line, or the lines of a spawn request in order. The scenario ignores earlier
     /// requests in the same call.
-    Asks(Vec<Pattern>),
+    #[serde(rename = "asks")]
+    SendsRequest(Vec<Pattern>),
     /// A call of a library returns.
     Returns {
         /// The return code.
@@ -89,15 +92,15 @@ pub enum ExpectationKind {
 impl ExpectationKind {
     /// Returns whether the expectation is about a program. Its processes may meet such expectations in any order, so they are checked at
     /// the end.
-    pub fn is_of_a_program(&self) -> bool {
+    pub fn concerns_program(&self) -> bool {
         matches!(
             self,
-            Self::Request(_) | Self::Exits(_) | Self::EndsSomehow | Self::FailsOrMatches | Self::SameOutput
+            Self::Request(_) | Self::Exits(_) | Self::Ends | Self::FailsOrMatches | Self::SameOutput
         )
     }
 
     /// Returns whether a program's process must exit by itself, even if its program is aborted.
-    pub fn is_an_end_by_itself(&self) -> bool {
+    pub fn requires_own_exit(&self) -> bool {
         match self {
             Self::Exits(pattern) => *pattern != ExitPattern::Code(0),
             other => *other == Self::FailsOrMatches,
@@ -114,7 +117,8 @@ pub enum ReturnCode {
     /// Any error.
     Failure,
     /// Any error. The scenario names one that has no number in RFC 13.
-    Unnumbered(String),
+    #[serde(rename = "unnumbered")]
+    UnnumberedError(String),
     /// One code.
     Code {
         /// The code as written in the scenario.
@@ -130,7 +134,7 @@ impl ReturnCode {
         Some(match shown {
             "any" => Self::Any,
             "fail" => Self::Failure,
-            "PMI_ERR_INVALID_KVS" => Self::Unnumbered(shown.to_owned()),
+            "PMI_ERR_INVALID_KVS" => Self::UnnumberedError(shown.to_owned()),
             _ => {
                 let number = signature::code(shown).or_else(|| shown.parse().ok())?;
                 Self::Code { shown: shown.to_owned(), number }
@@ -139,10 +143,10 @@ impl ReturnCode {
     }
 
     /// Returns whether a code fits.
-    pub(crate) fn fits(&self, seen: i32) -> bool {
+    pub(crate) fn matches(&self, seen: i32) -> bool {
         match self {
             Self::Any => true,
-            Self::Failure | Self::Unnumbered(_) => seen != 0,
+            Self::Failure | Self::UnnumberedError(_) => seen != 0,
             Self::Code { number, .. } => *number == seen,
         }
     }
@@ -153,7 +157,7 @@ impl fmt::Display for ReturnCode {
         f.write_str(match self {
             Self::Any => "anything",
             Self::Failure => "an error",
-            Self::Unnumbered(shown) | Self::Code { shown, .. } => shown,
+            Self::UnnumberedError(shown) | Self::Code { shown, .. } => shown,
         })
     }
 }
@@ -166,7 +170,7 @@ pub struct Choice {
     /// The requirement that it breaks, if different from the step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cites: Option<String>,
-    /// The outcome: [`ExpectationKind::Message`], [`ExpectationKind::Asks`], [`ExpectationKind::Newline`], [`ExpectationKind::Close`] or [`ExpectationKind::Silence`].
+    /// The outcome: [`ExpectationKind::Message`], [`ExpectationKind::SendsRequest`], [`ExpectationKind::Newline`], [`ExpectationKind::Close`] or [`ExpectationKind::Silence`].
     #[serde(rename = "what")]
     pub kind: ExpectationKind,
 }
@@ -191,7 +195,7 @@ impl Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectationState {
     /// It may still be met.
-    Open,
+    Pending,
     /// It is met, or there is none.
     Met,
     /// It was not met and can no longer be met. The finding has been made, and later events cannot be judged.
@@ -271,7 +275,7 @@ impl Pattern {
     /// A name has no value here, or an expression cannot be calculated.
     pub fn new(scope: &Scope, line: &Template) -> Result<Self, ScenarioError> {
         let mut shown = line.to_string();
-        shown.truncate(shown.floor_char_boundary(SHOWN));
+        shown.truncate(shown.floor_char_boundary(MAX_SHOWN_BYTES));
         let fields = line.message_fields().into_iter();
         let fields = fields.map(|f| Ok((f.key.clone(), Matcher::new(scope, &f.value)?)));
         Ok(Self { shown, fields: fields.collect::<Result<_, _>>()? })
@@ -282,7 +286,7 @@ impl Pattern {
     /// # Errors
     ///
     /// Returns the expected value of the first field that does not fit, or the error of a malformed message.
-    pub fn fits(&self, text: &[u8], framing: Framing) -> Result<Captures, Mismatch> {
+    pub fn matches(&self, text: &[u8], framing: Framing) -> Result<Captures, Mismatch> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         if !message.has_tuples() {
             let why = message.error().map_or_else(|| MessageError::Empty.to_string(), ToString::to_string);
@@ -295,15 +299,15 @@ impl Pattern {
         for (key, matcher) in &self.fields {
             let unread = missed && matches!(key.as_str(), "value" | "port");
             let value = message.value(key).filter(|_| !unread);
-            matcher.fits(framing, key, value.as_deref(), &mut captures)?;
+            matcher.matches(framing, key, value.as_deref(), &mut captures)?;
         }
         Ok(captures)
     }
 
     /// Returns whether a message has the expected command.
-    pub(crate) fn has_name(&self, text: &[u8], framing: Framing) -> bool {
+    pub(crate) fn has_command(&self, text: &[u8], framing: Framing) -> bool {
         let name = self.fields.iter().filter(|(key, _)| key == "cmd").cloned().collect();
-        Self { shown: String::new(), fields: name }.fits(text, framing).is_ok()
+        Self { shown: String::new(), fields: name }.matches(text, framing).is_ok()
     }
 
     /// Returns whether the pattern accepts any response, or requires a refusal.
@@ -317,7 +321,7 @@ impl Pattern {
 
     /// Returns the captures of a message that does not fit, if it is the expected response with the expected outcome and only some values
     /// are wrong. Reads leniently: bytes that RFC 13 forbids and tuples after a value are accepted.
-    pub fn reads(&self, text: &[u8], framing: Framing) -> Option<Captures> {
+    pub fn read_leniently(&self, text: &[u8], framing: Framing) -> Option<Captures> {
         let parts = |b: &u8| match framing {
             Framing::Lines => matches!(b, b' ' | b'\t'),
             Framing::Frames => *b == b';',
@@ -331,7 +335,7 @@ impl Pattern {
             match matcher {
                 Matcher::Text(text) if key == "cmd" => (seen(key)? == text.0).then_some(())?,
                 Matcher::Success | Matcher::Failure => {
-                    matcher.fits(framing, key, seen(key), &mut captures).ok()?
+                    matcher.matches(framing, key, seen(key), &mut captures).ok()?
                 }
                 // Another rank received a different value, so the correct value is unknown from here on.
                 Matcher::Capture { bound: Some(bound), .. } if seen(key)? != bound.0 => return None,
@@ -369,7 +373,7 @@ impl Matcher {
     /// # Errors
     ///
     /// Returns the expected value.
-    pub fn fits(
+    pub fn matches(
         &self,
         framing: Framing,
         key: &str,
@@ -389,9 +393,9 @@ impl Matcher {
                 _ => wrong(format!("an error: {key} present and not 0")),
             },
             (_, None) => wrong(format!("{key}, which is missing")),
-            (Self::Typed(of), Some(seen)) => of.fits(framing, key, seen),
+            (Self::Typed(of), Some(seen)) => of.matches(framing, key, seen),
             (Self::Capture { name, of, bound }, Some(seen)) => {
-                of.fits(framing, key, seen)?;
+                of.matches(framing, key, seen)?;
                 let before = captures.iter().find(|(n, _)| n == name).map(|(_, value)| value);
                 match before.or(bound.as_ref().map(|b| &b.0)) {
                     Some(bound) if bound != seen => {
@@ -416,7 +420,7 @@ impl Matcher {
 }
 
 fn shorten(text: &[u8]) -> String {
-    let cut = &text[..text.len().min(SHOWN)];
+    let cut = &text[..text.len().min(MAX_SHOWN_BYTES)];
     match text.len() - cut.len() {
         0 => cut.escape_ascii().to_string(),
         _ => format!("{}... ({} bytes)", cut.escape_ascii(), text.len()),
@@ -441,7 +445,7 @@ impl ResolvedType {
         })
     }
 
-    fn fits(&self, framing: Framing, key: &str, seen: &[u8]) -> Result<(), Mismatch> {
+    fn matches(&self, framing: Framing, key: &str, seen: &[u8]) -> Result<(), Mismatch> {
         let (fits, what) = match self {
             Self::Uint(low, high) => {
                 let within = |n: u64| {
@@ -486,7 +490,7 @@ mod tests {
         let fields = [("rc", Matcher::Text(Bytes(b"0".to_vec()))), ("value", Matcher::Absent)];
         let fields = fields.into_iter().map(|(key, matcher)| (key.to_owned(), matcher)).collect();
         let pattern = Pattern { shown: String::new(), fields };
-        assert_eq!(pattern.fits(body.as_bytes(), Framing::Frames).is_ok(), fits);
+        assert_eq!(pattern.matches(body.as_bytes(), Framing::Frames).is_ok(), fits);
     }
 
     #[rstest]
@@ -497,7 +501,7 @@ mod tests {
     fn mapping_has_a_form_of_its_protocol(#[case] text: &str, #[case] framing: Framing, #[case] fits: bool) {
         let fields = vec![("value".to_owned(), Matcher::Typed(ResolvedType::Mapping))];
         let pattern = Pattern { shown: String::new(), fields };
-        assert_eq!(pattern.fits(text.as_bytes(), framing).is_ok(), fits);
+        assert_eq!(pattern.matches(text.as_bytes(), framing).is_ok(), fits);
     }
 
     #[rstest]
@@ -513,7 +517,7 @@ mod tests {
         let fields = [("cmd", Matcher::Text(Bytes(b"my_kvsname".to_vec()))), ("rc", Matcher::Success)];
         let fields = fields.into_iter().chain([("kvsname", capture)]).map(|(key, m)| (key.to_owned(), m));
         let pattern = Pattern { shown: String::new(), fields: fields.collect() };
-        let read = pattern.reads(line.as_bytes(), Framing::Lines);
+        let read = pattern.read_leniently(line.as_bytes(), Framing::Lines);
         let expected = kvs.map(|kvs| vec![("kvs".to_owned(), kvs.as_bytes().to_vec())]);
         assert_eq!(read, expected);
     }

@@ -3,16 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::backtrace::Place;
-use crate::builtin_requirements::{CRASH, HANG, JOBS_APART};
-use crate::seen::SeenKind;
+use crate::backtrace::CrashLocation;
+use crate::builtin_requirements::{INDEPENDENT_JOBS, NO_CRASH, NO_HANG};
+use crate::observation::ObservationKind;
 use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;
 
 /// The party that broke a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Side {
+#[serde(rename = "Side")]
+pub enum PartyKind {
     /// The process manager.
     Server,
     /// The process that speaks PMI.
@@ -27,7 +28,7 @@ pub struct Finding {
     /// Id of the requirement.
     pub requirement: String,
     /// The party that broke it.
-    pub party: Side,
+    pub party: PartyKind,
     /// The process whose connection shows it; `None` for the job as a whole.
     pub proc: Option<Proc>,
     /// Number of the event that shows it.
@@ -36,24 +37,25 @@ pub struct Finding {
     pub line: usize,
     /// The highest severity that the scenario allows for this outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_most: Option<Severity>,
+    #[serde(rename = "at_most")]
+    pub max_severity: Option<Severity>,
     /// The behaviour that the requirement demands.
     pub expected: String,
     /// The observed behaviour, in words. Programs read `kind` instead.
     pub seen: String,
     /// The kind of observation, if code needs to distinguish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<SeenKind>,
+    pub kind: Option<ObservationKind>,
     /// For a crash, the place where the process died, if a debugger saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<CrashLocation>,
 }
 
 impl Finding {
     /// Creates a finding against a party, about the job as a whole and without a step. The caller fills in more fields if it can.
     pub fn new(
         requirement: impl Into<String>,
-        party: Side,
+        party: PartyKind,
         expected: impl Into<String>,
         seen: impl Into<String>,
     ) -> Self {
@@ -63,7 +65,7 @@ impl Finding {
             proc: None,
             seq: 0,
             line: 0,
-            at_most: None,
+            max_severity: None,
             expected: expected.into(),
             seen: seen.into(),
             kind: None,
@@ -74,14 +76,14 @@ impl Finding {
     /// Returns whether the finding depends on timing, so that another run may not show it: a crash, a hang, a missing response, or the exit
     /// status of a job. The content of a response does not depend on timing.
     pub fn depends_on_timing(&self) -> bool {
-        let is_status = self.party == Side::Server && self.seen.starts_with("exit status ");
-        [CRASH, HANG, JOBS_APART].contains(&self.requirement.as_str())
-            || self.absence().is_some()
+        let is_status = self.party == PartyKind::Server && self.seen.starts_with("exit status ");
+        [NO_CRASH, NO_HANG, INDEPENDENT_JOBS].contains(&self.requirement.as_str())
+            || self.absence_text().is_some()
             || is_status
     }
 
     /// Returns what was seen in place of a response (silence or the end of the connection), without the evidence for it.
-    pub(crate) fn absence(&self) -> Option<&'static str> {
+    pub(crate) fn absence_text(&self) -> Option<&'static str> {
         ["silence", "the end of the connection"].into_iter().find(|word| self.seen.starts_with(word))
     }
 }

@@ -10,22 +10,22 @@ use pmi_scenario::ast::Grade;
 use pmi_scenario::requirement::is_advisory;
 use pmi_wire::{Direction, Framing, Proc};
 
-use crate::builtin_requirements::USABLE;
-use crate::bytes::SHOWN;
+use crate::builtin_requirements::USABLE_VALUES;
+use crate::bytes::MAX_SHOWN_BYTES;
 use crate::connections::decode;
 use crate::conversation::{Conversation, ReceivedMessage};
-use crate::event::{Abandoned, Event, EventKind, Exit, Flaw, PlainRun, ReceivedValues, SilenceProof};
+use crate::event::{AbandonReason, Event, EventKind, Exit, Flaw, PlainRun, ReceivedValues, SilenceProof};
 use crate::expectation::ExpectationState;
 use crate::expectation::{Captures, Choice, Expectation, ExpectationKind, Mismatch, Pattern};
-use crate::kvs::with_value_alone;
+use crate::kvs::strip_after_value;
 use crate::library::{self, LibraryJudge};
-use crate::offer::{needs_offer, not_offered};
+use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, not_read};
+use crate::offer::{describe_missing_offer, needs_offer};
 use crate::program::{ProgramState, exit_mismatch};
-use crate::seen::{NO_PROOF, SeenKind, Unended, not_read};
-use crate::unjudged::Unjudged;
+use crate::unjudged::UnjudgedReason;
 use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
-use crate::{Finding, Monitor, Severity, Side};
+use crate::{Finding, Monitor, PartyKind, Severity};
 
 /// Maximum number of findings in one scenario against one party. Further findings are dropped, because they add nothing new.
 const MAX_FINDINGS_PER_PARTY: usize = 1000;
@@ -34,13 +34,13 @@ const MAX_FINDINGS_PER_PARTY: usize = 1000;
 const MAX_MONITOR_FINDINGS: usize = 200;
 
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.
-const JOB_ENDS: &str = ids::DE_FACTO_JOB_ENDS;
+const JOB_ENDS_REQUIREMENT: &str = ids::DE_FACTO_JOB_ENDS;
 
 /// The kind of event that the runner waits for, as determined by the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Awaited {
+pub enum WaitReason {
     /// A required event.
-    Due,
+    RequiredEvent,
     /// One of several lawful outcomes, including silence.
     Choice,
     /// The start of a process.
@@ -57,12 +57,12 @@ pub struct ScenarioOutcome {
     /// The requirements that the party under test broke, in order.
     pub findings: Vec<Finding>,
     /// The party under test.
-    pub under_test: Side,
+    pub party: PartyKind,
     /// True if a required response never came.
     pub hung: bool,
     /// True if the implementation started no process, opened no connection or answered nothing, so nothing indicates that it speaks PMI at
     /// all.
-    pub lifeless: bool,
+    pub unresponsive: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
     /// The versions that the connections have agreed on, the lowest first: `1.1`.
@@ -71,7 +71,7 @@ pub struct ScenarioOutcome {
     /// group did not end them. Empty unless the runner looked for them.
     pub leftover_processes: Vec<String>,
     /// The reason why the implementation could not be judged.
-    pub unjudged: Option<Unjudged>,
+    pub unjudged: Option<UnjudgedReason>,
     /// A mistake in the scenario: the line and the message.
     pub scenario_error: Option<(usize, String)>,
     /// Lines of statements that were not reached and therefore not judged.
@@ -80,7 +80,7 @@ pub struct ScenarioOutcome {
 
 /// Judges one scenario; see the module's documentation.
 pub struct Judge {
-    party: Side,
+    party: PartyKind,
     /// True if there is no scenario. Then only the monitors make findings.
     has_no_scenario: bool,
     monitor: Monitor,
@@ -105,30 +105,30 @@ pub struct Judge {
     line: usize,
     hung: bool,
     unstarted: bool,
-    unjudged: Option<Unjudged>,
-    mistake: Option<(usize, String)>,
+    unjudged: Option<UnjudgedReason>,
+    scenario_error: Option<(usize, String)>,
     unreached: Vec<usize>,
 }
 
 /// Formats a line for a finding.
-fn shown(line: &[u8]) -> String {
-    let cut = &line[..line.len().min(SHOWN)];
+fn format_line(line: &[u8]) -> String {
+    let cut = &line[..line.len().min(MAX_SHOWN_BYTES)];
     match line.len() - cut.len() {
         0 => format!("\"{}\"", cut.escape_ascii()),
         _ => format!("\"{}\"... ({} bytes)", cut.escape_ascii(), line.len()),
     }
 }
 
-const END: &str = "the end of the connection";
+const CONNECTION_END: &str = "the end of the connection";
 
 impl Judge {
     /// Creates a judge. `requires` lists the requirements that the scenario tests.
-    pub fn new(party: Side, requires: Vec<String>) -> Self {
+    pub fn new(party: PartyKind, requires: Vec<String>) -> Self {
         Self {
             party,
             has_no_scenario: false,
             library: LibraryJudge::new(requires.clone()),
-            monitor: Monitor::focused(requires),
+            monitor: Monitor::with_focus(requires),
             upstream: UpstreamMonitor::default(),
             conversation: Conversation::default(),
             program: ProgramState::default(),
@@ -144,13 +144,13 @@ impl Judge {
             hung: false,
             unstarted: false,
             unjudged: None,
-            mistake: None,
+            scenario_error: None,
             unreached: Vec::new(),
         }
     }
 
     /// Creates a judge without a scenario, whose monitors report everything.
-    pub fn without_scenario(party: Side) -> Self {
+    pub fn without_scenario(party: PartyKind) -> Self {
         Self { monitor: Monitor::new(), has_no_scenario: true, ..Self::new(party, Vec::new()) }
     }
 
@@ -168,7 +168,7 @@ impl Judge {
         self.upstream.observe(event, &messages);
         for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
             finding.line = event.line;
-            if self.party == Side::Library && !library::lay_to_library(&mut finding, event) {
+            if self.party == PartyKind::Library && !library::attribute_to_library(&mut finding, event) {
                 continue;
             }
             // The limit applies to each party, so that our own deliberate violations do not displace findings against the other side.
@@ -179,15 +179,15 @@ impl Judge {
         self.conversation.observe(event, &messages);
         let connections = &self.monitor.connections;
         match self.party {
-            Side::Client => self.program.observe(event, &messages, connections, &self.conversation),
-            Side::Library => self.library.observe(event, &messages, connections),
-            Side::Server => {}
+            PartyKind::Client => self.program.observe(event, &messages, connections, &self.conversation),
+            PartyKind::Library => self.library.observe(event, &messages, connections),
+            PartyKind::Server => {}
         }
         match &event.kind {
-            EventKind::Expected(expectation) if expectation.kind.is_of_a_program() => {}
+            EventKind::Expected(expectation) if expectation.kind.concerns_program() => {}
             EventKind::Expected(expectation) => {
                 self.expectation = Some((**expectation).clone());
-                self.expectation_state = ExpectationState::Open;
+                self.expectation_state = ExpectationState::Pending;
                 self.captures.clear();
                 self.silence = None;
                 self.not_read.clear();
@@ -195,41 +195,50 @@ impl Judge {
             EventKind::NotRead { proc } => {
                 self.not_read.insert(*proc);
             }
-            EventKind::Nothing { proof, waited_ms } => {
+            EventKind::Silence { proof, waited_ms } => {
                 self.silence = Some((*proof, Duration::from_millis(*waited_ms)));
             }
             EventKind::Flooded { limit } => {
                 self.seq = event.seq;
                 let seen = format!("more than {limit} bytes");
                 let expected = match self.party {
-                    Side::Library => "one request after the other",
+                    PartyKind::Library => "one request after the other",
                     _ => "one answer to each request",
                 };
-                self.broken(self.library.last_writer, ids::RFC13_WIRE_LOCK_STEP, expected, seen);
+                self.report_broken(self.library.last_writer, ids::RFC13_WIRE_LOCK_STEP, expected, seen);
             }
             EventKind::Abandoned(why) => {
                 self.expectation_state = ExpectationState::Broken;
                 match why {
-                    Abandoned::Interrupted => self.unjudged = Some(Unjudged::Interrupted),
-                    Abandoned::Unplayable(why) => self.unjudged = Some(Unjudged::Unplayable(why.clone())),
-                    Abandoned::Misplaced(why) => self.unjudged = Some(Unjudged::Misplaced(why.clone())),
-                    Abandoned::Unusable(what) => {
-                        self.broken(None, USABLE, "names and limits that can be used", what.clone());
+                    AbandonReason::Interrupted => self.unjudged = Some(UnjudgedReason::Interrupted),
+                    AbandonReason::Unplayable(why) => {
+                        self.unjudged = Some(UnjudgedReason::Unplayable(why.clone()))
                     }
-                    Abandoned::Mistake(what) => self.mistake = Some((event.line, what.clone())),
+                    AbandonReason::Misplaced(why) => {
+                        self.unjudged = Some(UnjudgedReason::Misplaced(why.clone()))
+                    }
+                    AbandonReason::Unusable(what) => {
+                        self.report_broken(
+                            None,
+                            USABLE_VALUES,
+                            "names and limits that can be used",
+                            what.clone(),
+                        );
+                    }
+                    AbandonReason::Mistake(what) => self.scenario_error = Some((event.line, what.clone())),
                 }
             }
-            EventKind::NotReached { lines } => self.unreached.clone_from(lines),
-            EventKind::JobStays { proof, waited_ms, procs, names } => {
+            EventKind::StatementsSkipped { lines } => self.unreached.clone_from(lines),
+            EventKind::JobKeepsRunning { proof, waited_ms, procs, names } => {
                 self.seq = event.seq;
-                self.job_stays(*proof, Duration::from_millis(*waited_ms), procs, names);
+                self.report_running_job(*proof, Duration::from_millis(*waited_ms), procs, names);
             }
             _ => self.seq = event.seq,
         }
-        if self.expectation_state == ExpectationState::Open
+        if self.expectation_state == ExpectationState::Pending
             && let Some(expectation) = self.expectation.take()
         {
-            self.check(&expectation, matches!(event.kind, EventKind::NoAnswer { .. }));
+            self.check(&expectation, matches!(event.kind, EventKind::NoResponse { .. }));
             self.expectation = Some(expectation);
         }
     }
@@ -246,13 +255,13 @@ impl Judge {
 
     /// Returns whether the scenario should end early: it was abandoned, or there are far too many findings or processes.
     pub fn should_end_early(&self) -> bool {
-        let abandoned = self.unjudged.is_some() || self.mistake.is_some();
+        let abandoned = self.unjudged.is_some() || self.scenario_error.is_some();
         let findings =
             !self.has_no_scenario && self.count_monitor_findings(self.party) >= MAX_MONITOR_FINDINGS;
         abandoned || findings || self.monitor.starts_too_many()
     }
 
-    fn count_monitor_findings(&self, party: Side) -> usize {
+    fn count_monitor_findings(&self, party: PartyKind) -> usize {
         self.monitor_findings.iter().filter(|f| f.party == party).count()
     }
 
@@ -315,7 +324,7 @@ impl Judge {
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
             || self.library.is_over(p)
-            || self.conversation.find(p).is_some_and(|link| link.over)
+            || self.conversation.find(p).is_some_and(|link| link.skips_steps)
     }
 
     /// Returns whether the spawn of a group was refused.
@@ -329,7 +338,7 @@ impl Judge {
     }
 
     /// Returns whether a step has a message to read on a connection, or can never get one because the connection is closed.
-    pub fn has_news(&self, p: Proc) -> bool {
+    pub fn has_input(&self, p: Proc) -> bool {
         self.is_closed(p) || self.conversation.find(p).is_some_and(|link| !link.lines.is_empty())
     }
 
@@ -339,9 +348,9 @@ impl Judge {
     }
 
     /// Returns the processes that have started, sorted.
-    pub fn started(&self) -> Vec<Proc> {
+    pub fn started_processes(&self) -> Vec<Proc> {
         let mut all: Vec<Proc> =
-            self.conversation.links().filter(|(_, link)| link.started).map(|(p, _)| p).collect();
+            self.conversation.connections().filter(|(_, link)| link.started).map(|(p, _)| p).collect();
         all.sort_unstable();
         all
     }
@@ -352,21 +361,21 @@ impl Judge {
     }
 
     /// Returns the numbers of a proxy's requests that steps have consumed, in order.
-    pub fn taken(&self, proxy: Proc) -> &[u64] {
-        self.conversation.find(proxy).map_or(&[], |link| &link.taken)
+    pub fn consumed_requests(&self, proxy: Proc) -> &[u64] {
+        self.conversation.find(proxy).map_or(&[], |link| &link.consumed)
     }
 
     /// Returns what the last expectation is waiting for; `None` if it is met or broken.
-    pub fn awaits(&self) -> Option<Awaited> {
+    pub fn wait_reason(&self) -> Option<WaitReason> {
         let expectation =
-            self.expectation.as_ref().filter(|_| self.expectation_state == ExpectationState::Open)?;
+            self.expectation.as_ref().filter(|_| self.expectation_state == ExpectationState::Pending)?;
         Some(match expectation.kind {
-            ExpectationKind::Silence => Awaited::Silence,
-            ExpectationKind::Started => Awaited::Start,
+            ExpectationKind::Silence => WaitReason::Silence,
+            ExpectationKind::Started => WaitReason::Start,
             ExpectationKind::OneOf(ref choices) if choices.iter().any(Choice::is_valid_silence) => {
-                Awaited::Choice
+                WaitReason::Choice
             }
-            _ => Awaited::Due,
+            _ => WaitReason::RequiredEvent,
         })
     }
 
@@ -378,7 +387,7 @@ impl Judge {
     /// Returns the outcome of a plain run of a program.
     pub fn plain_run(&self) -> PlainRun {
         let run = self.program.plain_run();
-        if run != PlainRun::EndedWell {
+        if run != PlainRun::Succeeded {
             return run;
         }
         let flaw = |f: Finding| Flaw { requirement: f.requirement, expected: f.expected };
@@ -391,14 +400,14 @@ impl Judge {
     /// Returns the findings against a program: those of the monitor, and those of [`ProgramState::check`], which get the number `seq`.
     fn program_findings(&self, seq: u64) -> Vec<Finding> {
         let watched =
-            self.monitor_findings.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
+            self.monitor_findings.iter().filter(|f| f.party == PartyKind::Client && !self.program.excuses(f));
         let connections = &self.monitor.connections;
         watched.cloned().chain(self.program.check(connections, &self.conversation, seq)).collect()
     }
 
     /// Returns the outcome of the scenario.
     pub fn finish(mut self, events: Vec<Event>) -> ScenarioOutcome {
-        if self.party == Side::Client {
+        if self.party == PartyKind::Client {
             return self.finish_program(events);
         }
         let mut findings = self.monitor_findings;
@@ -412,22 +421,22 @@ impl Judge {
                 EventKind::Launched { command, .. } => Some(&command[..]),
                 _ => None,
             });
-            let why = not_offered(command.unwrap_or_default());
-            self.unjudged.get_or_insert(Unjudged::NotOffered(why));
+            let why = describe_missing_offer(command.unwrap_or_default());
+            self.unjudged.get_or_insert(UnjudgedReason::NotOffered(why));
         }
         ScenarioOutcome {
             events,
             findings,
-            under_test: self.party,
+            party: self.party,
             hung: self.hung || self.library.hung,
-            lifeless: self.unstarted
-                || matches!(self.library.unjudged, Some(Unjudged::Unloadable(_)))
+            unresponsive: self.unstarted
+                || matches!(self.library.unjudged, Some(UnjudgedReason::Unloadable(_)))
                 || ((self.hung || self.conversation.unconnected) && self.conversation.received == 0),
             crashed: self.conversation.crashed.or(self.library.crashed),
             negotiated: self.monitor.versions(),
             leftover_processes: Vec::new(),
             unjudged: self.unjudged.or(self.library.unjudged),
-            scenario_error: self.mistake,
+            scenario_error: self.scenario_error,
             unreached: self.unreached,
         }
     }
@@ -440,13 +449,14 @@ impl Judge {
         }
         // A program that never writes to its connection may not speak PMI at all. Its failure to exit is reported with that result and not
         // as a finding of its own.
-        let judged =
-            |why: &Unjudged| why.verdict() == Verdict::Unjudged && !matches!(why, Unjudged::Silent(_));
+        let judged = |why: &UnjudgedReason| {
+            why.verdict() == Verdict::Unjudged && !matches!(why, UnjudgedReason::Silent(_))
+        };
         // Events of a crash analysis were recorded after the scenario.
         let later =
             |event: &Event| matches!(event.kind, EventKind::Backtrace(_) | EventKind::Untraced { .. });
         let end = events.iter().position(later).unwrap_or(events.len()) as u64;
-        findings.extend(self.program.alone(end));
+        findings.extend(self.program.report_singletons(end));
         if unjudged.as_ref().is_none_or(judged) {
             let found = self.program_findings(end).into_iter();
             findings.extend(found.filter(|f| !self.program.is_flaw(f)));
@@ -455,14 +465,14 @@ impl Judge {
         ScenarioOutcome {
             events,
             findings,
-            under_test: self.party,
+            party: self.party,
             hung,
-            lifeless: self.program.is_silent(),
+            unresponsive: self.program.is_silent(),
             crashed,
             negotiated: self.monitor.versions(),
             leftover_processes: self.program.leftover_processes,
             unjudged,
-            scenario_error: self.mistake,
+            scenario_error: self.scenario_error,
             unreached: self.unreached,
         }
     }
@@ -472,10 +482,10 @@ impl Judge {
     /// Checks whether an expectation is met or broken by now. `unanswered` is true if this event states that no response will come.
     fn check(&mut self, expectation: &Expectation, unanswered: bool) {
         let Some(p) = expectation.proc else { return self.check_job(expectation) };
-        if self.party == Side::Library {
+        if self.party == PartyKind::Library {
             self.expectation_state = self.library.check(p, expectation, self.silence, &mut self.captures);
             if self.expectation_state == ExpectationState::Broken
-                && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.fits(0))
+                && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.matches(0))
             {
                 // The call should have failed after this answer, so everything that it writes later is a consequence.
                 let answered = self.library.answered_at(p);
@@ -484,79 +494,88 @@ impl Judge {
             return;
         }
         let cites = expectation.cites.as_str();
-        if let Some(unended) = self.unended(p, &expectation.kind) {
+        if let Some(unended) = self.incomplete_message(p, &expectation.kind) {
             // The monitor reports first, at the event that shows the silence.
             if unanswered {
                 self.hung |= expectation.kind != ExpectationKind::Silence;
-                self.broken(Some(p), unended.rule, unended.expected, unended.seen.text);
+                self.report_broken(Some(p), unended.rule, unended.expected, unended.seen.text);
             }
             return;
         }
         match &expectation.kind {
-            ExpectationKind::Message(pattern) => match self.next(p) {
+            ExpectationKind::Message(pattern) => match self.next_input(p) {
                 StepInput::Line(line) => match self.fits(p, pattern, &line) {
                     Ok(captures) => {
-                        self.accept(p, &expectation.kind, line.seq);
-                        self.met(captures);
+                        self.accept_outcome(p, &expectation.kind, line.seq);
+                        self.mark_met(captures);
                     }
                     Err(Mismatch(what)) => {
                         self.find_mismatch(p, cites, format!("{} ({what})", pattern.shown), &line);
                         // A spawn that was refused has no process group, and its absence is not a second finding.
-                        self.conversation.accepted(&line);
+                        self.conversation.consume(&line);
                         // The following steps are judged as if the value had been right, so that one wrong value does not hide other
                         // errors. A proxy's request is an exception: with a wrong value it is a different request, for which the scenario
                         // has no response.
-                        let read =
-                            pattern.reads(&line.text, line.framing).filter(|_| p.group != Proc::PROXIES);
-                        read.into_iter().for_each(|captures| self.met(captures));
+                        let read = pattern
+                            .read_leniently(&line.text, line.framing)
+                            .filter(|_| p.group != Proc::PROXY_GROUP);
+                        read.into_iter().for_each(|captures| self.mark_met(captures));
                     }
                 },
-                other => self.without(p, cites, &pattern.shown, other, unanswered),
+                other => self.report_missing_message(p, cites, &pattern.shown, other, unanswered),
             },
-            ExpectationKind::Newline => match self.next(p) {
-                StepInput::Line(line) if line.text.is_empty() => self.met(Captures::new()),
+            ExpectationKind::Newline => match self.next_input(p) {
+                StepInput::Line(line) if line.text.is_empty() => self.mark_met(Captures::new()),
                 StepInput::Line(line) => self.find_mismatch(p, cites, "a bare newline".into(), &line),
-                other => self.without(p, cites, "a bare newline", other, unanswered),
+                other => self.report_missing_message(p, cites, "a bare newline", other, unanswered),
             },
-            ExpectationKind::Close => match self.next(p) {
-                StepInput::Line(line) => self.find_mismatch(p, cites, END.into(), &line),
+            ExpectationKind::Close => match self.next_input(p) {
+                StepInput::Line(line) => self.find_mismatch(p, cites, CONNECTION_END.into(), &line),
                 StepInput::End => {
-                    self.conversation.link(p).over = true;
-                    self.accept(p, &expectation.kind, self.seq);
-                    self.met(Captures::new());
+                    self.conversation.link(p).skips_steps = true;
+                    self.accept_outcome(p, &expectation.kind, self.seq);
+                    self.mark_met(Captures::new());
                 }
-                StepInput::Silence(proof, waited) => self.silent(Some(p), cites, END, proof, waited),
+                StepInput::Silence(proof, waited) => {
+                    self.report_silence(Some(p), cites, CONNECTION_END, proof, waited)
+                }
                 StepInput::Open => {}
             },
             ExpectationKind::Silence => {
                 if let Some(line) = self.conversation.link(p).take() {
                     self.find_mismatch(p, cites, "no message".into(), &line);
                 } else if self.conversation.link(p).closed {
-                    self.broken(Some(p), cites, "no message", END);
+                    self.report_broken(Some(p), cites, "no message", CONNECTION_END);
                 } else if self.silence.is_some() {
-                    self.accept(p, &expectation.kind, self.seq);
-                    self.met(Captures::new());
+                    self.accept_outcome(p, &expectation.kind, self.seq);
+                    self.mark_met(Captures::new());
                 }
             }
             ExpectationKind::OneOf(choices) => self.check_choices(p, cites, choices, unanswered),
             ExpectationKind::Started => self.check_start(p, cites),
-            ExpectationKind::Ended => {
+            ExpectationKind::IsEnded => {
                 let link = self.conversation.link(p);
                 if link.ended || link.closed {
-                    link.over = true;
-                    self.met(Captures::new());
+                    link.skips_steps = true;
+                    self.mark_met(Captures::new());
                 } else if let Some((proof, waited)) = self.silence {
-                    self.silent(Some(p), cites, "the process manager ends the process", proof, waited);
+                    self.report_silence(
+                        Some(p),
+                        cites,
+                        "the process manager ends the process",
+                        proof,
+                        waited,
+                    );
                 }
             }
             ExpectationKind::Variable { name, value } => {
                 let seen = self.conversation.link(p).env.get(name).cloned();
                 let mut captures = Captures::new();
-                match value.fits(Framing::Lines, name, seen.as_deref().map(str::as_bytes), &mut captures) {
-                    Ok(()) => self.met(captures),
+                match value.matches(Framing::Lines, name, seen.as_deref().map(str::as_bytes), &mut captures) {
+                    Ok(()) => self.mark_met(captures),
                     Err(Mismatch(what)) => {
                         let seen = seen.map_or(format!("{name} is not set"), |v| format!("{name}={v}"));
-                        self.broken(Some(p), cites, what, seen);
+                        self.report_broken(Some(p), cites, what, seen);
                     }
                 }
             }
@@ -564,10 +583,10 @@ impl Judge {
                 let args = &self.conversation.link(p).args;
                 let seen = args.iter().map(|a| a.0.as_slice()).collect::<Vec<_>>().join(&b' ');
                 if seen == expected.0 {
-                    return self.met(Captures::new());
+                    return self.mark_met(Captures::new());
                 }
                 let expected = format!("arguments \"{expected}\"");
-                self.broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
+                self.report_broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
             }
             // Expectations about the job have no process. Those about a program are checked at the end, and those about a library in
             // [`LibraryJudge`].
@@ -579,27 +598,33 @@ impl Judge {
         let cites = expectation.cites.as_str();
         match (&expectation.kind, self.conversation.job) {
             (ExpectationKind::JobExits(expected), Some(exit)) => match exit_mismatch(*expected, exit) {
-                Some(expected) => self.broken(None, cites, expected, exit.to_string()),
-                None => self.met(Captures::new()),
+                Some(expected) => self.report_broken(None, cites, expected, exit.to_string()),
+                None => self.mark_met(Captures::new()),
             },
             (ExpectationKind::JobExits(_), None) => {
                 if let Some((proof, waited)) = self.silence {
                     self.hung = true;
-                    self.silent(None, cites, "the job ends", proof, waited);
+                    self.report_silence(None, cites, "the job ends", proof, waited);
                 }
             }
-            (_, _) if self.conversation.output => self.met(Captures::new()),
+            (_, _) if self.conversation.output => self.mark_met(Captures::new()),
             (_, job) => {
                 if job.is_some() || self.silence.is_some() {
                     let expected = "a message on stderr or stdout that describes the error";
-                    self.broken(None, cites, expected, "nothing");
+                    self.report_broken(None, cites, expected, "nothing");
                 }
             }
         }
     }
 
     /// Reports a job that keeps running without its processes, unless a hang, a crash or an early end may explain it.
-    fn job_stays(&mut self, proof: SilenceProof, waited: Duration, procs: &[Proc], names: &[String]) {
+    fn report_running_job(
+        &mut self,
+        proof: SilenceProof,
+        waited: Duration,
+        procs: &[Proc],
+        names: &[String],
+    ) {
         if self.hung || self.unjudged.is_some() || self.conversation.crashed.is_some() {
             return;
         }
@@ -617,15 +642,15 @@ impl Judge {
                 format!("still running, and nothing that it waits for can arrive: {running}")
             }
             SilenceProof::Polled => format!("still running after {waited:?}: {running}"),
-            SilenceProof::Timeout => format!("still running after {waited:?}{NO_PROOF}: {running}"),
+            SilenceProof::Timeout => format!("still running after {waited:?}{NO_PROOF_SUFFIX}: {running}"),
         };
         let expected = "the job ends, as all of its processes have".to_owned();
-        self.find(self.seq, None, JOB_ENDS, None, expected, seen);
+        self.find(self.seq, None, JOB_ENDS_REQUIREMENT, None, expected, seen);
     }
 
     fn check_start(&mut self, p: Proc, cites: &str) {
         if self.conversation.link(p).started {
-            return self.met(Captures::new());
+            return self.mark_met(Captures::new());
         }
         let launcher = self.conversation.job.filter(|_| p.group == 0);
         if launcher.is_none() && self.silence.is_none() {
@@ -636,26 +661,27 @@ impl Judge {
             if self
                 .monitor_findings
                 .iter()
-                .any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_of_rank(f))
+                .any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_about_rank(f))
             {
                 self.expectation_state = ExpectationState::Broken;
                 return;
             }
-            return self.broken(
+            return self.report_broken(
                 Some(p),
                 cites,
                 "the process is started",
                 format!("process {p} never reported"),
             );
         }
-        let none = !self.conversation.links().any(|(_, link)| link.started);
+        let none = !self.conversation.connections().any(|(_, link)| link.started);
         self.unstarted = none;
         self.expectation_state = ExpectationState::Broken;
-        self.unjudged = Some(Unjudged::NotStarted { rank: p.rank, none, launcher, nothing: self.silence });
+        self.unjudged =
+            Some(UnjudgedReason::NotStarted { rank: p.rank, none, launcher, nothing: self.silence });
     }
 
     fn check_choices(&mut self, p: Proc, cites: &str, choices: &[Choice], unanswered: bool) {
-        let next = self.next(p);
+        let next = self.next_input(p);
         if matches!(next, StepInput::Open) {
             return;
         }
@@ -670,18 +696,18 @@ impl Judge {
                 _ => None,
             };
             if let Some(captures) = fitting {
-                return self.chosen(p, cites, choices, choice, &next, captures);
+                return self.check_chosen(p, cites, choices, choice, &next, captures);
             }
         }
         match next {
             StepInput::Line(line) => {
                 self.find_mismatch(p, cites, valid_outcomes_instead(choices, &line), &line)
             }
-            other => self.without(p, cites, &valid_outcomes(choices), other, unanswered),
+            other => self.report_missing_message(p, cites, &valid_outcomes(choices), other, unanswered),
         }
     }
 
-    fn chosen(
+    fn check_chosen(
         &mut self,
         p: Proc,
         cites: &str,
@@ -691,7 +717,7 @@ impl Judge {
         captures: Captures,
     ) {
         if choice.kind == ExpectationKind::Close {
-            self.conversation.link(p).over = true;
+            self.conversation.link(p).skips_steps = true;
             // This response refuses the spawn.
             if choices.iter().any(Choice::answers_spawn) {
                 self.conversation.refuse_spawn();
@@ -699,51 +725,51 @@ impl Judge {
         }
         let (seq, seen) = match next {
             StepInput::Line(line) => {
-                self.conversation.accepted(line);
-                (line.seq, shown(&line.text))
+                self.conversation.consume(line);
+                (line.seq, format_line(&line.text))
             }
             StepInput::Silence(proof, waited) => (self.seq, self.describe_silence(*proof, *waited)),
-            StepInput::End | StepInput::Open => (self.seq, END.into()),
+            StepInput::End | StepInput::Open => (self.seq, CONNECTION_END.into()),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
         let cites = if matches!(next, StepInput::Silence(..)) {
-            self.cause_of_silence(Some(p), cites)
+            self.silence_requirement(Some(p), cites)
         } else {
             cites
         };
         let at_most = match choice.grade {
             Grade::Fail => {
-                self.name_cause(p, choice, seq);
+                self.drop_unsolicited_finding(p, choice, seq);
                 let expected = match next {
                     StepInput::Line(line) => valid_outcomes_instead(choices, line),
                     _ => valid_outcomes(choices),
                 };
-                return self.broken_at(seq, Some(p), cites, expected, seen);
+                return self.report_broken_at(seq, Some(p), cites, expected, seen);
             }
             Grade::Pass => None,
             Grade::Warn => Some(Severity::Warn),
             Grade::Note => Some(Severity::Note),
         };
-        self.accept(p, &choice.kind, seq);
+        self.accept_outcome(p, &choice.kind, seq);
         if at_most.is_some() {
-            self.find(seq, Some(p), cites, at_most, usual(choices, choice), seen);
+            self.find(seq, Some(p), cites, at_most, describe_usual_outcomes(choices, choice), seen);
         }
-        self.met(captures);
+        self.mark_met(captures);
     }
 
     /// Checks whether a message is the expected one, and returns what it captures. A message whose form the monitor has reported is read
     /// leniently, so that its form does not cause a second finding.
     fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Mismatch> {
-        let fits = pattern.fits(&line.text, line.framing);
+        let fits = pattern.matches(&line.text, line.framing);
         match fits {
             Err(_)
                 if self.monitor.has_unreadable_answer(p)
                     && !line.decode(Direction::FromServer).has_tuples() =>
             {
-                pattern.reads(&line.text, line.framing).map_or(fits, Ok)
+                pattern.read_leniently(&line.text, line.framing).map_or(fits, Ok)
             }
             Err(_) if self.monitor.has_tuples_after_values() && line.framing == Framing::Lines => {
-                pattern.fits(with_value_alone(&line.text), line.framing).or(fits)
+                pattern.matches(strip_after_value(&line.text), line.framing).or(fits)
             }
             fits => fits,
         }
@@ -751,14 +777,14 @@ impl Judge {
 
     /// Drops the monitor's findings against an outcome that the scenario accepts. The scenario was written for this request, so its verdict
     /// on a closed connection, on silence and on a refusal takes precedence.
-    fn accept(&mut self, p: Proc, outcome: &ExpectationKind, seq: u64) {
+    fn accept_outcome(&mut self, p: Proc, outcome: &ExpectationKind, seq: u64) {
         let party = self.party;
         let against = |f: &Finding| match outcome {
             ExpectationKind::Message(pattern) => {
-                f.seq == seq && pattern.accepts_any_answer() && !is_of_form(f)
+                f.seq == seq && pattern.accepts_any_answer() && !is_about_form(f)
             }
-            ExpectationKind::Close => f.kind == Some(SeenKind::ConnectionEnd),
-            ExpectationKind::Silence => f.seq == seq && f.kind == Some(SeenKind::Silence),
+            ExpectationKind::Close => f.kind == Some(ObservationKind::ConnectionEnd),
+            ExpectationKind::Silence => f.seq == seq && f.kind == Some(ObservationKind::Silence),
             _ => false,
         };
         self.monitor_findings
@@ -766,7 +792,7 @@ impl Judge {
     }
 
     /// Drops the monitor's finding about an unsolicited message if the scenario names this message and the requirement that it breaks.
-    fn name_cause(&mut self, p: Proc, choice: &Choice, seq: u64) {
+    fn drop_unsolicited_finding(&mut self, p: Proc, choice: &Choice, seq: u64) {
         let names = |pattern: &Pattern| choice.cites.is_some() && !pattern.accepts_any_answer();
         if matches!(&choice.kind, ExpectationKind::Message(pattern) if names(pattern)) {
             self.monitor_findings.retain(|f| {
@@ -778,7 +804,7 @@ impl Judge {
     }
 
     /// Returns the next input of a step on a process's connection.
-    fn next(&mut self, p: Proc) -> StepInput {
+    fn next_input(&mut self, p: Proc) -> StepInput {
         let silence = self.silence;
         let link = self.conversation.link(p);
         match (link.take(), silence) {
@@ -790,20 +816,27 @@ impl Judge {
     }
 
     /// Handles a required message that is missing.
-    fn without(&mut self, p: Proc, cites: &str, expected: &str, next: StepInput, unanswered: bool) {
+    fn report_missing_message(
+        &mut self,
+        p: Proc,
+        cites: &str,
+        expected: &str,
+        next: StepInput,
+        unanswered: bool,
+    ) {
         match next {
-            StepInput::End => self.broken(Some(p), cites, expected, END),
+            StepInput::End => self.report_broken(Some(p), cites, expected, CONNECTION_END),
             // The monitor reports first, because it knows which request has no response.
             StepInput::Silence(proof, waited) if unanswered => {
                 self.hung = true;
-                self.silent(Some(p), cites, expected, proof, waited);
+                self.report_silence(Some(p), cites, expected, proof, waited);
             }
             StepInput::Silence(..) | StepInput::Open | StepInput::Line(_) => {}
         }
     }
 
     /// Reports silence instead of the expected outcome.
-    fn silent(
+    fn report_silence(
         &mut self,
         p: Option<Proc>,
         cites: &str,
@@ -811,19 +844,19 @@ impl Judge {
         proof: SilenceProof,
         waited: Duration,
     ) {
-        let cites = self.cause_of_silence(p, cites);
-        self.broken(p, cites, expected, self.describe_silence(proof, waited));
+        let cites = self.silence_requirement(p, cites);
+        self.report_broken(p, cites, expected, self.describe_silence(proof, waited));
     }
 
     /// Returns the requirement that a silence breaks. A request that was not read, or was not understood because it came in pieces, is the
     /// cause, whatever it asks for.
-    fn cause_of_silence<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
+    fn silence_requirement<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
         let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)
     }
 
     /// Returns the incomplete message of a connection, if a step waits for that connection and nothing more will come.
-    fn unended(&self, p: Proc, expected: &ExpectationKind) -> Option<Unended> {
+    fn incomplete_message(&self, p: Proc, expected: &ExpectationKind) -> Option<IncompleteMessage> {
         let (proof, waited) = self.silence?;
         let waits = matches!(
             expected,
@@ -837,7 +870,11 @@ impl Judge {
         if !waits || link.is_closed() || !link.lines.is_empty() {
             return None;
         }
-        self.monitor.connections.unended(p, Direction::FromServer, self.describe_silence(proof, waited))
+        self.monitor.connections.incomplete_message(
+            p,
+            Direction::FromServer,
+            self.describe_silence(proof, waited),
+        )
     }
 
     /// Describes a silence: the proof, and the requests that the server has not read.
@@ -846,7 +883,7 @@ impl Judge {
             SilenceProof::Idle => "silence: the server has read everything and waits".to_owned(),
             SilenceProof::Polled => "silence: the server has read everything and polls".to_owned(),
             SilenceProof::Unread => "silence: the server waits".to_owned(),
-            SilenceProof::Timeout => format!("silence for {waited:?}{NO_PROOF}"),
+            SilenceProof::Timeout => format!("silence for {waited:?}{NO_PROOF_SUFFIX}"),
         };
         match not_read(&self.not_read) {
             unread if unread.is_empty() => silence,
@@ -856,27 +893,33 @@ impl Judge {
 
     // ----- findings -------------------------------------------------------------------------------------------------
 
-    fn met(&mut self, captures: Captures) {
+    fn mark_met(&mut self, captures: Captures) {
         self.expectation_state = ExpectationState::Met;
         self.captures = captures;
     }
 
     fn find_mismatch(&mut self, p: Proc, cites: &str, expected: String, line: &ReceivedMessage) {
-        self.broken_at(line.seq, Some(p), cites, expected, shown(&line.text));
+        self.report_broken_at(line.seq, Some(p), cites, expected, format_line(&line.text));
     }
 
-    fn broken(&mut self, p: Option<Proc>, cites: &str, expected: impl Into<String>, seen: impl Into<String>) {
-        self.broken_at(self.seq, p, cites, expected.into(), seen.into());
+    fn report_broken(
+        &mut self,
+        p: Option<Proc>,
+        cites: &str,
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) {
+        self.report_broken_at(self.seq, p, cites, expected.into(), seen.into());
     }
 
     /// Makes a finding unless the monitor has reported the same event. An advisory finding does not replace a binding one: a refusal that
     /// also lacks a thrid breaks both. A missing response is one behaviour, and the monitor knows what was unusual about the request.
-    fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
+    fn report_broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;
         let says = |f: &Finding| {
             is_advisory(cites)
                 || !is_advisory(&f.requirement)
-                || f.kind.is_some_and(SeenKind::is_missing_answer)
+                || f.kind.is_some_and(ObservationKind::is_missing_answer)
         };
         let known = self
             .monitor_findings
@@ -904,7 +947,7 @@ impl Judge {
             proc,
             seq,
             line,
-            at_most,
+            max_severity: at_most,
             ..Finding::new(cites, self.party, expected, seen)
         });
     }
@@ -920,19 +963,19 @@ enum StepInput {
 }
 
 /// Returns whether a finding is about the form of a response and not about its content.
-fn is_of_form(finding: &Finding) -> bool {
+fn is_about_form(finding: &Finding) -> bool {
     let id = &finding.requirement;
     id == ids::RFC13_WIRE_TUPLES || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
 }
 
 /// Returns whether a finding is about the rank that a process received.
-fn is_of_rank(finding: &Finding) -> bool {
+fn is_about_rank(finding: &Finding) -> bool {
     [ids::RFC13_ENV_PMI_RANK, ids::PMI_PORT_RANK].contains(&finding.requirement.as_str())
 }
 
 /// Describes the outcomes that break no requirement.
 fn valid_outcomes(choices: &[Choice]) -> String {
-    shown_choices(choices, |choice| choice.grade != Grade::Fail)
+    format_choices(choices, |choice| choice.grade != Grade::Fail)
 }
 
 /// Lists the outcomes that break no requirement. If the message is unreadable, or has the right command but a wrong field, the reason is
@@ -940,26 +983,26 @@ fn valid_outcomes(choices: &[Choice]) -> String {
 fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
         let ExpectationKind::Message(pattern) = &choice.kind else { return None };
-        let Mismatch(why) = pattern.fits(&line.text, line.framing).err()?;
+        let Mismatch(why) = pattern.matches(&line.text, line.framing).err()?;
         let is_readable = line.decode(Direction::FromServer).has_tuples();
-        (!is_readable || pattern.has_name(&line.text, line.framing)).then_some(why)
+        (!is_readable || pattern.has_command(&line.text, line.framing)).then_some(why)
     });
     reason.map_or_else(|| valid_outcomes(choices), |why| format!("{} ({why})", valid_outcomes(choices)))
 }
 
 /// Describes the outcomes that would have been usual instead of `seen`: those that pass, or else the other lawful ones.
-fn usual(choices: &[Choice], seen: &Choice) -> String {
+fn describe_usual_outcomes(choices: &[Choice], seen: &Choice) -> String {
     match choices.iter().any(|choice| choice.grade == Grade::Pass) {
-        true => shown_choices(choices, |choice| choice.grade == Grade::Pass),
-        false => shown_choices(choices, |choice| choice.grade != Grade::Fail && choice != seen),
+        true => format_choices(choices, |choice| choice.grade == Grade::Pass),
+        false => format_choices(choices, |choice| choice.grade != Grade::Fail && choice != seen),
     }
 }
 
-fn shown_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String {
+fn format_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String {
     let text = |choice: &Choice| match &choice.kind {
         ExpectationKind::Message(pattern) => pattern.shown.clone(),
         ExpectationKind::Newline => "a bare newline".into(),
-        ExpectationKind::Close => END.into(),
+        ExpectationKind::Close => CONNECTION_END.into(),
         _ => "silence".into(),
     };
     choices.iter().filter(|choice| shown(choice)).map(text).collect::<Vec<_>>().join("; or ")
@@ -1014,7 +1057,7 @@ mod tests {
             said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
             expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
         ];
-        let mut judge = Judge::new(Side::Server, Vec::new());
+        let mut judge = Judge::new(PartyKind::Server, Vec::new());
         for (kind, seq) in begin.into_iter().chain(rest).zip(0..) {
             judge.observe(&Event::new(seq, kind));
         }
@@ -1038,7 +1081,7 @@ mod tests {
         ];
         let events: Vec<Event> =
             kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
-        let mut judge = Judge::new(Side::Server, Vec::new());
+        let mut judge = Judge::new(PartyKind::Server, Vec::new());
         events.iter().for_each(|event| judge.observe(event));
         let outcome = judge.finish(events);
         let found: Vec<&str> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
@@ -1074,7 +1117,7 @@ mod tests {
         let spawn = b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd";
         let choices =
             [(Grade::Pass, answer("cmd=spawn_result rc=fail")), (Grade::Pass, ExpectationKind::Close)];
-        let mut judge = Judge::new(Side::Server, Vec::new());
+        let mut judge = Judge::new(PartyKind::Server, Vec::new());
         let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
         let events =
             [launched, said(false, spawn), expected(&choices), EventKind::ClosedByServer { proc: P }];
@@ -1104,7 +1147,7 @@ mod tests {
 
     #[test]
     fn note_names_the_passing_outcome() {
-        let nothing = EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 };
+        let nothing = EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 };
         let choices = [
             (Grade::Pass, ExpectationKind::Close),
             (Grade::Note, ExpectationKind::Silence),
@@ -1112,8 +1155,8 @@ mod tests {
             (Grade::Fail, answer("cmd=maxes")),
         ];
         let found = judged(vec![said(false, b"junk"), expected(&choices), nothing]);
-        let noted: Vec<_> = found.iter().map(|f| (f.at_most, f.expected.as_str())).collect();
-        assert_eq!(noted, [(Some(Severity::Note), END)]);
+        let noted: Vec<_> = found.iter().map(|f| (f.max_severity, f.expected.as_str())).collect();
+        assert_eq!(noted, [(Some(Severity::Note), CONNECTION_END)]);
     }
 
     #[test]
@@ -1159,7 +1202,7 @@ mod tests {
             [(Grade::Note, answer("cmd=get_result rc=0 value=v")), (Grade::Fail, answer("cmd=<any>"))];
         let odd = [&odd[..], &[expected(&choices)]].concat();
         let found = judged([&name[..], &put, &get("a", "v", "cmd=get_result rc=0 value=v"), &odd].concat());
-        let ids: Vec<_> = found.iter().map(|f| (f.requirement.as_str(), f.at_most)).collect();
+        let ids: Vec<_> = found.iter().map(|f| (f.requirement.as_str(), f.max_severity)).collect();
         assert_eq!(ids, [("rfc13.get.value", None), ("rfc13.error.close", Some(Severity::Note))]);
     }
 
@@ -1168,7 +1211,7 @@ mod tests {
     /// Returns the events of a silence. The second one shows that the response is missing.
     fn nothing() -> [EventKind; 2] {
         let proof = SilenceProof::Idle;
-        [EventKind::Nothing { proof, waited_ms: 0 }, EventKind::NoAnswer { proc: P, proof }]
+        [EventKind::Silence { proof, waited_ms: 0 }, EventKind::NoResponse { proc: P, proof }]
     }
 
     #[rstest]
@@ -1196,7 +1239,7 @@ mod tests {
         let frame = |body: &str| Bytes(format!("{:<6}{body}", body.len()).into_bytes());
         let ask = frame("cmd=info-getjobattr;key=a;");
         let half = Bytes(frame("cmd=info-getjobattr-response;rc=0;found=FALSE;").0[..20].to_vec());
-        let mut judge = Judge::new(Side::Server, Vec::new());
+        let mut judge = Judge::new(PartyKind::Server, Vec::new());
         let begin = [
             EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
             said(false, b"cmd=init pmi_version=2 pmi_subversion=0"),
@@ -1283,7 +1326,7 @@ mod tests {
             let starts = Expectation { proc: Some(child(0)), cites, kind: ExpectationKind::Started };
             let mut rest = vec![said(false, spawn), said(true, b"cmd=spawn_result rc=0"), started];
             rest.push(EventKind::Expected(Box::new(starts)));
-            rest.push(EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 });
+            rest.push(EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 });
             judged(rest).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
         };
         assert_eq!(found(0), Vec::<String>::new());
@@ -1305,7 +1348,7 @@ mod tests {
             called,
             EventKind::Expected(Box::new(returns)),
             half(),
-            EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
+            EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
         ];
         let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -1317,7 +1360,7 @@ mod tests {
             half(),
             EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle },
         ];
-        for (party, events) in [(Side::Library, library), (Side::Client, program)] {
+        for (party, events) in [(PartyKind::Library, library), (PartyKind::Client, program)] {
             let mut judge = Judge::new(party, Vec::new());
             for (kind, seq) in events.into_iter().zip(0..) {
                 judge.observe(&Event::new(seq, kind));
@@ -1357,9 +1400,9 @@ mod tests {
                     proc: P,
                     bytes: Bytes(b"38    cmd=fullinit;pmirank=0;threaded=FALSE;".to_vec()),
                 },
-                EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
+                EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
             ];
-            let mut judge = Judge::new(Side::Library, Vec::new());
+            let mut judge = Judge::new(PartyKind::Library, Vec::new());
             for (kind, seq) in events.into_iter().zip(0..) {
                 judge.observe(&Event::new(seq, kind));
             }

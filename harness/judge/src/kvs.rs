@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::seen::PRINTABLE_LIMIT;
+use crate::observation::PRINTABLE_LIMIT;
 
 /// The "rank" of pairs that the spawn request of the process group contains.
 pub(crate) const PREPUT: u32 = u32::MAX;
@@ -12,7 +12,7 @@ pub(crate) const PREPUT: u32 = u32::MAX;
 pub(crate) struct KvsPut {
     pub(crate) value: Vec<u8>,
     /// The rank that put it, or [`PREPUT`].
-    pub(crate) by: u32,
+    pub(crate) rank: u32,
     /// The number of barriers that the rank had entered before. Every process that has left more barriers than this must see the
     /// value, if the put is acknowledged.
     entered: u64,
@@ -26,7 +26,7 @@ pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 
 impl KnownPuts {
     /// Adds all puts by this rank so far.
-    pub(crate) fn all_of(&mut self, rank: u32, kvs: &Kvs) {
+    pub(crate) fn add_all(&mut self, rank: u32, kvs: &Kvs) {
         self.0.insert(rank, kvs.acknowledged);
     }
 
@@ -50,13 +50,13 @@ pub(crate) struct Kvs {
 impl Kvs {
     /// Stores a pair that existed before the processes started.
     pub(crate) fn preput(&mut self, key: &[u8], value: &[u8]) {
-        let put = KvsPut { value: value.to_vec(), by: PREPUT, entered: 0, acknowledged: Some(0) };
+        let put = KvsPut { value: value.to_vec(), rank: PREPUT, entered: 0, acknowledged: Some(0) };
         self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
     /// Stores a put that a rank sends after it has entered this number of barriers.
-    pub(crate) fn sent(&mut self, key: &[u8], value: &[u8], by: u32, entered: u64) {
-        let put = KvsPut { value: value.to_vec(), by, entered, acknowledged: None };
+    pub(crate) fn record_put(&mut self, key: &[u8], value: &[u8], by: u32, entered: u64) {
+        let put = KvsPut { value: value.to_vec(), rank: by, entered, acknowledged: None };
         self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
@@ -72,7 +72,7 @@ impl Kvs {
     /// Records that the server has accepted a put by this rank.
     pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;
-        if let Some(at) = self.open(key, value, by)
+        if let Some(at) = self.find_unacknowledged(key, value, by)
             && let Some(puts) = self.puts.get_mut(key)
         {
             puts[at].acknowledged = Some(number);
@@ -83,12 +83,12 @@ impl Kvs {
     /// Returns whether a process that knows these puts must find the key.
     pub(crate) fn is_known(&self, key: &[u8], known: &KnownPuts) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
-        self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.by)))
+        self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.rank)))
     }
 
     /// Records that the server has refused a put. Its value must not be seen, unless another put has the same value.
-    pub(crate) fn refused(&mut self, key: &[u8], value: &[u8], by: u32) {
-        let open = self.open(key, value, by);
+    pub(crate) fn record_refusal(&mut self, key: &[u8], value: &[u8], by: u32) {
+        let open = self.find_unacknowledged(key, value, by);
         if let Some(puts) = self.puts.get_mut(key) {
             open.map(|at| puts.remove(at));
             if puts.is_empty() {
@@ -98,14 +98,14 @@ impl Kvs {
     }
 
     /// Returns the place of an unacknowledged put among the puts of its key.
-    fn open(&self, key: &[u8], value: &[u8], by: u32) -> Option<usize> {
-        let is_it = |put: &KvsPut| put.by == by && put.value == value && put.acknowledged.is_none();
+    fn find_unacknowledged(&self, key: &[u8], value: &[u8], by: u32) -> Option<usize> {
+        let is_it = |put: &KvsPut| put.rank == by && put.value == value && put.acknowledged.is_none();
         self.puts(key).iter().position(is_it)
     }
 
     /// Returns a put that a process must see after it has left this number of barriers.
-    pub(crate) fn due(&self, key: &[u8], left: u64) -> Option<&KvsPut> {
-        let is_due = |put: &&KvsPut| put.acknowledged.is_some() && (put.by == PREPUT || put.entered < left);
+    pub(crate) fn find_due(&self, key: &[u8], left: u64) -> Option<&KvsPut> {
+        let is_due = |put: &&KvsPut| put.acknowledged.is_some() && (put.rank == PREPUT || put.entered < left);
         self.puts(key).iter().find(is_due)
     }
 
@@ -131,16 +131,16 @@ pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
 }
 
 /// Cuts off everything after the value of a response that looks like additional tuples.
-pub(crate) fn with_value_alone(line: &[u8]) -> &[u8] {
+pub(crate) fn strip_after_value(line: &[u8]) -> &[u8] {
     const VALUE: &[u8] = b" value=";
     match line.windows(VALUE.len()).position(|part| part == VALUE) {
-        Some(at) => &line[..at + VALUE.len() + without_tuples(&line[at + VALUE.len()..]).len()],
+        Some(at) => &line[..at + VALUE.len() + strip_tuples(&line[at + VALUE.len()..]).len()],
         None => line,
     }
 }
 
 /// Cuts off everything at the end of a value that looks like additional tuples.
-pub(crate) fn without_tuples(value: &[u8]) -> &[u8] {
+pub(crate) fn strip_tuples(value: &[u8]) -> &[u8] {
     let mut rest = value;
     while let Some(blank) = rest.iter().rposition(|b| *b == b' ') {
         if !rest[blank..].contains(&b'=') {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pmi_scenario::ids;
 
-use crate::verdict::Judged;
+use crate::verdict::JudgedFinding;
 
 /// Variables with which a process manager offers the wire protocol.
 pub(crate) const OFFER_VARIABLES: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
@@ -15,7 +15,7 @@ pub(crate) fn needs_offer(requirement: &str) -> bool {
 }
 
 /// Returns why a process manager that offers nothing is not judged, and the option with which it does.
-pub(crate) fn not_offered(command: &[String]) -> String {
+pub(crate) fn describe_missing_offer(command: &[String]) -> String {
     let option = offering_option(command).map(|option| format!("; {option}")).unwrap_or_default();
     format!("the process manager gave its processes no PMI_FD{option}")
 }
@@ -51,8 +51,8 @@ pub fn offering_option(command: &[String]) -> Option<String> {
 }
 
 /// In findings about a connection that is not offered, replaces the help with the launcher option that would offer it.
-pub(crate) fn name_option(findings: &mut [Judged], command: &[String]) {
-    let about = |judged: &Judged| needs_offer(&judged.finding.requirement);
+pub(crate) fn suggest_option(findings: &mut [JudgedFinding], command: &[String]) {
+    let about = |judged: &JudgedFinding| needs_offer(&judged.finding.requirement);
     if let Some(option) = offering_option(command) {
         findings.iter_mut().filter(|judged| about(judged)).for_each(|judged| judged.help.clone_from(&option));
     }
@@ -61,13 +61,13 @@ pub(crate) fn name_option(findings: &mut [Judged], command: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finding, Severity, Side};
+    use crate::{Finding, PartyKind, Severity};
 
     #[test]
     fn finding_names_the_option_that_is_missing() {
         let help = |command: &[&str], id: &str| {
-            let judged = Judged {
-                finding: Finding::new(id, Side::Server, "", ""),
+            let judged = JudgedFinding {
+                finding: Finding::new(id, PartyKind::Server, "", ""),
                 level: None,
                 severity: Severity::Fail,
                 text: String::new(),
@@ -78,7 +78,7 @@ mod tests {
             };
             let mut findings = [judged];
             let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-            name_option(&mut findings, &command);
+            suggest_option(&mut findings, &command);
             findings[0].help.clone()
         };
         let named = "srun offers the wire protocol with --mpi=pmi2";

@@ -8,7 +8,7 @@ use pmi_scenario::ast::ExitPattern;
 use pmi_scenario::requirement::Severity;
 use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome};
 
-use crate::builtin_requirements::HANG;
+use crate::builtin_requirements::NO_HANG;
 use crate::connections::{CompletedMessage, Connections};
 use crate::conversation::Conversation;
 use crate::crash::SignalCause;
@@ -16,19 +16,19 @@ use crate::event::{
     Difference, Event, EventKind, Exit, HangProof, PlainRun, ProcessEnd, ProcessExitKind, ReceivedValues,
 };
 use crate::expectation::{Expectation, ExpectationKind};
+use crate::observation::{IncompleteMessage, quote_bytes};
 use crate::offer::has_connection;
-use crate::seen::{Unended, show};
-use crate::unjudged::Unjudged;
-use crate::{Finding, Side};
+use crate::unjudged::UnjudgedReason;
+use crate::{Finding, PartyKind};
 
 /// Cited if a process that could not continue died of a signal that it sent itself or that a closed connection caused.
-pub(crate) const EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
+pub(crate) const CLIENT_EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
 /// Broken by a process that has a connection, never uses it, and exits with status 0: it ran as a singleton.
-const JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
+const CLIENT_JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 
 /// Broken by a process that leaves without a finalize request.
-pub(crate) const FINALIZE: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
+pub(crate) const CLIENT_FINALIZES: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
 /// Cited against a process that ignores the names and limits that it received. Excused if they were invalid.
 const USE_OF_RECEIVED_LIMITS: [&str; 3] =
@@ -46,22 +46,22 @@ type GroupKey = (u32, Vec<u8>);
 /// The first put of a key.
 #[derive(Debug)]
 struct FirstPut {
-    by: Proc,
+    process: Proc,
     /// The number of the event.
     seq: u64,
     /// The number of barriers that the process had entered.
-    entered: usize,
+    barriers_entered: usize,
 }
 
 /// A get with its response.
 #[derive(Debug)]
-struct Get {
+struct GetExchange {
     key: Vec<u8>,
     found: bool,
     /// The number of the event with the answer.
     seq: u64,
     /// The number of barriers that the process had left.
-    left: usize,
+    barriers_left: usize,
 }
 
 /// The command and key of a request, and its response.
@@ -76,15 +76,15 @@ struct ProcessState {
     /// The expectations about the process, each with its line in the scenario.
     expectations: Vec<(usize, Expectation)>,
     /// The number of situations that the scenario scripts for it, how many of them it has reached, and the line of the last one.
-    places: usize,
-    reached: usize,
-    last_place: usize,
+    situations: usize,
+    situations_reached: usize,
+    last_situation: usize,
     /// True if it received the location of its connection.
-    offered: bool,
+    received_connection: bool,
     /// True if it has sent something on its connection.
     has_written: bool,
     /// True if one of its requests is unanswered.
-    waits: bool,
+    awaits_response: bool,
     /// True if it has sent a finalize request.
     finalized: bool,
     /// Numbers of requests sent and of messages received.
@@ -98,19 +98,19 @@ struct ProcessState {
     /// True if the scenario scripts the response to its last request.
     scripted: bool,
     /// The last exchange that the scenario scripted, and the last other exchange.
-    unusual: Option<ExchangeSummary>,
-    last: Option<ExchangeSummary>,
-    gets_answered: Vec<Get>,
+    last_scripted_exchange: Option<ExchangeSummary>,
+    last_other_exchange: Option<ExchangeSummary>,
+    answered_gets: Vec<GetExchange>,
     /// The number of barriers that it has entered, and the events at which it left one.
-    entered: usize,
-    released: Vec<u64>,
+    barriers_entered: usize,
+    barrier_exits: Vec<u64>,
     /// True if it closed its connection before the server answered its last request.
-    left_waiting: bool,
+    closed_while_waiting: bool,
     /// True if it closed its connection before it had read everything from the server.
     left_unread: bool,
     values: ReceivedValues,
     /// True if it received a malformed keyval space name.
-    misnamed: bool,
+    received_bad_kvsname: bool,
     /// The reason why it ended, unless it ended by itself.
     ended: Option<ProcessExitKind>,
     exit: Option<Exit>,
@@ -125,13 +125,13 @@ impl ProcessState {
         match (self.ended, self.exit) {
             (Some(ProcessExitKind::Never(_)), _) => ProcessExitKind::Never(self.hung),
             (Some(end), _) => end,
-            (None, Some(exit)) => ProcessExitKind::Itself(exit),
+            (None, Some(exit)) => ProcessExitKind::Exited(exit),
             (None, None) => ProcessExitKind::Unknown,
         }
     }
 
     /// Reads the messages that event number `seq` completes. `is_partial` is true if a message from the server is incomplete.
-    fn reads(
+    fn read_messages(
         &mut self,
         p: Proc,
         messages: &[CompletedMessage<'_>],
@@ -147,22 +147,22 @@ impl ProcessState {
             }
         }
         for (_, message) in from(Direction::ToServer) {
-            self.waits = true;
+            self.awaits_response = true;
             let Ok(message) = message else { continue };
             self.finalized |= message.text.starts_with(b"cmd=finalize");
             self.requests += usize::from(message.text.starts_with(b"cmd=") || message.text == b"endcmd");
             if let Some(key) = self.read_request(message) {
-                let put = FirstPut { by: p, seq, entered: self.entered };
+                let put = FirstPut { process: p, seq, barriers_entered: self.barriers_entered };
                 puts.entry((p.group, key)).or_insert(put);
             }
         }
-        self.waits &= is_partial;
+        self.awaits_response &= is_partial;
     }
 
     /// Reads a request. Returns the key of a put.
     fn read_request(&mut self, message: &Decoded<'_>) -> Option<Vec<u8>> {
         let operation = message.operation();
-        self.entered += usize::from(operation == Some(Operation::Barrier));
+        self.barriers_entered += usize::from(operation == Some(Operation::Barrier));
         let command = message.text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
         self.last_request = command.escape_ascii().to_string();
         let is_pair = matches!(operation, Some(Operation::Get | Operation::Put));
@@ -178,7 +178,7 @@ impl ProcessState {
     /// Reads a response.
     fn read_response(&mut self, message: &Decoded<'_>, seq: u64) {
         // A malformed my_kvsname response: the name in it is not a valid `word`.
-        self.misnamed |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
+        self.received_bad_kvsname |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
         // A failed response carries no value.
         if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
@@ -188,23 +188,24 @@ impl ProcessState {
         let found = is_of(Operation::Get) && message.outcome() == Some(ResponseOutcome::Success);
         let released = is_of(Operation::Barrier) && message.is_success();
         if let Some(key) = self.gets.take() {
-            self.gets_answered.push(Get { key, found, seq, left: self.released.len() });
+            self.answered_gets.push(GetExchange { key, found, seq, barriers_left: self.barrier_exits.len() });
         }
         if released {
-            self.released.push(seq);
+            self.barrier_exits.push(seq);
         }
-        let exchange = ExchangeSummary { request: self.last_request.clone(), answer: show(message.text) };
+        let exchange =
+            ExchangeSummary { request: self.last_request.clone(), answer: quote_bytes(message.text) };
         if std::mem::take(&mut self.scripted) {
-            self.unusual = Some(exchange);
+            self.last_scripted_exchange = Some(exchange);
         } else {
-            self.last = Some(exchange);
+            self.last_other_exchange = Some(exchange);
         }
     }
 
     /// Describes how the process ended and, if it failed, the last response before that.
     fn describe_end(&self, exit: Exit) -> String {
-        match self.unusual.as_ref().or(self.last.as_ref()) {
-            Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.waits => {
+        match self.last_scripted_exchange.as_ref().or(self.last_other_exchange.as_ref()) {
+            Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.awaits_response => {
                 format!("{exit}, after {request} was answered by {answer}")
             }
             _ => exit.to_string(),
@@ -212,33 +213,33 @@ impl ProcessState {
     }
 
     fn ended_well(&self) -> bool {
-        self.end() == ProcessExitKind::Itself(Exit::Code(0))
+        self.end() == ProcessExitKind::Exited(Exit::Code(0))
     }
 
     /// Returns whether the scenario still has something scripted for it.
     fn has_pending_script(&self) -> bool {
-        self.exit.is_none() && self.ended.is_none() && self.reached < self.places
+        self.exit.is_none() && self.ended.is_none() && self.situations_reached < self.situations
     }
 
     /// Returns whether it must end by itself, even if its program is aborted.
     fn must_exit_itself(&self) -> bool {
-        self.expectations.iter().any(|(_, duty)| duty.kind.is_an_end_by_itself())
+        self.expectations.iter().any(|(_, duty)| duty.kind.requires_own_exit())
     }
 
     /// Returns the signal, if the process crashed.
     fn crash(&self) -> Option<i32> {
-        let ProcessExitKind::Itself(Exit::Signal(signal)) = self.end() else { return None };
+        let ProcessExitKind::Exited(Exit::Signal(signal)) = self.end() else { return None };
         let crashed = SignalCause::of(signal) == SignalCause::Fault
             || self.broken_memory.is_some()
-            || self.gave_up() == Some(signal);
+            || self.abort_signal() == Some(signal);
         crashed.then_some(signal)
     }
 
     /// Returns the signal of `abort()` if the process should have succeeded, because its input was lawful and gave it no reason to give up.
-    fn gave_up(&self) -> Option<i32> {
+    fn abort_signal(&self) -> Option<i32> {
         let well = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {
-            ProcessExitKind::Itself(Exit::Signal(signal))
+            ProcessExitKind::Exited(Exit::Signal(signal))
                 if SignalCause::of(signal) == SignalCause::Abort =>
             {
                 self.expectations.iter().any(|(_, duty)| well(duty)).then_some(signal)
@@ -249,7 +250,7 @@ impl ProcessState {
 
     /// Returns the plain output and the actual output if they differ. Skips processes that failed, because their output is incomplete and
     /// their end is reported elsewhere.
-    fn other_output(&self) -> Option<(String, String)> {
+    fn differing_output(&self) -> Option<(String, String)> {
         let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
         let (plain, seen) = match difference {
             Difference::Line { plain, seen } => (format!("\"{plain}\""), format!("\"{seen}\"")),
@@ -270,7 +271,7 @@ pub(crate) struct ProgramState {
     /// The first request whose response the scenario scripts.
     request: Option<String>,
     /// True if some process has written to its connection.
-    spoke: bool,
+    has_written: bool,
     puts: BTreeMap<GroupKey, FirstPut>,
     pub(crate) leftover_processes: Vec<String>,
 }
@@ -290,47 +291,47 @@ impl ProgramState {
     ) {
         match &event.kind {
             EventKind::Started { proc, env, .. } => {
-                self.process(*proc).offered = has_connection(env);
+                self.process(*proc).received_connection = has_connection(env);
             }
             EventKind::Greeted { proc, .. } => self.process(*proc).has_written = true,
-            EventKind::Expected(expectation) if expectation.kind.is_of_a_program() => {
+            EventKind::Expected(expectation) if expectation.kind.concerns_program() => {
                 match (expectation.proc, &expectation.kind) {
                     (None, ExpectationKind::Request(request)) => self.request.clone_from(request),
                     (None, _) => {}
                     (Some(p), ExpectationKind::Request(_)) => {
                         let process = self.process(p);
-                        process.places += 1;
-                        process.last_place = event.line;
+                        process.situations += 1;
+                        process.last_situation = event.line;
                     }
                     (Some(p), _) => self.process(p).expectations.push((event.line, (**expectation).clone())),
                 }
             }
-            EventKind::ManagerStarted { .. } => self.spoke = true,
-            EventKind::Reached { proc } => {
+            EventKind::ManagerStarted { .. } => self.has_written = true,
+            EventKind::SituationReached { proc } => {
                 let process = self.process(*proc);
-                process.reached += 1;
+                process.situations_reached += 1;
                 process.scripted = true;
             }
             EventKind::LeftUnread { proc } => self.process(*proc).left_unread = true,
             EventKind::ClosedByClient { proc } => {
                 let process = self.process(*proc);
-                process.left_waiting = process.waits;
+                process.closed_while_waiting = process.awaits_response;
             }
             EventKind::ToServer { proc, .. } => {
-                self.spoke = true;
+                self.has_written = true;
                 let process = self.processes.entry(*proc).or_default();
                 process.has_written = true;
-                process.reads(*proc, messages, true, event.seq, &mut self.puts);
+                process.read_messages(*proc, messages, true, event.seq, &mut self.puts);
             }
             EventKind::FromServer { proc, .. } => {
                 let process = self.processes.entry(*proc).or_default();
                 let is_partial = !connections.partial(*proc, Direction::FromServer).is_empty();
-                process.reads(*proc, messages, is_partial, event.seq, &mut self.puts);
+                process.read_messages(*proc, messages, is_partial, event.seq, &mut self.puts);
                 process.has_unsolicited_response |= process.messages_received > process.requests;
             }
             EventKind::Ended { proc, ours } => {
                 self.process(*proc).ended =
-                    Some(if *ours { ProcessExitKind::Killed } else { ProcessExitKind::Group });
+                    Some(if *ours { ProcessExitKind::Killed } else { ProcessExitKind::GroupAborted });
             }
             EventKind::Exited { proc, exit } => self.process(*proc).exit = Some(*exit),
             EventKind::Aborted { by, reason } => self.aborts.push((*by, reason.clone())),
@@ -351,7 +352,8 @@ impl ProgramState {
     fn still_running(&mut self, procs: &[Proc], proof: HangProof, conversation: &Conversation) {
         let scripted = self.processes.values().any(|process| process.ended == Some(ProcessExitKind::Killed));
         let is_closed = |p: Proc| conversation.find(p).is_some_and(|link| link.is_closed());
-        let waits: Vec<bool> = procs.iter().map(|p| self.process(*p).waits && !is_closed(*p)).collect();
+        let waits: Vec<bool> =
+            procs.iter().map(|p| self.process(*p).awaits_response && !is_closed(*p)).collect();
         // A process whose response depends on other processes is not to blame.
         let all_wait = waits.iter().all(|waits| *waits);
         for (p, waits) in procs.iter().zip(waits) {
@@ -363,18 +365,18 @@ impl ProgramState {
         }
     }
 
-    fn first_end(&self) -> Option<ProcessEnd> {
-        self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, how: process.end() })
+    fn first_process_end(&self) -> Option<ProcessEnd> {
+        self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, kind: process.end() })
     }
 
     /// Returns the result of this run as a plain run.
     pub(crate) fn plain_run(&self) -> PlainRun {
-        if !self.spoke {
-            return PlainRun::Silent(self.first_end());
+        if !self.has_written {
+            return PlainRun::Silent(self.first_process_end());
         }
         let bad = self.processes.iter().find(|(_, process)| !process.ended_well());
-        bad.map_or(PlainRun::EndedWell, |(p, process)| {
-            PlainRun::EndedBadly(ProcessEnd { proc: *p, how: process.end() })
+        bad.map_or(PlainRun::Succeeded, |(p, process)| {
+            PlainRun::ProcessFailed(ProcessEnd { proc: *p, kind: process.end() })
         })
     }
 
@@ -385,7 +387,7 @@ impl ProgramState {
 
     /// Returns whether the program has shown no sign of speaking PMI. A plain run with a result is such a sign.
     pub(crate) fn is_silent(&self) -> bool {
-        !self.spoke && self.plain.is_none()
+        !self.has_written && self.plain.is_none()
     }
 
     /// Returns whether some process does not end and is to blame for that.
@@ -402,15 +404,15 @@ impl ProgramState {
     }
 
     /// Returns the reason why the program could not be judged, if there is one.
-    pub(crate) fn unjudged(&self) -> Option<Unjudged> {
+    pub(crate) fn unjudged(&self) -> Option<UnjudgedReason> {
         match (&self.plain, &self.request) {
-            (Some(PlainRun::Failed(why)), _) => Some(Unjudged::Unplayable(why.clone())),
-            (Some(PlainRun::Silent(end)), _) => Some(Unjudged::Silent(end.clone())),
-            (Some(PlainRun::EndedBadly(end)), _) => Some(Unjudged::EndsBadly(end.clone())),
-            (_, Some(request)) if self.processes.values().all(|process| process.reached == 0) => {
-                Some(Unjudged::NoSuchRequest(request.clone()))
+            (Some(PlainRun::Failed(why)), _) => Some(UnjudgedReason::Unplayable(why.clone())),
+            (Some(PlainRun::Silent(end)), _) => Some(UnjudgedReason::Silent(end.clone())),
+            (Some(PlainRun::ProcessFailed(end)), _) => Some(UnjudgedReason::FailsPlainRun(end.clone())),
+            (_, Some(request)) if self.processes.values().all(|process| process.situations_reached == 0) => {
+                Some(UnjudgedReason::NoSuchRequest(request.clone()))
             }
-            _ => self.is_silent().then(|| Unjudged::Silent(self.first_end())),
+            _ => self.is_silent().then(|| UnjudgedReason::Silent(self.first_process_end())),
         }
     }
 
@@ -426,22 +428,22 @@ impl ProgramState {
         // A process that fails need not finalize, because exiting is how a client aborts.
         let badly = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
         let left = |p: Proc| process(p).is_some_and(|process| process.finalized);
-        let leaves = FINALIZE.contains(&finding.requirement.as_str())
+        let leaves = CLIENT_FINALIZES.contains(&finding.requirement.as_str())
             && finding.proc.is_none_or(|p| badly(p) && !left(p));
         // A process that received names, limits or responses that RFC 13 forbids need not handle them correctly.
         let holds =
             |what: fn(&ProcessState) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
         let id = finding.requirement.as_str();
-        let misled = (self.is_hostile()
+        let misled = (self.expects_failure()
             && USE_OF_RECEIVED_LIMITS.contains(&id)
-            && holds(|process| process.reached > 0))
+            && holds(|process| process.situations_reached > 0))
             || (id == LOCK_STEP_RULE && holds(|process| process.has_unsolicited_response))
-            || (MALFORMED_NAME_RULES.contains(&id) && holds(|process| process.misnamed));
+            || (MALFORMED_NAME_RULES.contains(&id) && holds(|process| process.received_bad_kvsname));
         leaves || misled
     }
 
     /// Returns whether the scenario expects anything but success from some process.
-    fn is_hostile(&self) -> bool {
+    fn expects_failure(&self) -> bool {
         let well = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
         self.processes
             .values()
@@ -451,10 +453,10 @@ impl ProgramState {
 
     /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run: they sent nothing and
     /// exited with status 0. `seq` becomes the number of the findings.
-    pub(crate) fn alone(&self, seq: u64) -> Vec<Finding> {
+    pub(crate) fn report_singletons(&self, seq: u64) -> Vec<Finding> {
         let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
         let alone = |p: Proc, process: &ProcessState| {
-            process.offered && !process.has_written && process.ended_well() && size(p.group) > 1
+            process.received_connection && !process.has_written && process.ended_well() && size(p.group) > 1
         };
         let all = self.processes.iter().filter(|_| self.plain.is_none());
         all.filter(|(p, process)| alone(**p, process))
@@ -467,7 +469,7 @@ impl ProgramState {
                 Finding {
                     proc: Some(*p),
                     seq,
-                    ..Finding::new(JOINS, Side::Client, expected, seen.to_owned())
+                    ..Finding::new(CLIENT_JOINS, PartyKind::Client, expected, seen.to_owned())
                 }
             })
             .collect()
@@ -483,28 +485,29 @@ impl ProgramState {
         let mut findings = Vec::new();
         for (p, process) in &self.processes {
             let mut find = |requirement: &str, line, at_most, expected: String, seen: String| {
-                let broken = Finding::new(requirement, Side::Client, expected, seen);
-                findings.push(Finding { proc: Some(*p), seq, line, at_most, ..broken });
+                let broken = Finding::new(requirement, PartyKind::Client, expected, seen);
+                findings.push(Finding { proc: Some(*p), seq, line, max_severity: at_most, ..broken });
             };
             let framing = connections.framing(*p);
-            if self.left_unacknowledged(*p, process, conversation) {
-                let Finding { requirement, at_most, expected, seen, .. } = unacknowledged(framing);
+            if self.skipped_finalize_response(*p, process, conversation) {
+                let Finding { requirement, max_severity: at_most, expected, seen, .. } =
+                    unacknowledged(framing);
                 find(&requirement, 0, at_most, expected, seen);
             }
             if let Some(proof) = process.hung {
-                let line = if process.reached > 0 { process.last_place } else { 0 };
-                let unended = connections.unended(*p, Direction::ToServer, proof);
+                let line = if process.situations_reached > 0 { process.last_situation } else { 0 };
+                let unended = connections.incomplete_message(*p, Direction::ToServer, proof);
                 match unended.filter(|_| proof != HangProof::Endless) {
-                    Some(Unended { rule, expected, seen }) => {
+                    Some(IncompleteMessage { rule, expected, seen }) => {
                         find(rule, line, None, expected.to_owned(), seen.text);
                     }
-                    None => find(HANG, line, None, "the process ends".to_owned(), proof.to_string()),
+                    None => find(NO_HANG, line, None, "the process ends".to_owned(), proof.to_string()),
                 }
                 continue;
             }
             let (early, missed): (Vec<_>, Vec<_>) =
                 self.early_get(*p, process).into_iter().partition(|(get, _)| get.found);
-            let no_barrier = |(get, writer): &(&Get, Proc)| {
+            let no_barrier = |(get, writer): &(&GetExchange, Proc)| {
                 let key = get.key.escape_ascii();
                 let expected =
                     format!("a barrier between the put of {key} by rank {writer} and the get by rank {p}");
@@ -515,38 +518,40 @@ impl ProgramState {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
             // The process never reached the situation that the scenario scripts for it.
-            if process.places > 0 && process.reached == 0 {
+            if process.situations > 0 && process.situations_reached == 0 {
                 continue;
             }
-            let asked = conversation.find(*p).is_some_and(|link| link.wants_abort);
+            let asked = conversation.find(*p).is_some_and(|link| link.requested_abort);
             for (line, duty) in &process.expectations {
                 let broken = match &duty.kind {
                     ExpectationKind::Exits(ExitPattern::NonZero) if asked => continue,
                     ExpectationKind::Exits(pattern) => match process.end() {
-                        ProcessExitKind::Itself(exit) => exit_mismatch(*pattern, exit)
+                        ProcessExitKind::Exited(exit) => exit_mismatch(*pattern, exit)
                             .map(|expected| (expected, process.describe_end(exit))),
                         ProcessExitKind::Unknown => continue,
                         _ => self.was_aborted(*p, *pattern),
                     },
-                    ExpectationKind::FailsOrMatches | ExpectationKind::SameOutput => process.other_output(),
+                    ExpectationKind::FailsOrMatches | ExpectationKind::SameOutput => {
+                        process.differing_output()
+                    }
                     // Processes that do not end are always reported.
                     _ => continue,
                 };
                 match (broken, process.end()) {
                     // The crash itself is reported.
-                    _ if process.gave_up().is_some() => {}
+                    _ if process.abort_signal().is_some() => {}
                     // It fails because it did not wait for the value that it needs.
-                    (Some((_, end)), ProcessExitKind::Itself(Exit::Code(1..))) if !missed.is_empty() => {
+                    (Some((_, end)), ProcessExitKind::Exited(Exit::Code(1..))) if !missed.is_empty() => {
                         for (expected, seen) in missed.iter().map(no_barrier) {
                             find(visible, *line, None, expected, format!("{end}: {seen}"));
                         }
                     }
                     (Some((expected, seen)), _) => find(&duty.cites, *line, None, expected, seen),
                     // A process must end with an exit status.
-                    (None, ProcessExitKind::Itself(exit @ Exit::Signal(_)))
+                    (None, ProcessExitKind::Exited(exit @ Exit::Signal(_)))
                         if process.crash().is_none() && duty.kind != ExpectationKind::SameOutput =>
                     {
-                        find(EXITS, *line, None, "an exit status".to_owned(), exit.to_string());
+                        find(CLIENT_EXITS, *line, None, "an exit status".to_owned(), exit.to_string());
                     }
                     _ => {}
                 }
@@ -556,28 +561,34 @@ impl ProgramState {
     }
 
     /// Returns whether a process succeeded without reading the response to its finalize.
-    fn left_unacknowledged(&self, p: Proc, process: &ProcessState, conversation: &Conversation) -> bool {
+    fn skipped_finalize_response(
+        &self,
+        p: Proc,
+        process: &ProcessState,
+        conversation: &Conversation,
+    ) -> bool {
         let closed = conversation.find(p).is_some_and(|link| link.closed);
         process.ended_well()
             && process.finalized
-            && (process.left_unread || process.left_waiting)
+            && (process.left_unread || process.closed_while_waiting)
             && !(closed || process.has_unsolicited_response)
     }
 
     /// Returns the last get of a key that another process puts without a barrier in between, and that other process.
-    fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a Get, Proc)> {
-        process.gets_answered.iter().rev().find_map(|get| {
+    fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a GetExchange, Proc)> {
+        process.answered_gets.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;
             // Barriers of a subset of the group make the processes' counts differ.
-            let synchronized = process.released.iter().any(|seq| (put.seq..get.seq).contains(seq));
-            (put.by != p && put.entered == get.left && !synchronized).then_some((get, put.by))
+            let synchronized = process.barrier_exits.iter().any(|seq| (put.seq..get.seq).contains(seq));
+            (put.process != p && put.barriers_entered == get.barriers_left && !synchronized)
+                .then_some((get, put.process))
         })
     }
 
     /// Reports an aborted program once, for the process that caused the abort.
     fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
-        let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Itself(exit) if exit != Exit::Code(0));
+        let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Exited(exit) if exit != Exit::Code(0));
         let told = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
         told.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
     }
@@ -587,8 +598,11 @@ impl ProgramState {
 pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
     // No description of PMI-2 requires that a client waits for this answer.
-    let (id, at_most) = framing.pick([(LOCK_STEP_RULE, None), (FINALIZE[1], Some(Severity::Note))]);
-    Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
+    let (id, at_most) = framing.pick([(LOCK_STEP_RULE, None), (CLIENT_FINALIZES[1], Some(Severity::Note))]);
+    Finding {
+        max_severity: at_most,
+        ..Finding::new(id, PartyKind::Client, expected, "closed without reading it")
+    }
 }
 
 /// Returns the fields of a response, well-formed or not. In PMI-1, the last value extends to the end of the line.

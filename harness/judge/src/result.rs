@@ -4,20 +4,20 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pmi_scenario::requirement::{Binds, Catalogue};
+use pmi_scenario::requirement::{BoundParty, Catalogue};
 
 use crate::backtrace::Backtrace;
-use crate::builtin_requirements::{self, CRASH, JOBS_APART, STARTS};
-use crate::cause::MistakeKind;
+use crate::builtin_requirements::{self, INDEPENDENT_JOBS, NO_CRASH, STARTS_PROCESSES};
+use crate::cause::FindingKind;
 use crate::crash::{CrashedProcess, LAST_WORDS, OwnEnd, SignalCause, crash_backtrace, is_assertion, own_end};
 use crate::deviations::Deviations;
 use crate::event::{Event, EventKind};
-use crate::evidence::{self, EXPLAINED};
-use crate::offer::name_option;
+use crate::evidence::{self, MAX_EXPLAINED_FINDINGS};
+use crate::offer::suggest_option;
 use crate::verdict::{
-    Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
+    Attempts, JudgedFinding, RepeatedFinding, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
 };
-use crate::{Finding, ScenarioOutcome, Severity, Side, Unjudged, is_reached_by_valid_input};
+use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_reached_by_valid_input};
 
 /// Number of last events that the result of a failed scenario contains, besides output.
 const LAST_EVENTS: usize = 40;
@@ -26,14 +26,14 @@ const LAST_EVENTS: usize = 40;
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
-const KEPT_BACK: &str =
+const SENSITIVE_SUMMARY: &str =
     "The messages of this scenario are withheld: one of its findings is recorded as sensitive.";
 
 /// Maximum length of a scenario's line in a result, in characters.
-const STEP: usize = 200;
+const MAX_STEP_LENGTH: usize = 200;
 
 /// Maximum number of unreached lines in a result.
-const UNREACHED: usize = 50;
+const MAX_UNREACHED_LINES: usize = 50;
 
 /// Exit status if a scenario has a mistake.
 const SCENARIO_ERROR: i32 = 2;
@@ -54,30 +54,30 @@ pub fn scenario_result(
     deviations: &mut Deviations,
     strict: Strictness,
 ) -> ScenarioResult {
-    let mut findings: Vec<Judged> = Vec::new();
+    let mut findings: Vec<JudgedFinding> = Vec::new();
     let not_started = cannot_start(&outcome);
     for finding in outcome.findings {
         // Identical findings, at other ranks or later, are listed once.
-        if !findings.iter().any(|j| same(&j.finding, &finding)) {
+        if !findings.iter().any(|j| is_same_finding(&j.finding, &finding)) {
             let mut judged = judged(catalogue, finding);
             judged.step = step(&quote, judged.finding.line);
             findings.push(judged);
         }
     }
     if let Some((name, signal)) = &outcome.crashed {
-        let of = CrashedProcess::party(outcome.under_test, name);
+        let of = CrashedProcess::party(outcome.party, name);
         let trace = crash_backtrace(&outcome.events, of, *signal);
-        let seen = crash(name, *signal, &outcome.events) + &located(trace);
+        let seen = crash(name, *signal, &outcome.events) + &describe_crash_location(trace);
         let finding = Finding {
-            seq: evidence::of_crash(&outcome.events).unwrap_or(outcome.events.len() as u64),
+            seq: evidence::crash_event(&outcome.events).unwrap_or(outcome.events.len() as u64),
             place: trace.and_then(Backtrace::place),
-            ..Finding::new(CRASH, outcome.under_test, builtin_requirements::LIVES, seen)
+            ..Finding::new(NO_CRASH, outcome.party, builtin_requirements::NO_CRASH_EXPECTED, seen)
         };
         findings.push(judged(catalogue, finding));
     }
-    let own_end = if outcome.crashed.is_none() && outcome.under_test == Side::Server {
+    let own_end = if outcome.crashed.is_none() && outcome.party == PartyKind::Server {
         findings.iter_mut().filter(|judged| judged.severity == Severity::Fail).find_map(|judged| {
-            let is_silent = judged.finding.absence()?.starts_with("silence");
+            let is_silent = judged.finding.absence_text()?.starts_with("silence");
             let end = own_end(&outcome.events, judged.finding.seq, is_silent)?;
             if !end.is_exception {
                 judged.finding.seen += &format!("; {}", end.text);
@@ -90,30 +90,30 @@ pub fn scenario_result(
     let own_end = own_end.filter(|end| end.is_exception);
     let is_crash = outcome.crashed.is_some() || own_end.is_some();
     findings.extend(own_end.map(|OwnEnd { seq, text, .. }| {
-        let finding = Finding::new(CRASH, outcome.under_test, builtin_requirements::LIVES, text);
+        let finding = Finding::new(NO_CRASH, outcome.party, builtin_requirements::NO_CRASH_EXPECTED, text);
         judged(catalogue, Finding { seq, ..finding })
     }));
     findings.extend(not_started.map(|finding| judged(catalogue, finding)));
     // The sort is stable, so that findings of equal severity and kind remain in the order of the events.
-    findings.sort_by_key(|judged| (Reverse(judged.severity), MistakeKind::of(&judged.finding)));
-    mark_valid_input(&mut findings, &outcome.events, outcome.under_test);
+    findings.sort_by_key(|judged| (Reverse(judged.severity), FindingKind::of(&judged.finding)));
+    mark_valid_input(&mut findings, &outcome.events, outcome.party);
     if let Some(EventKind::Launched { command, .. }) = outcome.events.first().map(|event| &event.kind) {
-        name_option(&mut findings, command);
+        suggest_option(&mut findings, command);
     }
     // A scenario that was not judged does not show that a deviation no longer happens.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
     }
-    if is_crash && let Some(loss) = evidence::first_loss(&outcome.events, outcome.under_test) {
-        let follows = |judged: &mut Judged| {
+    if is_crash && let Some(loss) = evidence::first_loss(&outcome.events, outcome.party) {
+        let follows = |judged: &mut JudgedFinding| {
             let finding = &judged.finding;
-            evidence::follows(finding, evidence::at(&outcome.events, finding.seq), loss)
+            evidence::is_consequence(finding, evidence::find_event(&outcome.events, finding.seq), loss)
         };
         result.consequences = findings.extract_if(.., follows).collect();
     }
     let replay = ReplayStatistics::of(&outcome.events);
     let first = findings.iter().find(|judged| strict.makes_red(judged));
-    if let Some(finding) = replay.as_ref().and_then(|replay| replay.interference(outcome.under_test, first)) {
+    if let Some(finding) = replay.as_ref().and_then(|replay| replay.interference(outcome.party, first)) {
         // The job breaks these requirements only while other jobs are running.
         findings.retain(|judged| !strict.makes_red(judged));
         findings.insert(0, judged(catalogue, finding));
@@ -134,11 +134,11 @@ pub fn scenario_result(
     };
     result.verdict = match &outcome.unjudged {
         _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
-        Some(Unjudged::Interrupted) => Verdict::Unjudged,
+        Some(UnjudgedReason::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if is_crash => Verdict::Crashed,
         // Findings that precede the call of a missing function remain valid.
-        Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
+        Some(UnjudgedReason::NoSuchFunction(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for that.
         Some(_) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
@@ -169,7 +169,7 @@ pub fn scenario_result(
     }
     if let Some(replay) = replay {
         if is_interference(&findings) {
-            let others = replay.beside.iter().map(|other| format!(" --filter '={other}'"));
+            let others = replay.other_scenarios.iter().map(|other| format!(" --filter '={other}'"));
             result.replay.extend(others.chain([" --jobs 2 --repeat 5".to_owned()]));
         } else {
             result.attempts = Some(replay.attempts(&findings));
@@ -177,14 +177,14 @@ pub fn scenario_result(
     }
     result.findings = findings;
     if deviations.are_sensitive_in(&result.scenario) {
-        keep_back_input(&mut result);
+        redact_input(&mut result);
     }
     result.at(strict)
 }
 
 /// Removes everything but the symptoms from a result, because neither the input nor the command that sends it may be published.
-fn keep_back_input(result: &mut ScenarioResult) {
-    KEPT_BACK.clone_into(&mut result.summary);
+fn redact_input(result: &mut ScenarioResult) {
+    SENSITIVE_SUMMARY.clone_into(&mut result.summary);
     result.last_events.clear();
     result.left_out = 0;
     result.replay.clear();
@@ -200,11 +200,11 @@ const STEPS_WAIT_HELP: &str = ": other steps occupy the allocation (squeue -s li
 
 /// Returns why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may be waiting
 /// for something. A later line may be a result of our ending it.
-fn reason(why: &Unjudged, events: &[Event]) -> String {
-    let is_silence = |event: &Event| matches!(event.kind, EventKind::Nothing { .. });
+fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
+    let is_silence = |event: &Event| matches!(event.kind, EventKind::Silence { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
     match (why, launcher_error(&events[..end])) {
-        (Unjudged::NotStarted { launcher: None, .. }, Some(said)) => {
+        (UnjudgedReason::NotStarted { launcher: None, .. }, Some(said)) => {
             let help = if said.contains(STEPS_WAIT) { STEPS_WAIT_HELP } else { "" };
             format!("{why}; it printed \"{said}\"{help}")
         }
@@ -214,9 +214,9 @@ fn reason(why: &Unjudged, events: &[Event]) -> String {
 
 /// Returns the finding about a launcher that fails, although it can start a smaller number of processes.
 fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
-    let Some(Unjudged::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
+    let Some(UnjudgedReason::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {
-        EventKind::StartsFewer { ranks } => Some((event.seq, ranks)),
+        EventKind::StartsFewerRanks { ranks } => Some((event.seq, ranks)),
         _ => None,
     })?;
     let asked = outcome.events.iter().find_map(|event| match event.kind {
@@ -226,11 +226,11 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let said = launcher_error(&outcome.events)?;
     let expected = format!("{asked} processes, as asked for: the same command starts {fewer}");
     let seen = format!("cannot start: {exit}, \"{said}\"");
-    Some(Finding { seq, ..Finding::new(STARTS, outcome.under_test, expected, seen) })
+    Some(Finding { seq, ..Finding::new(STARTS_PROCESSES, outcome.party, expected, seen) })
 }
 
 /// Number of failures alongside other jobs that distinguishes interference from chance, if the scenario never fails alone.
-pub const SHOWS_INTERFERENCE: u32 = 4;
+pub const MIN_INTERFERENCE_FAILURES: u32 = 4;
 
 /// Statistics of a scenario that was played again after it had failed alongside other jobs.
 #[derive(Default)]
@@ -240,7 +240,7 @@ struct ReplayStatistics {
     /// Number of plays and of failures alongside other jobs of the implementation.
     together: (u32, u32),
     /// The scenarios of the other jobs.
-    beside: Vec<String>,
+    other_scenarios: Vec<String>,
     /// The scenario that has already shown interference in the same run.
     shown_by: Option<String>,
     /// Number of the event that reports it.
@@ -251,11 +251,13 @@ impl ReplayStatistics {
     fn of(events: &[Event]) -> Option<Self> {
         let mut all: Option<Self> = None;
         for event in events {
-            let EventKind::PlayedAgain { beside, played, failed, shown_by } = &event.kind else { continue };
+            let EventKind::Replayed { other_jobs: beside, played, failed, shown_by } = &event.kind else {
+                continue;
+            };
             let replay = all.get_or_insert_default();
             let counts = if beside.is_empty() { &mut replay.alone } else { &mut replay.together };
             *counts = (counts.0 + played, counts.1 + failed);
-            replay.beside.extend(beside.iter().map(|other| other.scenario.clone()));
+            replay.other_scenarios.extend(beside.iter().map(|other| other.scenario.clone()));
             replay.shown_by = replay.shown_by.take().or_else(|| shown_by.clone());
             replay.seq = event.seq;
         }
@@ -263,26 +265,29 @@ impl ReplayStatistics {
     }
 
     /// Returns the finding that a failure depends on other jobs.
-    fn interference(&self, under_test: Side, first: Option<&Judged>) -> Option<Finding> {
+    fn interference(&self, under_test: PartyKind, first: Option<&JudgedFinding>) -> Option<Finding> {
         let first = &first?.finding;
-        let (names, (played, failed)) = (self.beside.join(", "), self.together);
+        let (names, (played, failed)) = (self.other_scenarios.join(", "), self.together);
         let how = match &self.shown_by {
             _ if self.alone.1 > 0 => return None,
             Some(scenario) => format!("it failed beside {names}, and {scenario} fails beside others"),
-            None if failed < SHOWS_INTERFERENCE => return None,
+            None if failed < MIN_INTERFERENCE_FAILURES => return None,
             None => format!("beside {names} it fails ({failed} of {played})"),
         };
         let alone = self.alone.0;
         let expected = format!("the same beside unrelated jobs, where it passes ({alone} of {alone})");
         let seen =
             format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
-        Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })
+        Some(Finding { seq: self.seq, ..Finding::new(INDEPENDENT_JOBS, under_test, expected, seen) })
     }
 
     /// Counts all plays as attempts. The first one failed.
-    fn attempts(&self, findings: &[Judged]) -> Attempts {
-        let found =
-            findings.iter().map(|judged| Repeated { times: 1, absent: false, judged: judged.clone() });
+    fn attempts(&self, findings: &[JudgedFinding]) -> Attempts {
+        let found = findings.iter().map(|judged| RepeatedFinding {
+            times: 1,
+            absent: false,
+            finding: judged.clone(),
+        });
         Attempts {
             played: 1 + self.alone.0 + self.together.0,
             red: 1 + self.alone.1 + self.together.1,
@@ -292,8 +297,8 @@ impl ReplayStatistics {
 }
 
 /// Returns whether one of the findings is interference between jobs.
-pub fn is_interference(findings: &[Judged]) -> bool {
-    findings.iter().any(|judged| judged.finding.requirement == JOBS_APART)
+pub fn is_interference(findings: &[JudgedFinding]) -> bool {
+    findings.iter().any(|judged| judged.finding.requirement == INDEPENDENT_JOBS)
 }
 
 /// Returns the first line on stderr that is not a warning, or else the first line on stderr or stdout.
@@ -330,8 +335,8 @@ pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
 }
 
 /// Describes the place where a process died, as a suffix. Addresses that vary between runs are left out.
-fn located(trace: Option<&Backtrace>) -> String {
-    let Some((place, frame)) = trace.and_then(|trace| Some((trace.place()?, trace.blamed()?))) else {
+fn describe_crash_location(trace: Option<&Backtrace>) -> String {
+    let Some((place, frame)) = trace.and_then(|trace| Some((trace.place()?, trace.blamed_frame()?))) else {
         return String::new();
     };
     let line = frame.line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
@@ -339,17 +344,17 @@ fn located(trace: Option<&Backtrace>) -> String {
 }
 
 /// Marks the findings that valid input alone has caused.
-fn mark_valid_input(findings: &mut [Judged], events: &[Event], under_test: Side) {
+fn mark_valid_input(findings: &mut [JudgedFinding], events: &[Event], under_test: PartyKind) {
     let failures = findings.iter_mut().filter(|judged| judged.severity == Severity::Fail);
-    for Judged { finding, valid_input, .. } in failures.take(EXPLAINED) {
-        let shown_at = (finding.requirement != CRASH).then_some(finding.seq);
+    for JudgedFinding { finding, valid_input, .. } in failures.take(MAX_EXPLAINED_FINDINGS) {
+        let shown_at = (finding.requirement != NO_CRASH).then_some(finding.seq);
         *valid_input = is_reached_by_valid_input(events, under_test, shown_at);
     }
 }
 
 /// Returns whether results include an event of this kind.
 pub fn is_shown(event: &Event) -> bool {
-    !matches!(event.kind, EventKind::Expected(_) | EventKind::Nothing { .. })
+    !matches!(event.kind, EventKind::Expected(_) | EventKind::Silence { .. })
 }
 
 /// Returns the events that a result contains, which are the last ones and those that explain its findings, and the number of events left
@@ -378,43 +383,47 @@ pub(crate) fn excerpt<'a>(
 
 /// Returns the text of a line of the scenario.
 fn step(quote: &dyn Fn(usize) -> String, line: usize) -> String {
-    quote(line).trim().chars().take(STEP).collect()
+    quote(line).trim().chars().take(MAX_STEP_LENGTH).collect()
 }
 
 /// Returns the lines that were not reached, without duplicates: all statements of a fragment have the line that uses it.
 fn unreached_steps(mut lines: Vec<usize>, quote: &dyn Fn(usize) -> String) -> Vec<UnreachedStep> {
     lines.sort_unstable();
     lines.dedup();
-    lines.into_iter().take(UNREACHED).map(|line| UnreachedStep { line, step: step(quote, line) }).collect()
+    lines
+        .into_iter()
+        .take(MAX_UNREACHED_LINES)
+        .map(|line| UnreachedStep { line, step: step(quote, line) })
+        .collect()
 }
 
 /// Returns whether two findings report the same thing.
-pub fn same(one: &Finding, other: &Finding) -> bool {
+pub fn is_same_finding(one: &Finding, other: &Finding) -> bool {
     one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
 }
 
 /// Returns the roles whose requirements a party must meet. A library is also a client, because it writes the client's messages. A proxy is
 /// a server.
-pub fn bindings(party: Side) -> &'static [Binds] {
+pub fn bound_parties(party: PartyKind) -> &'static [BoundParty] {
     match party {
-        Side::Server => &[Binds::Server, Binds::Proxy],
-        Side::Client => &[Binds::Client],
-        Side::Library => &[Binds::Library, Binds::Client],
+        PartyKind::Server => &[BoundParty::Server, BoundParty::Proxy],
+        PartyKind::Client => &[BoundParty::Client],
+        PartyKind::Library => &[BoundParty::Library, BoundParty::Client],
     }
 }
 
 /// Returns whether a requirement binds the party that the finding blames.
 pub fn binds(catalogue: &Catalogue, finding: &Finding) -> bool {
     let requirement = catalogue.get(&finding.requirement);
-    requirement.is_none_or(|r| r.binds.iter().any(|bound| bindings(finding.party).contains(bound)))
+    requirement.is_none_or(|r| r.binds.iter().any(|bound| bound_parties(finding.party).contains(bound)))
 }
 
 /// Adds the content of the requirement to a finding.
-pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
+pub fn judged(catalogue: &Catalogue, finding: Finding) -> JudgedFinding {
     let requirement = catalogue.get(&finding.requirement);
     let severity = requirement.map_or(Severity::Fail, |r| r.severity());
-    Judged {
-        severity: finding.at_most.map_or(severity, |most| severity.min(most)),
+    JudgedFinding {
+        severity: finding.max_severity.map_or(severity, |most| severity.min(most)),
         level: requirement.map(|r| r.level),
         text: match requirement {
             Some(requirement) => requirement.text.clone(),
@@ -512,9 +521,9 @@ mod tests {
         ScenarioOutcome {
             events,
             findings,
-            under_test: Side::Server,
+            party: PartyKind::Server,
             hung: false,
-            lifeless: false,
+            unresponsive: false,
             crashed: None,
             negotiated: Vec::new(),
             leftover_processes: Vec::new(),
@@ -570,9 +579,12 @@ mod tests {
         };
         let abort = || frame("abort", Some("abort.c:79"));
         let called = trace(vec![abort(), frame("serve", Some("pm.c:12"))]);
-        assert_eq!(located(Some(&called)), " (in serve at pm.c:12)");
-        assert_eq!(located(Some(&trace(vec![abort(), frame("serve", None)]))), " (in serve)");
-        assert_eq!((located(Some(&trace(Vec::new()))), located(None)), (String::new(), String::new()));
+        assert_eq!(describe_crash_location(Some(&called)), " (in serve at pm.c:12)");
+        assert_eq!(describe_crash_location(Some(&trace(vec![abort(), frame("serve", None)]))), " (in serve)");
+        assert_eq!(
+            (describe_crash_location(Some(&trace(Vec::new()))), describe_crash_location(None)),
+            (String::new(), String::new())
+        );
     }
 
     /// The server answers a spawn, sends many messages and one wrong value, and then a proxy crashes, which interrupts two barriers.
@@ -596,7 +608,7 @@ mod tests {
         let found = |id: &str, rank, seq| Finding {
             proc: Some(proc(rank)),
             seq,
-            ..Finding::new(id, Side::Server, "", "seen")
+            ..Finding::new(id, PartyKind::Server, "", "seen")
         };
         let events = (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect();
         let findings = vec![
@@ -607,8 +619,9 @@ mod tests {
         let crashed = Some(("proxy".into(), 11));
         let outcome = ScenarioOutcome { crashed, ..outcome(events, findings) };
         let result = result_of(outcome, &Catalogue::default());
-        let ids = |all: &[Judged]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
-        assert_eq!(ids(&result.findings), [CRASH, "rfc13.appnum.value"]);
+        let ids =
+            |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&result.findings), [NO_CRASH, "rfc13.appnum.value"]);
         assert_eq!(ids(&result.consequences), ["rfc13.abnf.c-barrier", "rfc13.barrier.released"]);
         assert_eq!(result.findings[0].finding.seq, last, "the event that tells of the crash");
         let EventKind::ToServer { bytes, .. } = &result.last_events[0].kind else {
@@ -622,11 +635,11 @@ mod tests {
     #[rstest]
     #[case::traceback(
         &["Traceback (most recent call last):", "  File \"pm.py\", line 7, in get", "KeyError: 'a'"],
-        1, false, CRASH, "the launcher, pm.py, ended with exit status 1: KeyError: 'a'"
+        1, false, NO_CRASH, "the launcher, pm.py, ended with exit status 1: KeyError: 'a'"
     )]
     #[case::panic(
         &["panic: no key", "", "goroutine 1 [running]:", "main.get(...)"],
-        2, false, CRASH, "the launcher, pm.py, ended with exit status 2: panic: no key"
+        2, false, NO_CRASH, "the launcher, pm.py, ended with exit status 2: panic: no key"
     )]
     #[case::message(
         &["pm: no key"],
@@ -666,31 +679,31 @@ mod tests {
         events.extend(output(true));
         events.push(EventKind::JobExited { exit: Exit::Code(status) });
         let events = (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect();
-        let finding = Finding::new("rfc13.abnf.c-get", Side::Server, "", "the end of the connection");
+        let finding = Finding::new("rfc13.abnf.c-get", PartyKind::Server, "", "the end of the connection");
         let findings = vec![Finding { proc: Some(proc(0)), seq: closed, ..finding }];
         let result = result_of(outcome(events, findings), &embedded_catalogue().unwrap());
         let found: Vec<_> =
             result.findings.iter().map(|j| (&*j.finding.requirement, &*j.finding.seen)).collect();
         assert_eq!(found, [(id, seen)]);
-        assert_eq!(result.verdict, if id == CRASH { Verdict::Crashed } else { Verdict::Fail });
+        assert_eq!(result.verdict, if id == NO_CRASH { Verdict::Crashed } else { Verdict::Fail });
     }
 
     #[rstest]
     #[case::request_without_answer("rfc13.barrier.released", true, None, Verdict::Fail)]
-    #[case::process_without_end(builtin_requirements::HANG, true, None, Verdict::Hung)]
+    #[case::process_without_end(builtin_requirements::NO_HANG, true, None, Verdict::Hung)]
     #[case::broken_before_an_early_end(
         "rfc13.barrier.released",
         false,
-        Some(Unjudged::Unplayable("the connection is lost".into())),
+        Some(UnjudgedReason::Unplayable("the connection is lost".into())),
         Verdict::Fail
     )]
     fn broken_requirement_is_a_failure(
         #[case] id: &str,
         #[case] hung: bool,
-        #[case] unjudged: Option<Unjudged>,
+        #[case] unjudged: Option<UnjudgedReason>,
         #[case] verdict: Verdict,
     ) {
-        let findings = vec![Finding::new(id, Side::Server, "", "silence")];
+        let findings = vec![Finding::new(id, PartyKind::Server, "", "silence")];
         let outcome = ScenarioOutcome { hung, unjudged, ..outcome(Vec::new(), findings) };
         let result = result_of(outcome, &embedded_catalogue().unwrap());
         let strict = Strictness::Must;
@@ -711,10 +724,10 @@ mod tests {
     #[test]
     fn launcher_that_waits_is_quoted() {
         let said = |text: &str| EventKind::Output { proc: None, stderr: true, line: Bytes(text.into()) };
-        let nothing = || EventKind::Nothing { proof: SilenceProof::Timeout, waited_ms: 1 };
+        let nothing = || EventKind::Silence { proof: SilenceProof::Timeout, waited_ms: 1 };
         let told = |whats: Vec<EventKind>, launcher| {
             let events: Vec<Event> = (0..).zip(whats).map(|(seq, kind)| Event::new(seq, kind)).collect();
-            reason(&Unjudged::NotStarted { rank: 0, none: true, launcher, nothing: None }, &events)
+            reason(&UnjudgedReason::NotStarted { rank: 0, none: true, launcher, nothing: None }, &events)
         };
         let waits = told(vec![said("nodes are busy"), nothing(), said("cancelled")], None);
         assert!(waits.ends_with("; it printed \"nodes are busy\""), "{waits}");

@@ -9,36 +9,37 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
-use pmi_scenario::requirement::{Catalogue, Set};
+use pmi_scenario::requirement::{Catalogue, RequirementSet};
 use pmi_wire::{Direction, Operation, Proc, ResponseOutcome};
 
-use crate::builtin_requirements::{CRASH, LIVES};
+use crate::builtin_requirements::{NO_CRASH, NO_CRASH_EXPECTED};
 use crate::connections::{CompletedMessage, decode};
 use crate::crash::SignalCause;
 use crate::deviations::Deviations;
-use crate::event::{Abandoned, Event, EventKind, Exit};
-use crate::offer::{name_option, needs_offer, not_offered};
-use crate::program::{FINALIZE, unacknowledged};
-use crate::recent::Recent;
-use crate::result::{crash, excerpt, judged, same};
-use crate::seen::show;
-use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
-use crate::{Finding, Monitor, Severity, Side, evidence};
+use crate::event::{AbandonReason, Event, EventKind, Exit};
+use crate::lookup_cache::LookupCache;
+use crate::observation::quote_bytes;
+use crate::offer::{describe_missing_offer, needs_offer, suggest_option};
+use crate::program::{CLIENT_FINALIZES, unacknowledged};
+use crate::result::{crash, excerpt, is_same_finding, judged};
+use crate::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
+use crate::{Finding, Monitor, PartyKind, Severity, evidence};
 
 /// Maximum number of findings in a session.
 const MAX_FINDINGS_PER_SESSION: usize = 1000;
 
 /// Number of recent events that are searched for the request that led to a finding.
-const RECENT: usize = 1000;
+const MAX_RECENT_EVENTS: usize = 1000;
 
 /// Maximum number of unanswered requests that a result names.
-const UNANSWERED: usize = 5;
+const MAX_UNANSWERED: usize = 5;
 
 /// Requirements besides finalize that a client may break merely by being killed.
-const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
+const CUT_OFF_REQUIREMENTS: [&str; 3] =
+    [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
 /// Returns the signal if a process of the program has died of a fault.
-fn faulted(event: &Event) -> Option<i32> {
+fn fault_signal(event: &Event) -> Option<i32> {
     match event.kind {
         EventKind::Exited { exit: Exit::Signal(signal), .. } => {
             Some(signal).filter(|s| SignalCause::of(*s) == SignalCause::Fault)
@@ -49,8 +50,8 @@ fn faulted(event: &Event) -> Option<i32> {
 
 /// Returns whether a requirement is one of RFC 13, or one that every known PMI-2 server meets.
 fn binds_all(id: &str) -> bool {
-    let set = Set::of(id);
-    set.is_rfc13() || set == Set::Pmi2Common
+    let set = RequirementSet::of(id);
+    set.is_rfc13() || set == RequirementSet::Pmi2Common
 }
 
 /// A process of the session.
@@ -60,10 +61,10 @@ struct SessionProcess {
     /// The way in which it ended; unknown if its tap was killed with it.
     exit: Option<Exit>,
     /// True if another process had failed before its connection ended, so it may have been killed.
-    in_trouble: bool,
+    ended_after_failure: bool,
     /// The events with the last bytes from it and to it.
-    asked: u64,
-    answered: u64,
+    last_request_at: u64,
+    last_response_at: u64,
     /// The key of its last request, if that is a get.
     key: Option<Vec<u8>>,
     /// True if its last response is a refusal, or reports that nothing was found.
@@ -76,7 +77,7 @@ struct SessionProcess {
 
 impl SessionProcess {
     /// Records a message from it or to it.
-    fn said(&mut self, (direction, message): &CompletedMessage<'_>) {
+    fn record_message(&mut self, (direction, message): &CompletedMessage<'_>) {
         let message = message.as_ref().ok();
         match direction {
             Direction::ToServer => {
@@ -96,7 +97,7 @@ impl SessionProcess {
 pub struct SessionJudge {
     monitor: Monitor,
     findings: Vec<Finding>,
-    processes: Recent<Proc, SessionProcess>,
+    processes: LookupCache<Proc, SessionProcess>,
     /// Processes without a connection.
     unconnected: usize,
     /// The command of the launcher.
@@ -104,16 +105,16 @@ pub struct SessionJudge {
     /// The reason why a program could not be started.
     not_started: Option<String>,
     /// True if a failure has occurred after which the process manager may end everything.
-    trouble: bool,
+    has_failure: bool,
     exit: Option<Exit>,
     /// True if the session timed out.
     hung: bool,
     outlived: Vec<Proc>,
     /// The first crash of a process of the manager or the program, and the first event that shows it.
     crash: Option<(Finding, u64)>,
-    last: VecDeque<Event>,
+    recent_events: VecDeque<Event>,
     /// Events that explain findings, by their numbers.
-    kept: BTreeMap<u64, Event>,
+    evidence: BTreeMap<u64, Event>,
     events: usize,
 }
 
@@ -121,26 +122,26 @@ impl SessionJudge {
     /// Reads the next event, and keeps it among the last events.
     pub fn observe(&mut self, event: Event) -> &Event {
         let known = self.findings.len();
-        let crashed = matches!(event.kind, EventKind::Crashed { .. }) || faulted(&event).is_some();
+        let crashed = matches!(event.kind, EventKind::Crashed { .. }) || fault_signal(&event).is_some();
         self.judge(&event);
-        if self.last.len() == RECENT {
-            self.last.pop_front();
+        if self.recent_events.len() == MAX_RECENT_EVENTS {
+            self.recent_events.pop_front();
         }
         self.events += 1;
-        self.last.push_back(event);
+        self.recent_events.push_back(event);
         if crashed && let Some((crash, loss)) = &mut self.crash {
-            let first = evidence::first_loss(self.last.make_contiguous(), crash.party);
+            let first = evidence::first_loss(self.recent_events.make_contiguous(), crash.party);
             *loss = first.unwrap_or(*loss).min(*loss);
         }
         if crashed || known < self.findings.len() {
-            let recent = self.last.make_contiguous();
+            let recent = self.recent_events.make_contiguous();
             let crash = self.crash.iter().map(|(crash, _)| crash).filter(|_| crashed);
             for seq in evidence::evidence(self.findings[known..].iter().chain(crash), recent) {
-                let event = evidence::at(recent, seq);
-                self.kept.extend(event.map(|event| (seq, event.clone())));
+                let event = evidence::find_event(recent, seq);
+                self.evidence.extend(event.map(|event| (seq, event.clone())));
             }
         }
-        &self.last[self.last.len() - 1]
+        &self.recent_events[self.recent_events.len() - 1]
     }
 
     fn judge(&mut self, event: &Event) {
@@ -155,10 +156,10 @@ impl SessionJudge {
         if let Some((proc, direction, _)) = event.kind.message_bytes() {
             let process = self.process(proc);
             match direction {
-                Direction::ToServer => (process.asked, process.key) = (event.seq, None),
-                Direction::FromServer => (process.answered, process.is_refused) = (event.seq, false),
+                Direction::ToServer => (process.last_request_at, process.key) = (event.seq, None),
+                Direction::FromServer => (process.last_response_at, process.is_refused) = (event.seq, false),
             }
-            messages.iter().for_each(|message| process.said(message));
+            messages.iter().for_each(|message| process.record_message(message));
         }
         match &event.kind {
             EventKind::Launched { command, .. } => self.command.clone_from(command),
@@ -171,12 +172,12 @@ impl SessionJudge {
             }
             EventKind::LeftUnread { proc } => self.process(*proc).left_unread = true,
             EventKind::ClosedByClient { proc } | EventKind::ClosedByServer { proc } => {
-                let trouble = self.trouble;
-                let waits = self.monitor.has_finalized(*proc) && !self.monitor.got_unasked(*proc);
+                let trouble = self.has_failure;
+                let waits = self.monitor.has_finalized(*proc) && !self.monitor.received_unsolicited(*proc);
                 let process = self.process(*proc);
                 if !std::mem::replace(&mut process.closed, true) {
-                    process.in_trouble = trouble;
-                    let unread = process.left_unread || process.asked > process.answered;
+                    process.ended_after_failure = trouble;
+                    let unread = process.left_unread || process.last_request_at > process.last_response_at;
                     let by_client = matches!(event.kind, EventKind::ClosedByClient { .. });
                     process.unacknowledged = (by_client && waits && unread).then_some(event.seq);
                 }
@@ -189,31 +190,34 @@ impl SessionJudge {
                     let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(framing) };
                     self.findings.extend((self.findings.len() < MAX_FINDINGS_PER_SESSION).then_some(finding));
                 }
-                if let Some(signal) = faulted(event) {
+                if let Some(signal) = fault_signal(event) {
                     let seen = crash(&format!("rank {proc}"), signal, &[]);
-                    let finding = Finding::new(CRASH, Side::Client, LIVES, seen);
+                    let finding = Finding::new(NO_CRASH, PartyKind::Client, NO_CRASH_EXPECTED, seen);
                     self.crashed(Finding { proc: Some(*proc), ..finding }, event.seq);
                 }
             }
             EventKind::JobExited { exit } => self.exit = Some(*exit),
             EventKind::Crashed { name, signal } => {
-                self.crashed(Finding::new(CRASH, Side::Server, LIVES, crash(name, *signal, &[])), event.seq);
-                self.trouble = true;
+                self.crashed(
+                    Finding::new(NO_CRASH, PartyKind::Server, NO_CRASH_EXPECTED, crash(name, *signal, &[])),
+                    event.seq,
+                );
+                self.has_failure = true;
             }
-            EventKind::Abandoned(Abandoned::Interrupted) => self.trouble = true,
-            EventKind::StillRunning { .. } => (self.hung, self.trouble) = (true, true),
-            EventKind::Outlived { procs } => self.outlived.clone_from(procs),
+            EventKind::Abandoned(AbandonReason::Interrupted) => self.has_failure = true,
+            EventKind::StillRunning { .. } => (self.hung, self.has_failure) = (true, true),
+            EventKind::OutlivedLauncher { procs } => self.outlived.clone_from(procs),
             _ => {}
         }
         self.monitor.judge(event, &messages);
-        self.trouble |= self.monitor.abort_sent();
+        self.has_failure |= self.monitor.abort_sent();
         for finding in self.monitor.take_findings() {
-            self.trouble |= finding.party == Side::Client;
+            self.has_failure |= finding.party == PartyKind::Client;
             if self.findings.len() < MAX_FINDINGS_PER_SESSION {
                 self.findings.push(finding);
             }
         }
-        self.trouble |=
+        self.has_failure |=
             leaves || matches!(event.kind, EventKind::Exited { exit, .. } if exit != Exit::Code(0));
     }
 
@@ -247,26 +251,26 @@ impl SessionJudge {
     pub fn findings(&self) -> Vec<Finding> {
         let unoffered = self.monitor.is_unoffered();
         let applies = |f: &&Finding| !unoffered || !needs_offer(&f.requirement);
-        let findings = self.findings.iter().filter(applies).filter(|f| !self.is_of_a_killed(f));
-        findings.map(|f| self.weighed(f)).collect()
+        let findings = self.findings.iter().filter(applies).filter(|f| !self.concerns_killed_process(f));
+        findings.map(|f| self.adjusted(f)).collect()
     }
 
-    fn is_of_a_killed(&self, f: &Finding) -> bool {
+    fn concerns_killed_process(&self, f: &Finding) -> bool {
         let killed = |process: &SessionProcess| match process.exit {
             Some(Exit::Signal(signal)) => SignalCause::of(signal).is_from_outside(),
             Some(Exit::Code(_)) => false,
-            None => process.in_trouble,
+            None => process.ended_after_failure,
         };
-        f.party == Side::Client
+        f.party == PartyKind::Client
             && f.proc.and_then(|p| self.processes.get(p)).is_some_and(killed)
-            && FINALIZE.iter().chain(&CUT_OFF).any(|id| *id == f.requirement)
+            && CLIENT_FINALIZES.iter().chain(&CUT_OFF_REQUIREMENTS).any(|id| *id == f.requirement)
     }
 
-    fn weighed(&self, f: &Finding) -> Finding {
+    fn adjusted(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
-        let leaves = f.party == Side::Client && FINALIZE.contains(&&*f.requirement);
+        let leaves = f.party == PartyKind::Client && CLIENT_FINALIZES.contains(&&*f.requirement);
         // It has read the response and sent no other request.
-        let gives_up = |p: &&SessionProcess| p.answered > p.asked;
+        let gives_up = |p: &&SessionProcess| p.last_response_at > p.last_request_at;
         let Some((p, process)) =
             f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))
         else {
@@ -277,17 +281,17 @@ impl SessionJudge {
             Some(Exit::Signal(signal)) => SignalCause::of(signal) == SignalCause::Abort,
             None => false,
         };
-        let of_server = |other: &&Finding| other.party == Side::Server && other.proc == f.proc;
+        let of_server = |other: &&Finding| other.party == PartyKind::Server && other.proc == f.proc;
         let of_answer = |other: &&Finding| {
             // A program that exits with 0 has accepted a response that only a draft or a de-facto rule excludes.
             let counts = fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement);
-            of_server(other) && other.seq == process.answered && counts
+            of_server(other) && other.seq == process.last_response_at && counts
         };
         let earlier = |other: &&Finding| {
-            of_server(other) && other.seq < process.answered && binds_all(&other.requirement)
+            of_server(other) && other.seq < process.last_response_at && binds_all(&other.requirement)
         };
         if let Some(cause) = self.findings.iter().find(of_answer) {
-            finding.at_most = Some(Severity::Note);
+            finding.max_severity = Some(Severity::Note);
             finding.seen = format!("{}, after an answer that breaks {}", f.seen, cause.requirement);
         } else if let Some((request, answer)) = self.refused(process).filter(|_| fails) {
             match process.key.as_ref().filter(|key| self.monitor.is_put(p.group, key)) {
@@ -300,7 +304,7 @@ impl SessionJudge {
                     );
                 }
                 None => {
-                    let (request, answer) = (show(request), show(answer));
+                    let (request, answer) = (quote_bytes(request), quote_bytes(answer));
                     finding.seen = format!("{}, after {request} was answered by {answer}", f.seen);
                 }
             }
@@ -314,14 +318,14 @@ impl SessionJudge {
     /// Returns the last request of a process and its response, if that was a refusal or a miss.
     fn refused(&self, process: &SessionProcess) -> Option<(&[u8], &[u8])> {
         let bytes = |seq: u64| self.event(seq).and_then(|event| event.kind.bytes());
-        let (request, answer) = (bytes(process.asked)?, bytes(process.answered)?);
+        let (request, answer) = (bytes(process.last_request_at)?, bytes(process.last_response_at)?);
         process.is_refused.then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
 
     /// Returns the event with this number, if it is kept.
     fn event(&self, seq: u64) -> Option<&Event> {
-        let place = self.last.binary_search_by_key(&seq, |event| event.seq);
-        place.ok().map(|place| &self.last[place]).or_else(|| self.kept.get(&seq))
+        let place = self.recent_events.binary_search_by_key(&seq, |event| event.seq);
+        place.ok().map(|place| &self.recent_events[place]).or_else(|| self.evidence.get(&seq))
     }
 
     /// Returns the result of the session. `blank` has its name and duration.
@@ -332,19 +336,22 @@ impl SessionJudge {
         deviations: &mut Deviations,
         strict: Strictness,
     ) -> ScenarioResult {
-        let mut findings: Vec<Judged> = Vec::new();
+        let mut findings: Vec<JudgedFinding> = Vec::new();
         for finding in self.crash.iter().map(|(crash, _)| crash.clone()).chain(self.findings()) {
-            if !findings.iter().any(|j| j.finding.party == finding.party && same(&j.finding, &finding)) {
+            if !findings
+                .iter()
+                .any(|j| j.finding.party == finding.party && is_same_finding(&j.finding, &finding))
+            {
                 findings.push(judged(catalogue, finding));
             }
         }
-        findings.sort_by_key(|judged| (Reverse(judged.severity), self.goes_on_after(&judged.finding)));
-        name_option(&mut findings, &self.command);
+        findings.sort_by_key(|judged| (Reverse(judged.severity), self.continues_after(&judged.finding)));
+        suggest_option(&mut findings, &self.command);
         deviations.apply(&blank.scenario, &mut findings);
-        let follows = |judged: &mut Judged| {
+        let follows = |judged: &mut JudgedFinding| {
             let finding = &judged.finding;
             let event = self.event(finding.seq);
-            self.crash.as_ref().is_some_and(|(_, loss)| evidence::follows(finding, event, *loss))
+            self.crash.as_ref().is_some_and(|(_, loss)| evidence::is_consequence(finding, event, *loss))
         };
         let consequences = findings.extract_if(.., follows).collect();
         let reason = self.unjudged();
@@ -364,7 +371,7 @@ impl SessionJudge {
             Verdict::Pass => (Vec::new(), 0),
             _ => self.excerpt(&findings),
         };
-        let reason = reason.or_else(|| self.why_failed(&findings));
+        let reason = reason.or_else(|| self.failure_reason(&findings));
         let summary = match &self.dialects()[..] {
             [] => "A recorded session.".to_owned(),
             all => {
@@ -389,14 +396,14 @@ impl SessionJudge {
     }
 
     /// Returns the last events and those that explain findings and unanswered requests, and the number of others.
-    fn excerpt(&self, findings: &[Judged]) -> (Vec<Event>, usize) {
-        let mut known = self.kept.clone();
-        known.extend(self.last.iter().map(|event| (event.seq, event.clone())));
+    fn excerpt(&self, findings: &[JudgedFinding]) -> (Vec<Event>, usize) {
+        let mut known = self.evidence.clone();
+        known.extend(self.recent_events.iter().map(|event| (event.seq, event.clone())));
         let forgotten = self.events - known.len();
         let asked = self.unanswered().into_iter().map(|(proc, seq)| Finding {
             proc: Some(proc),
             seq,
-            ..Finding::new("", Side::Server, "", "")
+            ..Finding::new("", PartyKind::Server, "", "")
         });
         let asked: Vec<Finding> = asked.collect();
         let explained = asked.iter().chain(findings.iter().map(|judged| &judged.finding));
@@ -405,33 +412,35 @@ impl SessionJudge {
     }
 
     /// Returns whether the process, or the server on its connection, went on after this finding.
-    fn goes_on_after(&self, finding: &Finding) -> bool {
+    fn continues_after(&self, finding: &Finding) -> bool {
         let process = finding.proc.and_then(|p| self.processes.get(p));
         process.is_some_and(|process| {
-            process.asked.max(process.answered) > finding.seq || process.exit == Some(Exit::Code(0))
+            process.last_request_at.max(process.last_response_at) > finding.seq
+                || process.exit == Some(Exit::Code(0))
         })
     }
 
     /// Returns the processes whose last request has no response, each with the event of the request.
     fn unanswered(&self) -> Vec<(Proc, u64)> {
         let waits = |process: &&SessionProcess| {
-            process.asked > process.answered && process.exit != Some(Exit::Code(0))
+            process.last_request_at > process.last_response_at && process.exit != Some(Exit::Code(0))
         };
         let all = self.processes.iter().filter(|(_, process)| waits(process));
-        let mut all: Vec<(Proc, u64)> = all.map(|(proc, process)| (proc, process.asked)).collect();
+        let mut all: Vec<(Proc, u64)> = all.map(|(proc, process)| (proc, process.last_request_at)).collect();
         all.sort_unstable();
-        all.truncate(UNANSWERED);
+        all.truncate(MAX_UNANSWERED);
         all
     }
 
     /// Explains a failed job: the finding after which its process stopped, and the requests without an answer.
-    fn why_failed(&self, findings: &[Judged]) -> Option<String> {
+    fn failure_reason(&self, findings: &[JudgedFinding]) -> Option<String> {
         let exit = self.exit.filter(|exit| *exit != Exit::Code(0))?;
-        let counts =
-            |judged: &&Judged| judged.severity > Severity::Note || judged.finding.party == Side::Server;
-        let last = findings.iter().filter(counts).find(|judged| !self.goes_on_after(&judged.finding));
+        let counts = |judged: &&JudgedFinding| {
+            judged.severity > Severity::Note || judged.finding.party == PartyKind::Server
+        };
+        let last = findings.iter().filter(counts).find(|judged| !self.continues_after(&judged.finding));
         let mut why = match last {
-            Some(Judged { finding, .. }) => {
+            Some(JudgedFinding { finding, .. }) => {
                 format!(
                     "the job failed ({exit}) after event {}, which breaks {}",
                     finding.seq, finding.requirement
@@ -463,7 +472,7 @@ impl SessionJudge {
             return Some(format!("the program never started: {why}"));
         }
         if self.messages() == 0 {
-            let lacking = not_offered(&self.command);
+            let lacking = describe_missing_offer(&self.command);
             let why = if self.unconnected == self.processes.len() {
                 &lacking
             } else {
@@ -563,8 +572,8 @@ mod tests {
         let judge =
             judge(answer, &[EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit }]);
         let findings = judge.findings();
-        let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
-        assert_eq!((&*leaves.requirement, leaves.at_most), ("pmi2.common.finalize-last", at_most));
+        let leaves = findings.iter().find(|f| f.party == PartyKind::Client).unwrap();
+        assert_eq!((&*leaves.requirement, leaves.max_severity), ("pmi2.common.finalize-last", at_most));
         assert_eq!(leaves.seen.contains("after an answer that breaks pmi2.draft"), at_most.is_some());
         assert_eq!((judge.messages(), judge.dialects()), (4, vec![Dialect::Pmi2]));
     }
@@ -581,7 +590,7 @@ mod tests {
         let result = result_of(&judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &end));
         let red = result.findings.iter().filter(|j| j.severity == Severity::Fail);
         assert!(
-            red.clone().count() > 0 && red.clone().all(|j| j.finding.party == Side::Server),
+            red.clone().count() > 0 && red.clone().all(|j| j.finding.party == PartyKind::Server),
             "{result:?}"
         );
     }
@@ -597,10 +606,11 @@ mod tests {
         ];
         let judge = judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &rest);
         let findings = judge.findings();
-        let invalid = findings.iter().find(|f| f.party == Side::Server && binds_all(&f.requirement)).unwrap();
-        let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
+        let invalid =
+            findings.iter().find(|f| f.party == PartyKind::Server && binds_all(&f.requirement)).unwrap();
+        let leaves = findings.iter().find(|f| f.party == PartyKind::Client).unwrap();
         let cited = format!("event {}, an earlier answer, breaks {}", invalid.seq, invalid.requirement);
-        assert_eq!((leaves.at_most, leaves.seen.contains(&cited)), (None, true), "{leaves:?}");
+        assert_eq!((leaves.max_severity, leaves.seen.contains(&cited)), (None, true), "{leaves:?}");
     }
 
     #[test]
@@ -608,11 +618,11 @@ mod tests {
         let end =
             [EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit: Exit::Signal(11) }];
         let result = result_of(&judge(WHOLE, &end));
-        let seen: Vec<(Side, &str)> =
+        let seen: Vec<(PartyKind, &str)> =
             result.findings.iter().map(|j| (j.finding.party, &*j.finding.seen)).collect();
         assert_eq!(
             (result.verdict, seen),
-            (Verdict::Crashed, vec![(Side::Client, "rank 0 died of signal 11")])
+            (Verdict::Crashed, vec![(PartyKind::Client, "rank 0 died of signal 11")])
         );
         assert_eq!(result.consequences[0].finding.requirement, "pmi2.common.finalize-last");
     }
@@ -681,7 +691,7 @@ mod tests {
             asks("cmd=init pmi_version=1 pmi_subversion=1\n"),
             answers("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n"),
         ];
-        for _ in 0..2 * RECENT {
+        for _ in 0..2 * MAX_RECENT_EVENTS {
             events.extend([asks("cmd=get_appnum\n"), answers("cmd=appnum rc=0 appnum=0\n")]);
         }
         let spawn = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
@@ -723,8 +733,9 @@ mod tests {
             Strictness::Must,
         );
         assert_eq!(result.verdict, Verdict::Crashed);
-        let ids = |all: &[Judged]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
-        assert_eq!(ids(&result.findings), [CRASH]);
+        let ids =
+            |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&result.findings), [NO_CRASH]);
         assert_eq!(result.findings[0].finding.seen, "proxy died of signal 11");
         assert!(!result.consequences.is_empty());
     }
@@ -733,6 +744,6 @@ mod tests {
     fn killed_process_is_not_blamed_for_omissions() {
         let exited = EventKind::Exited { proc: P, exit: Exit::Signal(9) };
         let findings = judge(WHOLE, &[EventKind::ClosedByClient { proc: P }, exited]).findings();
-        assert!(findings.iter().all(|f| f.party == Side::Server), "{findings:?}");
+        assert!(findings.iter().all(|f| f.party == PartyKind::Server), "{findings:?}");
     }
 }

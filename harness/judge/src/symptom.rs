@@ -2,10 +2,10 @@
 //! function.
 
 use crate::Finding;
-use crate::backtrace::Place;
-use crate::builtin_requirements::CRASH;
-use crate::cause::{CHOSEN_NAME_KEYS, CommonCause, masked};
-use crate::verdict::Judged;
+use crate::backtrace::CrashLocation;
+use crate::builtin_requirements::NO_CRASH;
+use crate::cause::{CHOSEN_NAME_KEYS, CommonCause, mask};
+use crate::verdict::JudgedFinding;
 
 /// Minimum length of a symptom.
 const MIN_CHARACTERS: usize = 6;
@@ -16,11 +16,11 @@ const VOLATILE_FIELDS: [&str; 3] = ["pmijobid=", "hostname=", "msg="];
 /// Returns whether a recorded symptom matches a finding. For a crash, only the signal and the function are compared, and the function only
 /// if both are known: a recorded text may contain addresses and line numbers of another build.
 pub fn matches(symptom: &str, finding: &Finding) -> bool {
-    let Some(recorded) = Crash::read(symptom).filter(|_| finding.requirement == CRASH) else {
+    let Some(recorded) = Crash::read(symptom).filter(|_| finding.requirement == NO_CRASH) else {
         return finding.seen.contains(symptom);
     };
     let same_function = match (recorded.function, &finding.place) {
-        (Some(recorded), Some(Place::Function(name))) => recorded == name,
+        (Some(recorded), Some(CrashLocation::Function(name))) => recorded == name,
         _ => true,
     };
     let same_signal = Crash::read(&finding.seen).is_some_and(|seen| seen.signal == recorded.signal);
@@ -28,7 +28,7 @@ pub fn matches(symptom: &str, finding: &Finding) -> bool {
 }
 
 /// Returns the part that the symptoms of several findings share, if it is long enough to identify them.
-pub fn common<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<String> {
+pub fn common_symptom<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<String> {
     let mut all: Vec<String> = findings.into_iter().map(of).collect();
     all.sort_unstable();
     all.dedup();
@@ -41,30 +41,30 @@ pub fn common<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<Str
 /// Returns a name for a cause that is the same in each run and after a rebuild. A crash without a known function is named after the first
 /// scenario that shows it.
 pub fn fingerprint(cause: &CommonCause<'_>) -> String {
-    let Some((result, Judged { finding, .. })) = cause.findings.first() else {
+    let Some((result, JudgedFinding { finding, .. })) = cause.findings.first() else {
         return cause.requirement.to_owned();
     };
     let name = format!("{}/{}", cause.requirement, of(finding));
     match &finding.place {
-        Some(Place::Function(_)) => name,
-        _ if finding.requirement == CRASH => format!("{name}/{}", result.scenario),
+        Some(CrashLocation::Function(_)) => name,
+        _ if finding.requirement == NO_CRASH => format!("{name}/{}", result.scenario),
         _ => name,
     }
 }
 
 /// Returns the text of a finding, with `#` in place of everything that changes with a rebuild or on another machine.
 pub(crate) fn of(finding: &Finding) -> String {
-    if let Some(crash) = Crash::read(&finding.seen).filter(|_| finding.requirement == CRASH) {
+    if let Some(crash) = Crash::read(&finding.seen).filter(|_| finding.requirement == NO_CRASH) {
         return match &finding.place {
-            Some(Place::Function(name)) => format!("signal {} (in {name})", crash.signal),
+            Some(CrashLocation::Function(name)) => format!("signal {} (in {name})", crash.signal),
             // An address changes with every build.
             _ => format!("signal {}", crash.signal),
         };
     }
-    if let Some(absence) = finding.absence() {
+    if let Some(absence) = finding.absence_text() {
         return absence.to_owned();
     }
-    let shape = masked(&finding.seen);
+    let shape = mask(&finding.seen);
     let word = |word: &str| {
         let is_volatile = word.contains("0x") || word.contains("\\x") || word.contains('/');
         let mut fields = CHOSEN_NAME_KEYS.iter().chain(&VOLATILE_FIELDS);
@@ -109,18 +109,18 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::Side;
+    use crate::PartyKind;
 
-    fn died(seen: &str, place: Option<Place>) -> Finding {
-        Finding { place, ..Finding::new(CRASH, Side::Server, "", seen) }
+    fn died(seen: &str, place: Option<CrashLocation>) -> Finding {
+        Finding { place, ..Finding::new(NO_CRASH, PartyKind::Server, "", seen) }
     }
 
-    fn function(name: &str) -> Option<Place> {
-        Some(Place::Function(name.to_owned()))
+    fn function(name: &str) -> Option<CrashLocation> {
+        Some(CrashLocation::Function(name.to_owned()))
     }
 
-    fn at(offset: u64) -> Option<Place> {
-        Some(Place::Address { module: "pm".to_owned(), offset })
+    fn at(offset: u64) -> Option<CrashLocation> {
+        Some(CrashLocation::Address { module: "pm".to_owned(), offset })
     }
 
     #[rstest]
@@ -138,10 +138,10 @@ mod tests {
     #[case::unknown_place("pm died of signal 11", None, "signal 11")]
     fn crash_symptom_is_signal_and_function(
         #[case] seen: &str,
-        #[case] place: Option<Place>,
+        #[case] place: Option<CrashLocation>,
         #[case] symptom: &str,
     ) {
-        assert_eq!(common([&died(seen, place)]).as_deref(), Some(symptom));
+        assert_eq!(common_symptom([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
     // Places in another build, and texts that an earlier version wrote into a draft.
@@ -158,11 +158,11 @@ mod tests {
     #[case("srun died of signal 11", None, false)]
     fn matches_crash_of_another_build(
         #[case] symptom: &str,
-        #[case] place: Option<Place>,
+        #[case] place: Option<CrashLocation>,
         #[case] same: bool,
     ) {
         let seen = match &place {
-            Some(place @ Place::Function(_)) => {
+            Some(place @ CrashLocation::Function(_)) => {
                 format!("the launcher, pm, died of signal 11 (in {place} at /b/pm.c:11)")
             }
             Some(place) => format!("pm died of signal 11 (in {place})"),
@@ -180,16 +180,16 @@ mod tests {
     #[case("\"cmd=get_result rc=0 value=\\x01\\xf0\\x7f\"", "cmd=get_result rc=0")]
     #[case("\"cmd=maxes rc\" ... (5000 bytes)", "cmd=maxes rc\" ... (")]
     fn message_symptom_has_no_volatile_part(#[case] seen: &str, #[case] symptom: &str) {
-        let finding = Finding::new("rfc13.get.value", Side::Server, "", seen);
-        assert_eq!(common([&finding]).as_deref(), Some(symptom));
+        let finding = Finding::new("rfc13.get.value", PartyKind::Server, "", seen);
+        assert_eq!(common_symptom([&finding]).as_deref(), Some(symptom));
         assert!(matches(symptom, &finding));
     }
 
     #[test]
     fn symptom_is_common_to_all_findings() {
-        let finding = |seen: &str| Finding::new("rfc13.get.value", Side::Server, "", seen);
+        let finding = |seen: &str| Finding::new("rfc13.get.value", PartyKind::Server, "", seen);
         let seen = [finding("rank 1 sends too much"), finding("rank 23 sends too much")];
-        assert_eq!(common(&seen).as_deref(), Some("sends too much"));
-        assert_eq!(common(&[finding("a1b2"), finding("a2b2")]), None);
+        assert_eq!(common_symptom(&seen).as_deref(), Some("sends too much"));
+        assert_eq!(common_symptom(&[finding("a1b2"), finding("a2b2")]), None);
     }
 }

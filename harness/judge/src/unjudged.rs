@@ -8,7 +8,7 @@ use crate::verdict::Verdict;
 
 /// The reason why a scenario does not judge the implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unjudged {
+pub enum UnjudgedReason {
     /// The user interrupted the run.
     Interrupted,
     /// A process of the first group did not report.
@@ -26,7 +26,7 @@ pub enum Unjudged {
     /// if known, the option that enables the protocol.
     NotOffered(String),
     /// The library under test cannot be used.
-    Unloadable(Unloadable),
+    Unloadable(LoadFailure),
     /// The scenario could not be played.
     Unplayable(String),
     /// The process manager has placed the processes on other nodes than the scenario requires, so the scenario does not apply.
@@ -34,20 +34,21 @@ pub enum Unjudged {
     /// No process of the program wrote to its connection. Contains the way in which the first process ended.
     Silent(Option<ProcessEnd>),
     /// The program fails even in a plain run, so the scenario does not apply.
-    EndsBadly(ProcessEnd),
+    FailsPlainRun(ProcessEnd),
     /// The program does not make the request that the scenario is about, so the scenario does not apply.
     NoSuchRequest(String),
     /// The library lacks a function that the scenario calls. The scenarios about the library's file report that.
     NoSuchFunction(String),
 }
 
-impl Unjudged {
+impl UnjudgedReason {
     /// Returns the verdict that follows.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::EndsBadly(_) | Self::NoSuchRequest(_) | Self::NoSuchFunction(_) | Self::Misplaced(_) => {
-                Verdict::NotApplicable
-            }
+            Self::FailsPlainRun(_)
+            | Self::NoSuchRequest(_)
+            | Self::NoSuchFunction(_)
+            | Self::Misplaced(_) => Verdict::NotApplicable,
             _ => Verdict::Unjudged,
         }
     }
@@ -55,37 +56,37 @@ impl Unjudged {
 
 /// The reason why a library under test cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unloadable {
+pub enum LoadFailure {
     /// The dynamic linker rejects it.
     Refused(String),
     /// The process ended during loading.
     Ended(Exit),
     /// Loading does not finish.
-    Stuck,
+    TimedOut,
     /// The launcher ended before the process of this rank reported.
     LauncherEnded(u32),
     /// The process of this rank did not report within this time.
-    Unseen(u32, Duration),
+    NoReport(u32, Duration),
 }
 
-impl fmt::Display for Unloadable {
+impl fmt::Display for LoadFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unloadable = "the library cannot be loaded:";
         match self {
             Self::Refused(why) => write!(f, "{unloadable} {why}"),
             Self::Ended(exit) => write!(f, "{unloadable} the process ended, {exit}"),
-            Self::Stuck => write!(f, "{unloadable} it does not return"),
+            Self::TimedOut => write!(f, "{unloadable} it does not return"),
             Self::LauncherEnded(rank) => {
                 write!(f, "rank {rank} did not report: the launcher ended before it did")
             }
-            Self::Unseen(rank, waited) => {
+            Self::NoReport(rank, waited) => {
                 write!(f, "rank {rank} did not report within {waited:?} (--start-timeout)")
             }
         }
     }
 }
 
-impl fmt::Display for Unjudged {
+impl fmt::Display for UnjudgedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interrupted => write!(f, "interrupted"),
@@ -118,7 +119,7 @@ impl fmt::Display for Unjudged {
                     "no process sent a message to the process manager ({end}): is it a PMI program, such as one of MPICH? A program of Open MPI uses PMIx, sends nothing here, and each of its processes is rank 0 of 1"
                 )
             }
-            Self::EndsBadly(end) => write!(
+            Self::FailsPlainRun(end) => write!(
                 f,
                 "the program fails with a server that does nothing unusual ({end}), so this scenario cannot judge it"
             ),

@@ -15,16 +15,16 @@ use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, ResponseOut
 
 use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
-use crate::finding::{Finding, Side};
+use crate::finding::{Finding, PartyKind};
 use crate::kvs::is_ambiguous;
-use crate::seen::{SeenText, show};
+use crate::observation::{ObservationText, quote_bytes};
 use pmi_wire::Proc;
 
 /// Maximum number of findings that are kept until the next call of [`UpstreamMonitor::take_findings`].
 const FINDINGS_LIMIT: usize = 100;
 
 /// Maximum number of requests that are remembered.
-const PASSED_LIMIT: usize = 100_000;
+const MAX_FORWARDED_REQUESTS: usize = 100_000;
 
 #[derive(Debug)]
 struct UpstreamPut {
@@ -33,9 +33,9 @@ struct UpstreamPut {
     /// Number of barriers that its process had entered before.
     round: u64,
     /// True if the server has confirmed it.
-    taken: bool,
+    acknowledged: bool,
     /// True if its loss has been reported.
-    missed: bool,
+    loss_reported: bool,
 }
 
 #[derive(Debug, Default)]
@@ -43,26 +43,26 @@ struct UpstreamClient {
     puts: Vec<UpstreamPut>,
     /// Number of barriers of the whole process group that it has entered.
     entered: u64,
-    gone: bool,
+    is_gone: bool,
     /// The unanswered request.
-    asked: Option<Vec<u8>>,
+    pending_request: Option<Vec<u8>>,
     /// True if a multi-line spawn request is incomplete.
     in_block: bool,
     /// Number of that request on the upstream side.
-    passed: Option<u64>,
+    forwarded: Option<u64>,
     /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then no longer be matched
     /// with requests.
     breaks_lock_step: bool,
     /// True if it has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
     /// The state of PMI-2, once negotiated.
-    frames: Option<Frames>,
+    frames: Option<PendingFrames>,
 }
 
 /// A client's request that has reached the upstream.
 #[derive(Debug)]
-struct Passed {
-    by: Proc,
+struct ForwardedClientRequest {
+    client: Proc,
     reply: Option<Vec<u8>>,
 }
 
@@ -72,11 +72,11 @@ struct ProxyState {
     /// Number of barriers that it has passed on.
     barriers: u64,
     /// Keys of the pairs that it has passed on.
-    flushed: HashSet<Vec<u8>>,
+    forwarded_keys: HashSet<Vec<u8>>,
     /// Number of passed-on pairs whose keys no process has put. As many missing puts count as changed rather than lost.
-    changed: usize,
+    unknown_pairs: usize,
     /// Identical requests of several processes, and how many more times each may be passed on.
-    alike: HashMap<Vec<u8>, usize>,
+    identical_requests: HashMap<Vec<u8>, usize>,
 }
 
 /// Monitors what proxies pass on; see the module's documentation.
@@ -89,7 +89,7 @@ pub(crate) struct UpstreamMonitor {
     has_confused_processes: bool,
     clients: BTreeMap<Proc, UpstreamClient>,
     proxies: BTreeMap<(u32, u32), ProxyState>,
-    passed: HashMap<u64, Passed>,
+    forwarded: HashMap<u64, ForwardedClientRequest>,
     seq: u64,
     findings: Vec<Finding>,
 }
@@ -172,10 +172,10 @@ impl UpstreamMonitor {
             EventKind::ClosedByClient { proc }
             | EventKind::ClosedByServer { proc }
             | EventKind::Ended { proc, .. } => {
-                self.client(*proc).gone = true;
+                self.client(*proc).is_gone = true;
             }
             EventKind::FromProxy { group, proxy, id, text, .. } => {
-                self.passed_on(*group, *proxy, *id, &text.0)
+                self.request_forwarded(*group, *proxy, *id, &text.0)
             }
             EventKind::ToProxy { answers, text, .. } => self.upstream_sent(*answers, &text.0),
             // Other events do not concern what proxies pass on.
@@ -187,20 +187,20 @@ impl UpstreamMonitor {
         self.clients.entry(proc).or_default()
     }
 
-    fn find(&mut self, proc: Proc, requirement: &str, expected: String, seen: impl Into<SeenText>) {
+    fn find(&mut self, proc: Proc, requirement: &str, expected: String, seen: impl Into<ObservationText>) {
         if self.findings.len() < FINDINGS_LIMIT && !self.has_confused_processes {
             let seen = seen.into();
             self.findings.push(Finding {
                 proc: Some(proc),
                 seq: self.seq,
                 kind: seen.kind,
-                ..Finding::new(requirement, Side::Server, expected, seen.text)
+                ..Finding::new(requirement, PartyKind::Server, expected, seen.text)
             });
         }
     }
 
     /// Returns the processes of a group that a proxy serves.
-    fn served(&self, group: u32, proxy: u32) -> Vec<Proc> {
+    fn processes_of_proxy(&self, group: u32, proxy: u32) -> Vec<Proc> {
         let size = self.sizes.get(&group).copied().unwrap_or(0);
         let nodes = place(size, self.nodes.max(1));
         let here = (0..).zip(nodes).filter(|(_, node)| *node == proxy);
@@ -224,7 +224,7 @@ impl UpstreamMonitor {
             }
             (Direction::FromServer, Ok(message), None) => {
                 if message.is_success() && message.version().is_some_and(|version| version.version == 2) {
-                    client.frames = Some(Frames::default());
+                    client.frames = Some(PendingFrames::default());
                 }
                 self.answered(proc, message.text);
             }
@@ -233,24 +233,25 @@ impl UpstreamMonitor {
 
     fn answered(&mut self, proc: Proc, line: &[u8]) {
         let client = self.client(proc);
-        let (asked, passed) = (client.asked.take(), client.passed.take());
+        let (asked, passed) = (client.pending_request.take(), client.forwarded.take());
         let irregular = client.breaks_lock_step;
         if command(line) == b"put_result"
             && let Some(put) = client.puts.last_mut()
         {
-            put.taken = is_success(line);
+            put.acknowledged = is_success(line);
         }
         let (Some(_), Some(id), false) = (asked, passed, irregular) else { return };
-        let Some(mine) = self.passed.get(&id) else { return };
+        let Some(mine) = self.forwarded.get(&id) else { return };
         let fits = |given: &[u8]| command(given) == command(line) && same_reply(line, given);
         let Some(given) = mine.reply.clone() else {
-            let other = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(fits));
-            if let Some(by) = other.map(|p| p.by) {
+            let other =
+                self.forwarded.values().find(|p| p.client != proc && p.reply.as_deref().is_some_and(fits));
+            if let Some(by) = other.map(|p| p.client) {
                 let expected = format!(
                     "the answer to its own request, but the upstream has not sent one yet; {} is the answer to rank {by}",
-                    show(line)
+                    quote_bytes(line)
                 );
-                self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, SeenText::message(line));
+                self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, ObservationText::message(line));
             }
             return;
         };
@@ -258,30 +259,36 @@ impl UpstreamMonitor {
         if !response(&given).has_tuples() || command(&given) != command(line) || same_reply(line, &given) {
             return;
         }
-        let theirs = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(fits));
+        let theirs =
+            self.forwarded.values().find(|p| p.client != proc && p.reply.as_deref().is_some_and(fits));
         let id = match theirs {
             Some(_) => ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
             None => ids::HYDRA_UPSTREAM_REPLIES_KEPT,
         };
-        self.find(proc, id, format!("what the upstream answered, {}", show(&given)), SeenText::message(line));
+        self.find(
+            proc,
+            id,
+            format!("what the upstream answered, {}", quote_bytes(&given)),
+            ObservationText::message(line),
+        );
     }
 
     // ----- the upstream's side -------------------------------------------------------------------------------------
 
     fn upstream_sent(&mut self, answers: Option<u64>, text: &[u8]) {
-        let Some(passed) = answers.and_then(|id| self.passed.get_mut(&id)) else { return };
+        let Some(passed) = answers.and_then(|id| self.forwarded.get_mut(&id)) else { return };
         let again = passed.reply.is_some();
         passed.reply = Some(text.strip_suffix(b"\n").unwrap_or(text).to_vec());
-        let by = passed.by;
+        let by = passed.client;
         self.client(by).breaks_lock_step |= again;
     }
 
-    fn passed_on(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
+    fn request_forwarded(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
         if self.clients.iter().any(|(proc, client)| proc.group == group && client.frames.is_some()) {
             return self.requested_in_frame(group, proxy, id, text);
         }
         match command(text) {
-            b"mput" => self.flushed(group, proxy, text),
+            b"mput" => self.pairs_forwarded(group, proxy, text),
             b"barrier_in" => self.barrier(group, proxy, text),
             // A proxy sends an abort by itself, or for a client that has died.
             b"abort" => {}
@@ -289,8 +296,8 @@ impl UpstreamMonitor {
         }
     }
 
-    fn flushed(&mut self, group: u32, proxy: u32, text: &[u8]) {
-        let served = self.served(group, proxy);
+    fn pairs_forwarded(&mut self, group: u32, proxy: u32, text: &[u8]) {
+        let served = self.processes_of_proxy(group, proxy);
         let puts = || served.iter().filter_map(|p| self.clients.get(p)).flat_map(|c| &c.puts);
         // The end of a value with blanks or escapes is ambiguous.
         let illegible = served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.has_unparsable_lines);
@@ -305,19 +312,24 @@ impl UpstreamMonitor {
             let values: Vec<&[u8]> = puts().filter(|p| p.key == key).map(|p| &p.value[..]).collect();
             if !blurred && !values.contains(&value) {
                 let expected = match values.first() {
-                    Some(put) => format!("the value that was put for {}, {}", show(key), show(put)),
+                    Some(put) => {
+                        format!("the value that was put for {}, {}", quote_bytes(key), quote_bytes(put))
+                    }
                     None => {
                         changed += 1;
-                        format!("only pairs that one of the proxy's processes has put, not {}", show(key))
+                        format!(
+                            "only pairs that one of the proxy's processes has put, not {}",
+                            quote_bytes(key)
+                        )
                     }
                 };
-                wrong.push((expected, show(word)));
+                wrong.push((expected, quote_bytes(word)));
             }
             keys.push(key.to_vec());
         }
         let state = self.proxies.entry((group, proxy)).or_default();
-        state.flushed.extend(keys);
-        state.changed += changed;
+        state.forwarded_keys.extend(keys);
+        state.unknown_pairs += changed;
         for (expected, seen) in wrong {
             self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_PUTS_KEPT, expected, seen);
         }
@@ -331,17 +343,17 @@ impl UpstreamMonitor {
         let state = self.proxies.entry((group, proxy)).or_default();
         state.barriers += 1;
         let (round, flushed, changed) =
-            (state.barriers, state.flushed.clone(), std::mem::take(&mut state.changed));
-        let served = self.served(group, proxy);
+            (state.barriers, state.forwarded_keys.clone(), std::mem::take(&mut state.unknown_pairs));
+        let served = self.processes_of_proxy(group, proxy);
         if served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.has_unparsable_lines) {
             return;
         }
         let outside =
-            served.iter().find(|p| self.clients.get(p).is_none_or(|c| c.entered < round && !c.gone));
+            served.iter().find(|p| self.clients.get(p).is_none_or(|c| c.entered < round && !c.is_gone));
         if let Some(outside) = outside {
             let expected = format!("all of its {} processes have entered barrier {round}", served.len());
             let entered = self.clients.get(outside).map_or(0, |c| c.entered);
-            let seen = format!("{}, when rank {outside} had entered {entered}", show(text));
+            let seen = format!("{}, when rank {outside} had entered {entered}", quote_bytes(text));
             self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_BARRIER_ONCE, expected, seen);
         }
         let mut missed = Vec::new();
@@ -351,26 +363,27 @@ impl UpstreamMonitor {
                 continue;
             }
             for put in self.client(proc).puts.iter_mut() {
-                if put.taken && put.round < round && !put.missed && !flushed.contains(&put.key) {
-                    put.missed = true;
+                if put.acknowledged && put.round < round && !put.loss_reported && !flushed.contains(&put.key)
+                {
+                    put.loss_reported = true;
                     missed.push((proc, put.key.clone()));
                 }
             }
         }
         for (proc, key) in missed.into_iter().skip(changed) {
-            let expected = format!("first the key {}, which rank {proc} has put", show(&key));
-            self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_PUTS_FLUSHED, expected, show(text));
+            let expected = format!("first the key {}, which rank {proc} has put", quote_bytes(&key));
+            self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_PUTS_FLUSHED, expected, quote_bytes(text));
         }
     }
 
     fn requested(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
-        let served = self.served(group, proxy);
+        let served = self.processes_of_proxy(group, proxy);
         let clients = || served.iter().filter_map(|p| Some((*p, self.clients.get(p)?)));
         if clients().any(|(_, c)| c.breaks_lock_step || c.has_unparsable_lines) {
             return;
         }
         let asking: Vec<(Proc, &[u8])> = clients()
-            .filter_map(|(p, c)| Some((p, c.asked.as_deref()?, c.passed)))
+            .filter_map(|(p, c)| Some((p, c.pending_request.as_deref()?, c.forwarded)))
             // A proxy may pass on each program of a spawn separately.
             .filter(|(_, asked, passed)| {
                 command(asked) == command(text) && (passed.is_none() || command(text) == b"spawn")
@@ -380,26 +393,32 @@ impl UpstreamMonitor {
         let same: Vec<Proc> =
             asking.iter().filter(|(_, asked)| same_request(text, asked)).map(|(p, _)| *p).collect();
         let expected = match asking.first() {
-            Some((proc, asked)) => format!("the request of rank {proc}, {}", show(asked)),
+            Some((proc, asked)) => format!("the request of rank {proc}, {}", quote_bytes(asked)),
             None => "only what one of its processes has asked".into(),
         };
         if command(text) == b"spawn" && !same.is_empty() {
             // The text does not show which process has made the request.
             return;
         }
-        let alike = self.proxies.entry((group, proxy)).or_default().alike.entry(text.to_vec()).or_default();
+        let alike = self
+            .proxies
+            .entry((group, proxy))
+            .or_default()
+            .identical_requests
+            .entry(text.to_vec())
+            .or_default();
         if *alike > 0 || same.len() > 1 {
             *alike = (*alike + same.len()).saturating_sub(1);
             for proc in same {
                 // The request has been or will be passed on, under an unknown number.
-                self.client(proc).passed = Some(u64::MAX);
+                self.client(proc).forwarded = Some(u64::MAX);
             }
             return;
         }
         if let Some(proc) = same.first().copied() {
-            self.client(proc).passed = Some(id);
-            if self.passed.len() < PASSED_LIMIT {
-                self.passed.insert(id, Passed { by: proc, reply: None });
+            self.client(proc).forwarded = Some(id);
+            if self.forwarded.len() < MAX_FORWARDED_REQUESTS {
+                self.forwarded.insert(id, ForwardedClientRequest { client: proc, reply: None });
             }
             return;
         }
@@ -410,7 +429,7 @@ impl UpstreamMonitor {
             return;
         }
         let id = if known { ids::HYDRA_UPSTREAM_REQUESTS_KEPT } else { ids::HYDRA_UPSTREAM_UNKNOWN_KEPT };
-        self.find(Proc::proxy(proxy), id, expected, show(text));
+        self.find(Proc::proxy(proxy), id, expected, quote_bytes(text));
     }
 }
 
@@ -422,29 +441,29 @@ struct UpstreamPendingRequest {
     body: Vec<u8>,
     thrid: Option<Vec<u8>>,
     /// Number of the request on the upstream side.
-    passed: Option<u64>,
+    forwarded: Option<u64>,
 }
 
 /// The PMI-2 messages between a process and its proxy.
 #[derive(Debug, Default)]
-struct Frames {
+struct PendingFrames {
     pending: Vec<UpstreamPendingRequest>,
     /// True if a message is ambiguous: the proxy may parse it differently from this monitor, or the order of messages does not identify
     /// requests.
     is_ambiguous: bool,
 }
 
-impl Frames {
+impl PendingFrames {
     fn read_request(&mut self, message: &Decoded<'_>) {
         let is_clear = message.is_well_formed() && !is_doubled(message.text);
-        if !is_clear || self.pending.len() >= PASSED_LIMIT {
+        if !is_clear || self.pending.len() >= MAX_FORWARDED_REQUESTS {
             self.is_ambiguous = true;
             return;
         }
         let thrid = message.value("thrid").map(Cow::into_owned);
         // Without distinct thread ids, the responses cannot be matched with the requests.
         self.is_ambiguous |= self.pending.iter().any(|other| thrid.is_none() || other.thrid == thrid);
-        self.pending.push(UpstreamPendingRequest { body: message.text.to_vec(), thrid, passed: None });
+        self.pending.push(UpstreamPendingRequest { body: message.text.to_vec(), thrid, forwarded: None });
     }
 
     /// Returns the number, on the upstream side, of the request that a response answers.
@@ -453,7 +472,7 @@ impl Frames {
         let of_thread = |other: &UpstreamPendingRequest| other.thrid.as_deref() == thrid.as_deref();
         let alone = self.pending.len() == 1;
         let at = self.pending.iter().position(of_thread).or(alone.then_some(0))?;
-        self.pending.remove(at).passed.filter(|_| !self.is_ambiguous)
+        self.pending.remove(at).forwarded.filter(|_| !self.is_ambiguous)
     }
 }
 
@@ -495,7 +514,7 @@ impl UpstreamMonitor {
         let name = command_of(text);
         // A proxy sends an abort by itself, or for a client that has died. Requests that the monitor cannot parse are not judged.
         let Some(row) = name.and_then(|name| by_request(Framing::Frames, name)) else { return };
-        let served = self.served(group, proxy);
+        let served = self.processes_of_proxy(group, proxy);
         let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_ref());
         // The requests of a process that has not negotiated PMI-2 are unknown here.
         let clear = served.iter().all(|p| matches!(frames(p), Some(Some(frames)) if !frames.is_ambiguous));
@@ -506,12 +525,12 @@ impl UpstreamMonitor {
         let asking: Vec<(Proc, usize)> = served
             .iter()
             .flat_map(|p| pending(p).enumerate().map(move |(at, request)| (*p, at, request)))
-            .filter(|(_, _, request)| request.passed.is_none() && same_frame(text, &request.body))
+            .filter(|(_, _, request)| request.forwarded.is_none() && same_frame(text, &request.body))
             .map(|(p, at, _)| (p, at))
             .collect();
         let Some((by, at)) = asking.first().copied() else {
             let of_command = |request: &&UpstreamPendingRequest| {
-                request.passed.is_none() && command_of(&request.body) == name
+                request.forwarded.is_none() && command_of(&request.body) == name
             };
             let asked =
                 || served.iter().flat_map(|p| pending(p).filter(of_command).map(|request| (*p, request)));
@@ -519,52 +538,60 @@ impl UpstreamMonitor {
             if asked().any(|(_, request)| is_of_draft(&request.body)) {
                 return;
             }
-            let other = asked().next().map(|(p, request)| (p, show(&request.body)));
+            let other = asked().next().map(|(p, request)| (p, quote_bytes(&request.body)));
             let expected = match other {
                 Some((proc, asked)) => format!("the request of rank {proc}, {asked}"),
                 None => "only what one of its processes has asked".to_owned(),
             };
-            return self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_REQUESTS_KEPT, expected, show(text));
+            return self.find(
+                Proc::proxy(proxy),
+                ids::HYDRA_UPSTREAM_REQUESTS_KEPT,
+                expected,
+                quote_bytes(text),
+            );
         };
         // It is unknown which of several identical requests this is, and also which one the others are.
         let is_same = |request: &UpstreamPendingRequest| {
-            request.passed == Some(u64::MAX) && same_frame(text, &request.body)
+            request.forwarded == Some(u64::MAX) && same_frame(text, &request.body)
         };
         let one = asking.len() == 1 && !served.iter().any(|p| pending(p).any(is_same));
         if let Some(frames) = self.client(by).frames.as_mut() {
-            frames.pending[at].passed = Some(if one { id } else { u64::MAX });
+            frames.pending[at].forwarded = Some(if one { id } else { u64::MAX });
         }
-        if one && self.passed.len() < PASSED_LIMIT {
-            self.passed.insert(id, Passed { by, reply: None });
+        if one && self.forwarded.len() < MAX_FORWARDED_REQUESTS {
+            self.forwarded.insert(id, ForwardedClientRequest { client: by, reply: None });
         }
     }
 
     fn answered_in_frame(&mut self, proc: Proc, id: u64, body: &[u8]) {
-        let Some(mine) = self.passed.get(&id) else { return };
+        let Some(mine) = self.forwarded.get(&id) else { return };
         let given = mine.reply.clone();
         let told = |given: &[u8]| command_of(given) == command_of(body) && same_answer(body, given);
         if given.as_deref().is_some_and(|given| same_answer(body, given)) {
             return;
         }
-        let theirs = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(told));
-        let (id, expected) = match (theirs.map(|p| p.by), given) {
-            (Some(_), Some(given)) => {
-                (ids::HYDRA_UPSTREAM_REPLIES_ROUTED, format!("what the upstream answered, {}", show(&given)))
-            }
-            (None, Some(given)) => {
-                (ids::HYDRA_UPSTREAM_REPLIES_KEPT, format!("what the upstream answered, {}", show(&given)))
-            }
+        let theirs =
+            self.forwarded.values().find(|p| p.client != proc && p.reply.as_deref().is_some_and(told));
+        let (id, expected) = match (theirs.map(|p| p.client), given) {
+            (Some(_), Some(given)) => (
+                ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
+                format!("what the upstream answered, {}", quote_bytes(&given)),
+            ),
+            (None, Some(given)) => (
+                ids::HYDRA_UPSTREAM_REPLIES_KEPT,
+                format!("what the upstream answered, {}", quote_bytes(&given)),
+            ),
             (Some(by), None) => {
                 let what = "the answer to its own request, which the upstream has not given";
                 (
                     ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
-                    format!("{what}; {} is the answer to rank {by}", show(body)),
+                    format!("{what}; {} is the answer to rank {by}", quote_bytes(body)),
                 )
             }
             // A proxy may answer a request itself even if it has passed it on.
             (None, None) => return,
         };
-        self.find(proc, id, expected, show(body));
+        self.find(proc, id, expected, quote_bytes(body));
     }
 }
 
@@ -593,8 +620,8 @@ impl UpstreamClient {
                         key,
                         value,
                         round: self.entered,
-                        taken: false,
-                        missed: false,
+                        acknowledged: false,
+                        loss_reported: false,
                     });
                 }
             }
@@ -603,9 +630,9 @@ impl UpstreamClient {
         }
         self.in_block = line.starts_with(b"mcmd=");
         self.has_unparsable_lines |= !self.in_block && !line.starts_with(b"cmd=");
-        self.breaks_lock_step |= self.asked.is_some();
-        self.passed = None;
-        self.asked = Some(line.to_vec());
+        self.breaks_lock_step |= self.pending_request.is_some();
+        self.forwarded = None;
+        self.pending_request = Some(line.to_vec());
     }
 }
 

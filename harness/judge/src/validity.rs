@@ -9,25 +9,25 @@ use pmi_wire::{Direction, Proc, grammar};
 use crate::event::{Event, EventKind};
 use crate::library::api::{CallArgument, OutputValue};
 use crate::offer::has_connection;
-use crate::{Monitor, Side};
+use crate::{Monitor, PartyKind};
 
 /// The requirement that every known library breaks by numbering the arguments of a spawn from one. Servers meet such requests in practice,
 /// so they do not make the input invalid.
-const AS_LIBRARIES_SPAWN: &str = ids::RFC13_SPAWN_ARG_INDICES;
+const SPAWN_INDEX_REQUIREMENT: &str = ids::RFC13_SPAWN_ARG_INDICES;
 
 /// Returns whether only valid input led to a failure of `under_test`.
 ///
 /// Every message from the other side must follow the grammar and fit the state at its place. An incomplete message is invalid, because the
 /// receiver may already have read it in another way. `shown_at` is the event that shows the failure. Without it, as for a crash, all
 /// messages to open connections count.
-pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: Option<u64>) -> bool {
-    let ours = if under_test == Side::Server { Side::Client } else { Side::Server };
+pub fn is_reached_by_valid_input(events: &[Event], under_test: PartyKind, shown_at: Option<u64>) -> bool {
+    let ours = if under_test == PartyKind::Server { PartyKind::Client } else { PartyKind::Server };
     let end = match shown_at {
         Some(seq) => events.iter().take_while(|event| event.seq <= seq).count(),
         None => end_of_input(events, ours),
     };
     let mut monitor = Monitor::new();
-    monitor.inspects_responses = ours == Side::Server;
+    monitor.inspects_responses = ours == PartyKind::Server;
     let mut calls = LibraryCalls::default();
     for event in &events[..end] {
         let is_of_upstream = match event.kind {
@@ -36,13 +36,13 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
             _ => false,
         };
         monitor.observe(event);
-        let breaks = |f: &crate::Finding| f.party == ours && f.requirement != AS_LIBRARIES_SPAWN;
-        let is_of_caller = under_test == Side::Library && calls.breaks(event);
+        let breaks = |f: &crate::Finding| f.party == ours && f.requirement != SPAWN_INDEX_REQUIREMENT;
+        let is_of_caller = under_test == PartyKind::Library && calls.breaks_api(event);
         if is_of_upstream || is_of_caller || monitor.take_findings().iter().any(breaks) {
             return false;
         }
     }
-    let direction = if ours == Side::Client { Direction::ToServer } else { Direction::FromServer };
+    let direction = if ours == PartyKind::Client { Direction::ToServer } else { Direction::FromServer };
     !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
 }
 
@@ -67,7 +67,7 @@ struct LibraryCalls {
 impl LibraryCalls {
     /// Returns whether the caller of a library breaks the rules of the API, with an environment that has no process manager or with an
     /// argument that a function cannot use.
-    fn breaks(&mut self, event: &Event) -> bool {
+    fn breaks_api(&mut self, event: &Event) -> bool {
         match &event.kind {
             EventKind::Started { env, .. } => !has_connection(env),
             EventKind::Returned { function, returned, .. } => {
@@ -105,30 +105,34 @@ impl LibraryCalls {
 
 /// Returns the number of events up to the last one that may have led to a failure that no event shows: the last message to an open
 /// connection, or the first sign of trouble, if that is later. The events after it are the end of the session.
-fn end_of_input(events: &[Event], ours: Side) -> usize {
+fn end_of_input(events: &[Event], ours: PartyKind) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();
     let (mut input, mut trouble) = (0, None);
     for (event, number) in events.iter().zip(1..) {
         let is_trouble = match &event.kind {
-            EventKind::ToServer { proc, .. } if ours == Side::Client && !closed.contains(proc) => {
+            EventKind::ToServer { proc, .. } if ours == PartyKind::Client && !closed.contains(proc) => {
                 input = number;
                 false
             }
             EventKind::FromServer { proc, .. } | EventKind::Called { proc, .. }
-                if ours == Side::Server && !closed.contains(proc) =>
+                if ours == PartyKind::Server && !closed.contains(proc) =>
             {
                 input = number;
                 false
             }
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
-                if ours == Side::Client =>
+                if ours == PartyKind::Client =>
             {
                 closed.insert(*proc)
             }
-            EventKind::Exited { proc, .. } | EventKind::ClosedByClient { proc } if ours == Side::Server => {
+            EventKind::Exited { proc, .. } | EventKind::ClosedByClient { proc }
+                if ours == PartyKind::Server =>
+            {
                 closed.insert(*proc)
             }
-            EventKind::Crashed { .. } | EventKind::StillRunning { .. } | EventKind::JobStays { .. } => true,
+            EventKind::Crashed { .. }
+            | EventKind::StillRunning { .. }
+            | EventKind::JobKeepsRunning { .. } => true,
             _ => false,
         };
         if is_trouble {
@@ -144,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::event::{Bytes, Exit, SilenceProof};
-    use crate::library::api::Returned;
+    use crate::library::api::CallResult;
 
     const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1\n";
     const JOINED: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
@@ -180,7 +184,7 @@ mod tests {
     fn is_valid(text: &str) -> bool {
         let close = |rank| EventKind::ClosedByServer { proc: proc(rank) };
         let events = session(vec![asks(0, text), close(0), close(1)]);
-        is_reached_by_valid_input(&events, Side::Server, None)
+        is_reached_by_valid_input(&events, PartyKind::Server, None)
     }
 
     fn spawn(fields: &str) -> String {
@@ -226,22 +230,22 @@ mod tests {
             EventKind::ClosedByServer { proc: proc(0) },
         ];
         let events = session(leaves.into_iter().chain(end).collect());
-        assert!(!is_reached_by_valid_input(&events, Side::Server, None));
+        assert!(!is_reached_by_valid_input(&events, PartyKind::Server, None));
     }
 
     #[test]
     fn junk_after_a_missing_answer_is_invalid_input() {
-        let silence = EventKind::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
+        let silence = EventKind::NoResponse { proc: proc(0), proof: SilenceProof::Idle };
         let events = session(vec![asks(0, "cmd=get_maxes\n"), silence, asks(1, "frob\n")]);
-        assert!(!is_reached_by_valid_input(&events, Side::Server, None));
-        assert!(is_reached_by_valid_input(&events, Side::Server, Some(10)));
+        assert!(!is_reached_by_valid_input(&events, PartyKind::Server, None));
+        assert!(is_reached_by_valid_input(&events, PartyKind::Server, Some(10)));
     }
 
     #[test]
     fn ignores_junk_sent_to_a_closed_connection() {
         let closed = EventKind::ClosedByServer { proc: proc(0) };
         let events = session(vec![asks(0, "cmd=get_maxes\n"), closed, asks(0, "frob\n")]);
-        assert!(is_reached_by_valid_input(&events, Side::Server, None));
+        assert!(is_reached_by_valid_input(&events, PartyKind::Server, None));
     }
 
     #[rstest]
@@ -260,12 +264,12 @@ mod tests {
     ) {
         let (function, arguments) = (function.to_owned(), arguments.to_vec());
         let outs = vec![("name".to_owned(), OutputValue::Text(Some(Bytes(b"k".to_vec()))))];
-        let returned = Returned { result: 0, outs, overrun: Vec::new() };
+        let returned = CallResult { result: 0, outs, overrun: Vec::new() };
         let named = EventKind::Returned { proc: proc(0), function: "PMI_KVS_Get_my_name".into(), returned };
         let called = EventKind::Called { proc: proc(0), function, arguments, held: false };
         let crash = EventKind::Exited { proc: proc(0), exit: Exit::Signal(11) };
         let events = session(vec![named, called, crash]);
-        assert_eq!(is_reached_by_valid_input(&events, Side::Library, None), valid);
+        assert_eq!(is_reached_by_valid_input(&events, PartyKind::Library, None), valid);
     }
 
     #[rstest]
@@ -283,7 +287,7 @@ mod tests {
         ];
         let events: Vec<Event> =
             whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
-        assert_eq!(is_reached_by_valid_input(&events, Side::Library, None), valid);
+        assert_eq!(is_reached_by_valid_input(&events, PartyKind::Library, None), valid);
     }
 
     #[test]
@@ -291,7 +295,7 @@ mod tests {
         let answered = |text| {
             let exited = EventKind::ClosedByClient { proc: proc(0) };
             let events = session(vec![asks(0, "cmd=get_appnum\n"), says(0, text), exited]);
-            is_reached_by_valid_input(&events, Side::Client, None)
+            is_reached_by_valid_input(&events, PartyKind::Client, None)
         };
         assert!(answered("cmd=appnum appnum=0\n"));
         assert!(!answered("cmd=appnum appnum=x\n") && !answered("cmd=appnum app"));

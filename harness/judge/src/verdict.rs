@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Exit};
-use crate::{Finding, Severity, Side};
+use crate::{Finding, PartyKind, Severity};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Level;
 use pmi_wire::ConnectionMethod;
@@ -16,7 +16,7 @@ use pmi_wire::ConnectionMethod;
 pub const LOG_FORMAT: u32 = 3;
 
 /// The dialect of a recording. The connections negotiate it later, and each result contains the negotiated versions.
-pub const AS_NEGOTIATED: &str = "as negotiated";
+pub const NEGOTIATED_DIALECT: &str = "as negotiated";
 
 /// The verdict on a scenario.
 #[derive(
@@ -101,20 +101,20 @@ impl Strictness {
         [("must", Self::Must), ("should", Self::Should), ("de-facto", Self::DeFacto)];
 
     /// Returns whether this finding makes the run red.
-    pub fn makes_red(self, judged: &Judged) -> bool {
+    pub fn makes_red(self, judged: &JudgedFinding) -> bool {
         judged.deviation.is_none() && self.counts(judged)
     }
 
     /// Returns whether this finding makes the run red unless a deviation covers it. An outcome that the scenario accepts as an alternative
     /// remains a note.
-    pub fn counts(self, judged: &Judged) -> bool {
+    pub fn counts(self, judged: &JudgedFinding) -> bool {
         match judged.severity {
             Severity::Fail => true,
             Severity::Warn => self >= Self::Should,
             Severity::Note => {
                 self >= Self::DeFacto
                     && judged.level == Some(Level::DeFacto)
-                    && judged.finding.at_most.is_none()
+                    && judged.finding.max_severity.is_none()
             }
         }
     }
@@ -122,7 +122,8 @@ impl Strictness {
 
 /// A finding with the content of its requirement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Judged {
+#[serde(rename = "Judged")]
+pub struct JudgedFinding {
     /// The finding.
     pub finding: Finding,
     /// The requirement's level; `None` for crashes and hangs, which have no requirement in the catalogue.
@@ -158,10 +159,10 @@ pub struct ScenarioResult {
     /// True if deviations cover all findings that would make the run red.
     pub deviates_as_recorded: bool,
     /// The findings: by severity, with a crash first, then in the order of the events.
-    pub findings: Vec<Judged>,
+    pub findings: Vec<JudgedFinding>,
     /// Consequences of a crash, which is itself among the findings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub consequences: Vec<Judged>,
+    pub consequences: Vec<JudgedFinding>,
     /// The reason why it does not apply or could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -213,19 +214,21 @@ pub struct Attempts {
     /// Number of times it was red.
     pub red: u32,
     /// The findings of all attempts, and the number of attempts that show each.
-    pub found: Vec<Repeated>,
+    pub found: Vec<RepeatedFinding>,
 }
 
 /// A finding of a scenario that was played more than once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Repeated {
+#[serde(rename = "Repeated")]
+pub struct RepeatedFinding {
     /// Number of attempts that show it.
     pub times: u32,
     /// True if at least one attempt shows neither it nor another finding with its symptom.
     #[serde(skip)]
     pub absent: bool,
     /// The finding as first seen.
-    pub judged: Judged,
+    #[serde(rename = "judged")]
+    pub finding: JudgedFinding,
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -251,9 +254,9 @@ impl ScenarioResult {
     }
 
     /// Returns the number of attempts, and the findings with the number of attempts that show each.
-    pub fn found(&self) -> (u32, Vec<(&Judged, u32)>) {
+    pub fn found(&self) -> (u32, Vec<(&JudgedFinding, u32)>) {
         match &self.attempts {
-            Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
+            Some(all) => (all.played, all.found.iter().map(|found| (&found.finding, found.times)).collect()),
             None => (1, self.findings.iter().map(|judged| (judged, 1)).collect()),
         }
     }
@@ -287,7 +290,7 @@ pub struct RunHeader {
     /// Optional sets of requirements that the user selected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<String>,
-    /// The protocol, for example `pmi-1.1`; [`AS_NEGOTIATED`] for a recording.
+    /// The protocol, for example `pmi-1.1`; [`NEGOTIATED_DIALECT`] for a recording.
     pub dialect: String,
     /// The way in which the processes of the job get their connections.
     #[serde(default)]
@@ -298,7 +301,7 @@ pub struct RunHeader {
     pub relayed: bool,
     /// The party under test; `None` for a recording, in which both sides are judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub under_test: Option<Side>,
+    pub under_test: Option<PartyKind>,
     /// Number of selected scenarios.
     pub selected: usize,
     /// The strictness of the run.
@@ -306,17 +309,17 @@ pub struct RunHeader {
 }
 
 /// The separator of protocols in a header.
-const AND: &str = " and ";
+const PROTOCOL_SEPARATOR: &str = " and ";
 
 impl RunHeader {
     /// Formats the protocols of a run for a header.
     pub fn protocols(dialects: &BTreeSet<Dialect>) -> String {
-        dialects.iter().map(ToString::to_string).collect::<Vec<_>>().join(AND)
+        dialects.iter().map(ToString::to_string).collect::<Vec<_>>().join(PROTOCOL_SEPARATOR)
     }
 
     /// Returns whether this protocol is among those of the run.
     pub fn speaks(&self, dialect: Dialect) -> bool {
-        self.dialect.split(AND).any(|name| name == dialect.to_string())
+        self.dialect.split(PROTOCOL_SEPARATOR).any(|name| name == dialect.to_string())
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Keyval {
 }
 
 /// Pairs of a key and a value.
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+type KeyvalPairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The arguments of `PMI_Spawn_multiple`.
 pub(crate) struct SpawnMultipleArguments {
@@ -77,7 +77,7 @@ impl SpawnMultipleArguments {
 /// # Safety
 ///
 /// The vector is NULL or has `size` pairs of NUL-terminated strings.
-unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<Pairs, Code> {
+unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<KeyvalPairs, Code> {
     let size = usize::try_from(size).map_err(|_| Code::InvalidArg)?;
     if size > 0 && vector.is_null() {
         return Err(Code::InvalidArg);

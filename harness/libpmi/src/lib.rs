@@ -5,7 +5,7 @@ mod session;
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
 
-use pmi_reference::client::{Client, ServerAnswer};
+use pmi_reference::client::{Client, ServerResponse};
 
 pub use arguments::Keyval;
 use arguments::SpawnMultipleArguments;
@@ -111,25 +111,25 @@ api! {
     /// Returns the limit for names of keyval spaces.
     fn PMI_KVS_Get_name_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(length, int(session.maxes.kvsname_max)?) })
+        joined(|session| unsafe { set(length, int(session.limits.kvsname_max)?) })
     }
 
     /// Returns the limit for keys.
     fn PMI_KVS_Get_key_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(length, int(session.maxes.keylen_max)?) })
+        joined(|session| unsafe { set(length, int(session.limits.keylen_max)?) })
     }
 
     /// Returns the limit for values.
     fn PMI_KVS_Get_value_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(length, int(session.maxes.vallen_max)?) })
+        joined(|session| unsafe { set(length, int(session.limits.vallen_max)?) })
     }
 
     /// Returns the limit for ids, which are names of keyval spaces.
     fn PMI_Get_id_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(length, int(session.maxes.kvsname_max)?) })
+        joined(|session| unsafe { set(length, int(session.limits.kvsname_max)?) })
     }
 
     /// Finalizes PMI.
@@ -178,7 +178,7 @@ api! {
             let known = (!size.is_null()).then_some(()).ok_or(Code::InvalidArg);
             match known.and_then(|()| session.ask(Client::universe, Code::Fail))? {
                 // SAFETY: guaranteed by the caller.
-                ServerAnswer::Universe(n) => unsafe { set(size, int(n)?) },
+                ServerResponse::Universe(n) => unsafe { set(size, int(n)?) },
                 _ => Err(Code::Fail),
             }
         })
@@ -190,7 +190,7 @@ api! {
             let known = (!appnum.is_null()).then_some(()).ok_or(Code::InvalidArg);
             match known.and_then(|()| session.ask(Client::appnum, Code::Fail))? {
                 // SAFETY: guaranteed by the caller.
-                ServerAnswer::Appnum(n) => unsafe { set(appnum, int(n)?) },
+                ServerResponse::Appnum(n) => unsafe { set(appnum, int(n)?) },
                 _ => Err(Code::Fail),
             }
         })
@@ -388,10 +388,10 @@ api! {
             if port.is_null() {
                 return Err(Code::InvalidArg);
             }
-            let room = int(session.maxes.vallen_max)?;
+            let room = int(session.limits.vallen_max)?;
             match session.ask(|c| c.lookup(service), Code::InvalidArg)? {
                 // SAFETY: guaranteed by the caller.
-                ServerAnswer::Port(found) => unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail),
+                ServerResponse::Port(found) => unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail),
                 _ => Err(Code::Fail),
             }
         })

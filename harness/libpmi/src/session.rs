@@ -1,8 +1,8 @@
 //! The state of a process between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
 
 use pmi_c_api::{Code, PmiFd, number};
-use pmi_reference::client::{Client, Misuse, ServerAnswer};
-use pmi_wire::{MappingForm, Maxes, SpawnProgram};
+use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
+use pmi_wire::{KvsLimits, MappingForm, SpawnProgram};
 use rustix::io::Errno;
 
 /// Key of the process mapping.
@@ -16,15 +16,18 @@ pub(crate) struct InitializedProcess {
     pub(crate) rank: i32,
     pub(crate) size: i32,
     pub(crate) spawned: bool,
-    pub(crate) maxes: Maxes,
+    pub(crate) limits: KvsLimits,
     pub(crate) kvsname: Vec<u8>,
 }
 
 /// Returns the code for a refused request; `bad` if the arguments are invalid.
-fn refused(misuse: &Misuse, bad: Code) -> Code {
+fn refused(misuse: &ClientMisuse, bad: Code) -> Code {
     match misuse {
-        Misuse::BadField(_) | Misuse::TooLong { .. } | Misuse::KeyPutBefore | Misuse::NothingToSpawn => bad,
-        Misuse::NotInitialized => Code::ErrInit,
+        ClientMisuse::BadField(_)
+        | ClientMisuse::TooLong { .. }
+        | ClientMisuse::KeyPutBefore
+        | ClientMisuse::NothingToSpawn => bad,
+        ClientMisuse::NotInitialized => Code::ErrInit,
         _ => Code::Fail,
     }
 }
@@ -39,21 +42,21 @@ impl InitializedProcess {
         }
         let connection = PmiFd::from_environment().ok_or(Code::Fail)?;
         let mut session = Self {
-            client: Client::tolerant(),
+            client: Client::lenient(),
             connection: Some(connection),
             rank,
             size,
             spawned: number("PMI_SPAWNED") == Some(1),
-            maxes: Maxes { kvsname_max: 0, keylen_max: 0, vallen_max: 0 },
+            limits: KvsLimits { kvsname_max: 0, keylen_max: 0, vallen_max: 0 },
             kvsname: Vec::new(),
         };
         session.ask(Client::init, Code::Fail)?;
         match session.ask(Client::maxes, Code::Fail)? {
-            ServerAnswer::Maxes(maxes) => session.maxes = maxes,
+            ServerResponse::Maxes(limits) => session.limits = limits,
             _ => return Err(Code::Fail),
         }
         match session.ask(Client::kvsname, Code::Fail)? {
-            ServerAnswer::Kvsname(name) => session.kvsname = name,
+            ServerResponse::Kvsname(name) => session.kvsname = name,
             _ => return Err(Code::Fail),
         }
         Ok(session)
@@ -62,9 +65,9 @@ impl InitializedProcess {
     /// Makes a request and waits for its answer. Returns the code `bad` if the arguments are invalid.
     pub(crate) fn ask(
         &mut self,
-        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
+        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
         bad: Code,
-    ) -> Result<ServerAnswer, Code> {
+    ) -> Result<ServerResponse, Code> {
         let bytes = request(&mut self.client).map_err(|misuse| refused(&misuse, bad))?;
         self.write(&bytes).map_err(|e| self.broken(&e.to_string()))?;
         let mut buffer = [0; 4096];
@@ -79,7 +82,7 @@ impl InitializedProcess {
             };
             match answer {
                 None => {}
-                Some(Ok(ServerAnswer::Failed { .. })) => return Err(Code::Fail),
+                Some(Ok(ServerResponse::Failed { .. })) => return Err(Code::Fail),
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(error)) => return Err(self.broken(&error.to_string())),
             }
@@ -100,8 +103,8 @@ impl InitializedProcess {
 
     /// Puts a pair, and sends it immediately.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Code> {
-        let what = |misuse: &Misuse| match misuse {
-            Misuse::BadField("value") | Misuse::TooLong { what: "value", .. } => Code::InvalidVal,
+        let what = |misuse: &ClientMisuse| match misuse {
+            ClientMisuse::BadField("value") | ClientMisuse::TooLong { what: "value", .. } => Code::InvalidVal,
             other => refused(other, Code::InvalidKey),
         };
         let mut code = Code::Fail;
@@ -112,7 +115,7 @@ impl InitializedProcess {
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, Code> {
         match self.ask(|c| c.get(key), Code::InvalidKey)? {
-            ServerAnswer::Value(value) => Ok(value),
+            ServerResponse::Value(value) => Ok(value),
             _ => Err(Code::Fail),
         }
     }
@@ -132,7 +135,7 @@ impl InitializedProcess {
     /// Starts programs and returns the error codes from the process manager.
     pub(crate) fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<i64>, Code> {
         match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
-            ServerAnswer::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),
+            ServerResponse::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),
             _ => Err(Code::Fail),
         }
     }

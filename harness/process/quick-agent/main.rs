@@ -25,7 +25,7 @@ const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 /// Variables that describe the node of the process; `event::NODE_VARIABLES` and `event::LOCAL_SIZE_VARIABLE` in pmi-judge.
 const NODE_VARIABLES: [&[u8]; 3] = [b"SLURMD_NODENAME=", b"FLUX_URI=", b"MPI_LOCALNRANKS="];
 
-/// Exit status of an agent that has lost its runner; `agent::RUNNER_GONE`.
+/// Exit status of an agent that has lost its runner; `agent::RUNNER_LOST_STATUS`.
 const RUNNER_GONE: i32 = 123;
 /// Exit status after a signal that did not kill the process.
 const SURVIVED: i32 = 124;

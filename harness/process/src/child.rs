@@ -58,13 +58,13 @@ impl Child {
     }
 
     /// Takes over a process that another one has started. Its exit status is not available to us.
-    pub fn of_another(pid: Pid) -> io::Result<Self> {
+    pub fn from_foreign(pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { child: None, pid, pidfd, exit: None })
     }
 
     /// Returns whether another process has started it.
-    pub fn is_anothers(&self) -> bool {
+    pub fn is_foreign(&self) -> bool {
         self.child.is_none()
     }
 
@@ -114,9 +114,9 @@ impl Child {
 
     /// Kills the process group that it leads, unless it has been waited for. If it is not our child, only the process itself is killed.
     pub fn kill_group(&self) {
-        if self.is_anothers() && !self.is_reaped() && self.pid != rustix::process::getpid() {
+        if self.is_foreign() && !self.is_reaped() && self.pid != rustix::process::getpid() {
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
-        } else if !self.is_anothers() && !self.is_reaped() {
+        } else if !self.is_foreign() && !self.is_reaped() {
             let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
         }
     }
@@ -163,7 +163,7 @@ impl Launch {
             return;
         }
         let pid = self.pid();
-        if self.child.try_wait().is_none() || tree::anything_left(&self.mark, pid, known) {
+        if self.child.try_wait().is_none() || tree::has_remaining(&self.mark, pid, known) {
             tree::end_all(&self.mark, pid, known);
         }
         self.child.signal(Signal::KILL);

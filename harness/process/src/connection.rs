@@ -12,19 +12,19 @@ use super::nonblocking;
 use crate::observe::tcp::{self, Ends};
 
 /// Size of a read. It has room for many of the longest usual lines, and limits how many answers one read can cause.
-pub const CHUNK: usize = 64 * 1024;
+pub const READ_SIZE: usize = 64 * 1024;
 
 /// Maximum number of bytes that stay in the system until later: see [`UnreadBytes`].
-const LEFT_BYTES: usize = 4096;
+const MAX_LEFT_BYTES: usize = 4096;
 /// The same for messages.
-pub const LEFT_MESSAGES: usize = 16;
+pub const MAX_LEFT_MESSAGES: usize = 16;
 
 /// An upper bound for the system's accounting of such a message, most of which is overhead.
 pub const MESSAGE_COST: usize = 2048;
 
 /// The result of receiving from the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received<B = usize> {
+pub enum ReceiveResult<B = usize> {
     /// Bytes, or their number.
     Bytes(B),
     /// There is nothing at the moment.
@@ -33,7 +33,7 @@ pub enum Received<B = usize> {
     End,
 }
 
-impl<B> Received<B> {
+impl<B> ReceiveResult<B> {
     /// Converts the result of a system call; returns `None` if the call must be repeated.
     fn of(received: Result<(B, usize), Errno>) -> Option<Self> {
         match received {
@@ -58,9 +58,9 @@ struct UnreadBytes {
     bytes: usize,
     messages: usize,
     /// Maximum number of messages that may be left.
-    most: usize,
+    max_messages: usize,
     /// They have been left for a while.
-    old: bool,
+    is_old: bool,
 }
 
 /// A connection whose operations never block.
@@ -79,7 +79,7 @@ pub struct NonBlockingStream {
     /// The ends of a TCP connection; a local one has none.
     ends: Option<Ends>,
     /// `None` if received bytes are taken from the system at once.
-    left: Option<UnreadBytes>,
+    unread_in_kernel: Option<UnreadBytes>,
 }
 
 impl NonBlockingStream {
@@ -95,7 +95,7 @@ impl NonBlockingStream {
             unread: false,
             reset,
             ends,
-            left: None,
+            unread_in_kernel: None,
         }
     }
 
@@ -129,8 +129,8 @@ impl NonBlockingStream {
             self.push(bytes[sent..].to_vec());
         }
         self.flush();
-        if self.left.is_some_and(|left| left.messages * 2 >= left.most) {
-            self.take_left();
+        if self.unread_in_kernel.is_some_and(|left| left.messages * 2 >= left.max_messages) {
+            self.take_unread();
         }
     }
 
@@ -194,7 +194,7 @@ impl NonBlockingStream {
         let under_way = unread_bytes(&self.fd)?;
         // Bytes that have arrived over TCP are no longer counted here, whether they have been read or not.
         match self.ends {
-            Some(ends) => Some(under_way + tcp::other_end(ends)?.unread),
+            Some(ends) => Some(under_way + tcp::find_peer(ends)?.unread),
             None => Some(under_way),
         }
     }
@@ -205,13 +205,13 @@ impl NonBlockingStream {
     }
 
     /// Receives bytes into the buffer, without waiting.
-    pub fn receive(&self, buffer: &mut [u8]) -> Received {
-        self.receive_so(buffer, RecvFlags::DONTWAIT)
+    pub fn receive(&self, buffer: &mut [u8]) -> ReceiveResult {
+        self.receive_with_flags(buffer, RecvFlags::DONTWAIT)
     }
 
-    /// Receives at most [`CHUNK`] bytes. Clearing a buffer for them would take longer than most messages.
-    pub fn receive_chunk(&self) -> Received<Vec<u8>> {
-        let mut space = [MaybeUninit::uninit(); CHUNK];
+    /// Receives at most [`READ_SIZE`] bytes. Clearing a buffer for them would take longer than most messages.
+    pub fn receive_chunk(&self) -> ReceiveResult<Vec<u8>> {
+        let mut space = [MaybeUninit::uninit(); READ_SIZE];
         loop {
             let received = match recv(&self.fd, &mut space[..], RecvFlags::DONTWAIT) {
                 Ok(((bytes, _), n)) => Ok((bytes.to_vec(), n)),
@@ -220,73 +220,74 @@ impl NonBlockingStream {
                 }
                 Err(error) => Err(error),
             };
-            if let Some(received) = Received::of(received) {
+            if let Some(received) = ReceiveResult::of(received) {
                 return received;
             }
         }
     }
 
-    /// Makes [`receive_or_look`](Self::receive_or_look) leave short messages in the system from now on. If the system cannot report where
+    /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the system from now on. If the system cannot report where
     /// new bytes begin, they are still taken.
-    pub fn leave_short(&mut self) {
+    pub fn leave_short_messages(&mut self) {
         // TCP does not wake the sender in this way.
         if self.ends.is_some() {
             return;
         }
         // Both ends have buffers of the same size, unless the other side has changed its own.
         let room = rustix::net::sockopt::socket_send_buffer_size(&self.fd).unwrap_or(0);
-        let most = LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
+        let most = MAX_LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
         // Some sandboxes accept any option and support few.
         if most > 0 && set_peek_offset(&self.fd, 0).is_ok() && peek_offset(&self.fd) == Some(0) {
-            self.left = Some(UnreadBytes { bytes: 0, messages: 0, most, old: false });
+            self.unread_in_kernel =
+                Some(UnreadBytes { bytes: 0, messages: 0, max_messages: most, is_old: false });
         }
     }
 
     /// Takes the bytes that another process has received here and left before it ended.
-    pub fn take_over(&mut self) {
+    pub fn take_inherited(&mut self) {
         if self.ends.is_none()
             && let Some(left) = peek_offset(&self.fd)
         {
-            self.take(left);
+            self.discard_received(left);
             // This cannot fail where the offset can be read.
             let _ = set_peek_offset(&self.fd, -1);
         }
     }
 
     /// Receives bytes, and leaves them in the system if they may stay there.
-    pub fn receive_or_look(&mut self, buffer: &mut [u8]) -> Received {
-        if self.left.is_none() {
+    pub fn receive_or_peek(&mut self, buffer: &mut [u8]) -> ReceiveResult {
+        if self.unread_in_kernel.is_none() {
             return self.receive(buffer);
         }
-        let received = self.receive_so(buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK);
-        let Some(left) = &mut self.left else { return received };
+        let received = self.receive_with_flags(buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK);
+        let Some(left) = &mut self.unread_in_kernel else { return received };
         match received {
-            Received::Nothing => {}
-            Received::Bytes(n) => {
+            ReceiveResult::Nothing => {}
+            ReceiveResult::Bytes(n) => {
                 left.bytes += n;
                 left.messages += 1;
-                if left.bytes > LEFT_BYTES || left.messages > left.most {
-                    self.take_left();
+                if left.bytes > MAX_LEFT_BYTES || left.messages > left.max_messages {
+                    self.take_unread();
                 }
             }
-            Received::End => self.take_left(),
+            ReceiveResult::End => self.take_unread(),
         }
         received
     }
 
     /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before
     /// everything was read.
-    pub fn take_left(&mut self) {
-        if let Some(left) = self.left.filter(|left| left.bytes > 0) {
-            self.take(left.bytes);
-            self.left = Some(UnreadBytes { bytes: 0, messages: 0, old: false, ..left });
+    pub fn take_unread(&mut self) {
+        if let Some(left) = self.unread_in_kernel.filter(|left| left.bytes > 0) {
+            self.discard_received(left.bytes);
+            self.unread_in_kernel = Some(UnreadBytes { bytes: 0, messages: 0, is_old: false, ..left });
         }
     }
 
-    fn take(&self, mut bytes: usize) {
-        let mut nowhere = [MaybeUninit::<u8>::uninit(); CHUNK];
+    fn discard_received(&self, mut bytes: usize) {
+        let mut nowhere = [MaybeUninit::<u8>::uninit(); READ_SIZE];
         while bytes > 0 {
-            match recv(&self.fd, &mut nowhere[..bytes.min(CHUNK)], RecvFlags::DONTWAIT) {
+            match recv(&self.fd, &mut nowhere[..bytes.min(READ_SIZE)], RecvFlags::DONTWAIT) {
                 Ok((_, n)) if n > 0 => bytes -= n,
                 Err(Errno::INTR) => {}
                 // This cannot happen: the bytes that we peeked at are there.
@@ -296,15 +297,15 @@ impl NonBlockingStream {
     }
 
     /// Takes the bytes that were already left at the last call, because their sender may be waiting for buffer space.
-    pub fn take_old(&mut self) {
-        match &mut self.left {
-            Some(left) if left.old => self.take_left(),
-            Some(left) if left.bytes > 0 => left.old = true,
+    pub fn take_old_unread(&mut self) {
+        match &mut self.unread_in_kernel {
+            Some(left) if left.is_old => self.take_unread(),
+            Some(left) if left.bytes > 0 => left.is_old = true,
             _ => {}
         }
     }
 
-    fn receive_so(&self, buffer: &mut [u8], flags: RecvFlags) -> Received {
+    fn receive_with_flags(&self, buffer: &mut [u8], flags: RecvFlags) -> ReceiveResult {
         loop {
             let received = match recv(&self.fd, &mut *buffer, flags) {
                 Ok((n, _)) => Ok((n, n)),
@@ -312,7 +313,7 @@ impl NonBlockingStream {
                 Err(error) => Err(error),
             };
             self.reset.set(self.reset.get() || received == Err(Errno::CONNRESET));
-            if let Some(received) = Received::of(received) {
+            if let Some(received) = ReceiveResult::of(received) {
                 return received;
             }
         }

@@ -23,23 +23,23 @@ pub fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit>> {
 }
 
 /// A raised limit for descriptors, which is restored on drop.
-pub struct Room(Option<Rlimit>);
+pub struct RaisedLimit(Option<Rlimit>);
 
-impl Room {
+impl RaisedLimit {
     /// Raises the limit as far as possible.
-    pub fn most() -> io::Result<Self> {
+    pub fn raise_to_max() -> io::Result<Self> {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
         Ok(Self(Some(limit)))
     }
 
     /// Raises the limit with [`raise`].
-    pub fn make(needed: u64, what: impl Display) -> io::Result<Self> {
+    pub fn raise_to(needed: u64, what: impl Display) -> io::Result<Self> {
         raise(needed, what).map(Self)
     }
 }
 
-impl Drop for Room {
+impl Drop for RaisedLimit {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
             // Lowering a limit is always allowed.

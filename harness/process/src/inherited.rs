@@ -18,13 +18,13 @@ use rustix::io::{DupFlags, Errno, dup2, dup3, fcntl_dupfd_cloexec};
 const NUMBERS_MAX: usize = 8;
 
 /// The reserved descriptors.
-struct Reserved {
+struct ReservedDescriptors {
     /// The file that each of them refers to while no process is being started.
     null: OwnedFd,
     descriptors: Vec<OwnedFd>,
 }
 
-impl Reserved {
+impl ReservedDescriptors {
     fn open() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         // Small numbers are avoided, because shells accept only those.
@@ -32,7 +32,7 @@ impl Reserved {
     }
 
     /// Returns the index of the descriptor with this number, if it is reserved or can be.
-    fn place(&mut self, number: RawFd) -> Option<usize> {
+    fn index_of(&mut self, number: RawFd) -> Option<usize> {
         let reserved = self.descriptors.iter().position(|descriptor| descriptor.as_raw_fd() == number);
         if reserved.is_none() && self.descriptors.len() < NUMBERS_MAX {
             let next = fcntl_dupfd_cloexec(&self.null, number).ok();
@@ -59,16 +59,16 @@ impl Reserved {
 }
 
 /// Locked while a process is started.
-static STARTS: Mutex<Option<Reserved>> = Mutex::new(None);
+static STARTS: Mutex<Option<ReservedDescriptors>> = Mutex::new(None);
 
-fn lock() -> MutexGuard<'static, Option<Reserved>> {
+fn lock() -> MutexGuard<'static, Option<ReservedDescriptors>> {
     STARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn reserved(held: &mut Option<Reserved>) -> io::Result<&mut Reserved> {
+fn reserved(held: &mut Option<ReservedDescriptors>) -> io::Result<&mut ReservedDescriptors> {
     match held {
         Some(reserved) => Ok(reserved),
-        None => Ok(held.insert(Reserved::open()?)),
+        None => Ok(held.insert(ReservedDescriptors::open()?)),
     }
 }
 
@@ -79,7 +79,7 @@ fn reserved(held: &mut Option<Reserved>) -> io::Result<&mut Reserved> {
 /// Fails if `/dev/null` cannot be opened, or the limit for descriptors is reached.
 pub fn number() -> io::Result<RawFd> {
     let mut held = lock();
-    let Reserved { null, descriptors } = reserved(&mut held)?;
+    let ReservedDescriptors { null, descriptors } = reserved(&mut held)?;
     if descriptors.is_empty() {
         descriptors.push(fcntl_dupfd_cloexec(null, 3)?);
     }
@@ -96,7 +96,7 @@ fn spawn(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Res
     let mut held = lock();
     let Some((connection, number)) = connection else { return command.spawn() };
     let reserved = reserved(&mut held)?;
-    match reserved.place(number) {
+    match reserved.index_of(number) {
         Some(place) => reserved.give(place, connection, || command.spawn()),
         None => {
             let mapping = FdMapping { parent_fd: connection, child_fd: number };

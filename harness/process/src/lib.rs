@@ -53,7 +53,7 @@ pub fn lacks_descriptors(error: &io::Error) -> bool {
 }
 
 /// Returns whether an error of `accept` concerns only one connection that has already ended: others may wait after it.
-pub fn has_hung_up(error: &io::Error) -> bool {
+pub fn is_aborted_connection(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 

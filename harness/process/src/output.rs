@@ -57,17 +57,17 @@ pub fn capture(command: &mut Command) -> io::Result<[PipeReader; 2]> {
 struct OutputStream {
     pipe: Option<(PipeReader, Option<ReactorKey>)>,
     lines: Lines,
-    last: Last,
+    last: LastLines,
 }
 
 /// The last of the lines beyond the limit.
 #[derive(Debug, Default)]
-struct Last {
+struct LastLines {
     lines: VecDeque<Vec<u8>>,
     dropped: usize,
 }
 
-impl Last {
+impl LastLines {
     fn keep(&mut self, line: Vec<u8>) {
         if self.lines.len() == LAST_LINES {
             self.lines.pop_front();
@@ -134,7 +134,7 @@ impl Output {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {
                 if let Some(key) = key {
-                    reactor.again(*key);
+                    reactor.mark_ready(*key);
                 }
             }
             _ => {

@@ -1,7 +1,7 @@
 //! Waits for many descriptors at once.
 //!
 //! mio reports each change once. If a reader reads only a part of the available bytes, it must request another report, with
-//! [`Reactor::again`] or [`Reactor::after_read`]; then the reactor does not block.
+//! [`Reactor::mark_ready`] or [`Reactor::after_read`]; then the reactor does not block.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -52,9 +52,9 @@ struct ReactorEntry<S> {
     /// The other side has ended the connection, so after the last bytes nothing new will be reported.
     ended: bool,
     /// It must be reported without waiting.
-    again: bool,
+    is_pending: bool,
     /// A file that is always ready, and that the system cannot wait for.
-    always: bool,
+    always_ready: bool,
 }
 
 /// Waits for descriptors. `S` is the owner's name for each.
@@ -64,7 +64,7 @@ pub struct Reactor<S> {
     entries: Vec<Option<ReactorEntry<S>>>,
     free: Vec<usize>,
     /// Entries that must be reported without waiting.
-    again: Vec<usize>,
+    mark_ready: Vec<usize>,
 }
 
 impl<S: Copy> Reactor<S> {
@@ -75,7 +75,7 @@ impl<S: Copy> Reactor<S> {
             events: Events::with_capacity(1024),
             entries: Vec::new(),
             free: Vec::new(),
-            again: Vec::new(),
+            mark_ready: Vec::new(),
         })
     }
 
@@ -100,9 +100,10 @@ impl<S: Copy> Reactor<S> {
                 return Err(error);
             }
         };
-        self.entries[index] = Some(ReactorEntry { fd, source, ended: false, again: false, always });
+        self.entries[index] =
+            Some(ReactorEntry { fd, source, ended: false, is_pending: false, always_ready: always });
         if always {
-            self.again(ReactorKey(index));
+            self.mark_ready(ReactorKey(index));
         }
         Ok(ReactorKey(index))
     }
@@ -110,7 +111,7 @@ impl<S: Copy> Reactor<S> {
     /// Selects which changes are reported. The current state is reported again.
     pub fn set(&mut self, key: ReactorKey, wanted: WatchMode) -> io::Result<()> {
         match &self.entries[key.0] {
-            Some(entry) if !entry.always => {
+            Some(entry) if !entry.always_ready => {
                 self.poll.registry().reregister(&mut SourceFd(&entry.fd), Token(key.0), wanted.into())
             }
             _ => Ok(()),
@@ -127,24 +128,24 @@ impl<S: Copy> Reactor<S> {
     }
 
     /// Makes the next wait report the source without blocking.
-    pub fn again(&mut self, key: ReactorKey) {
-        if let Some(entry) = self.entries[key.0].as_mut().filter(|entry| !entry.again) {
-            entry.again = true;
-            self.again.push(key.0);
+    pub fn mark_ready(&mut self, key: ReactorKey) {
+        if let Some(entry) = self.entries[key.0].as_mut().filter(|entry| !entry.is_pending) {
+            entry.is_pending = true;
+            self.mark_ready.push(key.0);
         }
     }
 
     /// Handles a read of `read` bytes into `room` bytes. Reports the source again if there may be more.
     pub fn after_read(&mut self, key: ReactorKey, read: usize, room: usize) {
-        let more = |entry: &ReactorEntry<S>| read == room || entry.ended || entry.always;
+        let more = |entry: &ReactorEntry<S>| read == room || entry.ended || entry.always_ready;
         if self.entries[key.0].as_ref().is_some_and(more) {
-            self.again(key);
+            self.mark_ready(key);
         }
     }
 
     /// Waits at most `limit`, or without a limit if there is none. A signal ends the wait.
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
-        let mut limit = if self.again.is_empty() { limit } else { Some(Duration::ZERO) };
+        let mut limit = if self.mark_ready.is_empty() { limit } else { Some(Duration::ZERO) };
         // mio rounds to milliseconds, and most servers answer several times within one.
         if let Some(time) = limit.filter(|time| time.subsec_nanos() % 1_000_000 != 0) {
             let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
@@ -161,10 +162,10 @@ impl<S: Copy> Reactor<S> {
         }
         let mut ready = Vec::new();
         // Older events are reported first.
-        for index in std::mem::take(&mut self.again) {
-            if let Some(entry) = self.entries[index].as_mut().filter(|entry| entry.again) {
-                entry.again = false;
-                ready.push(Ready { source: entry.source, writable: entry.always });
+        for index in std::mem::take(&mut self.mark_ready) {
+            if let Some(entry) = self.entries[index].as_mut().filter(|entry| entry.is_pending) {
+                entry.is_pending = false;
+                ready.push(Ready { source: entry.source, writable: entry.always_ready });
             }
         }
         for event in &self.events {
@@ -215,7 +216,7 @@ mod tests {
         let mut reactor = Reactor::new().unwrap();
         let key = reactor.add(&here, 1, WatchMode::Read).unwrap();
         there.write_all(b"x").unwrap();
-        reactor.again(key);
+        reactor.mark_ready(key);
         reactor.remove(key);
         drop(here);
         assert!(sources(&mut reactor).is_empty());

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::observe::procfs::{ProcessorTime, processor_time};
 
 /// Interval between checks of whether the machine is idle. Each time the machine is idle, one more launch may be open.
-const LOOKS: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// A machine is idle if this share of its processors' time is unused, in hundredths.
-const IDLE: u64 = 40;
+const IDLE_PERCENT: u64 = 40;
 
 /// The limit for launches that work at the same time.
 #[derive(Debug)]
@@ -19,29 +19,29 @@ pub struct Slots {
     jobs: usize,
     /// True if more than a few launches may be open while the machine is idle.
     fills_idle_machine: bool,
-    taken: Mutex<Taken>,
-    less: Condvar,
+    usage: Mutex<SlotUsage>,
+    slot_freed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SlotUsage {
     /// Number of working launches.
     working: usize,
     /// Number of working and waiting launches.
     open: usize,
-    idleness: Idleness,
+    idleness: IdlenessMeter,
 }
 
 /// Measures whether processor time is unused.
 #[derive(Debug, Default)]
-struct Idleness {
+struct IdlenessMeter {
     last: Option<(Instant, ProcessorTime)>,
 }
 
-impl Idleness {
+impl IdlenessMeter {
     /// Returns whether the machine was idle since the previous call, some time ago. `false` if this cannot be measured.
     fn is_idle(&mut self) -> bool {
-        if self.last.is_some_and(|(at, _)| at.elapsed() < LOOKS) {
+        if self.last.is_some_and(|(at, _)| at.elapsed() < CHECK_INTERVAL) {
             return false;
         }
         let Ok(now) = processor_time() else { return false };
@@ -52,14 +52,14 @@ impl Idleness {
 
 fn has_spare(before: ProcessorTime, now: ProcessorTime) -> bool {
     let all = now.all.saturating_sub(before.all);
-    all > 0 && now.idle.saturating_sub(before.idle) * 100 >= all * IDLE
+    all > 0 && now.idle.saturating_sub(before.idle) * 100 >= all * IDLE_PERCENT
 }
 
 /// The permission of a launch to work, released on drop.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
-    works: bool,
+    is_working: bool,
 }
 
 impl Slots {
@@ -70,13 +70,13 @@ impl Slots {
 
     /// Creates such a limit that opens more launches while the machine is idle. If a server sleeps while it starts, many launches wait at
     /// the same time.
-    pub fn filling_idle_machine(jobs: usize) -> Arc<Self> {
+    pub fn with_idle_filling(jobs: usize) -> Arc<Self> {
         Self::with(jobs, true)
     }
 
     fn with(jobs: usize, fills_idle_machine: bool) -> Arc<Self> {
         let taken = Mutex::default();
-        Arc::new(Self { jobs: jobs.max(1), fills_idle_machine, taken, less: Condvar::new() })
+        Arc::new(Self { jobs: jobs.max(1), fills_idle_machine, usage: taken, slot_freed: Condvar::new() })
     }
 
     /// Returns the maximum number of launches, including waiting ones. With one job, there is only one launch, because some servers can do
@@ -84,23 +84,23 @@ impl Slots {
     pub fn launches(&self) -> usize {
         match (self.jobs, self.fills_idle_machine) {
             (1, _) => 1,
-            (_, true) => 4 * self.few(),
-            (_, false) => self.few(),
+            (_, true) => 4 * self.max_when_busy(),
+            (_, false) => self.max_when_busy(),
         }
     }
 
     /// Returns the maximum number of launches in a run of the suite. Some scenarios of a suite wait for one silence after another.
     pub fn launches_of_run(&self) -> usize {
-        if self.jobs == 1 { 1 } else { 2 * self.few() }
+        if self.jobs == 1 { 1 } else { 2 * self.max_when_busy() }
     }
 
     /// Returns the maximum number of open launches while the machine is not idle.
-    fn few(&self) -> usize {
+    fn max_when_busy(&self) -> usize {
         2 * self.jobs
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn usage(&self) -> MutexGuard<'_, SlotUsage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for permission to work.
@@ -109,54 +109,55 @@ impl Slots {
     ///
     /// Fails if the run must end immediately.
     pub fn take(self: &Arc<Self>, interrupted: &AtomicBool) -> io::Result<Slot> {
-        let mut taken = self.taken();
+        let mut taken = self.usage();
         loop {
             if interrupted.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            let fits = !self.fills_idle_machine || taken.open < self.few();
+            let fits = !self.fills_idle_machine || taken.open < self.max_when_busy();
             if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
                 break;
             }
             // No event reports that the machine becomes idle or that the run must end, so this wait has a time limit.
-            taken = self.less.wait_timeout(taken, LOOKS).unwrap_or_else(PoisonError::into_inner).0;
+            taken =
+                self.slot_freed.wait_timeout(taken, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
         taken.working += 1;
         taken.open += 1;
-        Ok(Slot { slots: Arc::clone(self), works: true })
+        Ok(Slot { slots: Arc::clone(self), is_working: true })
     }
 }
 
 impl Slot {
     /// Returns whether the launch counts as working.
-    pub fn works(&self) -> bool {
-        self.works
+    pub fn is_working(&self) -> bool {
+        self.is_working
     }
 
     /// Declares that the launch only waits from now on.
     pub fn wait(&mut self) {
-        if std::mem::replace(&mut self.works, false) {
-            self.slots.taken().working -= 1;
-            self.slots.less.notify_one();
+        if std::mem::replace(&mut self.is_working, false) {
+            self.slots.usage().working -= 1;
+            self.slots.slot_freed.notify_one();
         }
     }
 
     /// Declares that the launch works again. A launch that was started in the meantime works alongside it for a while, because its server
     /// does not wait for it either.
-    pub fn go_on(&mut self) {
-        if !std::mem::replace(&mut self.works, true) {
-            self.slots.taken().working += 1;
+    pub fn resume(&mut self) {
+        if !std::mem::replace(&mut self.is_working, true) {
+            self.slots.usage().working += 1;
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = self.slots.taken();
-        taken.working -= usize::from(self.works);
+        let mut taken = self.slots.usage();
+        taken.working -= usize::from(self.is_working);
         taken.open -= 1;
         drop(taken);
-        self.slots.less.notify_one();
+        self.slots.slot_freed.notify_one();
     }
 }
 
@@ -181,13 +182,13 @@ mod tests {
         let mut first = slots.take(&interrupted).unwrap();
         first.wait();
         let second = slots.take(&interrupted).unwrap();
-        first.go_on();
-        assert_eq!(slots.taken().working, 2);
+        first.resume();
+        assert_eq!(slots.usage().working, 2);
         interrupted.store(true, Ordering::Relaxed);
         assert!(slots.take(&interrupted).is_err());
         drop(first);
         drop(second);
-        let taken = slots.taken();
+        let taken = slots.usage();
         assert_eq!((taken.working, taken.open), (0, 0));
     }
 }

@@ -21,7 +21,7 @@ use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use pmi_wire::Direction;
 use rustix::process::{Pid, test_kill_process};
 
-use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
+use super::pump::{MAX_READ, Pump, PumpHandler, PumpSide, PumpState};
 use super::rewrite::Rewriter;
 use super::tap;
 use super::tap::notice::{Notice, RecorderMessage, Start};
@@ -33,12 +33,12 @@ pub(crate) struct ProcessFact<B = Vec<u8>> {
     pub(crate) at: Duration,
     /// The process id that the process manager knows.
     pub(crate) pid: i32,
-    pub(crate) fact: Fact<B>,
+    pub(crate) kind: FactKind<B>,
 }
 
 /// The kind of fact.
 #[derive(Debug)]
-pub(crate) enum Fact<B = Vec<u8>> {
+pub(crate) enum FactKind<B = Vec<u8>> {
     /// The process is about to start.
     Started(Start),
     /// Its program could not be started.
@@ -72,7 +72,7 @@ impl Batch {
 
     /// Returns the processes that have started.
     pub(crate) fn started(&self) -> impl Iterator<Item = i32> {
-        let started = self.facts.iter().filter(|told| matches!(told.fact, Fact::Started(_)));
+        let started = self.facts.iter().filter(|told| matches!(told.kind, FactKind::Started(_)));
         started.map(|told| told.pid)
     }
 
@@ -80,22 +80,22 @@ impl Batch {
     pub(crate) fn facts(self) -> impl Iterator<Item = ProcessFact> {
         let Self { facts, bytes } = self;
         let mut at = 0;
-        facts.into_iter().map(move |ProcessFact { at: time, pid, fact }| {
+        facts.into_iter().map(move |ProcessFact { at: time, pid, kind: fact }| {
             let fact = match fact {
-                Fact::Carried(direction, length) => {
+                FactKind::Carried(direction, length) => {
                     let said = bytes[at..at + length].to_vec();
                     at += length;
-                    Fact::Carried(direction, said)
+                    FactKind::Carried(direction, said)
                 }
-                Fact::Started(start) => Fact::Started(start),
-                Fact::NotStarted(why) => Fact::NotStarted(why),
-                Fact::Spawns(folder) => Fact::Spawns(folder),
-                Fact::LeftUnread => Fact::LeftUnread,
-                Fact::ClosedByClient => Fact::ClosedByClient,
-                Fact::ClosedByServer => Fact::ClosedByServer,
-                Fact::Ended(exit) => Fact::Ended(exit),
+                FactKind::Started(start) => FactKind::Started(start),
+                FactKind::NotStarted(why) => FactKind::NotStarted(why),
+                FactKind::Spawns(folder) => FactKind::Spawns(folder),
+                FactKind::LeftUnread => FactKind::LeftUnread,
+                FactKind::ClosedByClient => FactKind::ClosedByClient,
+                FactKind::ClosedByServer => FactKind::ClosedByServer,
+                FactKind::Ended(exit) => FactKind::Ended(exit),
             };
-            ProcessFact { at: time, pid, fact }
+            ProcessFact { at: time, pid, kind: fact }
         })
     }
 }
@@ -130,11 +130,11 @@ struct ObservedProcess {
     spawned: u32,
     /// The program has closed its end while it was ending. This is only reported with its end, because a program that was killed together
     /// with its tap has not closed its connection itself.
-    closes: bool,
+    closed_while_ending: bool,
     /// The exit of the program, until it is reported.
     ended: Option<Exit>,
     /// The exit has been reported.
-    over: bool,
+    exit_reported: bool,
 }
 
 impl ObservedProcess {
@@ -142,7 +142,7 @@ impl ObservedProcess {
     /// tap that has just started may still be unknown.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
-        self.ended.is_some() || self.over || self.program.is_none_or(ends)
+        self.ended.is_some() || self.exit_reported || self.program.is_none_or(ends)
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct Carrier {
     facts: PendingFacts,
     buffer: Vec<u8>,
     /// The connections of some processes could not be taken over.
-    lost: bool,
+    has_unrecorded: bool,
 }
 
 /// Facts that have not been taken yet, and the data needed to report more.
@@ -169,13 +169,13 @@ struct PendingFacts {
 }
 
 impl PendingFacts {
-    fn report(&mut self, pid: i32, fact: Fact<usize>) {
-        self.reported.facts.push(ProcessFact { at: self.start.elapsed(), pid, fact });
+    fn report(&mut self, pid: i32, fact: FactKind<usize>) {
+        self.reported.facts.push(ProcessFact { at: self.start.elapsed(), pid, kind: fact });
     }
 
     fn carried(&mut self, pid: i32, direction: Direction, bytes: &[u8]) {
         self.reported.bytes.extend_from_slice(bytes);
-        self.report(pid, Fact::Carried(direction, bytes.len()));
+        self.report(pid, FactKind::Carried(direction, bytes.len()));
     }
 }
 
@@ -186,7 +186,7 @@ struct FactReporter<'a> {
 }
 
 impl FactReporter<'_> {
-    fn report(&mut self, fact: Fact<usize>) {
+    fn report(&mut self, fact: FactKind<usize>) {
         if let Some(pid) = self.process.pid {
             self.facts.report(pid, fact);
         }
@@ -194,14 +194,14 @@ impl FactReporter<'_> {
 
     fn client_closed(&mut self, left_unread: bool) {
         if left_unread {
-            self.report(Fact::LeftUnread);
+            self.report(FactKind::LeftUnread);
         }
-        self.report(Fact::ClosedByClient);
+        self.report(FactKind::ClosedByClient);
     }
 }
 
-impl Owner for FactReporter<'_> {
-    fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+impl PumpHandler for FactReporter<'_> {
+    fn forward<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let Self { process, facts } = self;
         if from == PumpSide::Server {
             process.pid.into_iter().for_each(|pid| facts.carried(pid, Direction::FromServer, bytes));
@@ -214,7 +214,7 @@ impl Owner for FactReporter<'_> {
             let place = format!("by-{pid}-{}", process.spawned);
             // Without a tap, the program is started unobserved.
             let path = tap::make_for(name, &facts.binary, &facts.scratch.join(&place)).ok()?;
-            facts.report(pid, Fact::Spawns(place));
+            facts.report(pid, FactKind::Spawns(place));
             Some(path.into_os_string().into_vec())
         });
         facts.carried(pid, Direction::ToServer, bytes);
@@ -223,11 +223,11 @@ impl Owner for FactReporter<'_> {
 
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8> {
         if by == PumpSide::Server {
-            self.report(Fact::ClosedByServer);
+            self.report(FactKind::ClosedByServer);
             return Vec::new();
         }
-        match self.process.is_ending() && !self.process.over {
-            true => self.process.closes = true,
+        match self.process.is_ending() && !self.process.exit_reported {
+            true => self.process.closed_while_ending = true,
             false => self.client_closed(left_unread),
         }
         self.process.rewriter.finish()
@@ -258,8 +258,8 @@ impl Carrier {
             taps: BTreeMap::new(),
             count: 0,
             facts,
-            buffer: vec![0; PIECE],
-            lost: false,
+            buffer: vec![0; MAX_READ],
+            has_unrecorded: false,
         })
     }
 
@@ -300,20 +300,20 @@ impl Carrier {
     }
 
     /// Must be called periodically, see [`Pump::leave_requests`].
-    pub(crate) fn take_old(&mut self) {
-        self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old);
+    pub(crate) fn take_old_unread(&mut self) {
+        self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old_unread);
     }
 
     /// Returns the processes that have started, whose end was not reported, and whose taps still run.
-    pub(crate) fn left(&self) -> Vec<i32> {
+    pub(crate) fn running_processes(&self) -> Vec<i32> {
         let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
-        let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.process.over);
+        let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.process.exit_reported);
         open.filter_map(|tap| tap.process.pid).filter(lives).collect()
     }
 
     /// Returns whether some processes are not recorded, because descriptors have run out.
-    pub(crate) fn lost(&self) -> bool {
-        self.lost
+    pub(crate) fn has_unrecorded(&self) -> bool {
+        self.has_unrecorded
     }
 
     fn accept(&mut self) {
@@ -321,7 +321,7 @@ impl Carrier {
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if [libc::EMFILE, libc::ENFILE].map(Some).contains(&error.raw_os_error()) => {
-                    self.lost = true;
+                    self.has_unrecorded = true;
                     self.reactor.remove(self.listens);
                     self.listener = None;
                     return;
@@ -338,9 +338,9 @@ impl Carrier {
                 program: None,
                 rewriter: Rewriter::default(),
                 spawned: 0,
-                closes: false,
+                closed_while_ending: false,
                 ended: None,
-                over: false,
+                exit_reported: false,
             };
             self.taps.insert(self.count, TapConnection { control, key: Some(key), pump: None, process });
         }
@@ -353,25 +353,25 @@ impl Carrier {
             match notice {
                 Notice::Started(start) => {
                     tap.process.pid = Some(start.pid);
-                    self.facts.report(start.pid, Fact::Started(start));
+                    self.facts.report(start.pid, FactKind::Started(start));
                 }
                 Notice::NotStarted(why) => {
                     if let Some(pid) = tap.process.pid {
-                        self.facts.report(pid, Fact::NotStarted(why));
+                        self.facts.report(pid, FactKind::NotStarted(why));
                     }
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {
                     // The tap carries on alone when its channel closes.
-                    self.lost = true;
+                    self.has_unrecorded = true;
                     tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
                     self.taps.remove(&id);
                     return;
                 }
-                Notice::Runs(pid) => {
+                Notice::Running(pid) => {
                     tap.process.program = Pid::from_raw(pid);
-                    if tap.process.closes && !tap.process.is_ending() {
-                        tap.process.closes = false;
+                    if tap.process.closed_while_ending && !tap.process.is_ending() {
+                        tap.process.closed_while_ending = false;
                         let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
                         FactReporter { process: &mut tap.process, facts: &mut self.facts }
                             .client_closed(unread);
@@ -396,7 +396,7 @@ impl Carrier {
         let mut owner = FactReporter { process, facts: &mut self.facts };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
         // If the program is ending, the connection ends together with its tap.
-        if !matches!(state, Ok(PumpState::Open)) && (process.over || !process.is_ending()) {
+        if !matches!(state, Ok(PumpState::Open)) && (process.exit_reported || !process.is_ending()) {
             control.send(&RecorderMessage::Close);
             self.close(id);
             self.settle(id);
@@ -419,17 +419,17 @@ impl Carrier {
             if let Some(pump) = &mut tap.pump {
                 let mut owner = FactReporter { process: &mut tap.process, facts: &mut self.facts };
                 state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
-                if pump.is_held_up() && !is_gone {
+                if pump.is_blocked() && !is_gone {
                     // The process manager must first read the earlier messages.
                     return;
                 }
             }
-            if std::mem::take(&mut tap.process.closes) {
+            if std::mem::take(&mut tap.process.closed_while_ending) {
                 let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
                 FactReporter { process: &mut tap.process, facts: &mut self.facts }.client_closed(unread);
             }
-            self.facts.report(pid, Fact::Ended(exit));
-            (tap.process.ended, tap.process.over) = (None, true);
+            self.facts.report(pid, FactKind::Ended(exit));
+            (tap.process.ended, tap.process.exit_reported) = (None, true);
             // If another process, such as a child of the program, holds the connection, it continues.
             if !matches!(state, Ok(PumpState::Open)) {
                 tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
@@ -437,7 +437,7 @@ impl Carrier {
             tap.control.send(&RecorderMessage::Done);
         }
         let Some(tap) = self.taps.get(&id) else { return };
-        if tap.key.is_none() && (tap.pump.is_none() || !tap.process.over) {
+        if tap.key.is_none() && (tap.pump.is_none() || !tap.process.exit_reported) {
             self.close(id);
             self.taps.remove(&id);
         }

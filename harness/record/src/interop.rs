@@ -11,18 +11,18 @@ use pmi_runner::party::server::with_ranks;
 use serde::{Deserialize, Serialize};
 
 use super::result;
-use super::session::{self, Mode};
-use super::tap::position::TAP;
+use super::session::{self, SessionMode};
+use super::tap::position::TAP_PLACEHOLDER;
 use pmi_judge::event::Exit;
-use pmi_judge::verdict::{Judged, Verdict};
-use pmi_judge::{Severity, Side};
+use pmi_judge::verdict::{JudgedFinding, Verdict};
+use pmi_judge::{PartyKind, Severity};
 use pmi_scenario::requirement::Catalogue;
 
 const RANKS: &str = "{ranks}";
 const PROGRAM: &str = "{program}";
 
 /// Launchers that take `-n RANKS PROGRAM`.
-const KNOWN: [&str; 3] = ["mpiexec", "mpirun", "srun"];
+const KNOWN_LAUNCHERS: [&str; 3] = ["mpiexec", "mpirun", "srun"];
 
 /// A process manager cannot be started as requested. The message says what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ impl ManagerCommand {
         if !words.iter().any(|word| word == PROGRAM) {
             let counted = words.iter().any(|word| word.contains(RANKS));
             let command = if counted { label.to_owned() } else { with_ranks(label) };
-            if !KNOWN.contains(&name.split('.').next().unwrap_or_default()) {
+            if !KNOWN_LAUNCHERS.contains(&name.split('.').next().unwrap_or_default()) {
                 let what = if counted { "where the program goes" } else { "where ranks and program go" };
                 return Err(TemplateError(format!(
                     "unknown launcher \"{name}\": name {what}, as in --manager '{command} {PROGRAM}'"
@@ -66,7 +66,7 @@ impl ManagerCommand {
         let mut command = Vec::new();
         for word in &self.words {
             if word == PROGRAM {
-                command.push(TAP.to_owned());
+                command.push(TAP_PLACEHOLDER.to_owned());
                 command.extend_from_slice(program);
             } else {
                 command.push(word.replace(RANKS, &ranks.to_string()));
@@ -121,7 +121,7 @@ pub struct InteropResult {
     #[serde(default)]
     pub versions: Vec<String>,
     /// The findings on both sides.
-    pub findings: Vec<Judged>,
+    pub findings: Vec<JudgedFinding>,
     /// Number of MUSTs that the process manager broke.
     pub by_manager: usize,
     /// Number of MUSTs that the program broke.
@@ -130,7 +130,7 @@ pub struct InteropResult {
 
 impl InteropResult {
     /// Returns whether the job ended with status 0 and neither side broke a MUST.
-    pub fn is_well(&self) -> bool {
+    pub fn is_success(&self) -> bool {
         self.exit == Exit::Code(0) && matches!(self.verdict, Verdict::Pass | Verdict::Note | Verdict::Warn)
     }
 
@@ -191,7 +191,8 @@ pub fn run(
     for program in programs {
         for manager in managers {
             let command = manager.command(&program.words, ranks);
-            let session = session::run(&command, binary, Mode::Bounded(timeout), signals, &mut |_| {})?;
+            let session =
+                session::run(&command, binary, SessionMode::Bounded(timeout), signals, &mut |_| {})?;
             if session.interrupted {
                 matrix.interrupted = true;
                 return Ok(matrix);
@@ -202,8 +203,8 @@ pub fn run(
                 manager: manager.label.clone(),
                 exit: session.exit,
                 verdict: result.verdict,
-                by_manager: result::broken(&result, Side::Server),
-                by_program: result::broken(&result, Side::Client),
+                by_manager: result::broken(&result, PartyKind::Server),
+                by_program: result::broken(&result, PartyKind::Client),
                 reason: result.reason,
                 versions: result.negotiated,
                 findings: result.findings,
@@ -217,7 +218,7 @@ impl InteropMatrix {
     /// Returns the exit code: 130 if interrupted, 1 if a combination failed, 3 if one could not be judged.
     pub fn exit_code(&self) -> u8 {
         let bad = |cell: &InteropResult| {
-            !cell.is_well() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
+            !cell.is_success() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
         };
         if self.interrupted {
             130
@@ -234,25 +235,25 @@ impl InteropMatrix {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (i, manager) in self.managers.iter().enumerate() {
-            let _ = writeln!(text, "{:>4}  {}", letter(i), clean(manager));
+            let _ = writeln!(text, "{:>4}  {}", column_name(i), escape_controls(manager));
         }
         let rows: Vec<&[InteropResult]> = self.cells.chunks(self.managers.len().max(1)).collect();
         let width =
             |cells: &mut dyn Iterator<Item = String>| cells.map(|c| c.chars().count()).max().unwrap_or(0);
-        let first = width(&mut self.programs.iter().map(|p| clean(p)));
+        let first = width(&mut self.programs.iter().map(|p| escape_controls(p)));
         let widths: Vec<usize> = (0..self.managers.len())
             .map(|i| {
                 width(&mut rows.iter().filter_map(|row| row.get(i)).map(InteropResult::text))
-                    .max(letter(i).len())
+                    .max(column_name(i).len())
             })
             .collect();
         let mut header = format!("\n{:first$}", "");
         for (i, width) in widths.iter().enumerate() {
-            let _ = write!(header, "  {:width$}", letter(i));
+            let _ = write!(header, "  {:width$}", column_name(i));
         }
         let _ = writeln!(text, "{}", header.trim_end());
         for row in &rows {
-            let mut line = format!("{:first$}", clean(&row[0].program));
+            let mut line = format!("{:first$}", escape_controls(&row[0].program));
             for (cell, width) in row.iter().zip(&widths) {
                 let _ = write!(line, "  {:width$}", cell.text());
             }
@@ -262,27 +263,37 @@ impl InteropMatrix {
             let statuses: Vec<String> = row
                 .iter()
                 .enumerate()
-                .map(|(i, cell)| format!("{} under {}", cell.exit, letter(i)))
+                .map(|(i, cell)| format!("{} under {}", cell.exit, column_name(i)))
                 .collect();
-            let _ =
-                writeln!(text, "\n{}: the status differs: {}", clean(&row[0].program), statuses.join(", "));
+            let _ = writeln!(
+                text,
+                "\n{}: the status differs: {}",
+                escape_controls(&row[0].program),
+                statuses.join(", ")
+            );
         }
         self.reasons(&rows, &mut text);
-        self.blame(&rows, &mut text);
+        self.list_findings(&rows, &mut text);
         text
     }
 
     fn reasons(&self, rows: &[&[InteropResult]], text: &mut String) {
         for (i, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
             if let Some(reason) = &cell.reason {
-                let _ = writeln!(text, "\n{} under {}: {}", clean(&cell.program), letter(i), clean(reason));
+                let _ = writeln!(
+                    text,
+                    "\n{} under {}: {}",
+                    escape_controls(&cell.program),
+                    column_name(i),
+                    escape_controls(reason)
+                );
             }
         }
     }
 
     /// Lists each broken requirement once, with the cells where it was broken.
-    fn blame(&self, rows: &[&[InteropResult]], text: &mut String) {
-        for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
+    fn list_findings(&self, rows: &[&[InteropResult]], text: &mut String) {
+        for (party, name) in [(PartyKind::Server, "process manager"), (PartyKind::Client, "program")] {
             let all = || {
                 let cells = rows.iter().flat_map(|row| row.iter().enumerate());
                 cells.flat_map(|(i, cell)| cell.findings.iter().map(move |f| (i, cell, f)))
@@ -298,12 +309,15 @@ impl InteropMatrix {
                     Severity::Note => "note",
                 };
                 let level = example.level.map(|l| format!(" ({l})")).unwrap_or_default();
-                let _ = writeln!(text, "\n{grade}  the {name}: {id}{level}: {}", clean(&example.text));
-                let _ = writeln!(text, "  expected  {}", clean(&example.finding.expected));
-                let _ = writeln!(text, "  seen      {}", clean(&example.finding.seen));
+                let _ =
+                    writeln!(text, "\n{grade}  the {name}: {id}{level}: {}", escape_controls(&example.text));
+                let _ = writeln!(text, "  expected  {}", escape_controls(&example.finding.expected));
+                let _ = writeln!(text, "  seen      {}", escape_controls(&example.finding.seen));
                 let mut places: Vec<String> = here
                     .iter()
-                    .map(|(i, cell, _)| format!("{} under {}", clean(&cell.program), letter(*i)))
+                    .map(|(i, cell, _)| {
+                        format!("{} under {}", escape_controls(&cell.program), column_name(*i))
+                    })
                     .collect();
                 places.dedup();
                 let _ = writeln!(text, "  in        {}", places.join(", "));
@@ -313,7 +327,7 @@ impl InteropMatrix {
 }
 
 /// Returns the name of a column.
-fn letter(i: usize) -> String {
+fn column_name(i: usize) -> String {
     match u8::try_from(i) {
         Ok(i @ 0..=25) => char::from(b'A' + i).to_string(),
         _ => format!("M{i}"),
@@ -321,7 +335,7 @@ fn letter(i: usize) -> String {
 }
 
 /// Replaces control characters, which would control a terminal.
-fn clean(text: &str) -> String {
+fn escape_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

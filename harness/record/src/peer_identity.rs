@@ -15,7 +15,7 @@ pub(crate) const PORT: &str = "PMI_PORT";
 /// The identity of a process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PeerIdentity {
-    Ours,
+    OwnProgram,
     Stranger,
     Unknown,
 }
@@ -25,26 +25,26 @@ enum PeerIdentity {
 /// decide. A connection on which nothing was sent is not a stranger's.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
-        PeerIdentity::Ours => false,
+        PeerIdentity::OwnProgram => false,
         PeerIdentity::Stranger => true,
         PeerIdentity::Unknown => peeked_bytes(client).is_some_and(|line| !is_own_initack(&line)),
     }
 }
 
 fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
-    let Some(end) = tcp::ends(client).and_then(tcp::other_end) else { return PeerIdentity::Unknown };
+    let Some(end) = tcp::ends(client).and_then(tcp::find_peer) else { return PeerIdentity::Unknown };
     // A closed connection belongs to no process.
     if end.inode == 0 {
         return PeerIdentity::Unknown;
     }
     let me = procfs::own_pid();
     let family = tree::descendants(me);
-    if tcp::owner(end.inode, &family).is_some() {
-        return PeerIdentity::Ours;
+    if tcp::find_owner(end.inode, &family).is_some() {
+        return PeerIdentity::OwnProgram;
     }
-    if let Some(owner) = tcp::owner(end.inode, &tree::everybody()) {
+    if let Some(owner) = tcp::find_owner(end.inode, &tree::all_processes()) {
         let is_told = tree::variable_of(owner, PORT).is_some_and(|told| told == port);
-        return if is_told { PeerIdentity::Ours } else { PeerIdentity::Stranger };
+        return if is_told { PeerIdentity::OwnProgram } else { PeerIdentity::Stranger };
     }
     // The process belongs to another user, unless the descriptors of one of our processes cannot be read.
     let all_are_seen = family.iter().all(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok());
@@ -90,7 +90,7 @@ mod tests {
     fn descendant_is_not_a_stranger() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (mut child, client) = visit(&listener, "read line");
-        assert_eq!(other_end(&client, "127.0.0.1:1"), PeerIdentity::Ours);
+        assert_eq!(other_end(&client, "127.0.0.1:1"), PeerIdentity::OwnProgram);
         drop(child.stdin.take());
         child.wait().unwrap();
     }

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use pmi_process::connection::{NonBlockingStream, Received};
+use pmi_process::connection::{NonBlockingStream, ReceiveResult};
 use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{Shutdown, shutdown};
 
 /// Maximum number of bytes that are read and reported at once.
-pub(crate) const PIECE: usize = 32 * 1024;
+pub(crate) const MAX_READ: usize = 32 * 1024;
 
 /// Maximum number of reads from a side whose process has ended.
-const LAST_ROUNDS: usize = 64;
+const MAX_LAST_READS: usize = 64;
 
 /// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +32,9 @@ impl PumpSide {
 }
 
 /// The owner of a pump. It receives each event before the other side can observe it.
-pub(crate) trait Owner {
+pub(crate) trait PumpHandler {
     /// A piece has arrived from this side. Returns the bytes to forward.
-    fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
+    fn forward<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
     /// This side has closed its end; `left_unread` is true if it is known to have left bytes from the other side unread. Returns the bytes
     /// that must still be forwarded.
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
@@ -47,7 +47,7 @@ struct PumpEnd {
     connection: NonBlockingStream,
     key: ReactorKey,
     /// No more bytes will arrive from this end.
-    over: bool,
+    is_ended: bool,
     /// The close of the other end has been forwarded to this one.
     reported: bool,
 }
@@ -87,22 +87,22 @@ impl Pump {
     ) -> io::Result<Self> {
         let mut end = |fd, side| {
             let mut connection = NonBlockingStream::over(fd);
-            connection.take_over();
+            connection.take_inherited();
             let key = reactor.add(&connection, source(side), WatchMode::Read)?;
-            io::Result::Ok(PumpEnd { connection, key, over: false, reported: false })
+            io::Result::Ok(PumpEnd { connection, key, is_ended: false, reported: false })
         };
         let (client, server) = (end(client, PumpSide::Client)?, end(server, PumpSide::Server)?);
         Ok(Self { client, server })
     }
 
-    /// Avoids waking up the client when its requests are read. [`take_old`](Self::take_old) must then be called periodically.
+    /// Avoids waking up the client when its requests are read. [`take_old_unread`](Self::take_old_unread) must then be called periodically.
     pub(crate) fn leave_requests(&mut self) {
-        self.client.connection.leave_short();
+        self.client.connection.leave_short_messages();
     }
 
-    /// See [`NonBlockingStream::take_old`].
-    pub(crate) fn take_old(&mut self) {
-        self.client.connection.take_old();
+    /// See [`NonBlockingStream::take_old_unread`].
+    pub(crate) fn take_old_unread(&mut self) {
+        self.client.connection.take_old_unread();
     }
 
     fn end(&mut self, side: PumpSide) -> &mut PumpEnd {
@@ -114,7 +114,7 @@ impl Pump {
 
     /// Removes both sides from the reactor, and closes them.
     pub(crate) fn close<S: Copy>(mut self, reactor: &mut Reactor<S>) {
-        self.client.connection.take_left();
+        self.client.connection.take_unread();
         reactor.remove(self.client.key);
         reactor.remove(self.server.key);
     }
@@ -123,14 +123,14 @@ impl Pump {
     pub(crate) fn carry<S: Copy>(
         &mut self,
         side: PumpSide,
-        owner: &mut dyn Owner,
+        owner: &mut dyn PumpHandler,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
     ) -> io::Result<PumpState> {
         if self.end(side).connection.is_blocked() {
             self.write(side, &[], reactor)?;
         }
-        if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
+        if !self.end(side).is_ended && self.end(side.other()).connection.unwritten() == 0 {
             self.read(side, owner, reactor, buffer)?;
         }
         Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
@@ -140,22 +140,22 @@ impl Pump {
     /// stop writing.
     pub(crate) fn drain<S: Copy>(
         &mut self,
-        owner: &mut dyn Owner,
+        owner: &mut dyn PumpHandler,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
     ) -> io::Result<PumpState> {
-        for _ in 0..LAST_ROUNDS {
+        for _ in 0..MAX_LAST_READS {
             let mut carried = false;
             for side in [PumpSide::Client, PumpSide::Server] {
                 if self.end(side).connection.is_blocked() {
                     self.write(side, &[], reactor)?;
                 }
-                if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
+                if !self.end(side).is_ended && self.end(side.other()).connection.unwritten() == 0 {
                     carried |= self.read(side, owner, reactor, buffer)?;
                 }
             }
             if self.pass_closes(owner) || self.is_done() {
-                self.client.connection.take_left();
+                self.client.connection.take_unread();
                 return Ok(PumpState::Over);
             }
             if !carried {
@@ -163,7 +163,7 @@ impl Pump {
             }
         }
         // The owner may close it at any time from here on.
-        self.client.connection.take_left();
+        self.client.connection.take_unread();
         Ok(PumpState::Open)
     }
 
@@ -173,12 +173,12 @@ impl Pump {
     }
 
     /// Returns whether bytes from the client wait for the server to read them.
-    pub(crate) fn is_held_up(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.server.connection.unwritten() > 0
     }
 
     fn is_done(&self) -> bool {
-        [&self.client, &self.server].iter().all(|end| end.over && end.connection.unwritten() == 0)
+        [&self.client, &self.server].iter().all(|end| end.is_ended && end.connection.unwritten() == 0)
     }
 
     /// Writes the bytes that wait for this side, and then these bytes.
@@ -188,16 +188,16 @@ impl Pump {
         end.connection.write(bytes);
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
-        if unread && !other.over {
+        if unread && !other.is_ended {
             // This side no longer reads. Its own bytes can still be read, and the other side learns that its reader is gone.
-            other.over = true;
+            other.is_ended = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
         match (was_blocked, blocked) {
             (false, true) => reactor.set(key, WatchMode::ReadWrite),
             (true, false) => {
                 // The other side was not read in the meantime.
-                reactor.again(other.key);
+                reactor.mark_ready(other.key);
                 reactor.set(key, WatchMode::Read)
             }
             _ => Ok(()),
@@ -208,19 +208,19 @@ impl Pump {
     fn read<S: Copy>(
         &mut self,
         from: PumpSide,
-        owner: &mut dyn Owner,
+        owner: &mut dyn PumpHandler,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
     ) -> io::Result<bool> {
         let end = self.end(from);
-        let piece = match end.connection.receive_or_look(buffer) {
-            Received::Nothing => return Ok(false),
-            Received::Bytes(n) => {
+        let piece = match end.connection.receive_or_peek(buffer) {
+            ReceiveResult::Nothing => return Ok(false),
+            ReceiveResult::Bytes(n) => {
                 reactor.after_read(end.key, n, buffer.len());
-                owner.piece(from, &buffer[..n])
+                owner.forward(from, &buffer[..n])
             }
-            Received::End => {
-                end.over = true;
+            ReceiveResult::End => {
+                end.is_ended = true;
                 owner.closed(from, end.connection.left_unread()).into()
             }
         };
@@ -231,9 +231,9 @@ impl Pump {
     }
 
     /// Forwards the closing of each side to the other one, after everything that came before it. Returns true if a side is gone for good.
-    fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
+    fn pass_closes(&mut self, owner: &mut dyn PumpHandler) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
-            let over = self.end(side).over;
+            let over = self.end(side).is_ended;
             let other = self.end(side.other());
             if over && other.connection.unwritten() == 0 && !other.reported {
                 // TCP does not show that the other side is gone for good.
@@ -257,12 +257,12 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use pmi_process::connection::{LEFT_MESSAGES, MESSAGE_COST, unread_bytes};
+    use pmi_process::connection::{MAX_LEFT_MESSAGES, MESSAGE_COST, unread_bytes};
 
     struct Log(mpsc::Sender<(PumpSide, Option<Vec<u8>>)>);
 
-    impl Owner for Log {
-        fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    impl PumpHandler for Log {
+        fn forward<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
             self.0.send((from, Some(bytes.to_vec()))).unwrap();
             bytes.into()
         }
@@ -286,7 +286,7 @@ mod tests {
         let mut pump = Pump::new(client.into(), server.into(), &mut reactor, |side| side).unwrap();
         pump.leave_requests();
         let pump = std::thread::spawn(move || {
-            let (mut log, mut buffer) = (Log(sender), vec![0; PIECE]);
+            let (mut log, mut buffer) = (Log(sender), vec![0; MAX_READ]);
             loop {
                 for ready in reactor.wait(None)? {
                     if pump.carry(ready.source, &mut log, &mut reactor, &mut buffer)? == PumpState::Over {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     /// A pump that leaves requests unread, operated by the test.
-    struct Hand {
+    struct ManualPump {
         program: UnixStream,
         manager: UnixStream,
         /// The ends that the pump has.
@@ -364,7 +364,7 @@ mod tests {
         pump: Pump,
     }
 
-    impl Hand {
+    impl ManualPump {
         fn new() -> Self {
             let (program, client) = UnixStream::pair().unwrap();
             let (manager, server) = UnixStream::pair().unwrap();
@@ -380,7 +380,7 @@ mod tests {
         fn carry(&mut self) {
             let (sender, _told) = mpsc::channel();
             for ready in self.reactor.wait(Some(Duration::ZERO)).unwrap() {
-                let (mut log, mut buffer) = (Log(sender.clone()), vec![0; PIECE]);
+                let (mut log, mut buffer) = (Log(sender.clone()), vec![0; MAX_READ]);
                 self.pump.carry(ready.source, &mut log, &mut self.reactor, &mut buffer).unwrap();
             }
         }
@@ -401,62 +401,62 @@ mod tests {
 
     #[test]
     fn leaves_requests_in_the_socket_within_limits() {
-        let mut hand = Hand::new();
+        let mut pump = ManualPump::new();
         let mut taken = 0;
         for _ in 0..100 {
-            hand.program.write_all(b"ask").unwrap();
-            assert_eq!(hand.heard(), b"ask");
-            assert!(hand.is_left());
-            hand.manager.write_all(b"tell").unwrap();
-            hand.carry();
-            taken += u32::from(!hand.is_left());
+            pump.program.write_all(b"ask").unwrap();
+            assert_eq!(pump.heard(), b"ask");
+            assert!(pump.is_left());
+            pump.manager.write_all(b"tell").unwrap();
+            pump.carry();
+            taken += u32::from(!pump.is_left());
         }
         assert!((10..50).contains(&taken), "neither after each answer nor too much at once: {taken}");
         // A request without an answer is taken eventually, which frees its buffer space.
-        hand.program.write_all(b"ask").unwrap();
-        hand.carry();
-        hand.pump.take_old();
-        assert!(hand.is_left());
-        hand.pump.take_old();
-        assert!(!hand.is_left());
-        for _ in 0..2 * LEFT_MESSAGES {
-            hand.program.write_all(b"x").unwrap();
-            hand.carry();
+        pump.program.write_all(b"ask").unwrap();
+        pump.carry();
+        pump.pump.take_old_unread();
+        assert!(pump.is_left());
+        pump.pump.take_old_unread();
+        assert!(!pump.is_left());
+        for _ in 0..2 * MAX_LEFT_MESSAGES {
+            pump.program.write_all(b"x").unwrap();
+            pump.carry();
         }
-        assert!(unread_bytes(&hand.program).unwrap() < LEFT_MESSAGES * MESSAGE_COST);
-        hand.program.write_all(&[0; 10_000]).unwrap();
-        hand.carry();
-        assert!(!hand.is_left());
+        assert!(unread_bytes(&pump.program).unwrap() < MAX_LEFT_MESSAGES * MESSAGE_COST);
+        pump.program.write_all(&[0; 10_000]).unwrap();
+        pump.carry();
+        assert!(!pump.is_left());
     }
 
     #[test]
     fn new_pump_does_not_forward_bytes_twice() {
-        let mut hand = Hand::new();
+        let mut pump = ManualPump::new();
         for request in [b"one", b"two"] {
-            hand.program.write_all(request).unwrap();
-            assert_eq!(hand.heard(), request);
+            pump.program.write_all(request).unwrap();
+            assert_eq!(pump.heard(), request);
         }
         // The same as if its process had been killed.
-        let (client, server) = &hand.ends;
+        let (client, server) = &pump.ends;
         let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
-        hand.reactor = Reactor::new().unwrap();
-        hand.program.write_all(b"three").unwrap();
-        hand.pump = Pump::new(ends.0.into(), ends.1.into(), &mut hand.reactor, |side| side).unwrap();
-        assert_eq!(hand.heard(), b"three");
-        assert!(!hand.is_left());
-        hand.program.write_all(b"four").unwrap();
-        assert_eq!(hand.heard(), b"four");
-        assert!(!hand.is_left());
+        pump.reactor = Reactor::new().unwrap();
+        pump.program.write_all(b"three").unwrap();
+        pump.pump = Pump::new(ends.0.into(), ends.1.into(), &mut pump.reactor, |side| side).unwrap();
+        assert_eq!(pump.heard(), b"three");
+        assert!(!pump.is_left());
+        pump.program.write_all(b"four").unwrap();
+        assert_eq!(pump.heard(), b"four");
+        assert!(!pump.is_left());
     }
 
     #[test]
     fn program_without_an_answer_reads_end_of_file() {
-        let mut hand = Hand::new();
-        hand.program.write_all(b"ask").unwrap();
-        assert_eq!(hand.heard(), b"ask");
-        hand.pump.close(&mut hand.reactor);
-        drop(hand.ends);
-        assert_eq!(all(&mut hand.program), b"");
+        let mut pump = ManualPump::new();
+        pump.program.write_all(b"ask").unwrap();
+        assert_eq!(pump.heard(), b"ask");
+        pump.pump.close(&mut pump.reactor);
+        drop(pump.ends);
+        assert_eq!(all(&mut pump.program), b"");
     }
 
     #[test]

@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::carrier::{Fact, ProcessFact};
-use super::tap::FIRST;
+use super::carrier::{FactKind, ProcessFact};
+use super::tap::FIRST_FOLDER;
 use super::tap::notice::Start;
-use pmi_judge::event::{Abandoned, Bytes, Event, EventKind, Exit, HangProof};
+use pmi_judge::event::{AbandonReason, Bytes, Event, EventKind, Exit, HangProof};
 use pmi_judge::session::SessionJudge;
 use pmi_wire::port::{Greeting, LINES, MAX_RESPONSE};
 use pmi_wire::{Direction, Proc};
 
 /// Maximum number of bytes of a session that are kept for the scenario. The log and the judge get all of them.
-const KEEP: usize = 64 << 20;
+const MAX_KEPT_BYTES: usize = 64 << 20;
 
 /// Accounted size of an event besides its bytes.
 const EVENT: usize = 128;
@@ -27,8 +27,8 @@ pub struct Recording {
     judge: SessionJudge,
     seq: u64,
     events: Vec<Event>,
-    room: usize,
-    whole: bool,
+    remaining_bytes: usize,
+    is_complete: bool,
     procs: HashMap<i32, Proc>,
     /// All processes, and whether they have ended.
     processes: BTreeMap<Proc, bool>,
@@ -37,7 +37,7 @@ pub struct Recording {
     /// Folders whose spawn request is still incomplete.
     folders: HashMap<Proc, Vec<String>>,
     /// Processes that are exchanging their initack.
-    greetings: HashMap<i32, GreetingProcess>,
+    identifying: HashMap<i32, IdentifyingProcess>,
 }
 
 impl Start {
@@ -49,15 +49,15 @@ impl Start {
 
 /// A process that is exchanging its initack, whose answer contains what other processes get in their environment.
 #[derive(Debug)]
-struct GreetingProcess {
+struct IdentifyingProcess {
     start: Start,
     initack: Vec<u8>,
     response: Vec<u8>,
     /// Bytes that the process sent after its initack, before the answer.
-    ahead: Vec<u8>,
+    early_bytes: Vec<u8>,
 }
 
-impl GreetingProcess {
+impl IdentifyingProcess {
     /// Takes the bytes that belong to the initack and its answer. Returns the rest.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
@@ -90,28 +90,32 @@ impl Recording {
             judge: SessionJudge::default(),
             seq: 0,
             events: Vec::new(),
-            room: KEEP,
-            whole: true,
+            remaining_bytes: MAX_KEPT_BYTES,
+            is_complete: true,
             procs: HashMap::new(),
             processes: BTreeMap::new(),
-            groups: HashMap::from([(FIRST.to_owned(), 0)]),
+            groups: HashMap::from([(FIRST_FOLDER.to_owned(), 0)]),
             folders: HashMap::new(),
-            greetings: HashMap::new(),
+            identifying: HashMap::new(),
         }
     }
 
     /// Handles a fact about a process, and passes the resulting events to `sink`.
     pub(crate) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
-        let ProcessFact { at, pid, fact } = told;
+        let ProcessFact { at, pid, kind: fact } = told;
         let mut context = EventContext { at, sink };
         match fact {
-            Fact::Started(start) if start.is_by_port() => {
-                let greeted =
-                    GreetingProcess { start, initack: Vec::new(), response: Vec::new(), ahead: Vec::new() };
-                self.greetings.insert(pid, greeted);
+            FactKind::Started(start) if start.is_by_port() => {
+                let greeted = IdentifyingProcess {
+                    start,
+                    initack: Vec::new(),
+                    response: Vec::new(),
+                    early_bytes: Vec::new(),
+                };
+                self.identifying.insert(pid, greeted);
             }
-            Fact::Started(start) => self.started(start, None, &mut context),
-            fact => self.happened(pid, fact, &mut context),
+            FactKind::Started(start) => self.started(start, None, &mut context),
+            fact => self.process_fact(pid, fact, &mut context),
         }
     }
 
@@ -128,7 +132,7 @@ impl Recording {
         let mut procs: Vec<Proc> = left.iter().filter_map(|pid| self.procs.get(pid).copied()).collect();
         procs.sort_unstable();
         if !procs.is_empty() {
-            self.event(EventKind::Outlived { procs }, &mut context);
+            self.event(EventKind::OutlivedLauncher { procs }, &mut context);
         }
     }
 
@@ -139,7 +143,7 @@ impl Recording {
 
     /// Records that the user has interrupted the session.
     pub(crate) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
-        self.event(EventKind::Abandoned(Abandoned::Interrupted), &mut EventContext { at, sink });
+        self.event(EventKind::Abandoned(AbandonReason::Interrupted), &mut EventContext { at, sink });
     }
 
     /// Records that the time of the session is over.
@@ -169,17 +173,17 @@ impl Recording {
 
     /// Returns the events of the session, or `None` if there were too many to keep.
     pub fn events(&self) -> Option<&[Event]> {
-        self.whole.then_some(&self.events)
+        self.is_complete.then_some(&self.events)
     }
 
-    fn happened(&mut self, pid: i32, fact: Fact, context: &mut EventContext<'_>) {
+    fn process_fact(&mut self, pid: i32, fact: FactKind, context: &mut EventContext<'_>) {
         let Some(fact) = self.greeted(pid, fact, context) else { return };
         let Some(proc) = self.procs.get(&pid).copied() else { return };
         match fact {
-            Fact::Started(_) => {}
-            Fact::NotStarted(why) => self.event(EventKind::NotStarted { proc, why }, context),
-            Fact::Spawns(folder) => self.folders.entry(proc).or_default().push(folder),
-            Fact::Carried(Direction::ToServer, bytes) => {
+            FactKind::Started(_) => {}
+            FactKind::NotStarted(why) => self.event(EventKind::NotStarted { proc, why }, context),
+            FactKind::Spawns(folder) => self.folders.entry(proc).or_default().push(folder),
+            FactKind::Carried(Direction::ToServer, bytes) => {
                 let before = self.judge.spawned();
                 self.event(EventKind::ToServer { proc, bytes: Bytes(bytes) }, context);
                 if self.judge.spawned() > before {
@@ -188,13 +192,13 @@ impl Recording {
                     self.groups.extend(folders.into_iter().map(|folder| (folder, group)));
                 }
             }
-            Fact::Carried(Direction::FromServer, bytes) => {
+            FactKind::Carried(Direction::FromServer, bytes) => {
                 self.event(EventKind::FromServer { proc, bytes: Bytes(bytes) }, context);
             }
-            Fact::LeftUnread => self.event(EventKind::LeftUnread { proc }, context),
-            Fact::ClosedByClient => self.event(EventKind::ClosedByClient { proc }, context),
-            Fact::ClosedByServer => self.event(EventKind::ClosedByServer { proc }, context),
-            Fact::Ended(exit) => {
+            FactKind::LeftUnread => self.event(EventKind::LeftUnread { proc }, context),
+            FactKind::ClosedByClient => self.event(EventKind::ClosedByClient { proc }, context),
+            FactKind::ClosedByServer => self.event(EventKind::ClosedByServer { proc }, context),
+            FactKind::Ended(exit) => {
                 self.processes.insert(proc, true);
                 self.event(EventKind::Exited { proc, exit }, context);
             }
@@ -203,10 +207,10 @@ impl Recording {
 
     /// Handles a fact about a process that may be exchanging its initack. Returns the part that follows the exchange, if any. After the
     /// exchange, the process has started like any other.
-    fn greeted(&mut self, pid: i32, fact: Fact, context: &mut EventContext<'_>) -> Option<Fact> {
-        let Some(greeted) = self.greetings.get_mut(&pid) else { return Some(fact) };
+    fn greeted(&mut self, pid: i32, fact: FactKind, context: &mut EventContext<'_>) -> Option<FactKind> {
+        let Some(greeted) = self.identifying.get_mut(&pid) else { return Some(fact) };
         let (direction, bytes) = match &fact {
-            Fact::Carried(direction, bytes) => (Some(*direction), bytes.as_slice()),
+            FactKind::Carried(direction, bytes) => (Some(*direction), bytes.as_slice()),
             _ => (None, &[][..]),
         };
         let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
@@ -214,16 +218,16 @@ impl Recording {
         let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
         let waits = !greeted.is_complete() && !goes_on;
         match direction {
-            Some(Direction::ToServer) if waits && greeted.ahead.len() + rest.len() <= MAX_RESPONSE => {
-                greeted.ahead.extend_from_slice(rest);
+            Some(Direction::ToServer) if waits && greeted.early_bytes.len() + rest.len() <= MAX_RESPONSE => {
+                greeted.early_bytes.extend_from_slice(rest);
                 return None;
             }
             Some(Direction::FromServer) if waits && rest.is_empty() => return None,
             _ => {}
         }
         let rest = rest.to_vec();
-        if let Some(GreetingProcess { start, initack: said, response: received, ahead }) =
-            self.greetings.remove(&pid)
+        if let Some(IdentifyingProcess { start, initack: said, response: received, early_bytes: ahead }) =
+            self.identifying.remove(&pid)
         {
             self.started(start, Some((said, received)), context);
             if let Some(proc) = self.procs.get(&pid).copied().filter(|_| !ahead.is_empty()) {
@@ -231,7 +235,7 @@ impl Recording {
             }
         }
         match direction {
-            Some(direction) => (!rest.is_empty()).then_some(Fact::Carried(direction, rest)),
+            Some(direction) => (!rest.is_empty()).then_some(FactKind::Carried(direction, rest)),
             None => Some(fact),
         }
     }
@@ -276,12 +280,12 @@ impl Recording {
         };
         let event = self.judge.observe(event);
         (context.sink)(event);
-        match self.room.checked_sub(bytes + EVENT) {
-            Some(room) if self.whole => {
-                self.room = room;
+        match self.remaining_bytes.checked_sub(bytes + EVENT) {
+            Some(room) if self.is_complete => {
+                self.remaining_bytes = room;
                 self.events.push(event.clone());
             }
-            _ => self.whole = false,
+            _ => self.is_complete = false,
         }
     }
 }
@@ -295,19 +299,19 @@ struct EventContext<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmi_judge::Side;
+    use pmi_judge::PartyKind;
 
-    fn tell(recording: &mut Recording, pid: i32, fact: Fact) {
-        recording.take(ProcessFact { at: Duration::ZERO, pid, fact }, &mut |_| {});
+    fn tell(recording: &mut Recording, pid: i32, fact: FactKind) {
+        recording.take(ProcessFact { at: Duration::ZERO, pid, kind: fact }, &mut |_| {});
     }
 
-    fn start(pid: i32, folder: &str, env: &[(&str, &str)]) -> Fact {
+    fn start(pid: i32, folder: &str, env: &[(&str, &str)]) -> FactKind {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Fact::Started(Start { pid, folder: folder.into(), env, args: Vec::new(), bad_fd: None })
+        FactKind::Started(Start { pid, folder: folder.into(), env, args: Vec::new(), bad_fd: None })
     }
 
-    fn carried(direction: Direction, text: &str) -> Fact {
-        Fact::Carried(direction, text.as_bytes().to_vec())
+    fn carried(direction: Direction, text: &str) -> FactKind {
+        FactKind::Carried(direction, text.as_bytes().to_vec())
     }
 
     /// Returns a recording of a group of two processes with these facts, written as `0 C: ...`, `1 S: ...`, `0 closed` or `1 ended 9`.
@@ -315,7 +319,7 @@ mod tests {
         let mut recording = Recording::new(vec!["pm".into()]);
         for rank in ["0", "1"] {
             let env = [("PMI_FD", "3"), ("PMI_RANK", rank), ("PMI_SIZE", "2")];
-            tell(&mut recording, rank.parse().unwrap(), start(rank.parse().unwrap(), FIRST, &env));
+            tell(&mut recording, rank.parse().unwrap(), start(rank.parse().unwrap(), FIRST_FOLDER, &env));
         }
         for step in steps {
             let (rank, what) = step.split_once(' ').unwrap();
@@ -325,15 +329,15 @@ mod tests {
             } else if let Some(line) = what.strip_prefix("S: ") {
                 tell(&mut recording, pid, carried(Direction::FromServer, &format!("{line}\n")));
             } else if what == "unread" {
-                tell(&mut recording, pid, Fact::LeftUnread);
+                tell(&mut recording, pid, FactKind::LeftUnread);
             } else if what == "closed" {
-                tell(&mut recording, pid, Fact::ClosedByClient);
+                tell(&mut recording, pid, FactKind::ClosedByClient);
             } else {
                 let exit = match what.split_once(' ').unwrap() {
                     ("killed", signal) => Exit::Signal(signal.parse().unwrap()),
                     (_, status) => Exit::Code(status.parse().unwrap()),
                 };
-                tell(&mut recording, pid, Fact::Ended(exit));
+                tell(&mut recording, pid, FactKind::Ended(exit));
             }
         }
         recording
@@ -346,7 +350,7 @@ mod tests {
         "1 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
     ];
 
-    fn blamed(steps: &[&str]) -> Vec<(Side, String, u32)> {
+    fn blamed(steps: &[&str]) -> Vec<(PartyKind, String, u32)> {
         let recording = recording(&[&INIT[..], steps].concat());
         let findings = recording.judge().findings();
         findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
@@ -357,7 +361,7 @@ mod tests {
     #[test]
     fn client_reads_finalize_answer_before_close() {
         let (asks, told) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
-        let found = [(Side::Client, "rfc13.wire.lock-step".to_owned(), 0)];
+        let found = [(PartyKind::Client, "rfc13.wire.lock-step".to_owned(), 0)];
         assert_eq!(blamed(&[asks, "0 closed", "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
@@ -365,14 +369,14 @@ mod tests {
         // A client need not read the answer if it fails, is killed, or receives an unrequested message.
         assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
         assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
-        let unasked = [(Side::Server, "rfc13.wire.lock-step".to_owned(), 0)];
+        let unasked = [(PartyKind::Server, "rfc13.wire.lock-step".to_owned(), 0)];
         assert_eq!(blamed(&[asks, told, told, "0 unread", "0 closed", "0 exit 0"]), unasked);
     }
 
     #[test]
     fn blames_the_first_process_that_leaves() {
         let finalize = "rfc13.abnf.c-finalize".to_owned();
-        let first = vec![(Side::Client, finalize, 0)];
+        let first = vec![(PartyKind::Client, finalize, 0)];
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);
         assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed", "1 killed 15"]), first);
         // A tap that was killed with its program reports no status.
@@ -385,7 +389,7 @@ mod tests {
     /// Returns the kinds of events of a process with PMI_PORT that exchanges these pieces, and the findings.
     fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
         let mut recording = Recording::new(vec!["pm".into()]);
-        tell(&mut recording, 1, start(1, FIRST, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
+        tell(&mut recording, 1, start(1, FIRST_FOLDER, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
         for (asks, text) in pieces {
             let direction = if *asks { Direction::ToServer } else { Direction::FromServer };
             tell(&mut recording, 1, carried(direction, text));
@@ -431,9 +435,12 @@ mod tests {
     #[test]
     fn judges_both_sides() {
         let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
-        assert_eq!(blamed(&early), [(Side::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]);
+        assert_eq!(
+            blamed(&early),
+            [(PartyKind::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]
+        );
         let twice = ["1 C: cmd=get_maxes", "1 C: cmd=get_appnum"];
-        assert_eq!(blamed(&twice), [(Side::Client, "rfc13.wire.lock-step".to_owned(), 1)]);
+        assert_eq!(blamed(&twice), [(PartyKind::Client, "rfc13.wire.lock-step".to_owned(), 1)]);
     }
 
     #[test]
@@ -441,7 +448,7 @@ mod tests {
         let mut recording = recording(&INIT);
         let block = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
         for folder in ["by-1-1", "by-1-2"] {
-            tell(&mut recording, 1, Fact::Spawns(folder.into()));
+            tell(&mut recording, 1, FactKind::Spawns(folder.into()));
             tell(&mut recording, 1, carried(Direction::ToServer, block));
         }
         for (pid, folder) in [(7, "by-1-2"), (8, "by-1-1")] {

@@ -2,8 +2,10 @@
 
 use super::session::RecordedSession;
 use pmi_judge::deviations::Deviations;
-use pmi_judge::verdict::{AS_NEGOTIATED, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
-use pmi_judge::{Severity, Side};
+use pmi_judge::verdict::{
+    LOG_FORMAT, NEGOTIATED_DIALECT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict,
+};
+use pmi_judge::{PartyKind, Severity};
 use pmi_scenario::requirement::Catalogue;
 use pmi_wire::ConnectionMethod;
 
@@ -25,7 +27,7 @@ pub fn header(command: &[String]) -> RunHeader {
         relayed: false,
         connection: ConnectionMethod::Fd,
         under_test: None,
-        dialect: AS_NEGOTIATED.into(),
+        dialect: NEGOTIATED_DIALECT.into(),
         selected: 1,
         strict: Strictness::Must,
     }
@@ -86,6 +88,6 @@ pub fn exit_code(result: &ScenarioResult) -> u8 {
 }
 
 /// Returns the number of MUSTs that a party broke.
-pub fn broken(result: &ScenarioResult, party: Side) -> usize {
+pub fn broken(result: &ScenarioResult, party: PartyKind) -> usize {
     result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail).count()
 }

@@ -13,10 +13,10 @@ use pmi_wire::{Connection, Decoded, Direction, Framing, HEADER, frame_header, fr
 const MAX_BUFFERED: usize = 256 * 1024;
 
 /// Maximum length of a line that must be recognized.
-const LOOKED_AT: usize = 16;
+const MAX_RECOGNIZED_LINE: usize = 16;
 
 /// The first line of a block.
-const BLOCK: &[u8] = b"mcmd=spawn";
+const BLOCK_START: &[u8] = b"mcmd=spawn";
 
 const EXECNAME: &[u8] = b"execname=";
 
@@ -33,7 +33,7 @@ enum BlockState {
     /// In a block, before its `execname`, or after it when nothing is held back.
     Block,
     /// The line may be an `execname`, or the block has had one. Everything is held back.
-    Holding,
+    Held,
 }
 
 /// The state of a frame.
@@ -120,7 +120,7 @@ impl Rewriter {
         if self.place == BlockState::Outside
             && self.line.is_empty()
             && piece.ends_with(b"\n")
-            && piece.split(|b| *b == b'\n').all(|line| line != BLOCK)
+            && piece.split(|b| *b == b'\n').all(|line| line != BLOCK_START)
         {
             return piece.into();
         }
@@ -133,7 +133,7 @@ impl Rewriter {
             let passing = match self.frame {
                 FrameState::Held => {
                     // One more byte might belong to the next frame.
-                    let wanted = self.wanted().min(piece.len());
+                    let wanted = self.missing_bytes().min(piece.len());
                     self.held.extend_from_slice(&piece[..wanted]);
                     piece = &piece[wanted..];
                     self.decide(tap, &mut out);
@@ -155,7 +155,7 @@ impl Rewriter {
     }
 
     /// Returns the number of bytes that are needed to recognize or complete the frame that is held back.
-    fn wanted(&self) -> usize {
+    fn missing_bytes(&self) -> usize {
         let Some(length) = self.held.first_chunk().and_then(|header| frame_length(*header)) else {
             return HEADER - self.held.len();
         };
@@ -175,7 +175,7 @@ impl Rewriter {
             }
             Some(length) if body.len() < length => return,
             Some(_) => {
-                let rewritten = rewritten_frame(*header, body, tap);
+                let rewritten = rewrite_frame(*header, body, tap);
                 self.held = rewritten.unwrap_or_else(|| std::mem::take(&mut self.held));
             }
         }
@@ -186,17 +186,19 @@ impl Rewriter {
         let mut out = Vec::with_capacity(piece.len());
         for part in piece.split_inclusive(|b| *b == b'\n') {
             let text = part.strip_suffix(b"\n").unwrap_or(part);
-            let room = (LOOKED_AT + 1).saturating_sub(self.line.len());
+            let room = (MAX_RECOGNIZED_LINE + 1).saturating_sub(self.line.len());
             self.line.extend_from_slice(&text[..text.len().min(room)]);
             let begun = self.line.len().min(EXECNAME.len());
             if self.place == BlockState::Block && self.line[..begun] == EXECNAME[..begun] {
-                self.place = BlockState::Holding;
-            } else if self.place == BlockState::Holding && self.held.len() <= LOOKED_AT && !self.may_be_name()
+                self.place = BlockState::Held;
+            } else if self.place == BlockState::Held
+                && self.held.len() <= MAX_RECOGNIZED_LINE
+                && !self.may_become_execname()
             {
                 out.append(&mut self.held);
                 self.place = BlockState::Block;
             }
-            let to = if self.place == BlockState::Holding { &mut self.held } else { &mut out };
+            let to = if self.place == BlockState::Held { &mut self.held } else { &mut out };
             to.extend_from_slice(part);
             if self.held.len() > MAX_BUFFERED {
                 out.append(&mut self.held);
@@ -204,16 +206,16 @@ impl Rewriter {
             }
             if part.len() > text.len() {
                 match (&self.line[..], self.place) {
-                    (BLOCK, BlockState::Outside) => self.place = BlockState::Block,
+                    (BLOCK_START, BlockState::Outside) => self.place = BlockState::Block,
                     (b"endcmd", place) => {
-                        if place == BlockState::Holding {
-                            out.extend(rewritten(&std::mem::take(&mut self.held), &mut tap));
+                        if place == BlockState::Held {
+                            out.extend(rewrite_block(&std::mem::take(&mut self.held), &mut tap));
                         }
                         self.place = BlockState::Outside;
                     }
                     // An empty line, or one that is shorter than `execname=`, contains no name.
-                    (line, BlockState::Holding)
-                        if self.held.len() <= LOOKED_AT && !line.starts_with(EXECNAME) =>
+                    (line, BlockState::Held)
+                        if self.held.len() <= MAX_RECOGNIZED_LINE && !line.starts_with(EXECNAME) =>
                     {
                         out.append(&mut self.held);
                         self.place = BlockState::Block;
@@ -227,7 +229,7 @@ impl Rewriter {
     }
 
     /// Returns whether the beginning of a line that is held back can still become an `execname`.
-    fn may_be_name(&self) -> bool {
+    fn may_become_execname(&self) -> bool {
         let begun = self.line.len().min(EXECNAME.len());
         self.held.contains(&b'\n') || self.line[..begun] == EXECNAME[..begun]
     }
@@ -239,7 +241,7 @@ impl Rewriter {
 }
 
 /// Returns the rest of a block from its `execname` on, with a tap as the program if possible.
-fn rewritten(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
+fn rewrite_block(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut lines = held.split(|b| *b == b'\n');
     let name = lines.next().and_then(|line| line.strip_prefix(EXECNAME)).filter(|name| !name.is_empty());
     let elsewhere = lines.any(|line| line.starts_with(b"info_key_") && line.ends_with(b"=path"));
@@ -250,7 +252,7 @@ fn rewritten(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec
 }
 
 /// Returns a PMI-2 spawn request with taps as its programs, or `None` if it must be forwarded unchanged.
-fn rewritten_frame(
+fn rewrite_frame(
     header: [u8; HEADER],
     body: &[u8],
     tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>,

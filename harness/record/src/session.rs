@@ -9,32 +9,32 @@ use std::time::{Duration, Instant};
 
 use pmi_process::child::Child;
 use pmi_process::context;
-use pmi_process::descriptors::Room;
+use pmi_process::descriptors::RaisedLimit;
 use pmi_process::observe::procfs::{self, Stat};
 use pmi_process::observe::tree::{become_subreaper, end_descendants, parent};
 use pmi_process::scratch::scratch_folder;
 use pmi_process::stop::StopSignals;
-use pmi_process::trace::foreign::Foreign;
+use pmi_process::trace::foreign::ForeignProcess;
 use rustix::process::{Pid, Signal};
 
 use super::carrier::{Batch, Carrier};
 use super::recording::Recording;
 use super::tap::position;
-use super::tap::{self, FIRST};
+use super::tap::{self, FIRST_FOLDER};
 use pmi_judge::event::{Event, Exit};
 
 /// Number of facts that are passed to the judge together, so that it is not woken for each.
-const TOGETHER: usize = 256;
+const BATCH_SIZE: usize = 256;
 
 /// Maximum number of batches that wait for the judge. If the judge is slower than the session, this delays the session instead of letting
 /// memory grow.
-const AHEAD: usize = 64;
+const MAX_BATCHES: usize = 64;
 
 /// Maximum interval between checks of whether the session is over.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time during which programs that outlive their launcher are still recorded.
-const GRACE: Duration = Duration::from_secs(2);
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// The result of running a session.
 pub struct RecordedSession {
@@ -52,7 +52,7 @@ pub struct RecordedSession {
 
 /// The mode of running a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum SessionMode {
     /// Transparently: the launcher has our standard streams, and no time limit.
     Transparent,
     /// Without standard streams, and with a time limit, after which everything that it started is ended.
@@ -67,18 +67,18 @@ pub enum Mode {
 pub fn run(
     command: &[String],
     binary: &Path,
-    mode: Mode,
+    mode: SessionMode,
     signals: &mut StopSignals,
     sink: &mut (dyn FnMut(&Event) + Send),
 ) -> io::Result<RecordedSession> {
     let scratch = scratch_folder()?;
     let start = Instant::now();
     let mut carrier = Carrier::new(scratch.path(), binary, start)?;
-    let tap = tap::make(binary, &scratch.path().join(FIRST))?;
-    let command = position::filled(command, &tap);
+    let tap = tap::make(binary, &scratch.path().join(FIRST_FOLDER))?;
+    let command = position::fill_tap(command, &tap);
     let mut launcher = Command::new(&command[0]);
     launcher.args(&command[1..]);
-    if matches!(mode, Mode::Bounded(_)) {
+    if matches!(mode, SessionMode::Bounded(_)) {
         become_subreaper();
         launcher.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     }
@@ -86,33 +86,34 @@ pub fn run(
         Child::start(launcher).map_err(context(format_args!("cannot start \"{}\"", command[0])))?;
     let pid = launcher.pid();
     // The limit is raised as far as possible, because the number of processes is not known in advance.
-    let _room = Room::most()?;
+    let _room = RaisedLimit::raise_to_max()?;
     carrier.watch(launcher.pidfd())?;
     carrier.watch(&*signals)?;
     let name = format!("the launcher, {},", command[0].rsplit('/').next().unwrap_or_default());
     let mut recording = Recording::new(command);
     // Judging takes longer than carrying, and no process has to wait for it.
     let (ended, recording) = std::thread::scope(|scope| {
-        let (news, heard) = sync_channel(AHEAD);
+        let (news, heard) = sync_channel(MAX_BATCHES);
         let judge = scope.spawn(move || {
-            heard.into_iter().for_each(|news: SessionMessage| news.book(&mut recording, sink));
+            heard.into_iter().for_each(|news: SessionMessage| news.record(&mut recording, sink));
             recording
         });
-        let mut running = Running { carrier, launcher, news, start, exit: None, managers: Vec::new() };
+        let mut running =
+            RunningSession { carrier, launcher, messages: news, start, exit: None, managers: Vec::new() };
         let interrupted = running.until_over(mode, signals, pid);
-        let left = running.carrier.left();
-        if matches!(mode, Mode::Bounded(_)) {
+        let left = running.carrier.running_processes();
+        if matches!(mode, SessionMode::Bounded(_)) {
             end_descendants(pid.as_raw_nonzero().get());
         }
         let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
         running.report_crashes();
         if let Exit::Signal(signal) = exit
-            && Foreign::is_crash(signal)
+            && ForeignProcess::is_crash(signal)
         {
             running.report(SessionMessage::Crashed { at: start.elapsed(), name, signal });
         }
         running.report(SessionMessage::Over { at: start.elapsed(), exit, left });
-        let lost = running.carrier.lost();
+        let lost = running.carrier.has_unrecorded();
         drop(running);
         let recording = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         ((interrupted, exit, lost), recording)
@@ -143,7 +144,7 @@ enum SessionMessage {
 }
 
 impl SessionMessage {
-    fn book(self, recording: &mut Recording, sink: &mut dyn FnMut(&Event)) {
+    fn record(self, recording: &mut Recording, sink: &mut dyn FnMut(&Event)) {
         match self {
             Self::Facts(told) => told.facts().for_each(|told| recording.take(told, sink)),
             Self::Interrupted(at) => recording.interrupted(at, sink),
@@ -154,33 +155,33 @@ impl SessionMessage {
     }
 }
 
-struct Running {
+struct RunningSession {
     carrier: Carrier,
     launcher: Child,
-    news: SyncSender<SessionMessage>,
+    messages: SyncSender<SessionMessage>,
     start: Instant,
     exit: Option<Exit>,
     /// The processes between the launcher and the taps.
-    managers: Vec<Foreign>,
+    managers: Vec<ForeignProcess>,
 }
 
-impl Running {
+impl RunningSession {
     /// Watches the ancestors of a process up to the launcher.
     fn watch_managers(&mut self, pid: i32) {
         let (launcher, mut child) = (self.launcher.pid().as_raw_nonzero().get(), pid);
         while let Some((parent, _)) = parent(child) {
-            let known = self.managers.iter().any(|manager| manager.is(parent));
+            let known = self.managers.iter().any(|manager| manager.has_pid(parent));
             if known || parent <= 1 || parent == launcher || parent == procfs::own_pid() {
                 break;
             }
-            self.managers.extend(Foreign::new(parent));
+            self.managers.extend(ForeignProcess::new(parent));
             child = parent;
         }
     }
 
     /// Reports processes of the manager that have crashed since the last call.
     fn report_crashes(&mut self) {
-        let crashed: Vec<_> = self.managers.iter_mut().filter_map(Foreign::unreported_crash).collect();
+        let crashed: Vec<_> = self.managers.iter_mut().filter_map(ForeignProcess::unreported_crash).collect();
         let at = self.start.elapsed();
         for (name, signal) in crashed {
             self.report(SessionMessage::Crashed { at, name, signal });
@@ -191,34 +192,34 @@ impl Running {
     fn report(&mut self, news: SessionMessage) {
         self.report_carried();
         // The judge listens until the sender is dropped.
-        let _ = self.news.send(news);
+        let _ = self.messages.send(news);
     }
 
     fn report_carried(&mut self) {
         let told = self.carrier.take_reported_facts();
         told.started().for_each(|pid| self.watch_managers(pid));
         if told.len() > 0 {
-            let _ = self.news.send(SessionMessage::Facts(told));
+            let _ = self.messages.send(SessionMessage::Facts(told));
         }
     }
 
     /// Carries until the launcher and its programs have ended. Returns whether the user interrupted the session.
-    fn until_over(&mut self, mode: Mode, signals: &mut StopSignals, pid: Pid) -> bool {
+    fn until_over(&mut self, mode: SessionMode, signals: &mut StopSignals, pid: Pid) -> bool {
         let (mut interrupts, mut hung, mut ended, mut looked) = (0, false, None, self.start);
         loop {
             let before = self.carrier.reported_facts().len();
-            let other = self.carrier.carry(LOOK);
+            let other = self.carrier.carry(CHECK_INTERVAL);
             let told = self.carrier.reported_facts().len();
             let quiet = told == before;
-            if told >= TOGETHER {
+            if told >= BATCH_SIZE {
                 self.report_carried();
             }
             // These checks are not made after each message, because they take as long as a message.
-            if !other && !quiet && looked.elapsed() < LOOK {
+            if !other && !quiet && looked.elapsed() < CHECK_INTERVAL {
                 continue;
             }
             looked = Instant::now();
-            self.carrier.take_old();
+            self.carrier.take_old_unread();
             self.report_carried();
             self.report_crashes();
             for signal in signals.take().into_iter().filter_map(Signal::from_named_raw) {
@@ -226,13 +227,13 @@ impl Running {
                 let at = self.start.elapsed();
                 self.report(SessionMessage::Interrupted(at));
                 // The terminal has already sent the signal to the launcher.
-                let has_it = signal == Signal::INT && mode == Mode::Transparent && is_foreground();
+                let has_it = signal == Signal::INT && mode == SessionMode::Transparent && is_foreground();
                 if !has_it {
                     // The third request kills the launcher.
                     self.launcher.signal(if interrupts > 2 { Signal::KILL } else { signal });
                 }
             }
-            if let Mode::Bounded(time) = mode {
+            if let SessionMode::Bounded(time) = mode {
                 if self.start.elapsed() > time && !hung && self.exit.is_none() {
                     hung = true;
                     let at = self.start.elapsed();
@@ -240,7 +241,7 @@ impl Running {
                     // SIGTERM comes first, so that launchers can end their own processes.
                     self.launcher.signal(Signal::TERM);
                 }
-                if self.start.elapsed() > time + GRACE || interrupts > 2 {
+                if self.start.elapsed() > time + EXIT_GRACE || interrupts > 2 {
                     end_descendants(pid.as_raw_nonzero().get());
                 }
             }
@@ -249,7 +250,7 @@ impl Running {
             }
             if self.exit.is_some() {
                 let since = *ended.get_or_insert_with(Instant::now);
-                if self.carrier.left().is_empty() || since.elapsed() > GRACE {
+                if self.carrier.running_processes().is_empty() || since.elapsed() > EXIT_GRACE {
                     // Messages from before the last check.
                     self.carrier.carry(Duration::ZERO);
                     return interrupts > 0;

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-mod reply;
+mod response;
 pub mod server;
 
-pub use reply::{NamedValues, OperationResult, ReplyHeader, ReplyParts};
+pub use response::{NamedValues, OperationResult, ResponseHeader, ResponseParts};
 pub use server::{Config, GroupId, GroupSpec, Server, ServerAction};

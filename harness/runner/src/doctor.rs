@@ -6,8 +6,8 @@ use std::time::Duration;
 use pmi_judge::event::{Event, EventKind, Exit, SilenceProof};
 use pmi_judge::offer::offering_option;
 use pmi_judge::result::judged;
-use pmi_judge::{Finding, ScenarioOutcome, Severity, Unjudged};
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_judge::{Finding, ScenarioOutcome, Severity, UnjudgedReason};
+use pmi_scenario::ast::{Capability, Dialect};
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::{ConnectionMethod, Proc, Version};
@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::iut::Iut;
 use crate::optional_operations::{
-    ELSEWHERE, Support, apart, asked_for, failed_initialization, initialization,
+    INIT_REMEDY, ProbeResult, failed_initialization, initialization, probe_connection, probe_operation,
 };
-use crate::party::Limits;
+use crate::party::ScenarioLimits;
 use crate::party::library::{apis, exports};
 use crate::party::program::Program;
-use crate::versions::{ProbeReply, command_of, exit_of, offer_of, reply, requests, send_requests};
+use crate::versions::{ProbeResponse, command_of, exit_of, offered_version, reply, requests, send_requests};
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -29,9 +29,11 @@ pub enum StepState {
     /// The feature works.
     Works,
     /// The feature is missing, or cannot be probed. Scenarios that need it do not apply.
-    Lacks,
+    #[serde(rename = "lacks")]
+    Missing,
     /// The feature works, but the probe had a finding.
-    Odd,
+    #[serde(rename = "odd")]
+    WorksWithFindings,
     /// The feature does not work, and nothing can be judged without it.
     Fails,
 }
@@ -40,7 +42,8 @@ pub enum StepState {
 #[derive(Debug, Clone, Serialize)]
 pub struct DoctorStep {
     /// Name of the examined feature.
-    pub what: &'static str,
+    #[serde(rename = "what")]
+    pub feature: &'static str,
     /// The result.
     pub state: StepState,
     /// The observation.
@@ -52,7 +55,7 @@ pub struct DoctorStep {
 
 impl DoctorStep {
     fn new(what: &'static str, state: StepState, seen: impl Into<String>) -> Self {
-        Self { what, state, seen: seen.into(), remedy: None }
+        Self { feature: what, state, seen: seen.into(), remedy: None }
     }
 
     fn with(mut self, remedy: impl Into<String>) -> Self {
@@ -68,7 +71,7 @@ pub struct Examination {
     pub steps: Vec<DoctorStep>,
     /// Optional operations that the implementation supports or lacks.
     #[serde(skip)]
-    pub offers: BTreeMap<Need, bool>,
+    pub operations: BTreeMap<Capability, bool>,
     /// True if a launch on two nodes succeeded.
     #[serde(skip)]
     pub two_nodes: bool,
@@ -109,7 +112,7 @@ use left
 ";
 
 /// A barrier that cannot end, because one process only enters it after the other has seen silence.
-const SILENCE: &str = "\
+const SILENCE_SCENARIO: &str = "\
 use init
 0  C: barrier
 0  S: <silence>
@@ -117,20 +120,20 @@ use init
 *  S: ok
 ";
 
-const FIRST: Proc = Proc { group: 0, rank: 0 };
+const FIRST_RANK: Proc = Proc { group: 0, rank: 0 };
 
 /// Maximum number of lines of a launcher's output that are reported.
-const LINES: usize = 3;
+const MAX_OUTPUT_LINES: usize = 3;
 
 /// The reason why a probe has no result.
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
     /// The probe could not be judged. Contains the last lines of the output.
     #[error("{why}{printed}")]
-    Unjudged { why: Unjudged, printed: String },
+    Unjudged { why: UnjudgedReason, printed: String },
     /// The implementation could not be started, at all or with this number of processes.
     #[error("{0}")]
-    Unplayed(String),
+    NotStarted(String),
     #[error("the probe has a mistake: please report this")]
     Mistaken,
 }
@@ -139,7 +142,7 @@ enum ProbeError {
 fn probe(
     suite: &Suite,
     iut: &Iut,
-    limits: Limits,
+    limits: ScenarioLimits,
     (dialect, ranks): (Dialect, u32),
     body: &str,
 ) -> Result<ScenarioOutcome, ProbeError> {
@@ -149,10 +152,10 @@ fn probe(
     match iut.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
             // The processes report their environment.
-            Some(Unjudged::NotOffered(_)) | None => Ok(outcome),
+            Some(UnjudgedReason::NotOffered(_)) | None => Ok(outcome),
             Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
         },
-        Some(Err((_, why))) => Err(ProbeError::Unplayed(why)),
+        Some(Err((_, why))) => Err(ProbeError::NotStarted(why)),
         None => Err(ProbeError::Mistaken),
     }
 }
@@ -164,12 +167,12 @@ fn printed(events: &[Event]) -> String {
         _ => None,
     });
     let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
-    let last = &lines[lines.len().saturating_sub(LINES)..];
+    let last = &lines[lines.len().saturating_sub(MAX_OUTPUT_LINES)..];
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
 /// Describes the crash in a probe, or else its most severe finding of at least this severity.
-fn trouble(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<String> {
+fn worst_finding(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));
     }
@@ -180,10 +183,10 @@ fn trouble(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<
 }
 
 /// Examines a process manager; `iut` launches it.
-pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
+pub fn of_server(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examination {
     let mut all = Examination::default();
     let Iut::Processes(implementation, _) = iut else { return all };
-    let room = if implementation.lacks_room(2, 1).is_none() { 2 } else { 1 };
+    let room = if implementation.capacity_problem(2, 1).is_none() { 2 } else { 1 };
     all.dialect = implementation.dialect.unwrap_or_default();
     let mut session = match probe(suite, iut, limits, (all.dialect, room), SESSION) {
         Ok(outcome) => outcome,
@@ -191,7 +194,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             let remedy = "run the command by hand with true in place of {agent}; for a slow launcher, raise --start-timeout";
             let step = DoctorStep::new("started", StepState::Fails, why.to_string());
             // The error of a command that cannot be started contains its cause.
-            let is_started = !matches!(why, ProbeError::Unplayed(_));
+            let is_started = !matches!(why, ProbeError::NotStarted(_));
             all.steps.push(if is_started { step.with(remedy) } else { step });
             return all;
         }
@@ -215,16 +218,18 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         };
     }
     let processes = if room == 1 { "one process" } else { "two processes" };
-    all.steps.push(match (trouble(suite, &session, Severity::Fail), session.unreached.len()) {
+    all.steps.push(match (worst_finding(suite, &session, Severity::Fail), session.unreached.len()) {
         (None, 0) => DoctorStep::new(
             "session",
             StepState::Works,
             format!("{processes}: init, put, barrier, get, finalize"),
         ),
-        (Some(what), 0) => {
-            DoctorStep::new("session", StepState::Odd, format!("{processes} reached the end; {what}"))
-                .with("it can be tested; the run will report this finding")
-        }
+        (Some(what), 0) => DoctorStep::new(
+            "session",
+            StepState::WorksWithFindings,
+            format!("{processes} reached the end; {what}"),
+        )
+        .with("it can be tested; the run will report this finding"),
         (what, n) => {
             let what = what.unwrap_or_else(|| "it ended early".to_owned());
             DoctorStep::new("session", StepState::Fails, format!("{what}; {n} later steps were not reached"))
@@ -235,10 +240,10 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         return all;
     }
     nodes(suite, iut, limits, &mut all);
-    for (what, need) in [("spawn", Need::Spawn), ("names", Need::Names)] {
+    for (what, need) in [("spawn", Capability::Spawn), ("names", Capability::Names)] {
         let (step, offered) = optional(suite, all.dialect, iut, limits, what, need);
         all.steps.push(step);
-        all.offers.extend(offered.map(|offered| (need, offered)));
+        all.operations.extend(offered.map(|offered| (need, offered)));
     }
     if room > 1 {
         all.steps.push(silence(suite, all.dialect, iut, limits));
@@ -270,7 +275,7 @@ fn started(
     steps.push(DoctorStep::new("started", StepState::Works, agents));
     steps.push(match unconnected {
         None if by_port && connection_method != ConnectionMethod::Port => {
-            DoctorStep::new("connection", StepState::Odd, "PMI_PORT, and no PMI_FD")
+            DoctorStep::new("connection", StepState::WorksWithFindings, "PMI_PORT, and no PMI_FD")
                 .with("--connection port judges that")
         }
         None if by_port => DoctorStep::new("connection", StepState::Works, "PMI_PORT"),
@@ -289,12 +294,12 @@ fn started(
 }
 
 /// Probes the supported versions. Changes `dialect` if the server accepts only another one.
-fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> DoctorStep {
+fn versions(suite: &Suite, iut: &Iut, limits: ScenarioLimits, dialect: &mut Dialect) -> DoctorStep {
     let mut takes = BTreeSet::new();
     let told = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
         let answers = send_requests(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
-        let answer = answers.first().unwrap_or(&ProbeReply::Unasked);
+        let answer = answers.first().unwrap_or(&ProbeResponse::NotSent);
         takes.extend(answer.version().map(Version::dialect));
         format!("to {version}.{subversion}: {}", answer.describe())
     });
@@ -313,12 +318,12 @@ fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> 
     }
 }
 
-fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
+fn nodes(suite: &Suite, iut: &Iut, limits: ScenarioLimits, all: &mut Examination) {
     let Iut::Processes(implementation, _) = iut else { return };
     let what = "two nodes";
-    if let Some(why) = implementation.lacks_room(2, 2) {
+    if let Some(why) = implementation.capacity_problem(2, 2) {
         let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
-        all.steps.push(DoctorStep::new(what, StepState::Lacks, why).with(remedy));
+        all.steps.push(DoctorStep::new(what, StepState::Missing, why).with(remedy));
         return;
     }
     let done = probe(suite, iut, limits, (all.dialect, 2), NODES);
@@ -327,7 +332,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
         Ok(outcome) => {
             // The earlier answers are those to init, get_maxes and get_my_kvsname, or to init and fullinit.
             let before = all.dialect.pick([3, 2]);
-            let answer = reply(&outcome.events, FIRST, before);
+            let answer = reply(&outcome.events, FIRST_RANK, before);
             match answer.message().and_then(|message| message.value("value")) {
                 Some(mapping) => {
                     let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
@@ -336,7 +341,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
                 None => DoctorStep::new(what, StepState::Works, "started; PMI_process_mapping is missing"),
             }
         }
-        Err(why) => DoctorStep::new(what, StepState::Odd, why.to_string()).with(
+        Err(why) => DoctorStep::new(what, StepState::WorksWithFindings, why.to_string()).with(
             "scenarios on two nodes cannot be played: name their command with --server-nodes, or skip them with --max-nodes 1",
         ),
     });
@@ -347,27 +352,29 @@ fn optional(
     suite: &Suite,
     dialect: Dialect,
     iut: &Iut,
-    limits: Limits,
+    limits: ScenarioLimits,
     what: &'static str,
-    need: Need,
+    need: Capability,
 ) -> (DoctorStep, Option<bool>) {
-    match asked_for(suite, dialect, need, iut, limits) {
-        None => (DoctorStep::new(what, StepState::Odd, "could not be probed"), None),
-        Some((_, Support::Lacking(seen))) => {
+    match probe_operation(suite, dialect, need, iut, limits) {
+        None => (DoctorStep::new(what, StepState::WorksWithFindings, "could not be probed"), None),
+        Some((_, ProbeResult::Lacking(seen))) => {
             let remedy = format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, skips this probe");
             (
-                DoctorStep::new(what, StepState::Lacks, format!("asked once, it {seen}")).with(remedy),
+                DoctorStep::new(what, StepState::Missing, format!("asked once, it {seen}")).with(remedy),
                 Some(false),
             )
         }
         Some((outcome, support)) => {
-            let offered = (support == Support::Acknowledged).then_some(true);
-            let step = match (trouble(suite, &outcome, Severity::Fail), &outcome.unjudged) {
-                (Some(trouble), _) => DoctorStep::new(what, StepState::Odd, format!("asked once: {trouble}"))
-                    .with("it can be tested; the run will report this finding"),
-                (None, Some(why)) => DoctorStep::new(what, StepState::Odd, why.to_string()),
+            let offered = (support == ProbeResult::Acknowledged).then_some(true);
+            let step = match (worst_finding(suite, &outcome, Severity::Fail), &outcome.unjudged) {
+                (Some(trouble), _) => {
+                    DoctorStep::new(what, StepState::WorksWithFindings, format!("asked once: {trouble}"))
+                        .with("it can be tested; the run will report this finding")
+                }
+                (None, Some(why)) => DoctorStep::new(what, StepState::WorksWithFindings, why.to_string()),
                 (None, None) if offered.is_none() => {
-                    DoctorStep::new(what, StepState::Odd, "could not be probed")
+                    DoctorStep::new(what, StepState::WorksWithFindings, "could not be probed")
                 }
                 (None, None) => DoctorStep::new(what, StepState::Works, "asked once, it did so"),
             };
@@ -377,21 +384,21 @@ fn optional(
 }
 
 /// Examines how the absence of an answer can be proved.
-fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> DoctorStep {
+fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -> DoctorStep {
     let what = "silence";
     // A process manager that polls with a long timer needs time to show it.
-    let limits = Limits { silence: limits.step.max(limits.silence), ..limits };
-    let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE) {
+    let limits = ScenarioLimits { silence: limits.step.max(limits.silence), ..limits };
+    let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE_SCENARIO) {
         Ok(outcome) => outcome,
-        Err(why) => return DoctorStep::new(what, StepState::Odd, why.to_string()),
+        Err(why) => return DoctorStep::new(what, StepState::WorksWithFindings, why.to_string()),
     };
     if outcome.hung {
-        let trouble = trouble(suite, &outcome, Severity::Fail)
+        let trouble = worst_finding(suite, &outcome, Severity::Fail)
             .unwrap_or_else(|| "a request was not answered".to_owned());
-        return DoctorStep::new(what, StepState::Odd, trouble);
+        return DoctorStep::new(what, StepState::WorksWithFindings, trouble);
     }
     let proof = outcome.events.iter().find_map(|event| match event.kind {
-        EventKind::Nothing { proof, .. } => Some(proof),
+        EventKind::Silence { proof, .. } => Some(proof),
         _ => None,
     });
     match proof {
@@ -411,17 +418,27 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> Doctor
             let remedy = format!(
                 "each missing response takes {most} s: --timeout 1 shortens it, -j plays more at a time"
             );
-            DoctorStep::new(what, StepState::Odd, seen).with(remedy)
+            DoctorStep::new(what, StepState::WorksWithFindings, seen).with(remedy)
         }
-        None => DoctorStep::new(what, StepState::Odd, "a barrier ended before one rank had entered it"),
+        None => DoctorStep::new(
+            what,
+            StepState::WorksWithFindings,
+            "a barrier ended before one rank had entered it",
+        ),
     }
 }
 
 /// Examines a program, which is started under our own process manager.
-pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, ranks: u32) -> Examination {
+pub fn of_program(
+    suite: &Suite,
+    program: &Program,
+    iut: &Iut,
+    limits: ScenarioLimits,
+    ranks: u32,
+) -> Examination {
     let mut all = Examination::default();
     let interrupted = std::sync::atomic::AtomicBool::new(false);
-    let dialect = crate::interpret::program::offered(program, limits, &interrupted);
+    let dialect = crate::interpret::program::offered_dialect(program, limits, &interrupted);
     let text = format!(
         "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: exits 0\n"
     );
@@ -436,7 +453,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
     if let Some(why) = &outcome.unjudged {
         let step =
             DoctorStep::new("speaks PMI", StepState::Fails, format!("{why}{}", printed(&outcome.events)));
-        let is_started = !matches!(why, Unjudged::Unplayable(_));
+        let is_started = !matches!(why, UnjudgedReason::Unplayable(_));
         let remedy = "link it with a library that uses PMI-1 or PMI-2, and call MPI_Init";
         all.steps.push(if is_started { step.with(remedy) } else { step });
         return all;
@@ -448,11 +465,15 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
         StepState::Works,
         format!("{number} processes under our own process manager"),
     ));
-    match offer_of(&outcome.events) {
+    match offered_version(&outcome.events) {
         Some(version) => {
             all.steps.push(DoctorStep::new("version", StepState::Works, format!("it offers {version}")))
         }
-        None => all.steps.push(DoctorStep::new("version", StepState::Odd, "it makes no readable offer")),
+        None => all.steps.push(DoctorStep::new(
+            "version",
+            StepState::WorksWithFindings,
+            "it makes no readable offer",
+        )),
     }
     let mut asks: Vec<String> = Vec::new();
     for word in requests(&outcome.events).iter().map(command_of) {
@@ -464,10 +485,10 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
         "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more thoroughly thoroughly",
     ));
     let end = exit_of(&outcome.events);
-    all.steps.push(match (end, trouble(suite, &outcome, Severity::Note)) {
+    all.steps.push(match (end, worst_finding(suite, &outcome, Severity::Note)) {
         (Some(Exit::Code(0)), None) => DoctorStep::new("end", StepState::Works, "exit status 0"),
         (Some(Exit::Code(0)), Some(what)) => {
-            DoctorStep::new("end", StepState::Odd, format!("exit status 0; {what}"))
+            DoctorStep::new("end", StepState::WorksWithFindings, format!("exit status 0; {what}"))
                 .with("it can be tested; the run will report this finding")
         }
         (end, what) => {
@@ -482,7 +503,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
 }
 
 /// Examines a library, whose functions are called by one of our processes.
-pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
+pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examination {
     let mut all = Examination::default();
     let Iut::Library(library, ..) = iut else { return all };
     let found = apis(&library.path);
@@ -516,14 +537,15 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             ));
             continue;
         }
-        let version = offer_of(&outcome.events);
+        let version = offered_version(&outcome.events);
         let printed = printed(&outcome.events);
         let returned = outcome.events.iter().any(|event| matches!(event.kind, EventKind::Returned { .. }));
         let failed = failed_initialization(&outcome.events);
-        let apart = library.server.as_ref().and_then(|_| apart(suite, api, iut, limits, &outcome.events));
+        let apart =
+            library.server.as_ref().and_then(|_| probe_connection(suite, api, iut, limits, &outcome.events));
         if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
-            let why =
-                trouble(suite, &outcome, Severity::Fail).unwrap_or_else(|| "it does not return".to_owned());
+            let why = worst_finding(suite, &outcome, Severity::Fail)
+                .unwrap_or_else(|| "it does not return".to_owned());
             all.steps.push(DoctorStep::new(what, StepState::Fails, why + &printed));
             continue;
         }
@@ -541,11 +563,11 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             ),
             (None, Some(failed), None) => {
                 let seen = format!("it fails without a message on PMI_FD: {failed}{printed}");
-                DoctorStep::new(what, StepState::Fails, seen).with(ELSEWHERE)
+                DoctorStep::new(what, StepState::Fails, seen).with(INIT_REMEDY)
             }
             (Some(version), Some(failed), None) => DoctorStep::new(
                 what,
-                StepState::Odd,
+                StepState::WorksWithFindings,
                 format!("it offers {version}, and fails: {failed}{printed}"),
             )
             .with("it can be tested; the run will report this finding"),
@@ -556,7 +578,7 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
                 DoctorStep::new(what, StepState::Works, format!("it offers {version}, and returns"))
             }
             (None, None, None) => {
-                DoctorStep::new(what, StepState::Odd, "it returns without a message on PMI_FD")
+                DoctorStep::new(what, StepState::WorksWithFindings, "it returns without a message on PMI_FD")
                     .with("its calls are tested; if it uses another process manager, name that with --server")
             }
         });
@@ -565,4 +587,4 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
 }
 
 /// Default for the longest wait for an answer.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,8 +11,8 @@ use std::thread;
 
 use pmi_judge::cause::shape;
 use pmi_judge::event::{EventKind, OtherJob};
-use pmi_judge::result::{SHOWS_INTERFERENCE, is_shown};
-use pmi_judge::verdict::Judged;
+use pmi_judge::result::{MIN_INTERFERENCE_FAILURES, is_shown};
+use pmi_judge::verdict::JudgedFinding;
 
 /// Maximum number of scenarios alongside which a failed one is played again.
 pub(crate) const MAX_NEIGHBOURS: usize = 3;
@@ -22,11 +22,11 @@ const FIRST_ROUNDS: u32 = 4;
 const MAX_ROUNDS: u32 = 16;
 /// Number of runs alongside jobs of the reference manager for each run alongside jobs of the implementation. All of them must pass. Thus a
 /// chance failure, of any probability, is mistaken for interference in at most about one in eighty cases.
-const UNRELATED: u32 = 2;
+const UNRELATED_RUN_FACTOR: u32 = 2;
 /// Number of runs alongside jobs of the reference manager that must pass once interference has been found.
-const PLAYS_ONCE_SHOWN: u32 = 3;
+const REPEATED_RUNS: u32 = 3;
 /// Maximum number of events of another job that are kept as evidence.
-const EVENTS_OF_OTHER_JOB: usize = 40;
+const MAX_OTHER_JOB_EVENTS: usize = 40;
 
 /// The process manager whose job is played alongside the failed scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +38,9 @@ pub(crate) enum PlayedBy {
 
 /// The scenarios of a run that are played at the same time.
 #[derive(Default)]
-pub(crate) struct Neighbours {
+pub(crate) struct ConcurrentScenarios {
     /// Locked for writing by a scenario that must run alone.
-    gate: RwLock<()>,
+    exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
     /// Skips failures that another scenario has already shown alone.
@@ -55,7 +55,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Neighbours {
+impl ConcurrentScenarios {
     /// Creates the neighbours of a run that has not started any scenario yet. `examines_once` skips failures that another scenario has
     /// already shown alone.
     pub(crate) fn new(examines_once: bool) -> Self {
@@ -63,8 +63,8 @@ impl Neighbours {
     }
 
     /// Plays a scenario, and also returns the scenarios that ran at the same time.
-    pub(crate) fn beside_others<T>(&self, index: usize, play: impl FnOnce() -> T) -> (T, BTreeSet<usize>) {
-        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn play_with_others<T>(&self, index: usize, play: impl FnOnce() -> T) -> (T, BTreeSet<usize>) {
+        let _open = self.exclusive_lock.read().unwrap_or_else(PoisonError::into_inner);
         let mut playing = lock(&self.playing);
         let others: BTreeSet<usize> = playing.keys().copied().collect();
         for beside in playing.values_mut() {
@@ -81,7 +81,7 @@ impl Neighbours {
     pub(crate) fn examine(
         &self,
         name: &str,
-        failure: &[Judged],
+        failure: &[JudgedFinding],
         beside: &BTreeSet<usize>,
         fails: impl Fn() -> bool,
         names: impl Fn(usize) -> String,
@@ -94,7 +94,7 @@ impl Neighbours {
         if beside.is_empty() || known() {
             return Vec::new();
         }
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.exclusive_lock.write().unwrap_or_else(PoisonError::into_inner);
         if fails() {
             lock(&self.seen_alone).extend(keys());
             return Vec::new();
@@ -103,8 +103,8 @@ impl Neighbours {
         let others: Vec<usize> = beside.iter().copied().take(MAX_NEIGHBOURS).collect();
         let shown_by = lock(&self.shown_by).clone();
         if shown_by.is_some() {
-            while alone.played < PLAYS_ONCE_SHOWN && alone.failed == 0 {
-                alone.count(fails_beside(&fails, &others, &play_unrelated).0);
+            while alone.played < REPEATED_RUNS && alone.failed == 0 {
+                alone.count(fails_with_others(&fails, &others, &play_unrelated).0);
             }
             let unplayed = |other: &usize| OtherJob { scenario: names(*other), events: Vec::new() };
             let unplayed = others.iter().map(unplayed).collect();
@@ -112,21 +112,21 @@ impl Neighbours {
         }
         let (mut together, mut evidence) = (PlayCounts::default(), Vec::new());
         while together.played < if together.failed == 0 { FIRST_ROUNDS } else { MAX_ROUNDS }
-            && together.failed < SHOWS_INTERFERENCE
+            && together.failed < MIN_INTERFERENCE_FAILURES
             && alone.failed == 0
         {
-            let (failed, jobs) = fails_beside(&fails, &others, &play_related);
+            let (failed, jobs) = fails_with_others(&fails, &others, &play_related);
             together.count(failed);
             if failed || evidence.is_empty() {
                 evidence = jobs;
             }
-            for _ in 0..UNRELATED {
+            for _ in 0..UNRELATED_RUN_FACTOR {
                 if alone.failed == 0 {
-                    alone.count(fails_beside(&fails, &others, &play_unrelated).0);
+                    alone.count(fails_with_others(&fails, &others, &play_unrelated).0);
                 }
             }
         }
-        if together.failed >= SHOWS_INTERFERENCE && alone.failed == 0 {
+        if together.failed >= MIN_INTERFERENCE_FAILURES && alone.failed == 0 {
             *lock(&self.shown_by) = Some(name.to_owned());
         }
         vec![alone.event(Vec::new(), None), together.event(evidence, None)]
@@ -147,12 +147,12 @@ impl PlayCounts {
     }
 
     fn event(self, beside: Vec<OtherJob>, shown_by: Option<String>) -> EventKind {
-        EventKind::PlayedAgain { beside, played: self.played, failed: self.failed, shown_by }
+        EventKind::Replayed { other_jobs: beside, played: self.played, failed: self.failed, shown_by }
     }
 }
 
 /// Plays the failed scenario while others are played in a loop. Returns whether it failed, and the last outcome of each other scenario.
-fn fails_beside(
+fn fails_with_others(
     fails: impl FnOnce() -> bool,
     others: &[usize],
     play: &(impl Fn(usize) -> OtherJob + Sync),
@@ -162,7 +162,7 @@ fn fails_beside(
         let mut job = play(other);
         if over.load(Ordering::Relaxed) {
             job.events.retain(is_shown);
-            job.events.drain(..job.events.len().saturating_sub(EVENTS_OF_OTHER_JOB));
+            job.events.drain(..job.events.len().saturating_sub(MAX_OTHER_JOB_EVENTS));
             return job;
         }
     };
@@ -191,7 +191,7 @@ mod tests {
     /// A failure that any load causes is not interference. One that only jobs of the implementation cause is interference.
     #[rstest]
     #[case::load(&[RELATED, UNRELATED_JOB], 1, 1)]
-    #[case::jobs(&[RELATED], SHOWS_INTERFERENCE, 0)]
+    #[case::jobs(&[RELATED], MIN_INTERFERENCE_FAILURES, 0)]
     fn distinguishes_load_from_interference(
         #[case] fails_beside: &[u8],
         #[case] together: u32,
@@ -217,9 +217,10 @@ mod tests {
             OtherJob { scenario: "other".into(), events: Vec::new() }
         };
         let others = BTreeSet::from([0]);
-        let facts = Neighbours::new(false).examine("this", &[], &others, fails, |_| "other".into(), play);
+        let facts =
+            ConcurrentScenarios::new(false).examine("this", &[], &others, fails, |_| "other".into(), play);
         let failed = facts.iter().map(|fact| match fact {
-            EventKind::PlayedAgain { failed, .. } => *failed,
+            EventKind::Replayed { failed, .. } => *failed,
             _ => unreachable!(),
         });
         assert_eq!(failed.collect::<Vec<_>>(), [unrelated, together]);

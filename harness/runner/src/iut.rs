@@ -12,12 +12,12 @@ use crate::interpret::{EventSink, play, program};
 use crate::party::library::Library;
 use crate::party::program::Program;
 use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
-use crate::party::{Limits, MemoryParty};
+use crate::party::{MemoryParty, ScenarioLimits};
 use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_judge::result::launcher_error;
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{ScenarioOutcome, Side, Unjudged};
-use pmi_scenario::ast::{Need, ProcessAction, Scenario, SourceFile, Step, StepAction};
+use pmi_judge::{PartyKind, ScenarioOutcome, UnjudgedReason};
+use pmi_scenario::ast::{Capability, ProcessAction, Scenario, SourceFile, Step, StepAction};
 use pmi_scenario::suite::Suite;
 use pmi_wire::ConnectionMethod;
 
@@ -34,7 +34,7 @@ pub enum Iut {
     /// A process manager in real processes.
     Processes(Box<Implementation>, LaunchEnvironment),
     /// A PMI library, the claims about its optional operations, and a flag that ends the run at once.
-    Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
+    Library(Box<Library>, BTreeMap<Capability, bool>, Arc<AtomicBool>),
     /// A program that speaks PMI, under the reference server.
     Client(Box<Program>),
 }
@@ -63,11 +63,11 @@ impl Iut {
     }
 
     /// Returns the side of the protocol that it implements.
-    pub fn side(&self) -> Side {
+    pub fn party(&self) -> PartyKind {
         match self {
-            Self::Memory(_) | Self::Processes(..) => Side::Server,
-            Self::Library(..) => Side::Library,
-            Self::Client(_) => Side::Client,
+            Self::Memory(_) | Self::Processes(..) => PartyKind::Server,
+            Self::Library(..) => PartyKind::Library,
+            Self::Client(_) => PartyKind::Client,
         }
     }
 
@@ -100,7 +100,7 @@ impl Iut {
         &self,
         suite: &Suite,
         scenario: &Scenario,
-        limits: Limits,
+        limits: ScenarioLimits,
         interrupted: &AtomicBool,
         sink: &mut dyn EventSink,
     ) -> PlayResult {
@@ -123,14 +123,14 @@ impl Iut {
             }
             Self::Client(program)
                 if program.connection_method() == ConnectionMethod::Singleton
-                    && is_not_for_one(suite, scenario) =>
+                    && needs_several_processes(suite, scenario) =>
             {
                 let why = "it is about several processes, or their environment, and the program is started alone (--connection singleton)";
                 return Err((Verdict::NotApplicable, why.to_owned()));
             }
             Self::Client(program) => program::play(program, scenario, &fragment, limits, interrupted, sink),
             Self::Processes(implementation, environment) => {
-                if let Some(why) = implementation.lacks_room(scenario.ranks, scenario.nodes) {
+                if let Some(why) = implementation.capacity_problem(scenario.ranks, scenario.nodes) {
                     return Err((Verdict::NotApplicable, why));
                 }
                 let (ranks, nodes, start) = (scenario.ranks, scenario.nodes, limits.start());
@@ -140,14 +140,14 @@ impl Iut {
                 } else {
                     REPORT_WAIT
                 };
-                let limits = Limits { start: Some(limits.idle_start() + told), ..limits };
+                let limits = ScenarioLimits { start: Some(limits.idle_start() + told), ..limits };
                 match ServerParty::launch(implementation, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => {
                         let mut outcome = play(scenario, &fragment, command, &mut party, limits, sink);
                         drop(party);
                         if self.starts_fewer(suite, scenario, limits, &outcome) {
-                            outcome.lifeless = false;
-                            append(&mut outcome, EventKind::StartsFewer { ranks: scenario.nodes }, sink);
+                            outcome.unresponsive = false;
+                            append(&mut outcome, EventKind::StartsFewerRanks { ranks: scenario.nodes }, sink);
                         }
                         outcome
                     }
@@ -167,11 +167,13 @@ impl Iut {
         &self,
         suite: &Suite,
         scenario: &Scenario,
-        limits: Limits,
+        limits: ScenarioLimits,
         outcome: &ScenarioOutcome,
     ) -> bool {
-        let fails =
-            matches!(outcome.unjudged, Some(Unjudged::NotStarted { launcher: Some(Exit::Code(1..)), .. }));
+        let fails = matches!(
+            outcome.unjudged,
+            Some(UnjudgedReason::NotStarted { launcher: Some(Exit::Code(1..)), .. })
+        );
         let nodes = scenario.nodes.max(1);
         if !fails || scenario.ranks <= nodes || launcher_error(&outcome.events).is_none() {
             return false;
@@ -183,7 +185,7 @@ impl Iut {
     }
 
     /// Plays a scenario of our own, whose result is not reported. Returns `None` if the text is not a valid scenario.
-    pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: Limits) -> Option<PlayResult> {
+    pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: ScenarioLimits) -> Option<PlayResult> {
         let source = Arc::new(SourceFile { path: "probe".into(), text: text.into() });
         let scenario = suite.spelled(source, "probe")?;
         Some(self.play(suite, &scenario, limits, &AtomicBool::new(false), &mut ()))
@@ -199,17 +201,17 @@ pub(crate) fn append(outcome: &mut ScenarioOutcome, kind: EventKind, sink: &mut 
 }
 
 /// Returns whether a scenario for programs cannot be played with a single process that is started without a process manager.
-fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
+fn needs_several_processes(suite: &Suite, scenario: &Scenario) -> bool {
     let sets = |step: &Step| matches!(step.action, StepAction::Process(ProcessAction::Env(..)));
-    let several = scenario.serving.sized && scenario.ranks > 1 || scenario.nodes > 1;
+    let several = scenario.server_setup.has_rank_count && scenario.ranks > 1 || scenario.nodes > 1;
     several || suite.steps(&scenario.body).any(sets)
 }
 
 /// Returns the configuration of the reference server for a scenario.
 pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
     let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);
-    let (pmi12, keyval_spaces) = (needs(Need::Pmi12), needs(Need::KeyvalSpaces));
-    let connection_method = match (needs(Need::Port), needs(Need::Singleton)) {
+    let (pmi12, keyval_spaces) = (needs(Capability::Pmi12), needs(Capability::KeyvalSpaces));
+    let connection_method = match (needs(Capability::Port), needs(Capability::Singleton)) {
         (true, _) => ConnectionMethod::Port,
         (false, true) => ConnectionMethod::Singleton,
         (false, false) => ConnectionMethod::Fd,

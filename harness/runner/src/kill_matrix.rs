@@ -15,17 +15,17 @@ use pmi_faults::{Behaviour, Config, Dialects, Fault, Variation};
 use serde::Serialize;
 
 use crate::interpret::play;
-use crate::party::{Limits, MemoryParty};
+use crate::party::{MemoryParty, ScenarioLimits};
 use pmi_judge::ScenarioOutcome;
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::result::binds;
-use pmi_scenario::UnderTest;
-use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::requirement::{Binds, Set};
+use pmi_scenario::ImplementationKind;
+use pmi_scenario::ast::{Capability, Dialect, Scenario};
+use pmi_scenario::requirement::{BoundParty, RequirementSet};
 use pmi_scenario::suite::Suite;
 
 /// Minimum number of events in a scenario that counts as long. Such scenarios repeat something up to hundreds of times.
-const LONG: usize = 250;
+const MIN_LONG_SCENARIO: usize = 250;
 
 /// The findings of one scenario.
 #[derive(Debug, Clone, Serialize)]
@@ -35,7 +35,8 @@ pub struct KillResult {
     /// Requirements that its findings cite.
     pub requirements: BTreeSet<String>,
     /// The first finding: what was expected, and what was seen instead.
-    pub first: String,
+    #[serde(rename = "first")]
+    pub first_finding: String,
 }
 
 /// The result of a fault in one dialect.
@@ -46,13 +47,15 @@ pub struct FaultResult {
     /// The dialect of the scenarios.
     pub dialect: Dialect,
     /// The behaviour of the server.
-    pub about: &'static str,
+    #[serde(rename = "about")]
+    pub description: &'static str,
     /// The requirements of this dialect that it breaks.
     pub breaks: Vec<&'static str>,
     /// Scenarios that cite one of them.
     pub killers: Vec<KillResult>,
     /// Scenarios that cite only others.
-    pub wrong_reason: Vec<KillResult>,
+    #[serde(rename = "wrong_reason")]
+    pub wrong_requirement: Vec<KillResult>,
 }
 
 impl FaultResult {
@@ -73,9 +76,11 @@ pub struct VariationResult {
     /// Its name.
     pub name: &'static str,
     /// What it does.
-    pub about: &'static str,
+    #[serde(rename = "about")]
+    pub description: &'static str,
     /// Scenarios that have findings, although there should be none.
-    pub punished_by: Vec<KillResult>,
+    #[serde(rename = "punished_by")]
+    pub findings: Vec<KillResult>,
 }
 
 /// The kill matrix.
@@ -88,19 +93,20 @@ pub struct KillMatrix {
     /// Results in the order of the variation table. The first is for the server with neither fault nor variation.
     pub variations: Vec<VariationResult>,
     /// Requirements that bind servers, but that no fault proves to be tested.
-    pub without_fault: Vec<String>,
+    #[serde(rename = "without_fault")]
+    pub requirements_without_fault: Vec<String>,
 }
 
 impl KillMatrix {
     /// Returns whether every fault is killed, no variation has a finding, and every requirement has a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
-            && self.variations.iter().all(|v| v.punished_by.is_empty())
-            && self.without_fault.is_empty()
+            && self.variations.iter().all(|v| v.findings.is_empty())
+            && self.requirements_without_fault.is_empty()
     }
 
     /// Returns the requirements that were cited by a finding about a fault that breaks them.
-    pub fn shown(&self) -> BTreeSet<&str> {
+    pub fn cited_requirements(&self) -> BTreeSet<&str> {
         let cited = |f: &FaultResult, id: &str| f.killers.iter().any(|k| k.requirements.contains(id));
         self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id))).collect()
     }
@@ -111,7 +117,7 @@ fn play_scenario(
     suite: &Suite,
     scenario: &Scenario,
     behaviour: &Behaviour,
-    limits: Limits,
+    limits: ScenarioLimits,
 ) -> (ScenarioOutcome, Vec<bool>) {
     let config =
         crate::iut::config_for(scenario, &Config { wrapper: behaviour.clone(), ..Config::default() });
@@ -133,7 +139,7 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option
         (None, None, None) => return None,
     };
     let requirements = outcome.findings.into_iter().map(|f| f.requirement).collect();
-    Some(KillResult { scenario: scenario.name.clone(), requirements, first })
+    Some(KillResult { scenario: scenario.name.clone(), requirements, first_finding: first })
 }
 
 /// Returns whether all findings are advisory: the sets of requirements that they cite are not generally agreed on, and servers differ.
@@ -143,7 +149,7 @@ fn is_advice(suite: &Suite, found: &KillResult) -> bool {
 }
 
 /// A scenario, and the result of rehearsing all faults and variations with it.
-struct Rehearsed<'a> {
+struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
     /// True if it exchanges many messages with the plain server.
     is_long: bool,
@@ -181,30 +187,30 @@ fn rehearse<'a>(
     faults: &[&'static Fault],
     variations: &[&'static Variation],
     jobs: usize,
-    limits: Limits,
-) -> Vec<Rehearsed<'a>> {
-    let behaviour = faults.iter().chain(variations).copied().collect::<Behaviour>().rehearsed();
-    let exchanged = |e: &&Event| !matches!(e.kind, EventKind::Expected(_) | EventKind::Nothing { .. });
+    limits: ScenarioLimits,
+) -> Vec<RehearsedScenario<'a>> {
+    let behaviour = faults.iter().chain(variations).copied().collect::<Behaviour>().with_rehearsal();
+    let exchanged = |e: &&Event| !matches!(e.kind, EventKind::Expected(_) | EventKind::Silence { .. });
     let scenarios: Vec<&Scenario> = in_memory(suite).collect();
     in_parallel(scenarios.len(), jobs, |number| {
         let scenario = scenarios[number];
         let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
-        let is_long = outcome.events.iter().filter(exchanged).count() > LONG;
-        Rehearsed { scenario, is_long, shows }
+        let is_long = outcome.events.iter().filter(exchanged).count() > MIN_LONG_SCENARIO;
+        RehearsedScenario { scenario, is_long, shows }
     })
 }
 
 /// Returns the scenarios that can be played in memory, where no server has an upstream.
 fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
-    let played = |s: &&Scenario| !s.needs.iter().any(|n| n.value == Need::Upstream);
-    suite.testing(UnderTest::Server).map(Arc::as_ref).filter(played)
+    let played = |s: &&Scenario| !s.needs.iter().any(|n| n.value == Capability::Upstream);
+    suite.testing(ImplementationKind::Server).map(Arc::as_ref).filter(played)
 }
 
-fn all_found(
+fn collect_findings(
     suite: &Suite,
     scenarios: &[&Scenario],
     behaviour: &Behaviour,
-    limits: Limits,
+    limits: ScenarioLimits,
 ) -> Vec<KillResult> {
     scenarios.iter().filter_map(|s| found(suite, s, play_scenario(suite, s, behaviour, limits).0)).collect()
 }
@@ -219,7 +225,8 @@ pub fn run(
     jobs: usize,
 ) -> KillMatrix {
     // In memory, there is nothing to wait for, and a low limit detects floods quickly.
-    let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
+    let limits =
+        ScenarioLimits { step: Duration::from_secs(60), bytes: 16 << 20, ..ScenarioLimits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
     let cases: Vec<FaultCase> = faults
         .iter()
@@ -243,13 +250,13 @@ pub fn run(
         variations: in_parallel(servers.len(), jobs, |at| {
             try_variation(suite, &rehearsed, servers[at], limits)
         }),
-        without_fault: Vec::new(),
+        requirements_without_fault: Vec::new(),
     };
-    let shown = matrix.shown();
-    matrix.without_fault = suite
+    let shown = matrix.cited_requirements();
+    matrix.requirements_without_fault = suite
         .catalogue
         .iter()
-        .filter(|r| r.needs_fault(Binds::Server) && !shown.contains(r.id.as_str()))
+        .filter(|r| r.needs_fault(BoundParty::Server) && !shown.contains(r.id.as_str()))
         .map(|r| r.id.clone())
         .collect();
     matrix
@@ -268,10 +275,10 @@ struct FaultCase {
 /// Plays the scenarios in which a fault shows.
 fn try_fault(
     suite: &Suite,
-    rehearsed: &[Rehearsed<'_>],
+    rehearsed: &[RehearsedScenario<'_>],
     case: &FaultCase,
     all: bool,
-    limits: Limits,
+    limits: ScenarioLimits,
 ) -> FaultResult {
     let FaultCase { number, fault, dialect, ref breaks } = *case;
     let right = |f: &KillResult| f.requirements.iter().any(|id| breaks.contains(&id.as_str()));
@@ -279,7 +286,7 @@ fn try_fault(
     let of = |long: bool| -> Vec<KillResult> {
         let shown = rehearsed.iter().filter(|r| r.is_long == long && r.shows.get(number) == Some(&true));
         let spoken = shown.map(|r| r.scenario).filter(|s| s.dialect == dialect);
-        all_found(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
+        collect_findings(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
     };
     let mut found = of(false);
     if all || !found.iter().any(right) {
@@ -289,18 +296,19 @@ fn try_fault(
     FaultResult {
         name: fault.name,
         dialect,
-        about: fault.about,
+        description: fault.description,
         breaks: breaks.clone(),
         killers,
-        wrong_reason,
+        wrong_requirement: wrong_reason,
     }
 }
 
 /// Returns the requirements that a fault breaks in a dialect. Only requirements of the dialect's standards are included. A fault that is
 /// limited to one dialect may also break requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
 fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
-    let is_of =
-        |id: &&str| fault.dialects != Dialects::All || Set::of(id).dialect().unwrap_or_default() == dialect;
+    let is_of = |id: &&str| {
+        fault.dialects != Dialects::All || RequirementSet::of(id).dialect().unwrap_or_default() == dialect
+    };
     match fault.dialects.has(dialect.framing()) {
         true => fault.breaks.iter().copied().filter(is_of).collect(),
         false => Vec::new(),
@@ -311,15 +319,15 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
 /// plain server plays every scenario.
 fn try_variation(
     suite: &Suite,
-    rehearsed: &[Rehearsed<'_>],
+    rehearsed: &[RehearsedScenario<'_>],
     entry: Option<(usize, &'static Variation)>,
-    limits: Limits,
+    limits: ScenarioLimits,
 ) -> VariationResult {
     let (number, variation) = entry.unzip();
     let behaviour = variation.map(Variation::behaviour).unwrap_or_default();
     let config = Config { wrapper: behaviour.clone(), ..Config::default() };
-    let needs = [Need::Spawn, Need::Names];
-    let lacking: Vec<Need> = needs
+    let needs = [Capability::Spawn, Capability::Names];
+    let lacking: Vec<Capability> = needs
         .into_iter()
         .filter(|need| crate::optional_operations::lacks(suite, *need, &config, limits))
         .collect();
@@ -331,8 +339,8 @@ fn try_variation(
     let applicable: Vec<&Scenario> = shown.map(|r| r.scenario).filter(served).collect();
     VariationResult {
         name: variation.map_or("plain", |v| v.name),
-        about: variation.map_or("the reference server as it is", |v| v.about),
-        punished_by: all_found(suite, &applicable, &behaviour, limits)
+        description: variation.map_or("the reference server as it is", |v| v.description),
+        findings: collect_findings(suite, &applicable, &behaviour, limits)
             .into_iter()
             .filter(|found| !is_advice(suite, found))
             .collect(),
@@ -350,7 +358,8 @@ mod tests {
     #[test]
     fn skipped_scenarios_would_find_nothing() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
-        let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
+        let limits =
+            ScenarioLimits { step: Duration::from_secs(60), bytes: 16 << 20, ..ScenarioLimits::default() };
         let (faults, variations) = (faults().collect::<Vec<_>>(), variations().collect::<Vec<_>>());
         let rehearsed = rehearse(&suite, &faults, &variations, 2, limits);
         let spared = rehearsed.iter().map(|r| r.shows.iter().filter(|shows| !**shows).count()).sum::<usize>();

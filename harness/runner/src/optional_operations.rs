@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pmi_faults::Config;
 
 use crate::iut::Iut;
-use crate::party::Limits;
+use crate::party::ScenarioLimits;
 use crate::party::library::Library;
 use crate::party::server::Implementation;
 use pmi_judge::ScenarioOutcome;
@@ -16,7 +16,8 @@ use pmi_judge::event::{Event, EventKind};
 use pmi_judge::library::api::OutputValue;
 use pmi_judge::verdict::Verdict;
 use pmi_scenario::ast::{
-    Dialect, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, StepAction, Stmt, Template, ValueType,
+    Capability, Dialect, Piece, ProcessAction, Role, Scenario, Spanned, Statement, Step, StepAction,
+    Template, ValueType,
 };
 use pmi_scenario::scope::FIRST_ARGUMENT;
 use pmi_scenario::suite::Suite;
@@ -27,32 +28,38 @@ use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation,
 #[derive(Default)]
 pub(crate) struct OptionalOperations {
     /// For each optional operation in a dialect: true if it is supported, or else the reason.
-    needs: BTreeMap<(Dialect, Need), (bool, String)>,
+    capabilities: BTreeMap<(Dialect, Capability), (bool, String)>,
     /// Reasons why scenarios in a dialect do not apply.
     dialect_exclusions: BTreeMap<Dialect, String>,
     /// Reasons why a library does not speak the wire protocol, and so cannot be judged by its process manager's messages.
     no_wire_reasons: BTreeMap<Dialect, String>,
     /// True if the server passes on the arguments of a spawn only if they are numbered from one.
-    arguments_from_one: bool,
+    one_based_arguments: bool,
     /// Reasons why a library cannot be judged after its initialization, because it sends nothing on PMI_FD and its initialization fails.
     init_failure_reasons: BTreeMap<Dialect, String>,
 }
 
 impl OptionalOperations {
     /// Returns the verdict and the reason of a scenario that is not played against this implementation.
-    pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<(Verdict, String)> {
+    pub(crate) fn exclusion(
+        &self,
+        suite: &Suite,
+        scenario: &Scenario,
+        iut: &Iut,
+    ) -> Option<(Verdict, String)> {
         if let Some(why) = self.init_failure_reasons.get(&scenario.dialect)
             && needs_initialization(suite, scenario)
         {
             return Some((Verdict::Unjudged, why.clone()));
         }
-        let unneeded = |need: &Spanned<Need>| match self.needs.get(&(scenario.dialect, need.value)) {
-            Some((false, why)) => Some(why),
-            _ => None,
-        };
+        let unneeded =
+            |need: &Spanned<Capability>| match self.capabilities.get(&(scenario.dialect, need.value)) {
+                Some((false, why)) => Some(why),
+                _ => None,
+            };
         let unspoken = self.dialect_exclusions.get(&scenario.dialect);
         let why = unspoken.or_else(|| scenario.needs.iter().find_map(unneeded)).or_else(|| match iut {
-            Iut::Library(library, ..) if wants_wire(suite, scenario, library.server.is_some()) => {
+            Iut::Library(library, ..) if needs_wire(suite, scenario, library.server.is_some()) => {
                 self.no_wire_reasons.get(&scenario.dialect)
             }
             _ => None,
@@ -64,11 +71,11 @@ impl OptionalOperations {
 impl OptionalOperations {
     /// Returns the scenario with values bound to the names that depend on the server.
     pub(crate) fn bind(&self, scenario: &Arc<Scenario>) -> Arc<Scenario> {
-        if !self.arguments_from_one || !names_first_argument(scenario) {
+        if !self.one_based_arguments || !names_first_argument(scenario) {
             return Arc::clone(scenario);
         }
         let mut bound = Scenario::clone(scenario);
-        let first = Stmt::Let { name: FIRST_ARGUMENT.to_owned().into(), value: Template::value(b"1") };
+        let first = Statement::Let { name: FIRST_ARGUMENT.to_owned().into(), value: Template::value(b"1") };
         bound.body.insert(0, first);
         Arc::new(bound)
     }
@@ -81,7 +88,7 @@ fn names_first_argument(scenario: &Scenario) -> bool {
 
 /// Returns whether a server passes on the arguments of a spawned program if they are numbered from one, but not if they are numbered from
 /// zero.
-fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bool {
+fn accepts_only_one_based_arguments(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> bool {
     let takes = |text: &str| {
         let comes = |event: &Event| matches!(&event.kind, EventKind::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
         matches!(iut.probe(suite, text, limits), Some(Ok((outcome, _))) if outcome.events.iter().any(comes))
@@ -95,35 +102,35 @@ pub(crate) fn offers(
     suite: &Suite,
     selected: &[Arc<Scenario>],
     iut: &Iut,
-    limits: Limits,
+    limits: ScenarioLimits,
 ) -> OptionalOperations {
     let mut operations = OptionalOperations::default();
-    let needs: BTreeSet<(Dialect, Need)> =
+    let needs: BTreeSet<(Dialect, Capability)> =
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
     let upstream = matches!(iut, Iut::Processes(implementation, _) if implementation.has_upstream());
     let connection_method = iut.connection_method();
     let why = "it needs a bare proxy (--server ./hydra_pmi_proxy)".to_owned();
     for dialect in Dialect::ALL {
-        operations.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
+        operations.capabilities.insert((dialect, Capability::Upstream), (upstream, why.clone()));
         let is = match connection_method {
             ConnectionMethod::Fd => "its processes have PMI_FD",
             ConnectionMethod::Port => "its processes have PMI_PORT",
             ConnectionMethod::Singleton => "it serves a process that it did not start",
         };
         let ways = [
-            (Need::Fd, ConnectionMethod::Fd, "fd"),
-            (Need::Port, ConnectionMethod::Port, "port"),
-            (Need::Singleton, ConnectionMethod::Singleton, "singleton"),
+            (Capability::Fd, ConnectionMethod::Fd, "fd"),
+            (Capability::Port, ConnectionMethod::Port, "port"),
+            (Capability::Singleton, ConnectionMethod::Singleton, "singleton"),
         ];
         for (need, way, word) in ways {
             operations
-                .needs
+                .capabilities
                 .insert((dialect, need), (way == connection_method, format!("{is} (--connection {word})")));
         }
     }
     let claims = match iut {
         Iut::Memory(_) | Iut::Client(_) => return operations,
-        Iut::Processes(implementation, _) => &implementation.claims,
+        Iut::Processes(implementation, _) => &implementation.claimed_capabilities,
         Iut::Library(_, claims, _) => claims,
     };
     if let Iut::Library(library, ..) = iut {
@@ -136,12 +143,12 @@ pub(crate) fn offers(
                     )),
                     fails_under_its_manager(suite, api, iut, server, limits),
                 ),
-                None => match without_wire(suite, api, iut, limits) {
+                None => match probe_wire_use(suite, api, iut, limits) {
                     None => (None, None),
-                    Some(None) => (Some(WIRELESS.to_owned()), None),
+                    Some(None) => (Some(NO_WIRE_REASON.to_owned()), None),
                     Some(Some(failed)) => {
                         let why = "it sends nothing on PMI_FD, and its initialization fails";
-                        (None, Some(format!("{why} ({failed}): {ELSEWHERE}")))
+                        (None, Some(format!("{why} ({failed}): {INIT_REMEDY}")))
                     }
                 },
             };
@@ -167,20 +174,20 @@ pub(crate) fn offers(
         }
         let word = need.word();
         let offer = match claims.get(&need) {
-            Some(true) | None if need == Need::Spawn && loses_spawned(suite, dialect, iut, limits) => {
-                (false, LOST.to_owned())
+            Some(true) | None if need == Capability::Spawn && loses_spawned(suite, dialect, iut, limits) => {
+                (false, LOST_SPAWN_REASON.to_owned())
             }
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("--lacks {word}")),
-            None if upstream && need.is_extra() => (false, PASSED_ON.to_owned()),
+            None if upstream && need.is_extension() => (false, BARE_PROXY_REASON.to_owned()),
             None => match lacking(suite, dialect, need, iut, limits) {
                 None => (true, String::new()),
                 Some(seen) => {
-                    let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
+                    let lacks = if need.is_extension() { "does not offer" } else { "lacks" };
                     // Findings about these operations are notes by default.
                     let strict = match need {
-                        Need::Pmi12 => " --against mpich-1.2",
-                        _ if need.is_extra() => " --strict=de-facto",
+                        Capability::Pmi12 => " --against mpich-1.2",
+                        _ if need.is_extension() => " --strict=de-facto",
                         _ => "",
                     };
                     let why =
@@ -189,39 +196,45 @@ pub(crate) fn offers(
                 }
             },
         };
-        operations.needs.insert((dialect, need), offer);
+        operations.capabilities.insert((dialect, need), offer);
     }
-    let spawns = matches!(operations.needs.get(&(Dialect::default(), Need::Spawn)), Some((true, _)));
-    operations.arguments_from_one = spawns
+    let spawns =
+        matches!(operations.capabilities.get(&(Dialect::default(), Capability::Spawn)), Some((true, _)));
+    operations.one_based_arguments = spawns
         && selected.iter().any(|scenario| names_first_argument(scenario))
-        && takes_arguments_from_one_only(suite, iut, limits);
+        && accepts_only_one_based_arguments(suite, iut, limits);
     operations
 }
 
 /// Returns which of spawn, names and PMI-1.2 a server supports in a dialect, as claimed or else as probed. Campaigns use these operations.
-pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> BTreeSet<Need> {
+pub fn offered_operations(
+    suite: &Suite,
+    dialect: Dialect,
+    iut: &Iut,
+    limits: ScenarioLimits,
+) -> BTreeSet<Capability> {
     let Iut::Processes(implementation, _) = iut else { return BTreeSet::new() };
-    let offers = |need: &Need| match implementation.claims.get(need) {
-        _ if *need == Need::Spawn && loses_spawned(suite, dialect, iut, limits) => false,
+    let offers = |need: &Capability| match implementation.claimed_capabilities.get(need) {
+        _ if *need == Capability::Spawn && loses_spawned(suite, dialect, iut, limits) => false,
         Some(offered) => *offered,
         None if implementation.has_upstream() => false,
-        None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
+        None => probe_operation(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
             // If the operation itself fails like this, every session that uses it would only show that failure.
             let went_wrong = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
-            support == Support::Acknowledged && !went_wrong && outcome.unjudged.is_none()
+            support == ProbeResult::Acknowledged && !went_wrong && outcome.unjudged.is_none()
         }),
     };
-    let wanted = |need: &Need| match need {
-        Need::Spawn | Need::Names => true,
-        Need::Pmi12 => !dialect.switches_framing(),
+    let wanted = |need: &Capability| match need {
+        Capability::Spawn | Capability::Names => true,
+        Capability::Pmi12 => !dialect.switches_framing(),
         _ => false,
     };
-    Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
+    Capability::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
 }
 
 /// The response to a single request for an optional operation.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Support {
+pub(crate) enum ProbeResult {
     /// The request was acknowledged. Only this shows that the operation is supported.
     Acknowledged,
     /// The request was refused or not answered. The text completes a sentence that begins with "it".
@@ -231,50 +244,60 @@ pub(crate) enum Support {
 }
 
 /// Probes an optional operation. Returns the evidence if the implementation lacks it.
-fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limits) -> Option<String> {
-    match asked_for(suite, dialect, need, iut, limits)?.1 {
-        Support::Lacking(seen) => Some(seen),
-        Support::Acknowledged | Support::Unknown => None,
+fn lacking(
+    suite: &Suite,
+    dialect: Dialect,
+    need: Capability,
+    iut: &Iut,
+    limits: ScenarioLimits,
+) -> Option<String> {
+    match probe_operation(suite, dialect, need, iut, limits)?.1 {
+        ProbeResult::Lacking(seen) => Some(seen),
+        ProbeResult::Acknowledged | ProbeResult::Unknown => None,
     }
 }
 
 /// Probes an optional operation. Returns `None` if it cannot be probed.
-pub(crate) fn asked_for(
+pub(crate) fn probe_operation(
     suite: &Suite,
     dialect: Dialect,
-    need: Need,
+    need: Capability,
     iut: &Iut,
-    limits: Limits,
-) -> Option<(ScenarioOutcome, Support)> {
+    limits: ScenarioLimits,
+) -> Option<(ScenarioOutcome, ProbeResult)> {
     // For each operation, the probes in PMI-1 and in PMI-2.
     let (texts, operation) = match (iut, need) {
         // These are known without a probe.
-        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton) => return None,
+        (_, Capability::Upstream | Capability::Fd | Capability::Port | Capability::Singleton) => return None,
         // No scenario judges how a library spawns processes under its own process manager.
-        (Iut::Library(library, ..), Need::Spawn | Need::Alone) if library.server.is_some() => return None,
-        (Iut::Library(..), Need::Names) => (
+        (Iut::Library(library, ..), Capability::Spawn | Capability::Standalone)
+            if library.server.is_some() =>
+        {
+            return None;
+        }
+        (Iut::Library(..), Capability::Names) => (
             [include_str!("probes/library-names.pmi"), include_str!("probes/library-pmi2-names.pmi")],
             "publish",
         ),
-        (Iut::Library(..), Need::Spawn) => (
+        (Iut::Library(..), Capability::Spawn) => (
             [include_str!("probes/library-spawn.pmi"), include_str!("probes/library-pmi2-spawn.pmi")],
             "spawn",
         ),
-        (Iut::Library(..), Need::Alone) => (
+        (Iut::Library(..), Capability::Standalone) => (
             [include_str!("probes/library-alone.pmi"), include_str!("probes/library-pmi2-alone.pmi")],
             "init",
         ),
-        (_, Need::Names) => {
+        (_, Capability::Names) => {
             ([include_str!("probes/names.pmi"), include_str!("probes/pmi2-names.pmi")], "publish")
         }
-        (_, Need::Spawn) => {
+        (_, Capability::Spawn) => {
             ([include_str!("probes/spawn.pmi"), include_str!("probes/pmi2-spawn.pmi")], "spawn")
         }
-        (_, Need::Alone) => return None,
+        (_, Capability::Standalone) => return None,
         // The exports of a library show what it supports.
-        (Iut::Library(..), Need::Pmi12 | Need::KeyvalSpaces) => return None,
-        (_, Need::Pmi12) => ([include_str!("probes/pmi12.pmi"); 2], "init"),
-        (_, Need::KeyvalSpaces) => ([include_str!("probes/keyval-spaces.pmi"); 2], "kvs-create"),
+        (Iut::Library(..), Capability::Pmi12 | Capability::KeyvalSpaces) => return None,
+        (_, Capability::Pmi12) => ([include_str!("probes/pmi12.pmi"); 2], "init"),
+        (_, Capability::KeyvalSpaces) => ([include_str!("probes/keyval-spaces.pmi"); 2], "kvs-create"),
     };
     let text = dialect.pick(texts);
     // Every connection begins with the init line, and only lines have further keyval spaces.
@@ -290,37 +313,39 @@ pub(crate) fn asked_for(
     let outcome = ask().filter(came_to_something).or_else(ask)?;
     let support = match iut {
         // A library that sends the request supports the operation.
-        Iut::Library(..) if has_sent(&outcome, &request) => Support::Acknowledged,
-        Iut::Library(..) => failed_call(&outcome).map_or(Support::Acknowledged, Support::Lacking),
+        Iut::Library(..) if has_sent(&outcome, &request) => ProbeResult::Acknowledged,
+        Iut::Library(..) => failed_call(&outcome).map_or(ProbeResult::Acknowledged, ProbeResult::Lacking),
         _ => support(&outcome, need, &request),
     };
     Some((outcome, support))
 }
 
 /// The reason why a bare proxy is not probed for operations beyond the specifications.
-const PASSED_ON: &str =
+const BARE_PROXY_REASON: &str =
     "a proxy forwards unknown requests, and pmi-conform plays the upstream that would answer";
 
 /// The reason why spawns are not judged if connections are relayed and no spawned process reaches the runner.
-const LOST: &str = "not judged here: the server accepted a spawn, but no spawned process connected to the address in its environment \
+const LOST_SPAWN_REASON: &str = "not judged here: the server accepted a spawn, but no spawned process connected to the address in its environment \
      or program's path";
 
 /// Returns whether a server with relayed connections accepts a spawn although no process reports. The runner cannot see whether a process
 /// was started.
-fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
+fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -> bool {
     iut.is_relayed()
-        && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, support)| {
-            let comes = |e: &Event| matches!(e.kind, EventKind::Started { proc, .. } if proc.group > 0);
-            support == Support::Acknowledged && !outcome.events.iter().any(comes)
-        })
+        && probe_operation(suite, dialect, Capability::Spawn, iut, limits).is_some_and(
+            |(outcome, support)| {
+                let comes = |e: &Event| matches!(e.kind, EventKind::Started { proc, .. } if proc.group > 0);
+                support == ProbeResult::Acknowledged && !outcome.events.iter().any(comes)
+            },
+        )
 }
 
 /// Returns the evidence that a server does not accept an offer of PMI-2, or `None` if it accepts.
-fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: Limits) -> Option<String> {
+fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Option<String> {
     let (outcome, _) = iut.probe(suite, include_str!("probes/pmi2.pmi"), limits)?.ok()?;
-    match support(&outcome, Need::Spawn, b"cmd=init") {
-        Support::Lacking(seen) => Some(seen),
-        Support::Acknowledged | Support::Unknown => None,
+    match support(&outcome, Capability::Spawn, b"cmd=init") {
+        ProbeResult::Lacking(seen) => Some(seen),
+        ProbeResult::Acknowledged | ProbeResult::Unknown => None,
     }
 }
 
@@ -336,7 +361,7 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
 
 /// Returns a server's response to the first request with this beginning. A successful answer counts as support, even if its promise is not
 /// kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
-fn support(outcome: &ScenarioOutcome, need: Need, request: &[u8]) -> Support {
+fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> ProbeResult {
     let mut connections = Connections::default();
     let mut asked = None;
     for event in &outcome.events {
@@ -344,13 +369,13 @@ fn support(outcome: &ScenarioOutcome, need: Need, request: &[u8]) -> Support {
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
                 if asked == Some(*proc) && outcome.crashed.is_none() =>
             {
-                return Support::Lacking("closed the connection".to_owned());
+                return ProbeResult::Lacking("closed the connection".to_owned());
             }
-            EventKind::NoAnswer { proc, .. } if asked == Some(*proc) => {
+            EventKind::NoResponse { proc, .. } if asked == Some(*proc) => {
                 return match connections.partial(*proc, Direction::FromServer) {
-                    [] => Support::Lacking("did not answer".to_owned()),
+                    [] => ProbeResult::Lacking("did not answer".to_owned()),
                     // An incomplete answer is reported by the scenarios.
-                    _ => Support::Unknown,
+                    _ => ProbeResult::Unknown,
                 };
             }
             _ => {}
@@ -362,27 +387,29 @@ fn support(outcome: &ScenarioOutcome, need: Need, request: &[u8]) -> Support {
                 Direction::ToServer if message.text.starts_with(request) => asked = Some(proc),
                 Direction::FromServer if asked == Some(proc) => {
                     let is_granted = match need {
-                        Need::KeyvalSpaces => {
+                        Capability::KeyvalSpaces => {
                             message.command() == Some(b"newkvs") && message.value("kvsname").is_some()
                         }
-                        _ => message.is_success() && takes_offer(need, request, &message),
+                        _ => message.is_success() && accepts_offer(need, request, &message),
                     };
                     return match is_granted {
-                        true => Support::Acknowledged,
-                        false => Support::Lacking(format!("answered \"{}\"", message.text.escape_ascii())),
+                        true => ProbeResult::Acknowledged,
+                        false => {
+                            ProbeResult::Lacking(format!("answered \"{}\"", message.text.escape_ascii()))
+                        }
                     };
                 }
                 _ => {}
             }
         }
     }
-    Support::Unknown
+    ProbeResult::Unknown
 }
 
 /// Returns whether an answer to init accepts the offered version. Answers to other requests contain no version, and are accepted.
-fn takes_offer(need: Need, request: &[u8], response: &Decoded<'_>) -> bool {
+fn accepts_offer(need: Capability, request: &[u8], response: &Decoded<'_>) -> bool {
     match (response.framing, response.operation()) {
-        (Framing::Lines, Some(Operation::Init)) if need == Need::Pmi12 => {
+        (Framing::Lines, Some(Operation::Init)) if need == Capability::Pmi12 => {
             response.version().is_some_and(Version::has_group_barriers)
         }
         (Framing::Lines, Some(Operation::Init)) if request == b"cmd=init" => {
@@ -417,7 +444,7 @@ pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
 
 /// Probes a library that sends nothing on its PMI_FD. Returns `None` if it does send bytes, crashes or hangs; otherwise the error of its
 /// initialization, if it failed.
-fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Option<Option<String>> {
+fn probe_wire_use(suite: &Suite, api: Dialect, iut: &Iut, limits: ScenarioLimits) -> Option<Option<String>> {
     let (outcome, _) = iut.probe(suite, initialization(api, false), limits)?.ok()?;
     let is_silent = !outcome.events.iter().any(|e| matches!(e.kind, EventKind::ToServer { .. }));
     if !is_silent || outcome.crashed.is_some() || outcome.hung {
@@ -434,16 +461,16 @@ fn fails_under_its_manager(
     api: Dialect,
     iut: &Iut,
     server: &Implementation,
-    limits: Limits,
+    limits: ScenarioLimits,
 ) -> Option<String> {
     let (outcome, _) = iut.probe(suite, initialization(api, true), limits)?.ok()?;
     if outcome.crashed.is_some() || outcome.hung {
         return None;
     }
     if let Some(failed) = failed_initialization(&outcome.events) {
-        return Some(format!("its initialization fails under {} ({failed}): {OTHERS}", server.label));
+        return Some(format!("its initialization fails under {} ({failed}): {MANAGER_REMEDY}", server.label));
     }
-    let apart = apart(suite, api, iut, limits, &outcome.events)?;
+    let apart = probe_connection(suite, api, iut, limits, &outcome.events)?;
     let option = server.offering_option().map(|option| format!("; {option}")).unwrap_or_default();
     Some(format!("its processes are singletons under {}: {apart}{option}", server.label))
 }
@@ -473,11 +500,11 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
 
 /// Returns the evidence that the processes of a library have found neither their process manager nor each other. A library that uses our
 /// PMI_FD and lets a process pass its barrier alone is judged for that instead.
-pub(crate) fn apart(
+pub(crate) fn probe_connection(
     suite: &Suite,
     api: Dialect,
     iut: &Iut,
-    limits: Limits,
+    limits: ScenarioLimits,
     events: &[Event],
 ) -> Option<String> {
     if let Some(evidence) = singletons(events) {
@@ -488,7 +515,8 @@ pub(crate) fn apart(
     let Library { path, binary, env, .. } = &**library;
     let unserved = Library { path: path.clone(), binary: binary.clone(), env: env.clone(), server: None };
     let unserved = Iut::Library(Box::new(unserved), claims.clone(), Arc::clone(interrupted));
-    without_wire(suite, api, &unserved, limits).map(|_| format!("{evidence}, and it sends nothing on PMI_FD"))
+    probe_wire_use(suite, api, &unserved, limits)
+        .map(|_| format!("{evidence}, and it sends nothing on PMI_FD"))
 }
 
 /// Returns the evidence that each of several processes believes that it is the only one.
@@ -530,21 +558,21 @@ fn passes_alone(events: &[Event]) -> Option<String> {
 const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 
 /// The reason why a library is not judged by its process manager's messages.
-const WIRELESS: &str = "it does not use the wire protocol: it initializes, enters a barrier and sends nothing on PMI_FD, so it cannot be tested without its own process manager";
+const NO_WIRE_REASON: &str = "it does not use the wire protocol: it initializes, enters a barrier and sends nothing on PMI_FD, so it cannot be tested without its own process manager";
 
 /// The remedy for a library that cannot be initialized under a process manager.
-pub(crate) const OTHERS: &str = "doctor --library with --server shows what its process prints";
+pub(crate) const MANAGER_REMEDY: &str = "doctor --library with --server shows what its process prints";
 
 /// The remedy for a library that cannot be initialized.
-pub(crate) const ELSEWHERE: &str =
+pub(crate) const INIT_REMEDY: &str =
     "if it uses another process manager, name that with --server; otherwise, it does not use PMI_FD";
 
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
-const WIRE: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
+const WIRE_REQUIREMENTS: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 
 /// Returns whether a library's scenario needs the wire protocol, because its ranks must find each other or because it defines the process
 /// manager's behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
-fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
+fn needs_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     // A removed variable does not need a process manager.
     let removed =
         |value: &Template| !served && matches!(value.pieces.as_slice(), [Piece::Typed(ValueType::Absent)]);
@@ -558,7 +586,7 @@ fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
 
 /// Returns true if a scenario tests that a library supports the wire protocol.
 fn tests_wire(scenario: &Scenario) -> bool {
-    scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()))
+    scenario.requires.iter().any(|r| WIRE_REQUIREMENTS.contains(&r.value.as_str()))
 }
 
 /// Returns true if a scenario needs an initialized library. Scenarios about the wire protocol itself report its absence instead.
@@ -570,14 +598,14 @@ fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
         }
         _ => false,
     };
-    let alone = scenario.needs.iter().any(|need| need.value == Need::Alone);
+    let alone = scenario.needs.iter().any(|need| need.value == Capability::Standalone);
     !alone
         && !tests_wire(scenario)
-        && (wants_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
+        && (needs_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
 }
 
 /// Returns whether the reference server, with this configuration, lacks an optional operation.
-pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
+pub(crate) fn lacks(suite: &Suite, need: Capability, config: &Config, limits: ScenarioLimits) -> bool {
     lacking(suite, Dialect::Pmi1, need, &Iut::Memory(config.clone()), limits).is_some()
 }
 

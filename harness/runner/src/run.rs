@@ -7,29 +7,29 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::interference::{MAX_NEIGHBOURS, Neighbours, PlayedBy};
+use crate::interference::{ConcurrentScenarios, MAX_NEIGHBOURS, PlayedBy};
 use crate::interpret::EventSink;
 use crate::iut::{Iut, PlayResult, append};
 use crate::optional_operations::{dialects, offers};
-use crate::party::Limits;
+use crate::party::ScenarioLimits;
 use crate::party::server::{Implementation, LaunchEnvironment};
-use pmi_judge::attempts::Repetitions;
+use pmi_judge::attempts::AttemptMerger;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::{Event, EventKind, OtherJob};
 use pmi_judge::result::{self, RunFacts};
-use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
-use pmi_judge::{ScenarioOutcome, Unjudged};
+use pmi_judge::verdict::{JudgedFinding, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::{ScenarioOutcome, UnjudgedReason};
 use pmi_process::trace;
 use pmi_scenario::ast::{Dialect, Scenario, SourceFile};
 use pmi_scenario::suite::Suite;
 
 /// Number of consecutive scenarios without a sign of life after which the run gives up.
-const LIFELESS: usize = 5;
+const MAX_UNRESPONSIVE: usize = 5;
 
 /// The number of attempts for each scenario.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Tries {
+pub enum AttemptPolicy {
     /// Once.
     #[default]
     Once,
@@ -40,9 +40,9 @@ pub enum Tries {
     Retry(u32),
 }
 
-impl Tries {
+impl AttemptPolicy {
     /// Returns the maximum number of attempts.
-    fn most(self) -> u32 {
+    fn max_attempts(self) -> u32 {
         match self {
             Self::Once => 1,
             Self::Repeat(times) => times.max(1),
@@ -57,7 +57,7 @@ pub struct RunOptions {
     /// Number of concurrent launches.
     pub jobs: usize,
     /// The limits of a scenario.
-    pub limits: Limits,
+    pub limits: ScenarioLimits,
     /// The strictness, which determines what is red.
     pub strict: Strictness,
     /// Stop after this many red scenarios.
@@ -65,7 +65,7 @@ pub struct RunOptions {
     /// Give up if the implementation shows no sign of life.
     pub give_up: bool,
     /// The number of attempts for each scenario.
-    pub tries: Tries,
+    pub attempts: AttemptPolicy,
     /// Our own executable, which acts as the tracer when a scenario is repeated after a crash. Without it, crashes are not located.
     pub tracer: Option<PathBuf>,
     /// The command line that plays one scenario again, without the scenario's name.
@@ -78,14 +78,14 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// Returns the options of a run that is not reported: all scenarios, one after the other.
-    pub fn uncounted(limits: Limits) -> Self {
+    pub fn unreported(limits: ScenarioLimits) -> Self {
         Self {
             jobs: 1,
             limits,
             strict: Strictness::Must,
             max_fail: None,
             give_up: false,
-            tries: Tries::Once,
+            attempts: AttemptPolicy::Once,
             tracer: None,
             replay: String::new(),
             command: String::new(),
@@ -108,7 +108,7 @@ enum WorkerReport {
     Events(usize, Vec<Event>),
     Done(usize, Box<(ScenarioOutcome, Duration)>),
     /// A scenario with all of its attempts.
-    Tried(usize, Box<AttemptsResult>),
+    Attempted(usize, Box<AttemptsResult>),
     Skipped(usize, Box<(Verdict, String)>),
 }
 
@@ -118,9 +118,9 @@ struct AttemptsResult {
     /// The events of the attempt that counts.
     events: Vec<Event>,
     /// The last attempt showed no sign of life.
-    lifeless: bool,
+    unresponsive: bool,
     /// True if the scenario has an error.
-    mistake: bool,
+    scenario_error: bool,
     interrupted: bool,
 }
 
@@ -175,14 +175,14 @@ pub fn run(
         implementation: deviations.implementation().map(str::to_owned),
         implementation_version: iut.version(),
         command: options.command.clone(),
-        against: suite.catalogue.judged_by().into_iter().map(str::to_owned).collect(),
+        against: suite.catalogue.enabled_sets().into_iter().map(str::to_owned).collect(),
         dialect: RunHeader::protocols(&match dialects(selected) {
             none if none.is_empty() => options.dialects.iter().copied().collect(),
             spoken => spoken,
         }),
         connection: iut.connection_method(),
         relayed: iut.is_relayed(),
-        under_test: Some(iut.side()),
+        under_test: Some(iut.party()),
         selected: selected.len(),
         strict: options.strict,
     };
@@ -198,7 +198,7 @@ pub fn run(
     let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
     // A retry would hide a failure that was never tried alone.
-    let neighbours = Neighbours::new(!matches!(options.tries, Tries::Retry(_)));
+    let neighbours = ConcurrentScenarios::new(!matches!(options.attempts, AttemptPolicy::Retry(_)));
     let unrelated = OnceLock::new();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -213,19 +213,19 @@ pub fn run(
                     let Some(scenario) = selected.get(index) else { break };
                     let mut sink = EventBatcher { index, sender: &sender, events: Vec::new(), bytes: 0 };
                     let play = |sink: &mut dyn EventSink| {
-                        if let Some(why) = operations.excuse(suite, scenario, iut) {
+                        if let Some(why) = operations.exclusion(suite, scenario, iut) {
                             return Err(why);
                         }
                         let scenario = &operations.bind(scenario);
                         let once = |scenario: &Scenario, sink: &mut dyn EventSink| {
                             iut.play(suite, scenario, options.limits, interrupted, sink)
                         };
-                        let (played, beside) = neighbours.beside_others(index, || {
+                        let (played, beside) = neighbours.play_with_others(index, || {
                             let (mut outcome, time) = once(scenario, sink)?;
                             if let Some(tracer) = options.tracer.as_deref()
                                 && outcome.crashed.is_some()
                             {
-                                look_into(&mut outcome, tracer, || drop(once(scenario, &mut ())), sink);
+                                locate_crash(&mut outcome, tracer, || drop(once(scenario, &mut ())), sink);
                             }
                             Ok((outcome, time))
                         });
@@ -269,13 +269,13 @@ pub fn run(
                         Ok((outcome, time))
                     };
                     let message = if dead[kind(index)].load(Ordering::Relaxed) {
-                        Err((Verdict::Unjudged, not_tried()))
-                    } else if options.tries == Tries::Once {
+                        Err((Verdict::Unjudged, not_attempted_reason()))
+                    } else if options.attempts == AttemptPolicy::Once {
                         play(&mut sink).map(|done| WorkerReport::Done(index, Box::new(done)))
                     } else {
                         let mut play = || play(&mut ());
-                        let tried = try_often(suite, scenario, options, &mut known, &mut play);
-                        tried.map(|tried| WorkerReport::Tried(index, Box::new(tried)))
+                        let tried = play_attempts(suite, scenario, options, &mut known, &mut play);
+                        tried.map(|tried| WorkerReport::Attempted(index, Box::new(tried)))
                     };
                     let message =
                         message.unwrap_or_else(|skipped| WorkerReport::Skipped(index, Box::new(skipped)));
@@ -287,14 +287,15 @@ pub fn run(
             });
         }
         drop(sender);
-        let mut order = InOrder::default();
+        let mut order = OrderedReports::default();
         let mut red = 0;
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
         // Results are judged in the order of the suite, so that the verdicts do not depend on the number of concurrent launches.
-        let mut lifeless = [0; 2];
+        let mut unresponsive = [0; 2];
         // Programs are exempt: a scenario that needs a plain run reports its failure at no cost, and the other scenarios show the reason.
         let gives_up = options.give_up && !matches!(iut, Iut::Client(_));
-        let gave_up = |lifeless: [usize; 2], kind: usize| gives_up && lifeless[kind] >= LIFELESS;
+        let gave_up =
+            |unresponsive: [usize; 2], kind: usize| gives_up && unresponsive[kind] >= MAX_UNRESPONSIVE;
         for message in receiver {
             order.take(message, |message| {
                 // Workers may be further ahead. Their results are ignored, so that the run stops at the same place each time.
@@ -302,13 +303,13 @@ pub fn run(
                     return;
                 }
                 let result = match message {
-                    WorkerReport::Events(index, _) if gave_up(lifeless, kind(index)) => return,
+                    WorkerReport::Events(index, _) if gave_up(unresponsive, kind(index)) => return,
                     WorkerReport::Done(index, _)
-                    | WorkerReport::Tried(index, _)
+                    | WorkerReport::Attempted(index, _)
                     | WorkerReport::Skipped(index, _)
-                        if gave_up(lifeless, kind(index)) =>
+                        if gave_up(unresponsive, kind(index)) =>
                     {
-                        skip(&selected[index], Verdict::Unjudged, not_tried(), options)
+                        skip(&selected[index], Verdict::Unjudged, not_attempted_reason(), options)
                     }
                     WorkerReport::Events(index, _) if deviations.are_sensitive_in(&selected[index].name) => {
                         return;
@@ -318,16 +319,22 @@ pub fn run(
                     }
                     WorkerReport::Done(index, done) => {
                         let (outcome, time) = *done;
-                        count_lifeless(&mut lifeless[kind(index)], outcome.lifeless);
+                        count_unresponsive(&mut unresponsive[kind(index)], outcome.unresponsive);
                         scenario_errors |= outcome.scenario_error.is_some();
-                        if outcome.unjudged == Some(Unjudged::Interrupted) {
+                        if outcome.unjudged == Some(UnjudgedReason::Interrupted) {
                             cut.insert(selected[index].name.clone());
                         }
                         judged(suite, &selected[index], outcome, time, options, deviations)
                     }
-                    WorkerReport::Tried(index, tried) => {
-                        let AttemptsResult { result, events, lifeless: none, mistake, interrupted } = *tried;
-                        count_lifeless(&mut lifeless[kind(index)], none);
+                    WorkerReport::Attempted(index, tried) => {
+                        let AttemptsResult {
+                            result,
+                            events,
+                            unresponsive: none,
+                            scenario_error: mistake,
+                            interrupted,
+                        } = *tried;
+                        count_unresponsive(&mut unresponsive[kind(index)], none);
                         scenario_errors |= mistake;
                         if interrupted {
                             cut.insert(result.scenario.clone());
@@ -340,8 +347,8 @@ pub fn run(
                     }
                     WorkerReport::Skipped(index, skipped) => {
                         // A failed launch counts; a scenario that does not apply does not count.
-                        let excused = operations.excuse(suite, &selected[index], iut).is_some();
-                        lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
+                        let excused = operations.exclusion(suite, &selected[index], iut).is_some();
+                        unresponsive[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)
                     }
                 };
@@ -350,7 +357,7 @@ pub fn run(
                 results.push(result);
             });
             for (kind, dead) in dead.iter().enumerate() {
-                dead.store(gave_up(lifeless, kind), Ordering::Relaxed);
+                dead.store(gave_up(unresponsive, kind), Ordering::Relaxed);
             }
             if enough(red) {
                 stop.store(true, Ordering::Relaxed);
@@ -377,12 +384,12 @@ pub fn run(
 /// Returns the reference manager. Its jobs can affect those of an implementation under test only by the load that they cause.
 fn reference(environment: &LaunchEnvironment) -> Iut {
     let reference = Implementation::reference(&environment.binary);
-    Iut::Processes(Box::new(reference), environment.beside(MAX_NEIGHBOURS))
+    Iut::Processes(Box::new(reference), environment.for_other_implementation(MAX_NEIGHBOURS))
 }
 
 /// Counts consecutive scenarios without a sign of life.
-fn count_lifeless(number: &mut usize, lifeless: bool) {
-    *number = if lifeless { *number + 1 } else { 0 };
+fn count_unresponsive(number: &mut usize, unresponsive: bool) {
+    *number = if unresponsive { *number + 1 } else { 0 };
 }
 
 /// Returns the result of a scenario that was played.
@@ -394,9 +401,9 @@ fn judged(
     options: &RunOptions,
     deviations: &mut Deviations,
 ) -> ScenarioResult {
-    let mut blank = blank(scenario, options);
+    let mut blank = empty_result(scenario, options);
     blank.time_us = time.as_micros() as u64;
-    let quote = |line| quote(&scenario.source, line);
+    let quote = |line| quote_line(&scenario.source, line);
     result::scenario_result(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
 }
 
@@ -408,24 +415,30 @@ fn failure(
     outcome: &ScenarioOutcome,
     strict: Strictness,
     known: &Deviations,
-) -> Vec<Judged> {
+) -> Vec<JudgedFinding> {
     if outcome.unjudged.is_some() || outcome.crashed.is_some() || outcome.findings.is_empty() {
         return Vec::new();
     }
     let findings = outcome.findings.iter();
-    let mut findings: Vec<Judged> = findings.map(|f| result::judged(&suite.catalogue, f.clone())).collect();
+    let mut findings: Vec<JudgedFinding> =
+        findings.map(|f| result::judged(&suite.catalogue, f.clone())).collect();
     known.clone().apply(&scenario.name, &mut findings);
     findings.retain(|judged| strict.makes_red(judged));
     findings
 }
 
 /// Locates the crash of an outcome by playing its scenario again under a tracer. Only the place of the crash is taken from that run.
-fn look_into(outcome: &mut ScenarioOutcome, tracer: &Path, again: impl FnOnce(), sink: &mut dyn EventSink) {
+fn locate_crash(
+    outcome: &mut ScenarioOutcome,
+    tracer: &Path,
+    again: impl FnOnce(),
+    sink: &mut dyn EventSink,
+) {
     let Some((name, signal)) = &outcome.crashed else { return };
     let ((), told) = trace::traced(tracer, again);
     let events: Vec<Event> =
         (outcome.events.len() as u64..).zip(told).map(|(seq, kind)| Event::new(seq, kind)).collect();
-    let of = CrashedProcess::party(outcome.under_test, name);
+    let of = CrashedProcess::party(outcome.party, name);
     let is_wanted = |event: &Event| match &event.kind {
         EventKind::Backtrace(trace) => {
             crash_backtrace(&events, of, *signal).is_some_and(|wanted| std::ptr::eq(wanted, &**trace))
@@ -438,36 +451,36 @@ fn look_into(outcome: &mut ScenarioOutcome, tracer: &Path, again: impl FnOnce(),
 
 /// Plays a scenario as often as the options require. Returns the events of the attempt that counts, because a log contains each scenario
 /// only once.
-fn try_often(
+fn play_attempts(
     suite: &Suite,
     scenario: &Scenario,
     options: &RunOptions,
     deviations: &mut Deviations,
     play: &mut dyn FnMut() -> PlayResult,
 ) -> Result<AttemptsResult, (Verdict, String)> {
-    let retry = matches!(options.tries, Tries::Retry(_));
-    let mut attempts = Repetitions::new(options.strict);
+    let retry = matches!(options.attempts, AttemptPolicy::Retry(_));
+    let mut attempts = AttemptMerger::new(options.strict);
     let mut events = Vec::new();
-    let (mut lifeless, mut mistake, mut interrupted) = (false, false, false);
+    let (mut unresponsive, mut mistake, mut interrupted) = (false, false, false);
     // Deviations that were missing in every attempt. One that is missing by chance in some attempts is not stale.
     let mut missed: Option<BTreeSet<usize>> = None;
-    for _ in 0..options.tries.most() {
+    for _ in 0..options.attempts.max_attempts() {
         let (outcome, time) = match play() {
             Ok(played) => played,
             // The scenario applied in the first attempt.
             Err(_) if attempts.played() > 0 => break,
             Err(skipped) => return Err(skipped),
         };
-        lifeless = outcome.lifeless;
+        unresponsive = outcome.unresponsive;
         mistake |= outcome.scenario_error.is_some();
-        interrupted = outcome.unjudged == Some(Unjudged::Interrupted);
+        interrupted = outcome.unjudged == Some(UnjudgedReason::Interrupted);
         if interrupted && attempts.played() > 0 {
             break;
         }
         let of_this_one = outcome.events.clone();
         let result = judged(suite, scenario, outcome, time, options, deviations);
         let red = result.is_red(options.strict);
-        let in_this_one = deviations.missed_in(&result);
+        let in_this_one = deviations.unconfirmed_in(&result);
         missed = Some(missed.map_or(in_this_one.clone(), |missed| &missed & &in_this_one));
         let complete = missed.as_ref().is_none_or(BTreeSet::is_empty);
         let interference = result::is_interference(&result.findings);
@@ -478,35 +491,35 @@ fn try_often(
             break;
         }
     }
-    let result = attempts.finish(retry).ok_or_else(|| (Verdict::Unjudged, not_tried()))?;
-    Ok(AttemptsResult { result, events, lifeless, mistake, interrupted })
+    let result = attempts.finish(retry).ok_or_else(|| (Verdict::Unjudged, not_attempted_reason()))?;
+    Ok(AttemptsResult { result, events, unresponsive, scenario_error: mistake, interrupted })
 }
 
 /// Returns a line of a scenario's file by its number. Line 0 is empty.
-fn quote(source: &SourceFile, line: usize) -> String {
+fn quote_line(source: &SourceFile, line: usize) -> String {
     let text = line.checked_sub(1).and_then(|before| source.text.lines().nth(before));
     text.unwrap_or_default().to_owned()
 }
 
-fn not_tried() -> String {
+fn not_attempted_reason() -> String {
     format!(
-        "not tried: {LIFELESS} scenarios in a row before this one got no response (--no-give-up tries all)"
+        "not tried: {MAX_UNRESPONSIVE} scenarios in a row before this one got no response (--no-give-up tries all)"
     )
 }
 
 /// Sorts the reports from several workers into the order of the suite.
 #[derive(Default)]
-struct InOrder {
+struct OrderedReports {
     next: usize,
     waiting: BTreeMap<usize, Vec<WorkerReport>>,
 }
 
-impl InOrder {
+impl OrderedReports {
     fn take(&mut self, message: WorkerReport, mut tell: impl FnMut(WorkerReport)) {
         let (index, last) = match &message {
             WorkerReport::Events(index, _) => (*index, false),
             WorkerReport::Done(index, _)
-            | WorkerReport::Tried(index, _)
+            | WorkerReport::Attempted(index, _)
             | WorkerReport::Skipped(index, _) => (*index, true),
         };
         if index != self.next {
@@ -527,11 +540,11 @@ impl InOrder {
 }
 
 fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &RunOptions) -> ScenarioResult {
-    ScenarioResult { verdict, reason: Some(reason), ..blank(scenario, options) }
+    ScenarioResult { verdict, reason: Some(reason), ..empty_result(scenario, options) }
 }
 
 /// Returns the result of a scenario before any of its attempts.
-fn blank(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
+fn empty_result(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
     ScenarioResult {
         scenario: scenario.name.clone(),
         summary: scenario.summary(),

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use pmi_faults::{fault_names, variation_names};
 use pmi_scenario::ast::SourceFile;
-use pmi_scenario::suite::{self, ENDING, Suite, SuiteError};
-use pmi_scenario::{Behaviours, UnderTest};
+use pmi_scenario::suite::{self, EXTENSION, Suite, SuiteError};
+use pmi_scenario::{Behaviours, ImplementationKind};
 
 /// An error in reading scenarios.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum FilesError {
         error: io::Error,
     },
     /// A folder contains no scenarios.
-    #[error("{}: no file that ends in .{ENDING}", .0.display())]
+    #[error("{}: no file that ends in .{EXTENSION}", .0.display())]
     Empty(PathBuf),
 }
 
@@ -54,7 +54,7 @@ pub fn embedded() -> Result<Suite, FilesError> {
 /// # Errors
 ///
 /// Never in a binary that passed its own tests.
-pub fn embedded_part(wanted: impl Fn(UnderTest, &str) -> bool) -> Result<Suite, FilesError> {
+pub fn embedded_part(wanted: impl Fn(ImplementationKind, &str) -> bool) -> Result<Suite, FilesError> {
     Ok(Suite::embedded_part(behaviours(), wanted)?)
 }
 
@@ -126,7 +126,7 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
         std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
     entries.sort();
     for entry in entries {
-        if entry.is_dir() || entry.extension().is_some_and(|e| e == ENDING) {
+        if entry.is_dir() || entry.extension().is_some_and(|e| e == EXTENSION) {
             find(&entry, found)?;
         }
     }
@@ -135,8 +135,8 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use pmi_judge::Side;
-    use pmi_judge::result::bindings;
+    use pmi_judge::PartyKind;
+    use pmi_judge::result::bound_parties;
     use pmi_scenario::ast::Step;
 
     use super::*;
@@ -146,11 +146,11 @@ mod tests {
         let suite = embedded().expect("the embedded suite is good");
         let mut wrong = BTreeSet::new();
         for (party, side) in [
-            (UnderTest::Server, Side::Server),
-            (UnderTest::Client, Side::Client),
-            (UnderTest::Library, Side::Library),
+            (ImplementationKind::Server, PartyKind::Server),
+            (ImplementationKind::Client, PartyKind::Client),
+            (ImplementationKind::Library, PartyKind::Library),
         ] {
-            let bound = bindings(side);
+            let bound = bound_parties(side);
             for scenario in suite.testing(party) {
                 let first = scenario.requires.first().map(|id| id.value.as_str());
                 let steps = suite.steps(&scenario.body).flat_map(Step::citations).map(|id| id.value.as_str());

@@ -9,9 +9,9 @@ use pmi_scenario::suite::Suite;
 use pmi_wire::{Connection, Decoded, Direction, Framing, FramingError, Proc, Version};
 use serde::Serialize;
 
-use crate::interpret::program::offered;
+use crate::interpret::program::offered_dialect;
 use crate::iut::Iut;
-use crate::party::Limits;
+use crate::party::ScenarioLimits;
 use crate::party::library::apis;
 
 /// A row of the table.
@@ -22,23 +22,24 @@ pub struct VersionRow {
     /// The server's answer.
     pub answered: String,
     /// The behaviour after the answer.
-    pub then: String,
+    #[serde(rename = "then")]
+    pub reaction: String,
 }
 
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ProbeReply {
+pub(crate) enum ProbeResponse {
     Message(Framing, Vec<u8>),
     Closed,
     JobEnds,
     /// An incomplete message.
-    Unended(Framing, Vec<u8>),
+    Incomplete(Framing, Vec<u8>),
     Silence,
     /// The request was not sent, because its connection had already ended.
-    Unasked,
+    NotSent,
 }
 
-impl ProbeReply {
+impl ProbeResponse {
     /// Returns the version that an answer to init accepts.
     pub(crate) fn version(&self) -> Option<Version> {
         let message = self.message().filter(Decoded::is_success)?;
@@ -59,7 +60,7 @@ impl ProbeReply {
 
     /// Describes the reply as the answer to an offer.
     pub(crate) fn describe(&self) -> String {
-        let Some(message) = self.message() else { return self.went() };
+        let Some(message) = self.message() else { return self.describe_follow_up() };
         match message.version().filter(|_| message.is_success()) {
             Some(version) => version.to_string(),
             None if message.is_refusal() => {
@@ -70,20 +71,20 @@ impl ProbeReply {
     }
 
     /// Describes the reply as the answer to the request after an offer.
-    fn went(&self) -> String {
+    fn describe_follow_up(&self) -> String {
         match self {
             Self::Message(..) if self.is_refusal() => "refused".to_owned(),
             Self::Message(..) => "goes on".to_owned(),
             Self::Closed => "closed".to_owned(),
             Self::JobEnds => "job ends".to_owned(),
-            Self::Unended(Framing::Lines, text) => {
+            Self::Incomplete(Framing::Lines, text) => {
                 format!("{} without a newline ({})", shown(text), ids::RFC13_WIRE_NEWLINE)
             }
-            Self::Unended(Framing::Frames, bytes) => {
+            Self::Incomplete(Framing::Frames, bytes) => {
                 format!("{}, part of a frame ({})", shown(bytes), ids::PMI2_COMMON_FRAME)
             }
             Self::Silence => "silent".to_owned(),
-            Self::Unasked => "-".to_owned(),
+            Self::NotSent => "-".to_owned(),
         }
     }
 }
@@ -94,7 +95,7 @@ fn shown(text: &[u8]) -> String {
 }
 
 /// An offer to a server, and its name in the table.
-struct Offer {
+struct VersionOffer {
     name: &'static str,
     /// Ranks and their lines, in sending order.
     lines: &'static [(u32, &'static str)],
@@ -107,48 +108,53 @@ const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
 /// Replaces the answer to a request that is not sent, because it would do harm.
-const UNASKED: &str = "not asked";
+const NOT_SENT: &str = "not asked";
 
 /// An offer of two versions in one message. It kills slurmstepd.
-const TWO_IN_ONE: &str = "1.1 and 2.0 in one";
+const TWO_VERSIONS: &str = "1.1 and 2.0 in one";
 
 /// Offers to a server.
-const OFFERS: &[Offer] = &[
-    Offer { name: "none", lines: &[] },
-    Offer { name: "0.0", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=0")] },
-    Offer { name: "0.9", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=9")] },
-    Offer { name: "1.0", lines: &[(0, "cmd=init pmi_version=1 pmi_subversion=0")] },
-    Offer { name: "1.1", lines: &[(0, V1_1)] },
-    Offer { name: "1.2", lines: &[(0, V1_2)] },
-    Offer { name: "1.9", lines: &[(0, "cmd=init pmi_version=1 pmi_subversion=9")] },
-    Offer { name: "2.0", lines: &[(0, V2_0)] },
-    Offer { name: "2.1", lines: &[(0, "cmd=init pmi_version=2 pmi_subversion=1")] },
-    Offer { name: "3.0", lines: &[(0, V3_0)] },
-    Offer { name: "huge", lines: &[(0, HUGE)] },
-    Offer { name: "negative", lines: &[(0, "cmd=init pmi_version=-1 pmi_subversion=1")] },
-    Offer { name: "words", lines: &[(0, "cmd=init pmi_version=one pmi_subversion=two")] },
-    Offer { name: "no version", lines: &[(0, "cmd=init pmi_subversion=1")] },
-    Offer { name: "no subversion", lines: &[(0, "cmd=init pmi_version=1")] },
-    Offer { name: "neither", lines: &[(0, "cmd=init")] },
-    Offer {
-        name: TWO_IN_ONE,
+const OFFERS: &[VersionOffer] = &[
+    VersionOffer { name: "none", lines: &[] },
+    VersionOffer { name: "0.0", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=0")] },
+    VersionOffer { name: "0.9", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=9")] },
+    VersionOffer { name: "1.0", lines: &[(0, "cmd=init pmi_version=1 pmi_subversion=0")] },
+    VersionOffer { name: "1.1", lines: &[(0, V1_1)] },
+    VersionOffer { name: "1.2", lines: &[(0, V1_2)] },
+    VersionOffer { name: "1.9", lines: &[(0, "cmd=init pmi_version=1 pmi_subversion=9")] },
+    VersionOffer { name: "2.0", lines: &[(0, V2_0)] },
+    VersionOffer { name: "2.1", lines: &[(0, "cmd=init pmi_version=2 pmi_subversion=1")] },
+    VersionOffer { name: "3.0", lines: &[(0, V3_0)] },
+    VersionOffer { name: "huge", lines: &[(0, HUGE)] },
+    VersionOffer { name: "negative", lines: &[(0, "cmd=init pmi_version=-1 pmi_subversion=1")] },
+    VersionOffer { name: "words", lines: &[(0, "cmd=init pmi_version=one pmi_subversion=two")] },
+    VersionOffer { name: "no version", lines: &[(0, "cmd=init pmi_subversion=1")] },
+    VersionOffer { name: "no subversion", lines: &[(0, "cmd=init pmi_version=1")] },
+    VersionOffer { name: "neither", lines: &[(0, "cmd=init")] },
+    VersionOffer {
+        name: TWO_VERSIONS,
         lines: &[(0, "cmd=init pmi_version=1 pmi_version=2 pmi_subversion=1 pmi_subversion=0")],
     },
-    Offer { name: "1.1, and 1.1 again", lines: &[(0, V1_1), (0, V1_1)] },
-    Offer { name: "3.0, then 1.1", lines: &[(0, V3_0), (0, V1_1)] },
-    Offer { name: "1.1, then 1.2 by rank 1", lines: &[(0, V1_1), (1, V1_2)] },
-    Offer { name: "1.1, then 2.0 by rank 1", lines: &[(0, V1_1), (1, V2_0)] },
-    Offer { name: "2.0, then 1.1 by rank 1", lines: &[(0, V2_0), (1, V1_1)] },
-    Offer { name: "1.1, then 3.0 by rank 1", lines: &[(0, V1_1), (1, V3_0)] },
-    Offer { name: "rank 1 first: 1.2, then 1.1", lines: &[(1, V1_2), (0, V1_1)] },
-    Offer { name: "rank 1 first: 2.0, then 1.1", lines: &[(1, V2_0), (0, V1_1)] },
+    VersionOffer { name: "1.1, and 1.1 again", lines: &[(0, V1_1), (0, V1_1)] },
+    VersionOffer { name: "3.0, then 1.1", lines: &[(0, V3_0), (0, V1_1)] },
+    VersionOffer { name: "1.1, then 1.2 by rank 1", lines: &[(0, V1_1), (1, V1_2)] },
+    VersionOffer { name: "1.1, then 2.0 by rank 1", lines: &[(0, V1_1), (1, V2_0)] },
+    VersionOffer { name: "2.0, then 1.1 by rank 1", lines: &[(0, V2_0), (1, V1_1)] },
+    VersionOffer { name: "1.1, then 3.0 by rank 1", lines: &[(0, V1_1), (1, V3_0)] },
+    VersionOffer { name: "rank 1 first: 1.2, then 1.1", lines: &[(1, V1_2), (0, V1_1)] },
+    VersionOffer { name: "rank 1 first: 2.0, then 1.1", lines: &[(1, V2_0), (0, V1_1)] },
 ];
 
 /// Called after each row of a table, with its name and the number of rows.
 pub type RowCallback<'a> = &'a mut dyn FnMut(&str, usize);
 
 /// Returns the table of a server, or `None` if a launch failed.
-fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
+fn of_server(
+    suite: &Suite,
+    iut: &Iut,
+    limits: ScenarioLimits,
+    step: RowCallback<'_>,
+) -> Option<Vec<VersionRow>> {
     OFFERS
         .iter()
         .map(|offer| {
@@ -157,30 +163,30 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) ->
             let spares = matches!(iut, Iut::Processes(implementation, _) if implementation.starts_steps());
             if spares && lines.len() > 1 && lines[0].0 == lines[1].0 {
                 let first = send_requests(suite, iut, limits, &lines[..1], false)?;
-                lines.truncate(if first.iter().all(|reply| reply.version().is_none()) {
+                lines.truncate(if first.iter().all(|response| response.version().is_none()) {
                     1
                 } else {
                     lines.len()
                 });
             }
-            if spares && offer.name == TWO_IN_ONE {
+            if spares && offer.name == TWO_VERSIONS {
                 lines.clear();
             }
             let answers = send_requests(suite, iut, limits, &lines, false)?;
-            let mut told: Vec<String> = answers.iter().map(ProbeReply::describe).collect();
-            told.resize(offer.lines.len(), UNASKED.to_owned());
+            let mut told: Vec<String> = answers.iter().map(ProbeResponse::describe).collect();
+            told.resize(offer.lines.len(), NOT_SENT.to_owned());
             let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
             let then = match (lines.last(), answers.last()) {
-                (None, _) if offer.name == TWO_IN_ONE => Some(UNASKED.to_owned()),
-                (_, Some(last @ ProbeReply::Message(..))) if spares && last.version().is_none() => {
-                    Some(UNASKED.to_owned())
+                (None, _) if offer.name == TWO_VERSIONS => Some(NOT_SENT.to_owned()),
+                (_, Some(last @ ProbeResponse::Message(..))) if spares && last.version().is_none() => {
+                    Some(NOT_SENT.to_owned())
                 }
                 // The behaviour without an offer.
                 (None, _) => {
                     let answers = send_requests(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
-                    answers.last().map(ProbeReply::went)
+                    answers.last().map(ProbeResponse::describe_follow_up)
                 }
-                (Some((rank, _)), Some(last @ ProbeReply::Message(..))) => {
+                (Some((rank, _)), Some(last @ ProbeResponse::Message(..))) => {
                     let frames = last.version().is_some_and(|version| version.version == 2);
                     let request = if frames {
                         "cmd=fullinit pmijobid=job pmirank=$rank threaded=FALSE"
@@ -190,13 +196,16 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) ->
                     let mut asks = lines.clone();
                     asks.push((*rank, request));
                     let answers = send_requests(suite, iut, limits, &asks, frames)?;
-                    answers.last().filter(|_| answers.len() == asks.len()).map(ProbeReply::went)
+                    answers
+                        .last()
+                        .filter(|_| answers.len() == asks.len())
+                        .map(ProbeResponse::describe_follow_up)
                 }
                 (Some(_), _) => Some("-".to_owned()),
             };
             let then = then.unwrap_or_else(|| "-".to_owned());
             step(offer.name, OFFERS.len());
-            Some(VersionRow { offered: offer.name.to_owned(), answered, then })
+            Some(VersionRow { offered: offer.name.to_owned(), answered, reaction: then })
         })
         .collect()
 }
@@ -205,39 +214,39 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) ->
 pub(crate) fn send_requests(
     suite: &Suite,
     iut: &Iut,
-    limits: Limits,
+    limits: ScenarioLimits,
     lines: &[(u32, &str)],
     frames: bool,
-) -> Option<Vec<ProbeReply>> {
-    let text = asking(lines, frames);
+) -> Option<Vec<ProbeResponse>> {
+    let text = probe_scenario(lines, frames);
     let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
     let replies = lines.iter().enumerate().map(|(at, (rank, _))| {
         let before = lines[..at].iter().filter(|(other, _)| other == rank).count();
         reply(&outcome.events, Proc { group: 0, rank: *rank }, before)
     });
-    let mut replies: Vec<ProbeReply> = replies.collect();
-    if let Some(end) = replies.iter().position(|reply| *reply == ProbeReply::Closed) {
+    let mut replies: Vec<ProbeResponse> = replies.collect();
+    if let Some(end) = replies.iter().position(|response| *response == ProbeResponse::Closed) {
         if ends_job(suite, iut, limits, &lines[..=end], frames) {
-            replies[end] = ProbeReply::JobEnds;
+            replies[end] = ProbeResponse::JobEnds;
         }
-        replies[end + 1..].fill(ProbeReply::Unasked);
+        replies[end + 1..].fill(ProbeResponse::NotSent);
     }
     Some(replies)
 }
 
 /// Returns whether the end of a connection after these offers was the end of the whole job. To find out, an additional process, which has
 /// sent nothing yet, makes a request.
-fn ends_job(suite: &Suite, iut: &Iut, limits: Limits, lines: &[(u32, &str)], frames: bool) -> bool {
+fn ends_job(suite: &Suite, iut: &Iut, limits: ScenarioLimits, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut asks = lines.to_vec();
     asks.push((witness, V1_1));
-    let played = iut.probe(suite, &asking(&asks, frames), limits);
+    let played = iut.probe(suite, &probe_scenario(&asks, frames), limits);
     let Some(Ok((outcome, _))) = played else { return false };
-    !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), ProbeReply::Message(..))
+    !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), ProbeResponse::Message(..))
 }
 
 /// Returns the scenario that sends these requests.
-fn asking(lines: &[(u32, &str)], frames: bool) -> String {
+fn probe_scenario(lines: &[(u32, &str)], frames: bool) -> String {
     use std::fmt::Write;
     let ranks = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut text =
@@ -254,7 +263,7 @@ fn asking(lines: &[(u32, &str)], frames: bool) -> String {
 }
 
 /// Returns the reply to the request that this process made after `before` others.
-pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeReply {
+pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeResponse {
     let mut connection = Connection::new(LINE_LIMIT);
     let (mut sent, mut answers) = (0, 0);
     for event in events {
@@ -266,32 +275,32 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeReply {
             EventKind::FromServer { proc, bytes } if *proc == p => {
                 let arrivals = connection.read(Direction::FromServer, &bytes.0).into_iter();
                 for arrival in arrivals.filter(|arrival| arrival.direction == Direction::FromServer) {
-                    let Ok((framing, text)) = arrival.message else { return ProbeReply::Unasked };
+                    let Ok((framing, text)) = arrival.message else { return ProbeResponse::NotSent };
                     if answers == before {
-                        return ProbeReply::Message(framing, text.into_owned());
+                        return ProbeResponse::Message(framing, text.into_owned());
                     }
                     answers += 1;
                 }
             }
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false } if *proc == p => {
-                return if sent > before { ProbeReply::Closed } else { ProbeReply::Unasked };
+                return if sent > before { ProbeResponse::Closed } else { ProbeResponse::NotSent };
             }
             _ => {}
         }
     }
     // The scenario has waited until no message could follow.
     match connection.partial(Direction::FromServer) {
-        _ if sent <= before => ProbeReply::Unasked,
-        [] => ProbeReply::Silence,
-        partial => ProbeReply::Unended(connection.framing(), partial.to_vec()),
+        _ if sent <= before => ProbeResponse::NotSent,
+        [] => ProbeResponse::Silence,
+        partial => ProbeResponse::Incomplete(connection.framing(), partial.to_vec()),
     }
 }
 
 /// Placeholder for an answer that is not sent.
-const NOTHING: &str = "<nothing>";
+const NO_RESPONSE: &str = "<nothing>";
 
 /// Returns the answers to programs and libraries, relative to their offer.
-fn answers(offered: Version) -> Vec<(String, String)> {
+fn program_responses(offered: Version) -> Vec<(String, String)> {
     let takes = |version: u64, subversion: u64| {
         let name = Version { version, subversion }.to_string();
         (name, format!("cmd=response_to_init rc=0 pmi_version={version} pmi_subversion={subversion}"))
@@ -308,7 +317,7 @@ fn answers(offered: Version) -> Vec<(String, String)> {
         ("no version", "cmd=response_to_init rc=0"),
         ("words", "cmd=response_to_init rc=0 pmi_version=one pmi_subversion=two"),
         ("another command", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
-        ("no answer", NOTHING),
+        ("no answer", NO_RESPONSE),
         ("closed", "<close>"),
     ];
     all.extend(others.map(|(name, line)| (name.to_owned(), line.to_owned())));
@@ -316,15 +325,20 @@ fn answers(offered: Version) -> Vec<(String, String)> {
 }
 
 /// Returns the table of a program, which is started under our server, or `None` if it sends no valid offer.
-fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
+fn of_program(
+    suite: &Suite,
+    iut: &Iut,
+    limits: ScenarioLimits,
+    step: RowCallback<'_>,
+) -> Option<Vec<VersionRow>> {
     let Iut::Client(program) = iut else { return None };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
-    let dialect = offered(program, limits, &interrupted);
+    let dialect = offered_dialect(program, limits, &interrupted);
     let head = |answer: &str| {
         // A scenario for programs has no step for a missing answer, so a fault of the server is used.
         let (fault, steps) = match answer {
             "" => ("", String::new()),
-            NOTHING => ("fault init-no-answer\n", String::new()),
+            NO_RESPONSE => ("fault init-no-answer\n", String::new()),
             line => ("", format!("*  C: cmd=init\n*  S: {line}\n")),
         };
         format!(
@@ -333,19 +347,28 @@ fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -
         )
     };
     let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
-    let offer = offer_of(&outcome.events)?;
-    let answers = answers(offer);
+    let offer = offered_version(&outcome.events)?;
+    let answers = program_responses(offer);
     let all = answers.len();
     let rows = answers.into_iter().map(|(name, line)| {
         let (outcome, _) = iut.probe(suite, &head(&line), limits)?.ok()?;
         step(&name, all);
-        Some(VersionRow { offered: offer.to_string(), answered: name, then: after_answer(&outcome.events) })
+        Some(VersionRow {
+            offered: offer.to_string(),
+            answered: name,
+            reaction: after_answer(&outcome.events),
+        })
     });
     rows.collect()
 }
 
 /// Returns the table of a library, whose functions the runner calls, or `None` if it sends no valid offer.
-fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
+fn of_library(
+    suite: &Suite,
+    iut: &Iut,
+    limits: ScenarioLimits,
+    step: RowCallback<'_>,
+) -> Option<Vec<VersionRow>> {
     let Iut::Library(library, ..) = iut else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
     let call = signature::init_call(api);
@@ -356,8 +379,8 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -
         )
     };
     let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
-    let offer = offer_of(&outcome.events)?;
-    let answers = answers(offer);
+    let offer = offered_version(&outcome.events)?;
+    let answers = program_responses(offer);
     let all = answers.len();
     let rows = answers.into_iter().map(|(name, line)| {
         let text = head(&format!("0  C: cmd=init\n0  S: {line}\n"));
@@ -381,13 +404,13 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -
                 format!("{goes_on}{}", end.unwrap_or_else(|| "does not return".to_owned()))
             }
         };
-        Some(VersionRow { offered: offer.to_string(), answered: name, then })
+        Some(VersionRow { offered: offer.to_string(), answered: name, reaction: then })
     });
     rows.collect()
 }
 
 /// Returns the first version that is offered in these events.
-pub(crate) fn offer_of(events: &[Event]) -> Option<Version> {
+pub(crate) fn offered_version(events: &[Event]) -> Option<Version> {
     let requests = requests(events).into_iter();
     requests.filter_map(|(framing, text)| Decoded::new(Direction::ToServer, framing, &text).version()).next()
 }
@@ -460,7 +483,12 @@ fn after_answer(events: &[Event]) -> String {
 }
 
 /// Returns the table of the implementation under test. `step` is called after each row, with its name and the number of rows.
-pub fn table(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
+pub fn version_table(
+    suite: &Suite,
+    iut: &Iut,
+    limits: ScenarioLimits,
+    step: RowCallback<'_>,
+) -> Option<Vec<VersionRow>> {
     match iut {
         Iut::Memory(_) | Iut::Processes(..) => of_server(suite, iut, limits, step),
         Iut::Client(_) => of_program(suite, iut, limits, step),

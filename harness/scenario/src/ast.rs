@@ -59,21 +59,21 @@ pub struct Scenario {
     /// Requirements that it tests. Steps that cite none cite the first one.
     pub requires: Vec<Spanned<String>>,
     /// Operations that the implementation must support for the scenario to apply.
-    pub needs: Vec<Spanned<Need>>,
+    pub needs: Vec<Spanned<Capability>>,
     /// The kind of implementation under test.
-    pub tests: UnderTest,
+    pub tests: ImplementationKind,
     /// The dialect in which it is played.
     pub dialect: Dialect,
     /// Further dialects in which it is played, under different names.
-    pub also: Vec<Dialect>,
+    pub other_dialects: Vec<Dialect>,
     /// Size of the first process group.
     pub ranks: u32,
     /// Number of nodes over which the first process group is spread.
     pub nodes: u32,
     /// The server that a client under test runs against.
-    pub serving: Serving,
+    pub server_setup: ServerSetup,
     /// `takes NAME=TEXT ...`: the parameters of a fragment, with their defaults.
-    pub takes: Vec<Parameter>,
+    pub parameters: Vec<Parameter>,
     /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, combined with each row of the file.
     pub each: Option<Each>,
     /// `in DIALECT NAME=TEXT ...`: words that have this text in this dialect.
@@ -81,7 +81,7 @@ pub struct Scenario {
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<TableRow>,
     /// The steps.
-    pub body: Vec<Stmt>,
+    pub body: Vec<Statement>,
     /// Comments and blank lines, in the order of the file.
     pub comments: Vec<Comment>,
     /// The file that it was parsed from.
@@ -153,7 +153,7 @@ pub struct Each {
     /// The name of the table: a fragment with rows, or [`Each::REQUEST`].
     pub table: Spanned<String>,
     /// The rows to leave out.
-    pub but: Vec<Spanned<String>>,
+    pub except: Vec<Spanned<String>>,
 }
 
 impl Each {
@@ -187,7 +187,7 @@ impl TableRow {
 /// The kind of implementation under test. The harness plays the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum UnderTest {
+pub enum ImplementationKind {
     /// A process manager: the harness sends `C:` and expects `S:`.
     Server,
     /// A program that speaks PMI: the harness sends `S:` and expects `C:`.
@@ -207,9 +207,9 @@ pub enum Actor {
 
 /// The server that a client under test runs against: the reference server, with these changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Serving {
+pub struct ServerSetup {
     /// True if the scenario defines the number of ranks; otherwise, the user does.
-    pub sized: bool,
+    pub has_rank_count: bool,
     /// `vary NAME ...`: variations of the reference server, or `$name` for a variation that each row names.
     pub variations: Vec<Spanned<String>>,
     /// `fault NAME`: a fault that the server has.
@@ -254,7 +254,7 @@ impl Setting {
 
 /// An optional capability of implementations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Need {
+pub enum Capability {
     /// `spawn`: support for spawn.
     Spawn,
     /// `names`: support for publish, unpublish and lookup.
@@ -272,10 +272,10 @@ pub enum Need {
     /// `singleton`: a process that was started without a process manager requests one.
     Singleton,
     /// `alone`: a library initializes itself without a process manager.
-    Alone,
+    Standalone,
 }
 
-impl Need {
+impl Capability {
     /// All capabilities, with their words in the language.
     pub const NAMES: [(&'static str, Self); 9] = [
         ("spawn", Self::Spawn),
@@ -286,11 +286,11 @@ impl Need {
         ("fd", Self::Fd),
         ("port", Self::Port),
         ("singleton", Self::Singleton),
-        ("alone", Self::Alone),
+        ("alone", Self::Standalone),
     ];
 
     /// Former words for operations that only the PMI-2 draft describes.
-    pub const REMOVED: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
+    pub const REMOVED_WORDS: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
 
     /// Returns the word for the capability.
     pub fn word(self) -> &'static str {
@@ -298,7 +298,7 @@ impl Need {
     }
 
     /// Returns whether this is an extension that no specification describes.
-    pub fn is_extra(self) -> bool {
+    pub fn is_extension(self) -> bool {
         self == Self::KeyvalSpaces
     }
 
@@ -308,14 +308,14 @@ impl Need {
     }
 
     /// Returns the operations that users may declare as supported or missing, each with its word.
-    pub fn optional() -> impl Iterator<Item = (&'static str, Self)> + Clone {
+    pub fn optional_operations() -> impl Iterator<Item = (&'static str, Self)> + Clone {
         Self::NAMES.into_iter().filter(|(_, need)| !need.is_connection_method())
     }
 }
 
 /// A statement of the body.
 #[derive(Debug, Clone, Eq)]
-pub enum Stmt {
+pub enum Statement {
     /// `use NAME` or `use NAME(PARAMETER=TEXT, ...)`: includes the steps of a fragment.
     Use {
         /// The fragment.
@@ -337,7 +337,7 @@ pub enum Stmt {
         /// The counter, which starts at 0.
         var: Option<Spanned<String>>,
         /// The repeated statements.
-        body: Vec<Stmt>,
+        body: Vec<Statement>,
         /// The position of the `repeat` line.
         span: Span,
         /// The position of the `end` line.
@@ -348,7 +348,7 @@ pub enum Stmt {
         /// The rows or dialects.
         names: Vec<Spanned<String>>,
         /// The statements.
-        body: Vec<Stmt>,
+        body: Vec<Statement>,
         /// The position of the `only` line.
         span: Span,
         /// The position of the `end` line.
@@ -362,7 +362,7 @@ pub enum Stmt {
 #[derive(Debug, Clone, Eq)]
 pub struct Step {
     /// The processes that the step is about.
-    pub who: StepTarget,
+    pub target: StepTarget,
     /// The party that acts.
     pub role: Role,
     /// The requirement that the step cites (`S[id]:`).
@@ -381,8 +381,8 @@ pub enum StepTarget {
     /// Ranks of one process group.
     Ranks {
         /// 0 is the group that the launcher starts, 1 is the first spawned group (`child`), 2 is `child2` ...
-        /// [`Proc::PROXIES`](pmi_wire::Proc::PROXIES) stands for the proxies of the first group, numbered by node.
-        /// [`Proc::STRAYS`](pmi_wire::Proc::STRAYS) stands for stray connections.
+        /// [`Proc::PROXY_GROUP`](pmi_wire::Proc::PROXY_GROUP) stands for the proxies of the first group, numbered by node.
+        /// [`Proc::STRAY_GROUP`](pmi_wire::Proc::STRAY_GROUP) stands for stray connections.
         group: u32,
         /// The ranks.
         set: RankSet,
@@ -422,7 +422,7 @@ pub enum Role {
     Upstream,
 }
 
-impl UnderTest {
+impl ImplementationKind {
     /// Returns the word for the kind.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -433,7 +433,7 @@ impl UnderTest {
     }
 
     /// Returns the kind with this word.
-    pub(super) fn called(word: &str) -> Option<Self> {
+    pub(super) fn from_word(word: &str) -> Option<Self> {
         [Self::Server, Self::Client, Self::Library].into_iter().find(|whom| whom.word() == word)
     }
 }
@@ -441,10 +441,10 @@ impl UnderTest {
 impl Role {
     /// Returns whether the harness performs or expects a step of this role. For processes, that also depends on the action; see
     /// [`Step::part`].
-    pub(super) fn part(self, tests: UnderTest) -> Actor {
+    pub(super) fn actor(self, tests: ImplementationKind) -> Actor {
         let does = match self {
-            Self::Server => tests != UnderTest::Server,
-            Self::Client => tests == UnderTest::Server,
+            Self::Server => tests != ImplementationKind::Server,
+            Self::Client => tests == ImplementationKind::Server,
             Self::Upstream | Self::Api => true,
             Self::Process | Self::Job => false,
         };
@@ -481,7 +481,7 @@ pub enum StepAction {
     /// `<nothing>` or `<silence>`: the party sends nothing, although a request is pending.
     Silence,
     /// `S: <right>`, if a client is under test: the reference server's own response, when another message precedes or follows it.
-    Right,
+    CorrectResponse,
     /// `<one of>`: several outcomes, each with its verdict.
     OneOf(Vec<Alternative>),
     /// The action of a `P:` or `J:` step.
@@ -497,7 +497,7 @@ pub enum StepAction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamAction {
     /// `U: cmd=...`: sends a response.
-    Answer {
+    Response {
         /// `<to N>`: the number of the request that this answers, from 1; by default the last one.
         to: Option<u32>,
         /// `<partial>`: omits the final newline.
@@ -506,7 +506,7 @@ pub enum UpstreamAction {
         lines: Vec<Template>,
     },
     /// `U: <right>`: sends the response of a correct upstream.
-    Usual {
+    CorrectResponse {
         /// `<to N>`: the number of the request.
         to: Option<u32>,
     },
@@ -607,7 +607,7 @@ pub enum ProcessAction {
     /// plain run.
     FailsOrMatches,
     /// `P: ends`, if a client is under test: the process ends, by itself or with its program.
-    EndsAnyhow,
+    Ends,
     /// `P: prints the same`, if a client is under test: its standard output equals that of the plain run.
     SameOutput,
     /// `J: exits STATUS`: the job ends with this status.

@@ -7,7 +7,7 @@ use pmi_wire::{Proc, protocol};
 
 use super::{
     ast::*,
-    diag::{Diagnostic, Sink, closest, likely},
+    diag::{Diagnostic, DiagnosticSink, closest_word, suggest_name},
     expr, layout,
     scope::{FIRST_ARGUMENT, JOB_ID},
     signature,
@@ -40,13 +40,13 @@ const MAX_REPEAT: i64 = 1_000_000;
 const MAX_USE_DEPTH: usize = 16;
 const MAX_STATEMENTS: u32 = 100_000;
 /// Stands for a number that is known only when the scenario is played.
-const UNKNOWN: u32 = 1_000;
+const UNKNOWN_COUNT: u32 = 1_000;
 
-const PREDEFINED: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
+const PREDEFINED_NAMES: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
 
 /// Returns the names that are bound from the start. If a client is under test, `$kvs` is the name of its keyval space.
-fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {
-    if scenario.tests == UnderTest::Client { vec!["kvs".to_owned()] } else { Vec::new() }
+fn predefined_names(scenario: &Scenario) -> Vec<String> {
+    if scenario.tests == ImplementationKind::Client { vec!["kvs".to_owned()] } else { Vec::new() }
 }
 
 /// Checks a scenario, and returns the diagnostics in the order of the file.
@@ -57,9 +57,9 @@ pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
     let mut checker = Checker {
         env,
         scenario,
-        sink: Sink::new(Arc::clone(&scenario.source)),
+        sink: DiagnosticSink::new(Arc::clone(&scenario.source)),
         source: Arc::clone(&scenario.source),
-        bound: bound_from_the_start(scenario),
+        bound_names: predefined_names(scenario),
         groups: 0,
         fragments: Vec::new(),
         depth: 0,
@@ -70,7 +70,7 @@ pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
         uses: [None; 2],
         unused: Vec::new(),
         times: 1,
-        asked: None,
+        pending_first_use: None,
         outs: Vec::new(),
     };
     checker.file();
@@ -80,11 +80,11 @@ pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
 struct Checker<'a> {
     env: &'a Env<'a>,
     scenario: &'a Scenario,
-    sink: Sink,
+    sink: DiagnosticSink,
     /// The file of the current statement: the scenario's or a fragment's.
     source: Arc<SourceFile>,
     /// The names that are bound at the current statement.
-    bound: Vec<String>,
+    bound_names: Vec<String>,
     /// The number of groups that may have been spawned before the current statement.
     groups: u32,
     /// The fragments that contain the current statement.
@@ -103,7 +103,7 @@ struct Checker<'a> {
     /// The number of messages that the current step reads.
     times: u32,
     /// The optional operation that the pending request uses for the first time, as an index into `uses`.
-    asked: Option<usize>,
+    pending_first_use: Option<usize>,
     /// The output arguments of the open call.
     outs: Vec<(StepTarget, String)>,
 }
@@ -168,17 +168,17 @@ impl Checker<'_> {
             true => scenario
                 .rows
                 .first()
-                .filter(|_| scenario.body.iter().any(|statement| !matches!(statement, Stmt::Let { .. })))
+                .filter(|_| scenario.body.iter().any(|statement| !matches!(statement, Statement::Let { .. })))
                 .map(|row| (row.name.span, "rows in a fragment: a fragment has parameters instead")),
-            false => scenario.takes.first().map(|told| (told.name.span, "`takes` outside a fragment")),
+            false => scenario.parameters.first().map(|told| (told.name.span, "`takes` outside a fragment")),
         };
         if let Some((span, message)) = misplaced {
             self.sink.error(span, message);
         }
-        for default in scenario.takes.iter().filter_map(|parameter| parameter.default.as_ref()) {
+        for default in scenario.parameters.iter().filter_map(|parameter| parameter.default.as_ref()) {
             self.text(default, UseSite::NoRank, "an argument cannot contain a matcher or `<|>`");
         }
-        self.take(&scenario.takes);
+        self.add_parameters(&scenario.parameters);
         self.rows();
         self.body(&scenario.body, 1);
         if let Some(span) = self.negative
@@ -195,11 +195,12 @@ impl Checker<'_> {
                 .warning(span, format!("nothing compares or sends `${name}`"))
                 .help("use it in a later step, or write a matcher such as `<any>` instead of the capture");
         }
-        let needs = [(Need::Spawn, "spawn", "spawns"), (Need::Names, "names", "uses the name service")];
+        let needs =
+            [(Capability::Spawn, "spawn", "spawns"), (Capability::Names, "names", "uses the name service")];
         for ((need, word, what), span) in needs.into_iter().zip(self.uses) {
             if let Some(span) = span
                 && !scenario.is_fragment()
-                && scenario.tests != UnderTest::Client
+                && scenario.tests != ImplementationKind::Client
                 && !scenario.needs.iter().any(|n| n.value == need)
             {
                 self.sink
@@ -209,12 +210,12 @@ impl Checker<'_> {
         }
     }
 
-    fn own(&self) -> bool {
+    fn is_in_own_file(&self) -> bool {
         self.depth == 0
     }
 
     fn requirement(&mut self, id: &Spanned<String>) {
-        if self.own() && !(self.env.requirement_ids)(&id.value) {
+        if self.is_in_own_file() && !(self.env.requirement_ids)(&id.value) {
             self.sink
                 .error(id.span, format!("unknown requirement `{}`", id.value))
                 .suggest(&id.value, self.env.requirement_names);
@@ -223,8 +224,8 @@ impl Checker<'_> {
 
     // ---- statements
 
-    fn body(&mut self, body: &[Stmt], times: u32) {
-        for stmt in body {
+    fn body(&mut self, body: &[Statement], times: u32) {
+        for statement in body {
             let Some(left) = self.budget.checked_sub(1) else { return };
             self.budget = left;
             if left == 0 {
@@ -234,17 +235,17 @@ impl Checker<'_> {
                     format!("more than {MAX_STATEMENTS} statements after all fragments are expanded"),
                 );
             }
-            match stmt {
-                Stmt::Use { name, with } => self.use_(name, with, times),
-                Stmt::Let { name, value } => {
+            match statement {
+                Statement::Use { name, with } => self.use_(name, with, times),
+                Statement::Let { name, value } => {
                     self.text(value, UseSite::NoRank, "`let` takes a text without matchers or `<|>`");
                     self.bind(&name.value, name.span);
                 }
-                Stmt::Repeat { count, var, body, span, .. } => {
+                Statement::Repeat { count, var, body, span, .. } => {
                     self.repeat(count, var.as_ref(), body, *span, times)
                 }
-                Stmt::Only { body, .. } => self.body(body, times),
-                Stmt::Step(step) => self.step(step, times),
+                Statement::Only { body, .. } => self.body(body, times),
+                Statement::Step(step) => self.step(step, times),
             }
         }
     }
@@ -254,11 +255,11 @@ impl Checker<'_> {
             self.text(value, UseSite::NoRank, "an argument cannot contain a matcher or `<|>`");
         }
         if self.fragments.contains(&name.value) {
-            self.either(name.span, format!("fragment `{}` uses itself", name.value));
+            self.report_at_use(name.span, format!("fragment `{}` uses itself", name.value));
             return;
         }
         let Some(fragment) = (self.env.fragments)(&name.value) else {
-            if self.own() {
+            if self.is_in_own_file() {
                 self.sink
                     .error(name.span, format!("unknown fragment `{}`", name.value))
                     .suggest(&name.value, self.env.fragment_names);
@@ -267,17 +268,20 @@ impl Checker<'_> {
         };
         if fragment.dialect != self.scenario.dialect {
             let (its, ours) = (fragment.dialect, self.scenario.dialect);
-            self.either(name.span, format!("fragment `{}` is of dialect {its}, not {ours}", name.value));
+            self.report_at_use(
+                name.span,
+                format!("fragment `{}` is of dialect {its}, not {ours}", name.value),
+            );
         }
         if self.depth == MAX_USE_DEPTH {
             self.in_fragment.push(format!("fragments nest deeper than {MAX_USE_DEPTH}"));
             return;
         }
-        if self.own() {
-            self.parameters(name, with, &fragment.takes);
+        if self.is_in_own_file() {
+            self.parameters(name, with, &fragment.parameters);
         }
-        let before = self.bound.clone();
-        self.take(&fragment.takes);
+        let before = self.bound_names.clone();
+        self.add_parameters(&fragment.parameters);
         self.fragments.push(name.value.clone());
         self.depth += 1;
         let source = mem::replace(&mut self.source, Arc::clone(&fragment.source));
@@ -285,9 +289,10 @@ impl Checker<'_> {
         self.source = source;
         self.depth -= 1;
         self.fragments.pop();
-        let told = |bound: &String| fragment.takes.iter().any(|parameter| parameter.name.value == *bound);
-        self.bound.retain(|bound| before.contains(bound) || !told(bound));
-        if self.own() {
+        let told =
+            |bound: &String| fragment.parameters.iter().any(|parameter| parameter.name.value == *bound);
+        self.bound_names.retain(|bound| before.contains(bound) || !told(bound));
+        if self.is_in_own_file() {
             for message in mem::take(&mut self.in_fragment) {
                 let diagnostic = self.sink.error(name.span, format!("fragment `{}`: {message}", name.value));
                 diagnostic.label("used here");
@@ -295,7 +300,7 @@ impl Checker<'_> {
         }
     }
 
-    fn take(&mut self, takes: &[Parameter]) {
+    fn add_parameters(&mut self, takes: &[Parameter]) {
         for parameter in takes {
             self.bind(&parameter.name.value, parameter.name.span);
         }
@@ -340,12 +345,12 @@ impl Checker<'_> {
                     .error(row.name.span, format!("row `{}` and the first differ in names", row.name.value))
                     .help("every row has the same names in the same order");
             }
-            let before = self.bound.len();
+            let before = self.bound_names.len();
             for (name, value) in &row.values {
                 self.text(value, UseSite::NoRank, "a row takes texts without matchers or `<|>`");
-                self.bound.push(name.value.clone());
+                self.bound_names.push(name.value.clone());
             }
-            self.bound.truncate(before);
+            self.bound_names.truncate(before);
         }
         for (name, _) in rows.first().map(|row| row.values.as_slice()).unwrap_or_default() {
             self.bind(&name.value, name.span);
@@ -353,72 +358,79 @@ impl Checker<'_> {
     }
 
     /// Reports a mistake in this file, or in a fragment at its `use`.
-    fn either(&mut self, span: Span, message: String) {
-        if self.own() {
+    fn report_at_use(&mut self, span: Span, message: String) {
+        if self.is_in_own_file() {
             self.sink.error(span, message);
         } else if !self.in_fragment.contains(&message) {
             self.in_fragment.push(message);
         }
     }
 
-    fn repeat(&mut self, count: &Expr, var: Option<&Spanned<String>>, body: &[Stmt], span: Span, times: u32) {
+    fn repeat(
+        &mut self,
+        count: &Expr,
+        var: Option<&Spanned<String>>,
+        body: &[Statement],
+        span: Span,
+        times: u32,
+    ) {
         self.expr(count, UseSite::NoRank);
         let constant = expr::constant(count);
-        if self.own()
+        if self.is_in_own_file()
             && let Some(n) = constant
             && !(1..=MAX_REPEAT).contains(&n)
         {
             self.sink.error(span, format!("a repetition of {n} times; the range is 1 to {MAX_REPEAT}"));
         }
-        let shadowed = var.is_some_and(|var| self.bound.contains(&var.value));
+        let shadowed = var.is_some_and(|var| self.bound_names.contains(&var.value));
         if let Some(var) = var {
-            if shadowed && self.own() {
+            if shadowed && self.is_in_own_file() {
                 self.sink
                     .error(var.span, format!("`${}` is bound already", var.value))
                     .help("use another name for the counter");
             }
             self.bind(&var.value, var.span);
         }
-        let n = constant.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+        let n = constant.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN_COUNT);
         self.body(body, times.saturating_mul(n));
         if let Some(var) = var
             && !shadowed
         {
-            self.bound.retain(|name| *name != var.value);
+            self.bound_names.retain(|name| *name != var.value);
         }
     }
 
     // ---- names
 
     fn bind(&mut self, name: &str, span: Span) {
-        if PREDEFINED.contains(&name) {
-            if self.own() {
+        if PREDEFINED_NAMES.contains(&name) {
+            if self.is_in_own_file() {
                 self.sink
                     .error(span, format!("`${name}` is bound by the runner"))
                     .help("choose another name");
             }
-        } else if !self.bound.iter().any(|bound| bound == name) {
-            self.bound.push(name.to_owned());
+        } else if !self.bound_names.iter().any(|bound| bound == name) {
+            self.bound_names.push(name.to_owned());
         }
     }
 
-    fn used(&mut self, name: &str, span: Span, place: UseSite) {
+    fn check_use(&mut self, name: &str, span: Span, place: UseSite) {
         self.unused.retain(|(unused, _)| unused != name);
         if name == "rank" && place == UseSite::NoRank {
-            if self.own() {
+            if self.is_in_own_file() {
                 self.sink.error(span, "`$rank` in a step without a rank").help("it is the rank of a step");
             }
             return;
         }
-        if PREDEFINED.contains(&name) || self.bound.iter().any(|bound| bound == name) {
+        if PREDEFINED_NAMES.contains(&name) || self.bound_names.iter().any(|bound| bound == name) {
             return;
         }
-        if !self.own() {
-            self.either(span, format!("`${name}` is not bound"));
+        if !self.is_in_own_file() {
+            self.report_at_use(span, format!("`${name}` is not bound"));
         } else if !self.scenario.is_fragment() {
             let known: Vec<&str> =
-                PREDEFINED.iter().copied().chain(self.bound.iter().map(String::as_str)).collect();
-            let near = likely(name, &known).map(|near| format!("did you mean `${near}`?"));
+                PREDEFINED_NAMES.iter().copied().chain(self.bound_names.iter().map(String::as_str)).collect();
+            let near = suggest_name(name, &known).map(|near| format!("did you mean `${near}`?"));
             let diagnostic = self.sink.error(span, format!("`${name}` is not bound"));
             match near {
                 Some(near) => diagnostic.label(near),
@@ -431,7 +443,7 @@ impl Checker<'_> {
     fn expr(&mut self, expr: &Expr, place: UseSite) {
         match expr {
             Expr::Number(_) => {}
-            Expr::Var(name) => self.used(&name.value, name.span, place),
+            Expr::Var(name) => self.check_use(&name.value, name.span, place),
             Expr::Binary(left, _, right) => {
                 self.expr(left, place);
                 self.expr(right, place);
@@ -441,7 +453,7 @@ impl Checker<'_> {
 
     /// Returns the pieces of a parsed template with their positions.
     fn located(&self, template: &Template, message: bool) -> Vec<Located> {
-        let mut ignored = Sink::new(Arc::clone(&self.source));
+        let mut ignored = DiagnosticSink::new(Arc::clone(&self.source));
         let scan = if message { template::scan_message } else { template::scan };
         let located = scan(&self.source.text, template.span, &mut ignored);
         if located.iter().map(|l| &l.piece).eq(&template.pieces) {
@@ -455,7 +467,7 @@ impl Checker<'_> {
     fn text(&mut self, template: &Template, place: UseSite, otherwise: &str) {
         for Located { piece, span } in self.located(template, false) {
             self.names(&piece, span, place);
-            if self.own() && matches!(piece, Piece::Capture(..) | Piece::Typed(_) | Piece::Cut) {
+            if self.is_in_own_file() && matches!(piece, Piece::Capture(..) | Piece::Typed(_) | Piece::Cut) {
                 self.sink.error(span, otherwise);
             }
         }
@@ -465,7 +477,7 @@ impl Checker<'_> {
     fn pattern(&mut self, pieces: &[Located], place: UseSite) {
         for Located { piece, span } in pieces {
             self.names(piece, *span, place);
-            if !self.own() {
+            if !self.is_in_own_file() {
                 continue;
             }
             match piece {
@@ -489,12 +501,12 @@ impl Checker<'_> {
 
     fn names(&mut self, piece: &Piece, span: Span, place: UseSite) {
         match piece {
-            Piece::Var(name) => self.used(name, span, place),
+            Piece::Var(name) => self.check_use(name, span, place),
             Piece::Capture(name, _) => self.bind(name, span),
             Piece::Calc(n) => self.expr(n, place),
             Piece::Fill(n) | Piece::Junk(n) => {
                 self.expr(n, place);
-                if self.own()
+                if self.is_in_own_file()
                     && let Some(n) = expr::constant(n)
                     && !(0..=MAX_FILL).contains(&n)
                 {
@@ -516,9 +528,9 @@ impl Checker<'_> {
         if let Some(id) = &step.cites {
             self.requirement(id);
         }
-        let ranks = self.who(step);
+        let ranks = self.count_ranks(step);
         self.times = ranks.saturating_mul(times);
-        let asked = if step.role == Role::Server { self.asked.take() } else { None };
+        let asked = if step.role == Role::Server { self.pending_first_use.take() } else { None };
         match &step.action {
             StepAction::OneOf(alternatives) => {
                 self.one_of(step, alternatives);
@@ -528,41 +540,41 @@ impl Checker<'_> {
                 }
             }
             StepAction::Process(action) => self.process(action),
-            StepAction::Upstream(UpstreamAction::Answer { lines, .. }) => {
+            StepAction::Upstream(UpstreamAction::Response { lines, .. }) => {
                 for line in lines {
-                    self.sent(line, step.span);
+                    self.check_sent_line(line, step.span);
                 }
             }
             StepAction::Upstream(_) => {}
-            _ if self.is_proxy_step(step) => self.passed_on(&step.action, step.span),
+            _ if self.is_proxy_step(step) => self.check_proxy_step(&step.action, step.span),
             StepAction::Call(call) => {
-                self.call(&step.who, call);
+                self.call(&step.target, call);
                 if call
                     .function
                     .as_ref()
                     .is_some_and(|f| matches!(f.value.as_str(), "PMI_Spawn_multiple" | "PMI2_Job_Spawn"))
                 {
-                    self.spawned(step.span, self.times);
+                    self.add_groups(step.span, self.times);
                 }
             }
             StepAction::Message { lines, .. } => {
                 self.action(step.role, &step.action, step.span);
                 if step.role == Role::Client {
-                    self.spawns(lines, step.span, self.times);
+                    self.count_spawns(lines, step.span, self.times);
                 }
             }
-            StepAction::Close | StepAction::Empty | StepAction::Right | StepAction::Silence => {
+            StepAction::Close | StepAction::Empty | StepAction::CorrectResponse | StepAction::Silence => {
                 self.action(step.role, &step.action, step.span)
             }
         }
     }
 
     fn is_proxy_step(&self, step: &Step) -> bool {
-        matches!(step.who, StepTarget::Ranks { group: Proc::PROXIES, .. })
+        matches!(step.target, StepTarget::Ranks { group: Proc::PROXY_GROUP, .. })
     }
 
     /// Checks a step about what a proxy sends upstream: requests from its clients, or its own messages.
-    fn passed_on(&mut self, action: &StepAction, span: Span) {
+    fn check_proxy_step(&mut self, action: &StepAction, span: Span) {
         match action {
             StepAction::Message { lines, .. } => {
                 for line in lines {
@@ -582,59 +594,71 @@ impl Checker<'_> {
         if !of_proxies && !upstream {
             return;
         }
-        if self.scenario.tests != UnderTest::Server || of_proxies != (upstream || step.role == Role::Server) {
+        if self.scenario.tests != ImplementationKind::Server
+            || of_proxies != (upstream || step.role == Role::Server)
+        {
             let message =
                 "only servers have proxies; `S:` is a request that a proxy forwards, and `U:` is our answer";
-            if self.own() {
+            if self.is_in_own_file() {
                 self.sink.error(span, message).help("write `proxy:0 S: ...` or `proxy:0 U: ...`");
             }
             return;
         }
-        if !self.scenario.is_fragment() && !self.scenario.needs.iter().any(|n| n.value == Need::Upstream) {
-            self.either(span, "a step of a proxy without `needs upstream`".into());
+        if !self.scenario.is_fragment()
+            && !self.scenario.needs.iter().any(|n| n.value == Capability::Upstream)
+        {
+            self.report_at_use(span, "a step of a proxy without `needs upstream`".into());
         }
-        if let StepTarget::Ranks { set: RankSet::Ranges(ranges), .. } = &step.who
+        if let StepTarget::Ranks { set: RankSet::Ranges(ranges), .. } = &step.target
             && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
             && !self.scenario.is_fragment()
         {
-            self.either(span, format!("no proxy {last}: there are as many as `nodes`, counted from 0"));
+            self.report_at_use(
+                span,
+                format!("no proxy {last}: there are as many as `nodes`, counted from 0"),
+            );
         }
     }
 
     /// Checks that steps about stray connections are allowed.
-    fn strays(&mut self, step: &Step, span: Span) {
-        let all = matches!(&step.who, StepTarget::Ranks { set: RankSet::All, .. });
-        if all || self.scenario.tests != UnderTest::Server || matches!(step.action, StepAction::Process(_)) {
+    fn check_stray_step(&mut self, step: &Step, span: Span) {
+        let all = matches!(&step.target, StepTarget::Ranks { set: RankSet::All, .. });
+        if all
+            || self.scenario.tests != ImplementationKind::Server
+            || matches!(step.action, StepAction::Process(_))
+        {
             let message = "only servers have stray connections, which are numbered and are not processes";
-            if self.own() {
+            if self.is_in_own_file() {
                 self.sink.error(span, message).help("write `stray:0 C: ...` or `stray:0 S: ...`");
             }
-        } else if !self.scenario.is_fragment() && !self.scenario.needs.iter().any(|n| n.value == Need::Port) {
-            self.either(span, "a step of a stray connection without `needs port`".into());
+        } else if !self.scenario.is_fragment()
+            && !self.scenario.needs.iter().any(|n| n.value == Capability::Port)
+        {
+            self.report_at_use(span, "a step of a stray connection without `needs port`".into());
         }
     }
 
     /// Checks the ranks of a step, and returns their number.
-    fn who(&mut self, step: &Step) -> u32 {
-        let (group, set) = match &step.who {
+    fn count_ranks(&mut self, step: &Step) -> u32 {
+        let (group, set) = match &step.target {
             StepTarget::Job => return 1,
             StepTarget::Ranks { group, set } => (group, set),
             StepTarget::Spawned { number, .. } => {
-                self.used(&number.value, number.span, UseSite::NoRank);
-                return UNKNOWN;
+                self.check_use(&number.value, number.span, UseSite::NoRank);
+                return UNKNOWN_COUNT;
             }
         };
         let start = step.span.start;
         let length = self.source.text.get(start..).map_or(0, |rest| layout::word_end(rest, 0));
         let span = Span { start, end: (start + length).min(step.span.end) };
         // In isolation, the ranks and the spawned groups of a fragment are unknown.
-        let lone_fragment = self.own() && self.scenario.is_fragment();
+        let lone_fragment = self.is_in_own_file() && self.scenario.is_fragment();
         self.proxies(step, span);
-        if *group == Proc::PROXIES {
+        if *group == Proc::PROXY_GROUP {
             return 1;
         }
-        if *group == Proc::STRAYS {
-            self.strays(step, span);
+        if *group == Proc::STRAY_GROUP {
+            self.check_stray_step(step, span);
             return 1;
         }
         if *group > self.groups && !lone_fragment {
@@ -643,11 +667,11 @@ impl Checker<'_> {
                 0 => format!("`{name}` before anything was spawned"),
                 n => format!("`{name}`, but no more than {n} process groups were spawned"),
             };
-            self.either(span, message);
+            self.report_at_use(span, message);
         }
         let ranges = match set {
             RankSet::All if *group == 0 => return self.scenario.ranks,
-            RankSet::All => return UNKNOWN,
+            RankSet::All => return UNKNOWN_COUNT,
             RankSet::Ranges(ranges) => ranges,
         };
         let size = self.scenario.ranks;
@@ -656,11 +680,11 @@ impl Checker<'_> {
             && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= size)
         {
             let are = if size == 1 { "is 1 rank".to_owned() } else { format!("are {size} ranks") };
-            self.either(span, format!("rank {last}, but there {are}, counted from 0"));
+            self.report_at_use(span, format!("rank {last}, but there {are}, counted from 0"));
         }
         let mut sorted = ranges.clone();
         sorted.sort_unstable();
-        if self.own()
+        if self.is_in_own_file()
             && let Some(pair) = sorted.windows(2).find(|pair| pair[0].1 >= pair[1].0)
         {
             self.sink.error(span, format!("rank {} is named twice", pair[1].0));
@@ -668,12 +692,12 @@ impl Checker<'_> {
         ranges.iter().fold(0u32, |sum, (first, last)| sum.saturating_add(last - first + 1))
     }
 
-    fn ours(&self, role: Role) -> bool {
-        role.part(self.scenario.tests) == Actor::Harness
+    fn is_harness_role(&self, role: Role) -> bool {
+        role.actor(self.scenario.tests) == Actor::Harness
     }
 
     /// Counts the process groups that the messages request: one per request, no matter how many commands it contains.
-    fn spawns(&mut self, lines: &[Template], span: Span, times: u32) {
+    fn count_spawns(&mut self, lines: &[Template], span: Span, times: u32) {
         let mut requests = 0u32;
         let row = protocol::by_operation(self.scenario.dialect.framing(), "spawn");
         let is_block = row.is_some_and(|row| row.is_block);
@@ -695,31 +719,31 @@ impl Checker<'_> {
             }
         }
         if requests > 0 {
-            self.spawned(span, requests.saturating_mul(times));
+            self.add_groups(span, requests.saturating_mul(times));
         }
     }
 
-    fn spawned(&mut self, span: Span, groups: u32) {
+    fn add_groups(&mut self, span: Span, groups: u32) {
         self.groups = self.groups.saturating_add(groups);
-        self.note_use(0, span);
+        self.record_use(0, span);
     }
 
-    fn note_use(&mut self, which: usize, span: Span) {
-        if self.own() && self.uses[which].is_none() {
+    fn record_use(&mut self, which: usize, span: Span) {
+        if self.is_in_own_file() && self.uses[which].is_none() {
             let line =
                 self.source.text.get(span.start..span.end).map_or(0, |t| t.find('\n').unwrap_or(t.len()));
             self.uses[which] = Some(Span { start: span.start, end: span.start + line });
-            self.asked = Some(which);
+            self.pending_first_use = Some(which);
         }
     }
 
     fn one_of(&mut self, step: &Step, alternatives: &[Alternative]) {
-        if self.ours(step.role) && self.own() {
+        if self.is_harness_role(step.role) && self.is_in_own_file() {
             self.sink
                 .error(head_line(&self.source, step.span), "`<one of>` cannot be sent")
                 .help("use it in a step of the other side");
         }
-        let before = self.bound.clone();
+        let before = self.bound_names.clone();
         let mut after: Option<Vec<String>> = None;
         let positive = self.positive;
         let negative_before = self.negative;
@@ -727,14 +751,14 @@ impl Checker<'_> {
             if let Some(id) = &alternative.cites {
                 self.requirement(id);
             }
-            if self.own() && alternative.cites.is_some() && alternative.cites == step.cites {
+            if self.is_in_own_file() && alternative.cites.is_some() && alternative.cites == step.cites {
                 let id = alternative.cites.as_ref().map_or(alternative.span, |id| id.span);
                 self.sink.warning(id, "the step already cites this requirement").help("leave it out");
             }
-            self.bound.clone_from(&before);
+            self.bound_names.clone_from(&before);
             let negative = self.negative;
             match self.is_proxy_step(step) {
-                true => self.passed_on(&alternative.action, alternative.span),
+                true => self.check_proxy_step(&alternative.action, alternative.span),
                 false => self.action(step.role, &alternative.action, alternative.span),
             }
             if alternative.grade != Grade::Pass {
@@ -742,7 +766,7 @@ impl Checker<'_> {
             }
             // Later steps are reached only after outcomes that do not end the conversation.
             if alternative.grade != Grade::Fail && !matches!(alternative.action, StepAction::Close) {
-                let bound = mem::take(&mut self.bound);
+                let bound = mem::take(&mut self.bound_names);
                 after = Some(match after {
                     None => bound,
                     Some(common) => common.into_iter().filter(|name| bound.contains(name)).collect(),
@@ -754,15 +778,15 @@ impl Checker<'_> {
         if accepts_every_outcome(alternatives) {
             self.negative = negative_before;
         }
-        self.bound = after.unwrap_or(before);
+        self.bound_names = after.unwrap_or(before);
     }
 
     fn action(&mut self, role: Role, action: &StepAction, span: Span) {
-        let ours = self.ours(role);
+        let ours = self.is_harness_role(role);
         match action {
             StepAction::Message { mode, lines } => {
                 let how = WriteMode { every: false, ..*mode };
-                if !ours && how != WriteMode::default() && self.own() {
+                if !ours && how != WriteMode::default() && self.is_in_own_file() {
                     self.sink
                         .error(
                             head_line(&self.source, span),
@@ -771,11 +795,11 @@ impl Checker<'_> {
                         .help("they change how a message is written");
                 }
                 for line in lines {
-                    if ours { self.sent(line, span) } else { self.expected(role, line, span) }
+                    if ours { self.check_sent_line(line, span) } else { self.expected(role, line, span) }
                 }
             }
             // If a client is under test, `S: <nothing>` is an action of the harness and means that it does not answer.
-            StepAction::Silence if ours && role == Role::Client && self.own() => {
+            StepAction::Silence if ours && role == Role::Client && self.is_in_own_file() => {
                 self.sink
                     .error(head_line(&self.source, span), "`<nothing>` in a step that sends")
                     .help("leave it out");
@@ -786,17 +810,17 @@ impl Checker<'_> {
     }
 
     fn refused(&mut self, span: Span) {
-        if self.own() && self.negative.is_none() {
+        if self.is_in_own_file() && self.negative.is_none() {
             self.negative = Some(head_line(&self.source, span));
         }
     }
 
     /// Checks a line that the harness sends.
-    fn sent(&mut self, line: &Template, span: Span) {
+    fn check_sent_line(&mut self, line: &Template, span: Span) {
         if line.pieces == [Piece::Typed(ValueType::Empty)] {
             return;
         }
-        if self.own()
+        if self.is_in_own_file()
             && let Some(form) = FORMS.iter().find(|form| line.literal().as_deref() == Some(form))
         {
             self.sink
@@ -806,7 +830,7 @@ impl Checker<'_> {
         let pieces = self.located(line, true);
         for Located { piece, span } in &pieces {
             self.names(piece, *span, UseSite::Step);
-            if !self.own() {
+            if !self.is_in_own_file() {
                 continue;
             }
             match piece {
@@ -835,18 +859,18 @@ impl Checker<'_> {
                 continue;
             }
             if vocabulary::is_name_command(&value) {
-                self.note_use(1, span);
+                self.record_use(1, span);
             }
             let commands = vocabulary::commands(self.scenario.dialect);
             let known: Vec<&str> = commands.iter().map(|(request, _)| *request).collect();
             // Other commands may be intentional: many tests send unknown commands, and the harness sends responses as well.
             let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
-            if self.own()
+            if self.is_in_own_file()
                 && word
                 && !commands.iter().any(|(_, response)| *response == value)
-                && self.scenario.tests == UnderTest::Server
+                && self.scenario.tests == ImplementationKind::Server
                 && !known.contains(&value.as_str())
-                && let Some(near) = closest(&value, &known)
+                && let Some(near) = closest_word(&value, &known)
             {
                 self.sink
                     .warning(
@@ -889,7 +913,7 @@ impl Checker<'_> {
                     _ => {}
                 }
             }
-            if !self.own() {
+            if !self.is_in_own_file() {
                 continue;
             }
             if value.len() > 1
@@ -902,7 +926,7 @@ impl Checker<'_> {
                     let word = text.unwrap_or_default();
                     let words = ["<closes>", "<empty>", "<silence>", "<one of>"];
                     let diagnostic = self.sink.error(whole, "not a `key=value` tuple");
-                    match closest(&word, &words) {
+                    match closest_word(&word, &words) {
                         Some(near) => diagnostic.label(format!("did you mean `{near}`?")),
                         None => diagnostic.help("write `<sp>` for a blank within a value"),
                     };
@@ -949,7 +973,7 @@ impl Checker<'_> {
     fn command(&mut self, span: Span, text: Option<&str>, known: &[&str], what: &str) {
         if let Some(text) = text
             && !known.contains(&text)
-            && let Some(near) = closest(text, known)
+            && let Some(near) = closest_word(text, known)
         {
             self.sink
                 .error(span, format!("unknown {what} `{text}` of {}", self.scenario.dialect.title()))
@@ -960,7 +984,7 @@ impl Checker<'_> {
     fn process(&mut self, action: &ProcessAction) {
         match action {
             ProcessAction::Env(_, template) | ProcessAction::Args(template) => match self.scenario.tests {
-                UnderTest::Server => {
+                ImplementationKind::Server => {
                     let pieces = self.located(template, false);
                     self.pattern(&pieces, UseSite::Step);
                 }
@@ -976,7 +1000,7 @@ impl Checker<'_> {
         if let Some(function) = &call.function {
             let dialect = self.scenario.dialect;
             let known: Vec<&str> = signature::functions(dialect).iter().map(|f| f.name).collect();
-            if self.own() && !known.contains(&function.value.as_str()) {
+            if self.is_in_own_file() && !known.contains(&function.value.as_str()) {
                 self.sink
                     .error(
                         function.span,
@@ -1008,7 +1032,10 @@ impl Checker<'_> {
                 _ => self.refused(result.span),
             }
             let results = signature::results(self.scenario.dialect);
-            if self.own() && !results.contains(&result.value) && result.value.parse::<i32>().is_err() {
+            if self.is_in_own_file()
+                && !results.contains(&result.value)
+                && result.value.parse::<i32>().is_err()
+            {
                 self.sink
                     .error(result.span, format!("no call returns `{}`", result.value))
                     .suggest(&result.value, &results)
@@ -1018,7 +1045,7 @@ impl Checker<'_> {
         for (name, value) in &call.outs {
             let outs = self.outs.iter().filter(|(other, _)| other == target).map(|(_, name)| name.clone());
             let outs: Vec<String> = outs.collect();
-            if self.own() && !outs.contains(&name.value) {
+            if self.is_in_own_file() && !outs.contains(&name.value) {
                 let message = format!("the call has no out argument `{}`", name.value);
                 self.sink.error(name.span, message).suggest(&name.value, &outs);
             }

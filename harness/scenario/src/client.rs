@@ -2,21 +2,22 @@
 
 use std::cell::LazyCell;
 
-use super::ast::{ProcessAction, Role, Scenario, Spanned, Step, StepAction, UnderTest, WriteMode};
-use super::diag::Sink;
+use super::ast::{ImplementationKind, ProcessAction, Role, Scenario, Spanned, Step, StepAction, WriteMode};
+use super::diag::DiagnosticSink;
 use super::visit::steps;
 use super::vocabulary::Behaviours;
 
 /// Checks a scenario's head and its own steps. The steps of fragments are checked when they are played.
-pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sink) {
-    let serving = &scenario.serving;
-    if scenario.tests != UnderTest::Client {
+pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
+    let serving = &scenario.server_setup;
+    if scenario.tests != ImplementationKind::Client {
         let spans = serving.variations.iter().chain(&serving.fault).map(|name| name.span);
         for span in spans.chain(serving.settings.iter().map(|(setting, _)| setting.span)) {
-            sink.error(span, "server settings without a client under test")
+            diagnostics
+                .error(span, "server settings without a client under test")
                 .help("`vary`, `fault` and `serve` go with `tests client`");
         }
-        steps(&scenario.body).for_each(|step| misplaced(step, sink));
+        steps(&scenario.body).for_each(|step| check_misplaced(step, diagnostics));
         return;
     }
     // Most scenarios name no variation, so the list is created only on demand.
@@ -24,56 +25,57 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sin
     for name in &serving.variations {
         if name.value.starts_with('$') && !scenario.rows.is_empty() {
             let of_row = scenario.rows.iter().map(|row| row.variation(name).unwrap_or_else(|| name.clone()));
-            of_row.for_each(|name| exists(&name, "variation", &variations, sink));
+            of_row.for_each(|name| check_known(&name, "variation", &variations, diagnostics));
         } else {
-            exists(name, "variation", &variations, sink);
+            check_known(name, "variation", &variations, diagnostics);
         }
     }
     if let Some(name) = &serving.fault {
-        exists(name, "fault", &(behaviours.faults)(), sink);
+        check_known(name, "fault", &(behaviours.faults)(), diagnostics);
     }
     let mut expects = false;
     for step in steps(&scenario.body) {
         expects |= is_expectation(&step.action);
-        step_of_client(step, sink);
+        check_client_step(step, diagnostics);
     }
     if !expects && !scenario.is_fragment() {
         let span = scenario.requires.first().map(|r| r.span).unwrap_or_default();
-        sink.error(span, "the scenario expects nothing of the client").help(
+        diagnostics.error(span, "the scenario expects nothing of the client").help(
             "add the expected end: `* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same`, `* P: ends`, `* P: prints the same`",
         );
     }
 }
 
-fn exists(name: &Spanned<String>, what: &str, known: &[&str], sink: &mut Sink) {
+fn check_known(name: &Spanned<String>, what: &str, known: &[&str], diagnostics: &mut DiagnosticSink) {
     if !known.contains(&name.value.as_str()) {
-        sink.error(name.span, format!("the reference server has no {what} `{}`", name.value))
+        diagnostics
+            .error(name.span, format!("the reference server has no {what} `{}`", name.value))
             .suggest(&name.value, known)
             .help("`pmi-conform suite mutants --list` shows them");
     }
 }
 
 fn is_expectation(action: &StepAction) -> bool {
-    use ProcessAction::{EndsAnyhow, Exits, FailsOrMatches, SameOutput};
-    matches!(action, StepAction::Process(Exits(_) | EndsAnyhow | FailsOrMatches | SameOutput))
+    use ProcessAction::{Ends, Exits, FailsOrMatches, SameOutput};
+    matches!(action, StepAction::Process(Exits(_) | Ends | FailsOrMatches | SameOutput))
 }
 
 /// Reports actions that are valid only if a client is under test.
-fn misplaced(step: &Step, sink: &mut Sink) {
+fn check_misplaced(step: &Step, diagnostics: &mut DiagnosticSink) {
     let every = |mode: &WriteMode| mode.every;
     let what = match &step.action {
-        StepAction::Right => "<right>",
+        StepAction::CorrectResponse => "<right>",
         StepAction::Message { mode, .. } if every(mode) => "<every>",
         StepAction::Process(ProcessAction::FailsOrMatches) => "exits nonzero|same",
         StepAction::Process(ProcessAction::Exits(_)) => "exits",
-        StepAction::Process(ProcessAction::EndsAnyhow) => "ends",
+        StepAction::Process(ProcessAction::Ends) => "ends",
         StepAction::Process(ProcessAction::SameOutput) => "prints the same",
         _ => return,
     };
-    sink.error(step.span, format!("`{what}` without a client under test"));
+    diagnostics.error(step.span, format!("`{what}` without a client under test"));
 }
 
-fn step_of_client(step: &Step, sink: &mut Sink) {
+fn check_client_step(step: &Step, diagnostics: &mut DiagnosticSink) {
     let wrong = match (step.role, &step.action) {
         (Role::Client, StepAction::Message { .. }) => return,
         (Role::Client, _) => {
@@ -84,7 +86,7 @@ fn step_of_client(step: &Step, sink: &mut Sink) {
         }
         (
             Role::Server,
-            StepAction::Message { .. } | StepAction::Close | StepAction::Empty | StepAction::Right,
+            StepAction::Message { .. } | StepAction::Close | StepAction::Empty | StepAction::CorrectResponse,
         ) => return,
         (Role::Server, _) => {
             "the harness is the server: write the message, `<right>`, `<empty>` or `<close>`"
@@ -100,5 +102,5 @@ fn step_of_client(step: &Step, sink: &mut Sink) {
         }
         _ => "a scenario for clients has only C, S and P steps",
     };
-    sink.error(step.span, wrong);
+    diagnostics.error(step.span, wrong);
 }

@@ -25,13 +25,13 @@ impl Scenario {
             heading: super::print::wrapped(summary.split_whitespace()),
             requires: requires.iter().map(|id| Spanned::from((*id).to_owned())).collect(),
             needs: Vec::new(),
-            tests: UnderTest::Server,
+            tests: ImplementationKind::Server,
             dialect: Dialect::default(),
-            also: Vec::new(),
+            other_dialects: Vec::new(),
             ranks: 1,
             nodes: 1,
-            serving: Serving::default(),
-            takes: Vec::new(),
+            server_setup: ServerSetup::default(),
+            parameters: Vec::new(),
             each: None,
             dialect_words: Vec::new(),
             rows: Vec::new(),
@@ -45,16 +45,18 @@ impl Scenario {
 impl Step {
     /// Creates a step that cites no requirement.
     pub fn new(target: StepTarget, role: Role, action: StepAction) -> Self {
-        Self { who: target, role, cites: None, action, span: Span::default() }
+        Self { target, role, cites: None, action, span: Span::default() }
     }
 
     /// Returns whether the harness performs or expects the step if `tests` is under test.
-    pub fn part(&self, tests: UnderTest) -> Actor {
+    pub fn actor(&self, tests: ImplementationKind) -> Actor {
         match &self.action {
             StepAction::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_)) => Actor::Harness,
             // Servers start processes with an environment; for programs and libraries, the harness sets it.
-            StepAction::Process(ProcessAction::Env(..)) if tests != UnderTest::Server => Actor::Harness,
-            _ => self.role.part(tests),
+            StepAction::Process(ProcessAction::Env(..)) if tests != ImplementationKind::Server => {
+                Actor::Harness
+            }
+            _ => self.role.actor(tests),
         }
     }
 
@@ -83,7 +85,7 @@ impl Step {
     }
 }
 
-impl From<Step> for Stmt {
+impl From<Step> for Statement {
     fn from(step: Step) -> Self {
         Self::Step(step)
     }
@@ -131,7 +133,7 @@ impl StepAction {
     /// Returns the lines of a message.
     pub fn lines(&self) -> &[Template] {
         match self {
-            Self::Message { lines, .. } | Self::Upstream(UpstreamAction::Answer { lines, .. }) => lines,
+            Self::Message { lines, .. } | Self::Upstream(UpstreamAction::Response { lines, .. }) => lines,
             _ => &[],
         }
     }
@@ -153,7 +155,9 @@ impl Template {
         // The text would be parsed as a comment or as a separate step.
         let quote = match layout::split_step(&text) {
             _ if text.starts_with('#') => Some(0),
-            Some(head) if head.role.of(&text) == "J" || expr::who(head.ranks.of(&text), 0).is_ok() => {
+            Some(head)
+                if head.role.of(&text) == "J" || expr::step_target(head.ranks.of(&text), 0).is_ok() =>
+            {
                 Some(head.role.start)
             }
             _ => None,

@@ -86,12 +86,12 @@ impl fmt::Display for Diagnostic {
 }
 
 /// The diagnostics of one file so far.
-pub(super) struct Sink {
+pub(super) struct DiagnosticSink {
     source: Arc<SourceFile>,
     list: Vec<Diagnostic>,
 }
 
-impl Sink {
+impl DiagnosticSink {
     pub(super) fn new(source: Arc<SourceFile>) -> Self {
         Self { source, list: Vec::new() }
     }
@@ -139,7 +139,7 @@ impl Diagnostic {
 
     /// Adds "did you mean", or lists the known words if none is similar.
     pub(super) fn suggest<S: AsRef<str>>(&mut self, word: &str, known: &[S]) -> &mut Self {
-        if let Some(near) = likely(word, known) {
+        if let Some(near) = suggest_name(word, known) {
             return self.label(format!("did you mean `{near}`?"));
         }
         if !known.is_empty() && known.len() <= 16 {
@@ -151,7 +151,7 @@ impl Diagnostic {
 }
 
 /// Returns the known word that is closest to `word`, if one is similar enough.
-pub(super) fn closest<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
+pub(super) fn closest_word<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
     // Long input is not a typo, and computing the distance takes quadratic time.
     if word.is_empty() || word.len() > 80 {
         return None;
@@ -167,10 +167,10 @@ pub(super) fn closest<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&
         .map(|(_, k)| k)
 }
 
-/// Returns [`closest`], or else the shortest known word with a common prefix. Suited for names, which users abbreviate, but not for
+/// Returns [`closest_word`], or else the shortest known word with a common prefix. Suited for names, which users abbreviate, but not for
 /// commands, which may share a prefix and still be correct.
-pub(super) fn likely<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
-    closest(word, known).or_else(|| {
+pub(super) fn suggest_name<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
+    closest_word(word, known).or_else(|| {
         let alike = |k: &&str| k.len().min(word.len()) >= 3 && (k.starts_with(word) || word.starts_with(k));
         known.iter().map(AsRef::as_ref).filter(alike).min_by_key(|k| k.len())
     })

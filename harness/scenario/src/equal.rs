@@ -1,6 +1,6 @@
 //! Equality of trees. Positions in the file are ignored.
 
-use super::ast::{Alternative, Scenario, Spanned, Step, Stmt, Template};
+use super::ast::{Alternative, Scenario, Spanned, Statement, Step, Template};
 
 impl<T: PartialEq> PartialEq for Spanned<T> {
     fn eq(&self, other: &Self) -> bool {
@@ -23,12 +23,12 @@ impl PartialEq for Alternative {
 
 impl PartialEq for Step {
     fn eq(&self, other: &Self) -> bool {
-        let Self { who: target, role, cites, action, span: _ } = self;
-        (target, role, cites, action) == (&other.who, &other.role, &other.cites, &other.action)
+        let Self { target, role, cites, action, span: _ } = self;
+        (target, role, cites, action) == (&other.target, &other.role, &other.cites, &other.action)
     }
 }
 
-impl PartialEq for Stmt {
+impl PartialEq for Statement {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Use { name: a, with: x }, Self::Use { name: b, with: y }) => a == b && x == y,
@@ -56,11 +56,11 @@ impl PartialEq for Scenario {
             needs,
             tests,
             dialect,
-            also,
+            other_dialects: also,
             ranks,
             nodes,
-            serving,
-            takes,
+            server_setup: serving,
+            parameters: takes,
             each,
             dialect_words,
             rows,
@@ -71,9 +71,9 @@ impl PartialEq for Scenario {
         *name == other.name
             && self.summary() == other.summary()
             && (requires, needs, tests, dialect, also)
-                == (&other.requires, &other.needs, &other.tests, &other.dialect, &other.also)
-            && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.serving)
-            && (takes, each, rows, body) == (&other.takes, &other.each, &other.rows, &other.body)
+                == (&other.requires, &other.needs, &other.tests, &other.dialect, &other.other_dialects)
+            && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.server_setup)
+            && (takes, each, rows, body) == (&other.parameters, &other.each, &other.rows, &other.body)
             && *dialect_words == other.dialect_words
     }
 }

@@ -39,7 +39,7 @@ struct ParseState {
 
 type Input<'a> = Stateful<LocatingSlice<&'a str>, ParseState>;
 
-fn stop<T>(input: &mut Input<'_>, problem: impl Into<String>) -> ModalResult<T> {
+fn fail<T>(input: &mut Input<'_>, problem: impl Into<String>) -> ModalResult<T> {
     input.state.problem = Some(problem.into());
     Err(ErrMode::Cut(ContextError::new()))
 }
@@ -88,7 +88,7 @@ fn chain(
     while let Some(operator) = opt(preceded(space0, one_of(operators))).parse_next(input)? {
         input.state.operators += 1;
         if input.state.operators > MAX_OPERATORS {
-            return stop(input, format!("more than {MAX_OPERATORS} operators in one expression"));
+            return fail(input, format!("more than {MAX_OPERATORS} operators in one expression"));
         }
         let operator = match operator {
             '+' => BinOp::Add,
@@ -106,22 +106,22 @@ fn operand(input: &mut Input<'_>) -> ModalResult<Expr> {
     if let Some(digits) = opt(digit1::<_, ErrMode<ContextError>>).parse_next(input)? {
         return match digits.parse::<i64>() {
             Ok(number) if number <= MAX_NUMBER => Ok(Expr::Number(number)),
-            _ => stop(input, format!("numbers go up to {MAX_NUMBER}")),
+            _ => fail(input, format!("numbers go up to {MAX_NUMBER}")),
         };
     }
     if let Some(name) = opt(variable).parse_next(input)? {
         return Ok(Expr::Var(name));
     }
     if opt('(').parse_next(input)?.is_none() {
-        return stop(input, "expected a number, a `$name` or `(`");
+        return fail(input, "expected a number, a `$name` or `(`");
     }
     input.state.depth += 1;
     if input.state.depth > MAX_DEPTH {
-        return stop(input, format!("parentheses nest deeper than {MAX_DEPTH}"));
+        return fail(input, format!("parentheses nest deeper than {MAX_DEPTH}"));
     }
     let inner = sum(input)?;
     if opt(preceded(space0, ')')).parse_next(input)?.is_none() {
-        return stop(input, "expected an operator or `)`");
+        return fail(input, "expected an operator or `)`");
     }
     input.state.depth -= 1;
     Ok(inner)
@@ -149,11 +149,11 @@ pub(super) fn is_name_char(c: char) -> bool {
 }
 
 /// Parses `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`, `proxy:0` or `stray:0`.
-pub(super) fn who(text: &str, base: usize) -> Result<StepTarget, SyntaxError> {
+pub(super) fn step_target(text: &str, base: usize) -> Result<StepTarget, SyntaxError> {
     run(text, base, "ranks such as `0`, `1-3`, `2,0,1`, `*` or `child:0`", |input| {
         let spawned = opt(delimited("child", variable, ':')).parse_next(input)?;
-        let proxies = "proxy".value(Proc::PROXIES);
-        let strays = "stray".value(Proc::STRAYS);
+        let proxies = "proxy".value(Proc::PROXY_GROUP);
+        let strays = "stray".value(Proc::STRAY_GROUP);
         let group = opt(terminated(alt((proxies, strays, group)), ':')).parse_next(input)?.unwrap_or(0);
         let set = alt(('*'.value(RankSet::All), separated(1.., range, ',').map(RankSet::Ranges)))
             .parse_next(input)?;
@@ -169,8 +169,8 @@ fn group(input: &mut Input<'_>) -> ModalResult<u32> {
     match number {
         None => Ok(1),
         Some(n) if (2..=MAX_GROUP).contains(&n) => Ok(n),
-        Some(1) => stop(input, "the first spawned group is `child`"),
-        Some(_) => stop(input, format!("spawned groups are `child`, `child2` ... `child{MAX_GROUP}`")),
+        Some(1) => fail(input, "the first spawned group is `child`"),
+        Some(_) => fail(input, format!("spawned groups are `child`, `child2` ... `child{MAX_GROUP}`")),
     }
 }
 
@@ -178,10 +178,10 @@ fn range(input: &mut Input<'_>) -> ModalResult<(u32, u32)> {
     let first: u32 = dec_uint.parse_next(input)?;
     let last: u32 = opt(preceded('-', dec_uint)).parse_next(input)?.unwrap_or(first);
     if first.max(last) > MAX_RANK {
-        return stop(input, format!("ranks go up to {MAX_RANK}"));
+        return fail(input, format!("ranks go up to {MAX_RANK}"));
     }
     if first > last {
-        return stop(input, "a range runs upwards; write `2,1,0` for another order");
+        return fail(input, "a range runs upwards; write `2,1,0` for another order");
     }
     Ok((first, last))
 }

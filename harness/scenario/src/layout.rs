@@ -1,6 +1,6 @@
 //! Splits a file into lines and groups them into steps. The parser and the formatter share this, so that they agree on where a step ends.
 
-use super::ast::{Dialect, Span, UnderTest};
+use super::ast::{Dialect, ImplementationKind, Span};
 
 /// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) enum LineKind {
     /// Begins a head line, a statement or a step.
     First,
     /// Continues the step above it.
-    More,
+    Continuation,
 }
 
 /// A line without its indentation and trailing blanks.
@@ -45,7 +45,7 @@ pub(super) fn lines(text: &str) -> Vec<SourceLine> {
         } else if content.starts_with('#') {
             LineKind::Comment
         } else if step_indent.is_some_and(|step| indent > step) {
-            LineKind::More
+            LineKind::Continuation
         } else {
             step_indent = looks_like_step(content).then_some(indent);
             LineKind::First
@@ -59,7 +59,7 @@ pub(super) fn lines(text: &str) -> Vec<SourceLine> {
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     /// The kind of implementation under test.
-    pub(super) tests: Option<UnderTest>,
+    pub(super) tests: Option<ImplementationKind>,
     /// The words of its dialects.
     pub(super) dialects: Vec<&'a str>,
     /// The table of `each` and the rows to leave out, if the head has that line.
@@ -72,7 +72,7 @@ pub(super) struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// Returns the names that the rest of the file binds with `let`.
-    pub(super) fn lets(&self) -> Vec<&'a str> {
+    pub(super) fn let_names(&self) -> Vec<&'a str> {
         let name = |line: &'a str| line.trim().strip_prefix("let $")?.split([' ', '=']).next();
         self.body.lines().filter_map(name).collect()
     }
@@ -149,7 +149,7 @@ pub(super) fn head(text: &str) -> Head<'_> {
         let (keyword, argument) = line.split_once(' ').unwrap_or((line, ""));
         let mut words = argument.split_whitespace();
         match keyword {
-            "tests" => head.tests = words.next().and_then(UnderTest::called),
+            "tests" => head.tests = words.next().and_then(ImplementationKind::from_word),
             "dialect" => head.dialects.extend(words),
             "each" => head.each = words.next().map(|table| (table, words.skip(1).collect())),
             "row" => {

@@ -39,7 +39,7 @@ pub mod ids {
     }
 }
 
-pub use ast::UnderTest;
+pub use ast::ImplementationKind;
 pub use check::{Env, check};
 pub use diag::{Diagnostic, DiagnosticKind};
 pub use expr::MAX_GROUP;

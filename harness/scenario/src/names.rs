@@ -25,7 +25,7 @@ impl NamePattern {
     }
 
     /// Returns whether a name matches.
-    pub fn fits(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         self.text == name || self.matcher.as_ref().is_some_and(|matcher| matcher.is_match(name))
     }
 }
@@ -62,6 +62,6 @@ mod tests {
     #[case("a?{b,c}", "a?{b,c}", true)]
     #[case("a?{b,c}", "axb", false)]
     fn star_matches_any_text(#[case] pattern: &str, #[case] name: &str, #[case] fits: bool) {
-        assert_eq!(NamePattern::new(pattern).fits(name), fits);
+        assert_eq!(NamePattern::new(pattern).matches(name), fits);
     }
 }

@@ -2,7 +2,7 @@
 //! earlier ones, so the first failure is usually the one to investigate.
 
 /// The folders of scenarios, in this order. Other folders follow them.
-const CHAPTERS: [&str; 48] = [
+const FOLDER_ORDER: [&str; 48] = [
     // Before the first message.
     "object",
     "alone",
@@ -61,14 +61,14 @@ const CHAPTERS: [&str; 48] = [
     "pmi2",
 ];
 
-fn rank(folder: &str) -> usize {
-    CHAPTERS.iter().position(|chapter| *chapter == folder).unwrap_or(CHAPTERS.len())
+fn folder_index(folder: &str) -> usize {
+    FOLDER_ORDER.iter().position(|chapter| *chapter == folder).unwrap_or(FOLDER_ORDER.len())
 }
 
 /// Returns the key by which scenarios are sorted: their folders, then their names.
-pub(crate) fn key(name: &str) -> (Vec<usize>, String) {
+pub(crate) fn sort_key(name: &str) -> (Vec<usize>, String) {
     let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
-    (folders.split('/').map(rank).collect(), name.to_owned())
+    (folders.split('/').map(folder_index).collect(), name.to_owned())
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     fn sorts_environment_first_and_abort_last() {
         let mut names =
             ["pmi2/abort/a", "abort/a", "kvs/b", "pmi2/init/a", "kvs/a", "init/a", "environment/a", "mine/a"];
-        names.sort_by_cached_key(|name| key(name));
+        names.sort_by_cached_key(|name| sort_key(name));
         assert_eq!(
             names,
             ["environment/a", "init/a", "kvs/a", "kvs/b", "abort/a", "pmi2/init/a", "pmi2/abort/a", "mine/a"]
@@ -90,14 +90,15 @@ mod tests {
     fn every_suite_folder_has_a_chapter() {
         let folders: std::collections::BTreeSet<String> = crate::suite::embedded_files()
             .iter()
-            .filter(|(path, _)| path.extension().is_some_and(|e| e == crate::suite::ENDING))
+            .filter(|(path, _)| path.extension().is_some_and(|e| e == crate::suite::EXTENSION))
             .flat_map(|(path, _)| path.parent().into_iter().flatten())
             .map(|folder| folder.to_string_lossy().into_owned())
             .filter(|folder| !["client", "library", "fragments"].contains(&folder.as_str()))
             .collect();
-        let lost: Vec<&String> = folders.iter().filter(|f| !CHAPTERS.contains(&f.as_str())).collect();
+        let lost: Vec<&String> = folders.iter().filter(|f| !FOLDER_ORDER.contains(&f.as_str())).collect();
         assert!(lost.is_empty(), "{lost:?} have no chapter");
-        let twice: Vec<_> = CHAPTERS.iter().enumerate().filter(|(at, name)| rank(name) != *at).collect();
+        let twice: Vec<_> =
+            FOLDER_ORDER.iter().enumerate().filter(|(at, name)| folder_index(name) != *at).collect();
         assert!(twice.is_empty(), "{twice:?}");
     }
 }

@@ -6,7 +6,7 @@ use pmi_wire::UnknownDialect;
 
 use super::{
     ast::*,
-    diag::{Diagnostic, Sink},
+    diag::{Diagnostic, DiagnosticSink},
     expr,
     layout::{self, KEYWORDS, LineKind, SourceLine, StepHead},
     print::{ActionForm, CLOSE, SILENCE},
@@ -52,33 +52,33 @@ pub(super) fn call(text: &str) -> Option<Call> {
 
 struct Parser<'a> {
     text: &'a str,
-    sink: Sink,
+    sink: DiagnosticSink,
     scenario: Scenario,
     /// Head lines that may occur only once.
-    seen: Vec<&'static str>,
+    seen_head_lines: Vec<&'static str>,
     /// The open blocks.
-    open: Vec<Block>,
+    open_repeats: Vec<Block>,
 }
 
 /// An open block: a `repeat` or `only` whose `end` has not been read.
 struct Block {
-    statement: Stmt,
+    statement: Statement,
     span: Span,
-    body: Vec<Stmt>,
+    body: Vec<Statement>,
 }
 
 impl<'a> Parser<'a> {
     fn new(source: &'a Arc<SourceFile>, name: &str) -> Self {
         Self {
             text: &source.text,
-            sink: Sink::new(Arc::clone(source)),
+            sink: DiagnosticSink::new(Arc::clone(source)),
             scenario: Scenario { source: Arc::clone(source), ..Scenario::new(name, "", &[]) },
-            seen: Vec::new(),
-            open: Vec::new(),
+            seen_head_lines: Vec::new(),
+            open_repeats: Vec::new(),
         }
     }
 
-    fn of(&self, span: Span) -> &'a str {
+    fn text_at(&self, span: Span) -> &'a str {
         span.of(self.text)
     }
 
@@ -104,11 +104,13 @@ impl<'a> Parser<'a> {
                     .help("indent with spaces");
             }
         }
-        let mut rest =
-            lines.iter().filter(|line| matches!(line.kind, LineKind::First | LineKind::More)).peekable();
+        let mut rest = lines
+            .iter()
+            .filter(|line| matches!(line.kind, LineKind::First | LineKind::Continuation))
+            .peekable();
         while let Some(first) = rest.next() {
             let mut more = Vec::new();
-            while let Some(line) = rest.next_if(|line| line.kind == LineKind::More) {
+            while let Some(line) = rest.next_if(|line| line.kind == LineKind::Continuation) {
                 more.push(*line);
             }
             let before = self.text[..first.span.start].rfind('\n').map_or(0, |newline| newline + 1);
@@ -120,8 +122,8 @@ impl<'a> Parser<'a> {
             }
             self.line(first.span, &more);
         }
-        for block in std::mem::take(&mut self.open) {
-            let keyword = &self.of(block.span)[..layout::word_end(self.of(block.span), 0)];
+        for block in std::mem::take(&mut self.open_repeats) {
+            let keyword = &self.text_at(block.span)[..layout::word_end(self.text_at(block.span), 0)];
             self.sink.error(block.span, format!("`{keyword}` without `end`"));
         }
     }
@@ -130,10 +132,10 @@ impl<'a> Parser<'a> {
     fn comments(&mut self, lines: &[SourceLine]) {
         let mut lines = lines.iter().skip_while(|line| line.kind == LineKind::Blank).peekable();
         while let Some(line) = lines.next_if(|line| line.kind == LineKind::Comment) {
-            self.scenario.heading.push(comment(self.of(line.span)));
+            self.scenario.heading.push(comment(self.text_at(line.span)));
         }
         for line in lines {
-            let content = self.of(line.span);
+            let content = self.text_at(line.span);
             let (kind, start) = match line.kind {
                 LineKind::Blank => (CommentKind::Blank, line.span.start),
                 LineKind::Comment => (CommentKind::Line(comment(content)), line.span.start),
@@ -142,7 +144,7 @@ impl<'a> Parser<'a> {
                     let text = comment(&content[at..]);
                     (CommentKind::Trailing { text, line: line.span.start }, line.span.start + at)
                 }
-                LineKind::First | LineKind::More => continue,
+                LineKind::First | LineKind::Continuation => continue,
             };
             let span = Span { start, end: line.span.end };
             self.scenario.comments.push(Comment { kind, span });
@@ -150,7 +152,7 @@ impl<'a> Parser<'a> {
     }
 
     fn line(&mut self, line: Span, more: &[SourceLine]) {
-        let content = self.of(line);
+        let content = self.text_at(line);
         let first = &content[..layout::word_end(content, 0)];
         if KEYWORDS.contains(&first) {
             let end = layout::comment_start(content).unwrap_or(content.len());
@@ -168,16 +170,16 @@ impl<'a> Parser<'a> {
             }
         } else if let Some(head) = layout::split_step(content) {
             if let Some(step) = self.step(line, &head, more) {
-                self.push(Stmt::Step(step));
+                self.push(Statement::Step(step));
             }
         } else {
             let span = Span { start: line.start, end: line.start + first.len() };
             let message = format!("`{first}` does not begin a head line, statement or step");
             let diagnostic = self.sink.error(span, message);
-            if expr::who(first, 0).is_ok() {
+            if expr::step_target(first, 0).is_ok() {
                 diagnostic.message = "a step without a role".to_owned();
                 diagnostic.help("a step reads `RANKS ROLE: ...`, with role C, S, A or P");
-            } else if first.ends_with(',') && expr::who(first.trim_end_matches(','), 0).is_ok() {
+            } else if first.ends_with(',') && expr::step_target(first.trim_end_matches(','), 0).is_ok() {
                 diagnostic.message = "a space in a list of ranks".to_owned();
                 diagnostic.help("write `0,1 C: ...`");
             } else {
@@ -190,22 +192,22 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn push(&mut self, stmt: Stmt) {
-        match self.open.last_mut() {
-            Some(block) => block.body.push(stmt),
-            None => self.scenario.body.push(stmt),
+    fn push(&mut self, statement: Statement) {
+        match self.open_repeats.last_mut() {
+            Some(block) => block.body.push(statement),
+            None => self.scenario.body.push(statement),
         }
     }
 
     // ---- head lines and statements
 
     fn head(&mut self, keyword: &str, line: Span, argument: Span) {
-        if !self.scenario.body.is_empty() || !self.open.is_empty() {
+        if !self.scenario.body.is_empty() || !self.open_repeats.is_empty() {
             self.sink
                 .error(line, format!("`{keyword}` after the first step"))
                 .help("head lines come before the steps");
         }
-        let content = self.of(argument);
+        let content = self.text_at(argument);
         let words: Vec<Span> =
             layout::words(content).into_iter().map(|w| Self::within(argument, w)).collect();
         if words.is_empty() {
@@ -219,9 +221,10 @@ impl<'a> Parser<'a> {
             }
             "needs" => {
                 for span in words {
-                    let word = self.of(span);
-                    let Some((_, value)) = Need::NAMES.into_iter().find(|(name, _)| *name == word) else {
-                        let words = Need::NAMES.map(|(name, _)| name);
+                    let word = self.text_at(span);
+                    let Some((_, value)) = Capability::NAMES.into_iter().find(|(name, _)| *name == word)
+                    else {
+                        let words = Capability::NAMES.map(|(name, _)| name);
                         self.sink.error(span, format!("unknown need `{word}`")).suggest(word, &words);
                         continue;
                     };
@@ -230,8 +233,8 @@ impl<'a> Parser<'a> {
             }
             "tests" => {
                 for span in words {
-                    let word = self.of(span);
-                    match UnderTest::called(word) {
+                    let word = self.text_at(span);
+                    match ImplementationKind::from_word(word) {
                         Some(tests) => self.scenario.tests = tests,
                         None => {
                             self.sink
@@ -245,13 +248,13 @@ impl<'a> Parser<'a> {
                 for (index, span) in words.into_iter().enumerate() {
                     match self.dialect(span) {
                         Some(dialect) if index == 0 => self.scenario.dialect = dialect,
-                        Some(dialect) => self.scenario.also.push(dialect),
+                        Some(dialect) => self.scenario.other_dialects.push(dialect),
                         None => {}
                     }
                 }
             }
             "vary" => {
-                self.scenario.serving.variations.extend(
+                self.scenario.server_setup.variations.extend(
                     words.into_iter().map(|span| Spanned { value: span.of(self.text).to_owned(), span }),
                 )
             }
@@ -264,7 +267,7 @@ impl<'a> Parser<'a> {
             "ranks" => {
                 if let Some(n) = self.head_number("ranks", line, argument, MAX_RANKS) {
                     self.scenario.ranks = n;
-                    self.scenario.serving.sized = true;
+                    self.scenario.server_setup.has_rank_count = true;
                 }
             }
             _ => {
@@ -276,16 +279,16 @@ impl<'a> Parser<'a> {
     }
 
     fn fault(&mut self, line: Span, argument: Span, words: &[Span]) {
-        if words.len() > 1 || self.scenario.serving.fault.is_some() {
+        if words.len() > 1 || self.scenario.server_setup.fault.is_some() {
             self.sink.error(line, "a second fault").help("a dialect distinguishes the findings");
         }
-        let value = self.of(argument).to_owned();
-        self.scenario.serving.fault = Some(Spanned { value, span: argument });
+        let value = self.text_at(argument).to_owned();
+        self.scenario.server_setup.fault = Some(Spanned { value, span: argument });
     }
 
     /// Parses `NAME=NUMBER` of a `serve` line.
     fn setting(&mut self, span: Span) {
-        let word = self.of(span);
+        let word = self.text_at(span);
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let Some((_, setting)) = Setting::NAMES.iter().find(|(known, _)| *known == name) else {
             let known = Setting::NAMES.map(|(known, _)| known);
@@ -294,7 +297,7 @@ impl<'a> Parser<'a> {
         };
         match value.parse() {
             Ok(n) if value.bytes().all(|b| b.is_ascii_digit()) => {
-                self.scenario.serving.settings.push((Spanned { value: *setting, span }, n));
+                self.scenario.server_setup.settings.push((Spanned { value: *setting, span }, n));
             }
             _ => drop(self.sink.error(span, format!("write `{name}=NUMBER`"))),
         }
@@ -302,12 +305,12 @@ impl<'a> Parser<'a> {
 
     /// Parses `NAME` or `NAME=TEXT` of a `takes` line.
     fn parameter(&mut self, span: Span) {
-        let word = self.of(span);
+        let word = self.text_at(span);
         let name = Span { start: span.start, end: span.start + word.find('=').unwrap_or(word.len()) };
         let default = (name.end < span.end)
             .then(|| template::read(self.text, Span { start: name.end + 1, end: span.end }, &mut self.sink));
         if let Some(name) = self.bare_name(name) {
-            self.scenario.takes.push(Parameter { name, default });
+            self.scenario.parameters.push(Parameter { name, default });
         }
     }
 
@@ -316,10 +319,10 @@ impl<'a> Parser<'a> {
         let named = |span: &Span| Spanned { value: span.of(self.text).to_owned(), span: *span };
         let is_but = |span: &Span| span.of(self.text) == "but";
         match words {
-            [table] => self.scenario.each = Some(Each { table: named(table), but: Vec::new() }),
+            [table] => self.scenario.each = Some(Each { table: named(table), except: Vec::new() }),
             [table, but, names @ ..] if is_but(but) => {
                 self.scenario.each =
-                    Some(Each { table: named(table), but: names.iter().map(named).collect() });
+                    Some(Each { table: named(table), except: names.iter().map(named).collect() });
             }
             _ => {
                 self.sink
@@ -331,7 +334,7 @@ impl<'a> Parser<'a> {
 
     /// Parses the name of a dialect.
     fn dialect(&mut self, span: Span) -> Option<Dialect> {
-        let word = self.of(span);
+        let word = self.text_at(span);
         let named = word.parse();
         if named.is_err() {
             self.sink
@@ -346,7 +349,7 @@ impl<'a> Parser<'a> {
     fn dialect_words(&mut self, argument: Span) {
         let (name, values) = self.first_word(argument);
         if let Some(dialect) = self.dialect(name) {
-            let name = Spanned { value: self.of(name).to_owned(), span: name };
+            let name = Spanned { value: self.text_at(name).to_owned(), span: name };
             let mut words = TableRow { name, values: Vec::new() };
             self.outs(values, template::read_message, &mut words.values);
             self.scenario.dialect_words.push((dialect, words));
@@ -356,7 +359,7 @@ impl<'a> Parser<'a> {
     /// Parses `NAME NAME=TEXT ...` of a `row` line.
     fn row(&mut self, argument: Span) {
         let (name, values) = self.first_word(argument);
-        let word = self.of(name);
+        let word = self.text_at(name);
         let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
         if !word.bytes().all(good) {
             self.sink.error(name, "invalid row name").help(
@@ -371,7 +374,7 @@ impl<'a> Parser<'a> {
 
     /// Parses a name without `$`.
     fn bare_name(&mut self, span: Span) -> Option<Spanned<String>> {
-        let word = self.of(span);
+        let word = self.text_at(span);
         if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
             self.sink.error(span, "invalid name").help("names have letters, digits and `_`, no digit first");
             return None;
@@ -386,7 +389,7 @@ impl<'a> Parser<'a> {
 
     /// Parses a requirement's id, or `$name` for the id that a row has.
     fn id(&mut self, span: Span) -> Option<Spanned<String>> {
-        let id = self.of(span);
+        let id = self.text_at(span);
         if id.starts_with('$') {
             return self.name(span).map(|_| Spanned { value: id.to_owned(), span });
         }
@@ -402,11 +405,11 @@ impl<'a> Parser<'a> {
     }
 
     fn head_number(&mut self, keyword: &'static str, line: Span, argument: Span, max: u32) -> Option<u32> {
-        if self.seen.contains(&keyword) {
+        if self.seen_head_lines.contains(&keyword) {
             self.sink.error(line, format!("a second `{keyword}` line"));
         }
-        self.seen.push(keyword);
-        let text = self.of(argument);
+        self.seen_head_lines.push(keyword);
+        let text = self.text_at(argument);
         if text.is_empty() {
             return None;
         }
@@ -420,10 +423,10 @@ impl<'a> Parser<'a> {
     }
 
     fn use_(&mut self, line: Span, argument: Span) {
-        let content = self.of(argument);
+        let content = self.text_at(argument);
         let end = content.find('(').unwrap_or(content.len());
         let span = Self::within(argument, layout::trimmed(&content[..end], 0));
-        let name = self.of(span);
+        let name = self.text_at(span);
         let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if name.is_empty() {
             self.sink.error(line, "`use` of what?").help("`use NAME` plays `fragments/NAME.pmi`");
@@ -448,25 +451,25 @@ impl<'a> Parser<'a> {
                 let whole = layout::trimmed(part, 0);
                 let whole = Self::within(argument, Span { start: at + whole.start, end: at + whole.end });
                 at += part.len() + 1;
-                let Some(equals) = self.of(whole).find('=') else {
+                let Some(equals) = self.text_at(whole).find('=') else {
                     let help =
                         "it reads `use NAME(PARAMETER=TEXT, ...)`; write `<0x2c>` for a comma in a text";
                     self.sink.error(whole, "expected `PARAMETER=TEXT`").help(help);
                     continue;
                 };
-                let name = layout::trimmed(&self.of(whole)[..equals], 0);
+                let name = layout::trimmed(&self.text_at(whole)[..equals], 0);
                 let name = self.bare_name(Self::within(whole, name));
-                let value = Self::within(whole, layout::trimmed(self.of(whole), equals + 1));
+                let value = Self::within(whole, layout::trimmed(self.text_at(whole), equals + 1));
                 let value = template::read(self.text, value, &mut self.sink);
                 with.extend(name.map(|name| (name, value)));
             }
         }
-        self.push(Stmt::Use { name, with });
+        self.push(Statement::Use { name, with });
     }
 
     /// Parses `$name` at the beginning of a text.
     fn name(&mut self, span: Span) -> Option<Spanned<String>> {
-        let word = self.of(span);
+        let word = self.text_at(span);
         let name = word.strip_prefix('$').unwrap_or_default();
         if !name.starts_with(expr::is_name_start) || !name.chars().all(expr::is_name_char) {
             self.sink
@@ -478,7 +481,7 @@ impl<'a> Parser<'a> {
     }
 
     fn let_(&mut self, line: Span, argument: Span) {
-        let content = self.of(argument);
+        let content = self.text_at(argument);
         let Some(equals) = content.find('=') else {
             self.sink.error(line, "`let` without `=`").help("it reads `let $name = TEXT`");
             return;
@@ -488,12 +491,12 @@ impl<'a> Parser<'a> {
         let value = Self::within(argument, layout::trimmed(content, equals + 1));
         let value = template::read(self.text, value, &mut self.sink);
         if let Some(name) = name {
-            self.push(Stmt::Let { name, value });
+            self.push(Statement::Let { name, value });
         }
     }
 
     fn repeat(&mut self, line: Span, argument: Span) {
-        let content = self.of(argument);
+        let content = self.text_at(argument);
         let (count, var) = match content.rfind(" as ") {
             Some(at) => {
                 let var = Self::within(argument, layout::trimmed(content, at + 4));
@@ -502,7 +505,7 @@ impl<'a> Parser<'a> {
             None => (layout::trimmed(content, 0), None),
         };
         let count = Self::within(argument, count);
-        let count = match expr::expr(self.of(count), count.start) {
+        let count = match expr::expr(self.text_at(count), count.start) {
             Ok(count) => count,
             Err(wrong) => {
                 let start = count.start + wrong.at;
@@ -512,14 +515,16 @@ impl<'a> Parser<'a> {
                 Expr::Number(1)
             }
         };
-        let statement = Stmt::Repeat { count, var, body: Vec::new(), span: line, end: line };
+        let statement = Statement::Repeat { count, var, body: Vec::new(), span: line, end: line };
         self.begin("repeat", line, statement);
     }
 
     /// Parses `only NAME ...`. The names are those of rows or dialects.
     fn only(&mut self, line: Span, argument: Span) {
-        let words = layout::words(self.of(argument)).into_iter().map(|word| Self::within(argument, word));
-        let names: Vec<_> = words.map(|span| Spanned { value: self.of(span).to_owned(), span }).collect();
+        let words =
+            layout::words(self.text_at(argument)).into_iter().map(|word| Self::within(argument, word));
+        let names: Vec<_> =
+            words.map(|span| Spanned { value: self.text_at(span).to_owned(), span }).collect();
         let is_row = |name: &str| self.scenario.rows.iter().any(|row| row.name.value == name);
         let is_dialect =
             |name: &str| name.parse().is_ok_and(|d: Dialect| self.scenario.dialects().any(|own| own == d));
@@ -532,30 +537,30 @@ impl<'a> Parser<'a> {
         if names.is_empty() {
             self.sink.error(line, "`only` needs the name of a row or dialect");
         }
-        self.begin("only", line, Stmt::Only { names, body: Vec::new(), span: line, end: line });
+        self.begin("only", line, Statement::Only { names, body: Vec::new(), span: line, end: line });
     }
 
     /// Opens a block.
-    fn begin(&mut self, keyword: &str, line: Span, statement: Stmt) {
-        if self.open.len() == MAX_REPEAT_DEPTH {
+    fn begin(&mut self, keyword: &str, line: Span, statement: Statement) {
+        if self.open_repeats.len() == MAX_REPEAT_DEPTH {
             self.sink.error(line, format!("`{keyword}` nests deeper than {MAX_REPEAT_DEPTH}"));
         }
-        self.open.push(Block { statement, span: line, body: Vec::new() });
+        self.open_repeats.push(Block { statement, span: line, body: Vec::new() });
     }
 
     fn end(&mut self, line: Span, argument: Span) {
         if argument.start < argument.end {
             self.sink.error(argument, "`end` takes nothing else");
         }
-        let Some(Block { mut statement, body: own, .. }) = self.open.pop() else {
+        let Some(Block { mut statement, body: own, .. }) = self.open_repeats.pop() else {
             self.sink.error(line, "`end` without `repeat` or `only`");
             return;
         };
-        if let Stmt::Repeat { body, end, .. } | Stmt::Only { body, end, .. } = &mut statement {
+        if let Statement::Repeat { body, end, .. } | Statement::Only { body, end, .. } = &mut statement {
             (*body, *end) = (own, line);
         }
         // Bodies that are nested too deeply are dropped, because the tree is processed and freed recursively.
-        if self.open.len() < MAX_REPEAT_DEPTH {
+        if self.open_repeats.len() < MAX_REPEAT_DEPTH {
             self.push(statement);
         }
     }
@@ -568,7 +573,7 @@ impl<'a> Parser<'a> {
         let ranks = Self::within(line, head.ranks);
         let rest = Self::within(line, head.rest);
         let cites = head.cites.and_then(|span| self.id(Self::within(line, span)));
-        let target = match (role, self.of(ranks)) {
+        let target = match (role, self.text_at(ranks)) {
             (Some(Role::Job), "") => Some(StepTarget::Job),
             (Some(Role::Job), _) => {
                 self.sink.error(ranks, "`J` is the job as a whole and has no ranks");
@@ -580,7 +585,7 @@ impl<'a> Parser<'a> {
                     .help("write them before the role, as `0 C: ...`");
                 None
             }
-            (_, text) => match expr::who(text, ranks.start) {
+            (_, text) => match expr::step_target(text, ranks.start) {
                 Ok(target) => Some(target),
                 Err(wrong) => {
                     let start = ranks.start + wrong.at;
@@ -589,7 +594,7 @@ impl<'a> Parser<'a> {
                         diagnostic.help("a list of ranks has no spaces");
                     }
                     if let Some((group, _)) = text.split_once(':')
-                        && expr::who(&format!("{group}:0"), 0).is_err()
+                        && expr::step_target(&format!("{group}:0"), 0).is_err()
                     {
                         diagnostic.suggest(group, &["child"]);
                     } else {
@@ -601,7 +606,7 @@ impl<'a> Parser<'a> {
         };
         let role = role?;
         let action = match role {
-            Role::Client | Role::Server => self.exchange(role.part(self.scenario.tests), rest, more),
+            Role::Client | Role::Server => self.exchange(role.actor(self.scenario.tests), rest, more),
             Role::Upstream => self.upstream(rest, more).map(StepAction::Upstream),
             other => {
                 if let Some(line) = more.first() {
@@ -617,11 +622,11 @@ impl<'a> Parser<'a> {
             }
         };
         let end = more.last().map_or(line.end, |last| last.span.end);
-        Some(Step { who: target?, role, cites, action: action?, span: Span { start: line.start, end } })
+        Some(Step { target: target?, role, cites, action: action?, span: Span { start: line.start, end } })
     }
 
     fn role(&mut self, span: Span) -> Option<Role> {
-        let word = self.of(span);
+        let word = self.text_at(span);
         Some(match word {
             "C" => Role::Client,
             "S" => Role::Server,
@@ -644,7 +649,7 @@ impl<'a> Parser<'a> {
 
     /// Parses the action of a `C:` or `S:` step.
     fn exchange(&mut self, part: Actor, rest: Span, more: &[SourceLine]) -> Option<StepAction> {
-        if self.of(rest) == ONE_OF {
+        if self.text_at(rest) == ONE_OF {
             return self.one_of(rest, more);
         }
         let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
@@ -653,29 +658,29 @@ impl<'a> Parser<'a> {
 
     /// Parses a message, or a form such as `<close>` instead of it.
     fn message(&mut self, part: Actor, rest: Span, more: &[Span]) -> Option<StepAction> {
-        let word = match self.of(rest) {
-            form if form == CLOSE.does || form == CLOSE.expects => {
-                self.right_form(&CLOSE, part, rest);
+        let word = match self.text_at(rest) {
+            form if form == CLOSE.harness_form || form == CLOSE.implementation_form => {
+                self.report_wrong_form(&CLOSE, part, rest);
                 Some(StepAction::Close)
             }
-            form if form == SILENCE.does || form == SILENCE.expects => {
-                self.right_form(&SILENCE, part, rest);
+            form if form == SILENCE.harness_form || form == SILENCE.implementation_form => {
+                self.report_wrong_form(&SILENCE, part, rest);
                 Some(StepAction::Silence)
             }
             "<empty>" if more.is_empty() => Some(StepAction::Empty),
-            "<right>" => Some(StepAction::Right),
+            "<right>" => Some(StepAction::CorrectResponse),
             _ => None,
         };
         if let Some(action) = word {
             if let Some(line) = more.first() {
-                self.sink.error(*line, format!("`{}` takes no further lines", self.of(rest)));
+                self.sink.error(*line, format!("`{}` takes no further lines", self.text_at(rest)));
             }
             return Some(action);
         }
         let mut mode = WriteMode::default();
         let mut text = rest;
         loop {
-            let content = self.of(text);
+            let content = self.text_at(text);
             let form = &content[..content.find('>').map_or(0, |end| end + 1)];
             match form {
                 "<bytewise>" => mode.bytewise = true,
@@ -693,9 +698,9 @@ impl<'a> Parser<'a> {
             lines.push(template::read_message(self.text, text, &mut self.sink));
         }
         for line in more {
-            let content = self.of(*line);
+            let content = self.text_at(*line);
             if let Some(head) = layout::split_step(content)
-                && (head.role.of(content) == "J" || expr::who(head.ranks.of(content), 0).is_ok())
+                && (head.role.of(content) == "J" || expr::step_target(head.ranks.of(content), 0).is_ok())
             {
                 self.sink
                     .error(*line, "a step that is indented like a further line of the step above it")
@@ -714,14 +719,14 @@ impl<'a> Parser<'a> {
     }
 
     /// Reports an action of the harness in the form for expectations, or the other way round.
-    fn right_form(&mut self, form: &ActionForm, part: Actor, span: Span) {
+    fn report_wrong_form(&mut self, form: &ActionForm, part: Actor, span: Span) {
         let (right, why) = match part {
-            Actor::Harness => (form.does, "the harness acts"),
-            Actor::Implementation => (form.expects, "the implementation acts"),
+            Actor::Harness => (form.harness_form, "the harness acts"),
+            Actor::Implementation => (form.implementation_form, "the implementation acts"),
         };
-        if self.of(span) != right {
+        if self.text_at(span) != right {
             self.sink
-                .error(span, format!("`{}` where {why}", self.of(span)))
+                .error(span, format!("`{}` where {why}", self.text_at(span)))
                 .help(format!("write `{right}`"));
         }
     }
@@ -729,11 +734,11 @@ impl<'a> Parser<'a> {
     /// Parses the action of a `U:` step: `<close>`, or an optional `<to N>` and then `<right>` or a message.
     fn upstream(&mut self, rest: Span, more: &[SourceLine]) -> Option<UpstreamAction> {
         let (mut to, mut text) = (None, rest);
-        let content = self.of(rest);
+        let content = self.text_at(rest);
         if let Some(inner) = content.strip_prefix("<to ") {
             let end = inner.find('>').unwrap_or(inner.len());
             let number = Self::within(rest, layout::trimmed(&content[..4 + end], 4));
-            match self.of(number).parse::<u32>() {
+            match self.text_at(number).parse::<u32>() {
                 Ok(n @ 1..=expr::MAX_RANK) => to = Some(n),
                 _ => {
                     self.sink
@@ -749,9 +754,9 @@ impl<'a> Parser<'a> {
             StepAction::Message { mode, lines }
                 if mode == (WriteMode { partial: mode.partial, ..WriteMode::default() }) =>
             {
-                Some(UpstreamAction::Answer { to, partial: mode.partial, lines })
+                Some(UpstreamAction::Response { to, partial: mode.partial, lines })
             }
-            StepAction::Right => Some(UpstreamAction::Usual { to }),
+            StepAction::CorrectResponse => Some(UpstreamAction::CorrectResponse { to }),
             StepAction::Close if to.is_none() => Some(UpstreamAction::Close),
             _ => {
                 self.sink
@@ -781,7 +786,7 @@ impl<'a> Parser<'a> {
     }
 
     fn alternative(&mut self, line: Span, more: &[Span]) -> Option<Alternative> {
-        let content = self.of(line);
+        let content = self.text_at(line);
         let Some((grade, cites, after)) = layout::split_role(content, 0) else {
             self.sink
                 .error(line, "an outcome without a verdict")
@@ -789,10 +794,10 @@ impl<'a> Parser<'a> {
             return None;
         };
         let grade = Self::within(line, grade);
-        let word = self.of(grade);
+        let word = self.text_at(grade);
         let cites = cites.and_then(|span| self.id(Self::within(line, span)));
         let rest = Self::within(line, layout::trimmed(content, after));
-        if self.of(rest) == ONE_OF {
+        if self.text_at(rest) == ONE_OF {
             self.sink.error(rest, "`<one of>` within `<one of>`");
             return None;
         }
@@ -813,7 +818,7 @@ impl<'a> Parser<'a> {
 
     /// Returns the first word of a text, and the rest.
     fn first_word(&self, rest: Span) -> (Span, Span) {
-        let content = self.of(rest);
+        let content = self.text_at(rest);
         let end = layout::word_end(content, 0);
         let word = Self::within(rest, Span { start: 0, end });
         (word, Self::within(rest, layout::trimmed(content, end)))
@@ -823,11 +828,11 @@ impl<'a> Parser<'a> {
     fn process(&mut self, rest: Span) -> Option<ProcessAction> {
         let (word, argument) = self.first_word(rest);
         let tests = self.scenario.tests;
-        let action = match (self.of(word), self.of(argument)) {
+        let action = match (self.text_at(word), self.text_at(argument)) {
             ("starts", "") => ProcessAction::Started,
             ("is", "ended") => ProcessAction::IsEnded,
-            ("ends", "") if tests == UnderTest::Library => ProcessAction::IsEnded,
-            ("ends", "") => ProcessAction::EndsAnyhow,
+            ("ends", "") if tests == ImplementationKind::Library => ProcessAction::IsEnded,
+            ("ends", "") => ProcessAction::Ends,
             ("prints", "the same") => ProcessAction::SameOutput,
             ("exits", "nonzero|same") => ProcessAction::FailsOrMatches,
             ("exits", _) => return self.status(argument).map(ProcessAction::Exits),
@@ -836,7 +841,7 @@ impl<'a> Parser<'a> {
                 return Some(ProcessAction::Args(template::read(self.text, args, &mut self.sink)));
             }
             (verb @ ("has" | "set"), _) => {
-                let right = if tests == UnderTest::Server { "has" } else { "set" };
+                let right = if tests == ImplementationKind::Server { "has" } else { "set" };
                 if verb != right {
                     self.sink.error(word, format!("`{verb}` where a {} is under test", tests.word())).help(
                         "write `has` to check the environment that a server sets, and `set` for programs and libraries",
@@ -847,28 +852,28 @@ impl<'a> Parser<'a> {
             ("exit", _) => return self.byte(argument, 0, 255).map(ProcessAction::Exit),
             ("kill", _) => return self.byte(argument, 1, 64).map(ProcessAction::Kill),
             ("starts" | "ends", _) => {
-                self.nothing_else(word, argument);
+                self.reject_argument(word, argument);
                 return None;
             }
-            (other, _) => return self.unknown_word(word, other, "process", PROCESS_WORDS),
+            (other, _) => return self.report_unknown_word(word, other, "process", PROCESS_WORDS),
         };
         Some(action)
     }
 
     fn job(&mut self, rest: Span) -> Option<ProcessAction> {
         let (word, argument) = self.first_word(rest);
-        match self.of(word) {
+        match self.text_at(word) {
             "logs" => {
-                self.nothing_else(word, argument);
+                self.reject_argument(word, argument);
                 Some(ProcessAction::Logged)
             }
             "exits" => self.status(argument).map(ProcessAction::JobExit),
-            other => self.unknown_word(word, other, "job", JOB_WORDS),
+            other => self.report_unknown_word(word, other, "job", JOB_WORDS),
         }
     }
 
     fn status(&mut self, argument: Span) -> Option<ExitPattern> {
-        match self.of(argument) {
+        match self.text_at(argument) {
             "any" => Some(ExitPattern::Any),
             "nonzero" => Some(ExitPattern::NonZero),
             other if other.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -883,7 +888,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn unknown_word<T>(&mut self, span: Span, word: &str, what: &str, known: &[&str]) -> Option<T> {
+    fn report_unknown_word<T>(&mut self, span: Span, word: &str, what: &str, known: &[&str]) -> Option<T> {
         let message = if word.is_empty() {
             "an empty step".to_owned()
         } else {
@@ -893,14 +898,14 @@ impl<'a> Parser<'a> {
         None
     }
 
-    fn nothing_else(&mut self, word: Span, argument: Span) {
+    fn reject_argument(&mut self, word: Span, argument: Span) {
         if argument.start < argument.end {
-            self.sink.error(argument, format!("`{}` takes nothing else", self.of(word)));
+            self.sink.error(argument, format!("`{}` takes nothing else", self.text_at(word)));
         }
     }
 
     fn byte(&mut self, span: Span, min: u8, max: u8) -> Option<u8> {
-        let text = self.of(span);
+        let text = self.text_at(span);
         match text.parse::<u8>() {
             Ok(n) if (min..=max).contains(&n) && text.bytes().all(|b| b.is_ascii_digit()) => Some(n),
             _ => {
@@ -911,7 +916,7 @@ impl<'a> Parser<'a> {
     }
 
     fn env(&mut self, rest: Span, argument: Span) -> Option<ProcessAction> {
-        let content = self.of(argument);
+        let content = self.text_at(argument);
         let Some(equals) = content.find('=') else {
             self.sink
                 .error(rest, "a variable without `=`")
@@ -921,7 +926,7 @@ impl<'a> Parser<'a> {
         let name = Span { start: argument.start, end: argument.start + equals };
         let value = Span { start: name.end + 1, end: argument.end };
         let value = template::read(self.text, value, &mut self.sink);
-        let word = self.of(name);
+        let word = self.text_at(name);
         if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
             self.sink.error(name, "invalid name of an environment variable");
             return None;
@@ -932,7 +937,7 @@ impl<'a> Parser<'a> {
     // ---- library calls
 
     fn call(&mut self, rest: Span) -> Option<Call> {
-        let content = self.of(rest);
+        let content = self.text_at(rest);
         let mut call = Call { function: None, args: Vec::new(), result: None, outs: Vec::new() };
         let mut at = 0;
         if !content.starts_with('=') {
@@ -943,7 +948,7 @@ impl<'a> Parser<'a> {
                 at = 1 + named.find(|c| !expr::is_name_char(c)).unwrap_or(named.len());
                 let name = Self::within(rest, Span { start: 0, end: at });
                 self.name(name)?;
-                call.function = Some(Spanned { value: self.of(name).to_owned(), span: name });
+                call.function = Some(Spanned { value: self.text_at(name).to_owned(), span: name });
             } else if end == 0 || !content[end..].starts_with('(') {
                 self.sink
                     .error(if end == 0 { rest } else { name }, "expected a call")
@@ -951,7 +956,7 @@ impl<'a> Parser<'a> {
                 return None;
             }
             if call.function.is_none() {
-                call.function = Some(Spanned { value: self.of(name).to_owned(), span: name });
+                call.function = Some(Spanned { value: self.text_at(name).to_owned(), span: name });
                 at = self.args(rest, end + 1, &mut call.args)?;
             }
         }
@@ -959,7 +964,7 @@ impl<'a> Parser<'a> {
         if after.start == after.end {
             return Some(call);
         }
-        let content = self.of(after);
+        let content = self.text_at(after);
         if !content.starts_with('=') {
             self.sink.error(after, "expected `= RESULT`");
             return None;
@@ -970,14 +975,14 @@ impl<'a> Parser<'a> {
             self.sink.error(after, "`=` without a result").help("write `= PMI_SUCCESS`");
             return None;
         }
-        call.result = Some(Spanned { value: self.of(word).to_owned(), span: word });
+        call.result = Some(Spanned { value: self.text_at(word).to_owned(), span: word });
         self.outs(outs, template::read, &mut call.outs);
         Some(call)
     }
 
     /// Parses the arguments that begin at `at`. Returns the offset after the closing parenthesis.
     fn args(&mut self, rest: Span, mut at: usize, args: &mut Vec<Arg>) -> Option<usize> {
-        let content = self.of(rest);
+        let content = self.text_at(rest);
         let open = Self::within(rest, Span { start: at - 1, end: at });
         at = layout::skip_blanks(content, at);
         if content[at..].starts_with(')') {
@@ -1030,7 +1035,7 @@ impl<'a> Parser<'a> {
     }
 
     fn arg(&mut self, span: Span) -> Option<Arg> {
-        let text = self.of(span).trim_end_matches(' ');
+        let text = self.text_at(span).trim_end_matches(' ');
         let span = Span { start: span.start, end: span.start + text.len() };
         if text.starts_with('"') {
             let inner = Span { start: span.start + 1, end: span.end - 1 };
@@ -1063,7 +1068,7 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self, span: Span) -> Option<Expr> {
-        match expr::expr(self.of(span), span.start) {
+        match expr::expr(self.text_at(span), span.start) {
             Ok(expr) => Some(expr),
             Err(wrong) => {
                 let start = span.start + wrong.at;
@@ -1080,22 +1085,22 @@ impl<'a> Parser<'a> {
     fn outs(
         &mut self,
         span: Span,
-        read: fn(&str, Span, &mut Sink) -> Template,
+        read: fn(&str, Span, &mut DiagnosticSink) -> Template,
         outs: &mut Vec<(Spanned<String>, Template)>,
     ) {
-        let content = self.of(span);
+        let content = self.text_at(span);
         let mut at = layout::skip_blanks(content, 0);
         while at < content.len() {
             let (end, is_closed) = layout::value_end(content, at);
             let token = Self::within(span, Span { start: at, end });
             at = layout::skip_blanks(content, end);
-            let Some(equals) = self.of(token).find('=') else {
+            let Some(equals) = self.text_at(token).find('=') else {
                 self.sink.error(token, "expected `name=VALUE`").help("write `<sp>` for a blank in a value");
                 continue;
             };
             let name = self.bare_name(Span { start: token.start, end: token.start + equals });
             let mut value = Span { start: token.start + equals + 1, end: token.end };
-            let text = self.of(value);
+            let text = self.text_at(value);
             match (text.starts_with('{'), is_closed && text.ends_with('}')) {
                 (true, true) => value = Span { start: value.start + 1, end: value.end - 1 },
                 (true, false) => {

@@ -30,16 +30,17 @@ pub fn print(scenario: &Scenario) -> String {
     }
     printer.head(scenario);
     printer.body(&scenario.body, 0);
-    printer.before(usize::MAX, 0);
+    printer.comments_before(usize::MAX, 0);
     printer.out
 }
 
 /// Returns the length of the longest ranks, including their indentation.
-fn longest(body: &[Stmt], indent: usize) -> usize {
-    let of = |stmt: &Stmt| match stmt {
-        Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => longest(body, indent + INDENT),
-        Stmt::Step(Step {
-            who: target @ (StepTarget::Ranks { .. } | StepTarget::Spawned { .. }), ..
+fn longest(body: &[Statement], indent: usize) -> usize {
+    let of = |statement: &Statement| match statement {
+        Statement::Repeat { body, .. } | Statement::Only { body, .. } => longest(body, indent + INDENT),
+        Statement::Step(Step {
+            target: target @ (StepTarget::Ranks { .. } | StepTarget::Spawned { .. }),
+            ..
         }) => indent + ranks(target).len(),
         _ => 0,
     };
@@ -52,7 +53,7 @@ struct Printer<'a> {
     comments: VecDeque<&'a Comment>,
     /// True if a blank line precedes the next line.
     blank: bool,
-    tests: UnderTest,
+    tests: ImplementationKind,
     role_column: usize,
 }
 
@@ -67,7 +68,7 @@ impl Printer<'_> {
     }
 
     /// Prints the comments before a position in the file.
-    fn before(&mut self, at: usize, indent: usize) {
+    fn comments_before(&mut self, at: usize, indent: usize) {
         while let Some(comment) = self.comments.front().filter(|comment| comment.span.start < at) {
             match &comment.kind {
                 CommentKind::Blank => self.blank = true,
@@ -81,12 +82,12 @@ impl Printer<'_> {
 
     /// Prints a line that is at `span` in the file, with the comments before it.
     fn line(&mut self, indent: usize, text: &str, span: Span) {
-        self.before(span.start, indent);
-        self.lone_line(indent, text, span);
+        self.comments_before(span.start, indent);
+        self.line_with_comment(indent, text, span);
     }
 
     /// Prints a line with its trailing comment.
-    fn lone_line(&mut self, indent: usize, text: &str, span: Span) {
+    fn line_with_comment(&mut self, indent: usize, text: &str, span: Span) {
         let mut text = text.trim_end_matches(' ').to_owned();
         let after = |comment: &&Comment| {
             matches!(comment.kind, CommentKind::Trailing { line, .. } if line <= span.end)
@@ -105,23 +106,33 @@ impl Printer<'_> {
     /// Prints the head in canonical order. Comments between its lines follow it, except for those above a row.
     fn head(&mut self, scenario: &Scenario) {
         let start = self.out.len();
-        let Scenario { requires, needs, tests, dialect, also, ranks, nodes, serving, .. } = scenario;
+        let Scenario {
+            requires,
+            needs,
+            tests,
+            dialect,
+            other_dialects: also,
+            ranks,
+            nodes,
+            server_setup: serving,
+            ..
+        } = scenario;
         self.list("requires", requires, |id| id.clone());
         match tests {
-            UnderTest::Server => {}
-            UnderTest::Client => self.lone_line(0, "tests client", Span::default()),
-            UnderTest::Library => self.lone_line(0, "tests library", Span::default()),
+            ImplementationKind::Server => {}
+            ImplementationKind::Client => self.line_with_comment(0, "tests client", Span::default()),
+            ImplementationKind::Library => self.line_with_comment(0, "tests library", Span::default()),
         }
         if *dialect != Dialect::default() || !also.is_empty() {
             let words: Vec<&str> = [*dialect].iter().chain(also).map(|dialect| dialect.word()).collect();
-            self.lone_line(0, &format!("dialect {}", words.join(" ")), Span::default());
+            self.line_with_comment(0, &format!("dialect {}", words.join(" ")), Span::default());
         }
         self.list("needs", needs, |need| need.word().to_owned());
-        if serving.sized || *ranks != 1 {
-            self.lone_line(0, &format!("ranks {ranks}"), Span::default());
+        if serving.has_rank_count || *ranks != 1 {
+            self.line_with_comment(0, &format!("ranks {ranks}"), Span::default());
         }
         if *nodes != 1 {
-            self.lone_line(0, &format!("nodes {nodes}"), Span::default());
+            self.line_with_comment(0, &format!("nodes {nodes}"), Span::default());
         }
         self.list("vary", &serving.variations, |name| name.clone());
         self.list("fault", serving.fault.as_slice(), |name| name.clone());
@@ -134,12 +145,12 @@ impl Printer<'_> {
             })
             .collect();
         self.list("serve", &settings, |setting| setting.clone());
-        let takes: Vec<Spanned<String>> = scenario.takes.iter().map(parameter).collect();
+        let takes: Vec<Spanned<String>> = scenario.parameters.iter().map(parameter).collect();
         self.list("takes", &takes, |text| text.clone());
         if let Some(each) = &scenario.each {
-            let but = if each.but.is_empty() { "" } else { " but" };
-            let names: String = each.but.iter().map(|name| format!(" {}", name.value)).collect();
-            self.lone_line(0, &format!("each {}{but}{names}", each.table.value), Span::default());
+            let but = if each.except.is_empty() { "" } else { " but" };
+            let names: String = each.except.iter().map(|name| format!(" {}", name.value)).collect();
+            self.line_with_comment(0, &format!("each {}{but}{names}", each.table.value), Span::default());
         }
         self.rows("in", scenario.dialect_words.iter().map(|(_, words)| words));
         self.rows("row", scenario.rows.iter());
@@ -175,15 +186,15 @@ impl Printer<'_> {
                 span.end = item.span.end;
                 taken += 1;
             }
-            self.lone_line(0, &text, span);
+            self.line_with_comment(0, &text, span);
             rest = &rest[taken..];
         }
     }
 
-    fn body(&mut self, body: &[Stmt], indent: usize) {
-        for stmt in body {
-            match stmt {
-                Stmt::Use { name, with } => {
+    fn body(&mut self, body: &[Statement], indent: usize) {
+        for statement in body {
+            match statement {
+                Statement::Use { name, with } => {
                     let with: Vec<String> = with
                         .iter()
                         .map(|(name, value)| {
@@ -193,33 +204,33 @@ impl Printer<'_> {
                     let with = if with.is_empty() { String::new() } else { format!("({})", with.join(", ")) };
                     self.line(indent, &format!("use {}{with}", name.value), name.span);
                 }
-                Stmt::Let { name, value } => {
+                Statement::Let { name, value } => {
                     let text = text(&value.pieces, QuotingContext::Let);
                     // A `#` after a blank would begin a comment.
                     let blank = if text.starts_with('#') { "" } else { " " };
                     self.line(indent, &format!("let ${} ={blank}{text}", name.value), name.span);
                 }
-                Stmt::Repeat { count, var, body, span, end } => {
+                Statement::Repeat { count, var, body, span, end } => {
                     let counter = var.as_ref().map(|var| format!(" as ${}", var.value)).unwrap_or_default();
                     self.line(indent, &format!("repeat {}{counter}", number(count)), *span);
                     self.body(body, indent + INDENT);
-                    self.before(end.start, indent + INDENT);
+                    self.comments_before(end.start, indent + INDENT);
                     self.line(indent, "end", *end);
                 }
-                Stmt::Only { names, body, span, end } => {
+                Statement::Only { names, body, span, end } => {
                     let names: String = names.iter().map(|name| format!(" {}", name.value)).collect();
                     self.line(indent, &format!("only{names}"), *span);
                     self.body(body, indent + INDENT);
-                    self.before(end.start, indent + INDENT);
+                    self.comments_before(end.start, indent + INDENT);
                     self.line(indent, "end", *end);
                 }
-                Stmt::Step(step) => self.step(step, indent),
+                Statement::Step(step) => self.step(step, indent),
             }
         }
     }
 
     fn step(&mut self, step: &Step, indent: usize) {
-        let mut line = ranks(&step.who);
+        let mut line = ranks(&step.target);
         if !line.is_empty() {
             let width = self.role_column.saturating_sub(indent).max(line.len() + 1);
             line.extend(std::iter::repeat_n(' ', width - line.len()));
@@ -227,7 +238,7 @@ impl Printer<'_> {
         line += &labelled(step.role.word(), step.cites.as_ref());
         // The column at which the text of a step begins: after the role and `: `.
         let below = self.role_column + 3;
-        let part = step.part(self.tests);
+        let part = step.actor(self.tests);
         match &step.action {
             StepAction::OneOf(alternatives) => {
                 self.line(indent, &format!("{line} <one of>"), step.span);
@@ -265,15 +276,17 @@ impl Printer<'_> {
                 let words = words.into_iter().chain(encoding).filter(|(is, _)| *is);
                 (words.flat_map(|(_, word)| [word, " "]).collect(), lines.as_slice())
             }
-            StepAction::Upstream(UpstreamAction::Answer { to, partial, lines }) => {
+            StepAction::Upstream(UpstreamAction::Response { to, partial, lines }) => {
                 (request(*to) + if *partial { "<partial> " } else { "" }, lines.as_slice())
             }
-            StepAction::Upstream(UpstreamAction::Usual { to }) => (request(*to) + "<right>", [].as_slice()),
+            StepAction::Upstream(UpstreamAction::CorrectResponse { to }) => {
+                (request(*to) + "<right>", [].as_slice())
+            }
             StepAction::Upstream(UpstreamAction::Close) => (CLOSE.word(Actor::Harness), [].as_slice()),
             StepAction::Close => (CLOSE.word(part), [].as_slice()),
             StepAction::Empty => ("<empty>".to_owned(), [].as_slice()),
             StepAction::Silence => (SILENCE.word(part), [].as_slice()),
-            StepAction::Right => ("<right>".to_owned(), [].as_slice()),
+            StepAction::CorrectResponse => ("<right>".to_owned(), [].as_slice()),
             StepAction::OneOf(_) => ("<one of>".to_owned(), [].as_slice()),
             StepAction::Process(action) => (process(action, self.tests), [].as_slice()),
             StepAction::Call(call) => (self::call(call), [].as_slice()),
@@ -282,7 +295,7 @@ impl Printer<'_> {
         let first = lines.next().map(|line| text(&line.pieces, QuotingContext::Line)).unwrap_or_default();
         self.line(indent, &format!("{label} {before}{first}"), span);
         for line in lines {
-            self.line(below, &text(&line.pieces, QuotingContext::More), line.span);
+            self.line(below, &text(&line.pieces, QuotingContext::ContinuationLine), line.span);
         }
     }
 }
@@ -343,8 +356,8 @@ fn ranks(target: &StepTarget) -> String {
         StepTarget::Ranks { group, set } => (
             match *group {
                 0 => String::new(),
-                Proc::PROXIES => "proxy:".to_owned(),
-                Proc::STRAYS => "stray:".to_owned(),
+                Proc::PROXY_GROUP => "proxy:".to_owned(),
+                Proc::STRAY_GROUP => "stray:".to_owned(),
                 1 => "child:".to_owned(),
                 n => format!("child{n}:"),
             },
@@ -364,32 +377,33 @@ fn ranks(target: &StepTarget) -> String {
 
 /// The two forms of an action: as performed by the harness, and as expected of the implementation.
 pub(super) struct ActionForm {
-    pub(super) does: &'static str,
-    pub(super) expects: &'static str,
+    pub(super) harness_form: &'static str,
+    pub(super) implementation_form: &'static str,
 }
 
-pub(super) const CLOSE: ActionForm = ActionForm { does: "<close>", expects: "<closes>" };
-pub(super) const SILENCE: ActionForm = ActionForm { does: "<nothing>", expects: "<silence>" };
+pub(super) const CLOSE: ActionForm = ActionForm { harness_form: "<close>", implementation_form: "<closes>" };
+pub(super) const SILENCE: ActionForm =
+    ActionForm { harness_form: "<nothing>", implementation_form: "<silence>" };
 
 impl ActionForm {
     fn word(&self, part: Actor) -> String {
         match part {
-            Actor::Harness => self.does.to_owned(),
-            Actor::Implementation => self.expects.to_owned(),
+            Actor::Harness => self.harness_form.to_owned(),
+            Actor::Implementation => self.implementation_form.to_owned(),
         }
     }
 }
 
-fn process(action: &ProcessAction, tests: UnderTest) -> String {
+fn process(action: &ProcessAction, tests: ImplementationKind) -> String {
     match action {
         ProcessAction::Started => "starts".into(),
         ProcessAction::Env(name, value) => {
-            let verb = if tests == UnderTest::Server { "has" } else { "set" };
+            let verb = if tests == ImplementationKind::Server { "has" } else { "set" };
             format!("{verb} {}={}", name.value, text(&value.pieces, QuotingContext::Value))
         }
         ProcessAction::Args(args) => format!("has arguments {}", text(&args.pieces, QuotingContext::Text)),
-        ProcessAction::IsEnded if tests == UnderTest::Server => "is ended".into(),
-        ProcessAction::IsEnded | ProcessAction::EndsAnyhow => "ends".into(),
+        ProcessAction::IsEnded if tests == ImplementationKind::Server => "is ended".into(),
+        ProcessAction::IsEnded | ProcessAction::Ends => "ends".into(),
         ProcessAction::Exit(status) => format!("exit {status}"),
         ProcessAction::Kill(signal) => format!("kill {signal}"),
         ProcessAction::Exits(pattern) | ProcessAction::JobExit(pattern) => {
@@ -440,7 +454,7 @@ enum QuotingContext {
     /// The last part of a line.
     Line,
     /// A separate line.
-    More,
+    ContinuationLine,
     /// A separate line in which leading blanks count.
     Value,
     /// A separate line in which leading blanks do not count and nothing else needs quoting.
@@ -484,7 +498,7 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
     if matches!(
         place,
         QuotingContext::Line
-            | QuotingContext::More
+            | QuotingContext::ContinuationLine
             | QuotingContext::Text
             | QuotingContext::Let
             | QuotingContext::Argument
@@ -499,8 +513,8 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
     }
     match place {
         // An empty line, or a line that would be a comment.
-        QuotingContext::Line | QuotingContext::More if out.is_empty() => "<empty>".into(),
-        QuotingContext::More if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
+        QuotingContext::Line | QuotingContext::ContinuationLine if out.is_empty() => "<empty>".into(),
+        QuotingContext::ContinuationLine if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
         QuotingContext::Let | QuotingContext::Argument => out.replace(" #", " <0x23>"),
         _ => out,
     }

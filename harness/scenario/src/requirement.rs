@@ -65,7 +65,7 @@ pub enum Basis {
 /// A party that a requirement binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Binds {
+pub enum BoundParty {
     /// The process manager.
     Server,
     /// A process that speaks PMI.
@@ -76,7 +76,7 @@ pub enum Binds {
     Proxy,
 }
 
-impl std::fmt::Display for Binds {
+impl std::fmt::Display for BoundParty {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::Server => "server",
@@ -100,7 +100,7 @@ pub struct Requirement {
     /// Section of the source.
     pub section: String,
     /// The parties that it binds.
-    pub binds: Vec<Binds>,
+    pub binds: Vec<BoundParty>,
     /// A paraphrase in one sentence.
     pub text: String,
     /// The rules that it shares with requirements of other standards.
@@ -135,7 +135,7 @@ pub struct Requirement {
 impl Requirement {
     /// Returns whether tests must show that a breach by this party is detected. This applies to observable MUSTs. Requirements about which
     /// the text contradicts itself are excluded, because a breach of them is never a failure.
-    pub fn needs_fault(&self, whom: Binds) -> bool {
+    pub fn needs_fault(&self, whom: BoundParty) -> bool {
         self.level == Level::Must
             && self.binds.contains(&whom)
             && self.excluded.is_none()
@@ -174,12 +174,12 @@ pub enum CatalogueError {
     Text(Box<toml::de::Error>),
     /// A duplicate id.
     #[error("duplicate id {0}")]
-    Twice(String),
+    DuplicateId(String),
 }
 
 /// A set of requirements from one source, identified by the prefix of their ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Set {
+pub enum RequirementSet {
     /// RFC 13 without its grammar.
     Rfc13,
     /// The grammar of RFC 13.
@@ -196,7 +196,7 @@ pub enum Set {
     Other,
 }
 
-impl Set {
+impl RequirementSet {
     /// The prefixes of ids. The first one that matches counts.
     const PREFIXES: [(&'static str, Self); 6] = [
         ("rfc13.abnf.", Self::Rfc13Grammar),
@@ -225,12 +225,15 @@ impl Set {
 }
 
 /// Sets without an adopted standard, with the names by which users select them. Breaches of these are failures only on request.
-pub const ADVISORY_SETS: &[(&str, Set)] =
-    &[("pmi2-draft", Set::Pmi2Draft), ("pmi2-mpich", Set::Pmi2Mpich), ("mpich-1.2", Set::Mpich12)];
+pub const ADVISORY_SETS: &[(&str, RequirementSet)] = &[
+    ("pmi2-draft", RequirementSet::Pmi2Draft),
+    ("pmi2-mpich", RequirementSet::Pmi2Mpich),
+    ("mpich-1.2", RequirementSet::Mpich12),
+];
 
 /// Returns whether a requirement belongs to one of these sets.
 pub fn is_advisory(id: &str) -> bool {
-    let of = Set::of(id);
+    let of = RequirementSet::of(id);
     ADVISORY_SETS.iter().any(|(_, set)| *set == of)
 }
 
@@ -254,7 +257,7 @@ impl Catalogue {
         for mut requirement in file.requirement {
             requirement.advisory = is_advisory(&requirement.id);
             if self.by_id.insert(requirement.id.clone(), self.list.len()).is_some() {
-                return Err(CatalogueError::Twice(requirement.id));
+                return Err(CatalogueError::DuplicateId(requirement.id));
             }
             for rule in &requirement.rules {
                 self.by_rule.entry(rule.clone()).or_default().push(self.list.len());
@@ -270,17 +273,18 @@ impl Catalogue {
     }
 
     /// From now on, judges the requirements of this set by their levels. Returns whether the set exists.
-    pub fn judge_by(&mut self, set: &str) -> bool {
+    pub fn enable_set(&mut self, set: &str) -> bool {
         let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
-        for requirement in self.list.iter_mut().filter(|r| Set::of(&r.id) == *set) {
+        for requirement in self.list.iter_mut().filter(|r| RequirementSet::of(&r.id) == *set) {
             requirement.advisory = false;
         }
         true
     }
 
     /// Returns the optional sets that the user has selected.
-    pub fn judged_by(&self) -> Vec<&'static str> {
-        let counts = |set: Set| self.list.iter().any(|r| Set::of(&r.id) == set && !r.advisory);
+    pub fn enabled_sets(&self) -> Vec<&'static str> {
+        let counts =
+            |set: RequirementSet| self.list.iter().any(|r| RequirementSet::of(&r.id) == set && !r.advisory);
         ADVISORY_SETS.iter().filter(|(_, set)| counts(*set)).map(|(name, _)| *name).collect()
     }
 

@@ -13,7 +13,7 @@ pub const FIRST_ARGUMENT: &str = "first_argument";
 pub(crate) const JOB_ID: &str = "pmijobid";
 
 /// Maximum length of an expanded text, in bytes.
-const TEXT_LIMIT: i64 = 64 << 20;
+const MAX_TEXT: i64 = 64 << 20;
 
 /// An error in the expansion of a text or the calculation of a number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -182,7 +182,7 @@ impl Scope {
                 let value = self.var(&name.value)?;
                 std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).ok_or_else(|| {
                     let what = format!("${} is \"{}\", not a number", name.value, value.escape_ascii());
-                    self.wrong(expr, what)
+                    self.calculation_error(expr, what)
                 })
             }
             Expr::Binary(a, op, b) => {
@@ -193,20 +193,24 @@ impl Scope {
                     BinOp::Mul => a.checked_mul(b),
                     BinOp::Rem => a.checked_rem_euclid(b),
                 }
-                .ok_or_else(|| self.wrong(expr, "the number is too large, or a division by 0".into()))
+                .ok_or_else(|| {
+                    self.calculation_error(expr, "the number is too large, or a division by 0".into())
+                })
             }
         }
     }
 
     fn length(&self, expr: &Expr) -> Result<usize, ScenarioError> {
         match self.number(expr)? {
-            n @ 0..=TEXT_LIMIT => Ok(n as usize),
-            n => Err(self.wrong(expr, format!("a text of {n} bytes: it must be 0 to {TEXT_LIMIT}"))),
+            n @ 0..=MAX_TEXT => Ok(n as usize),
+            n => {
+                Err(self.calculation_error(expr, format!("a text of {n} bytes: it must be 0 to {MAX_TEXT}")))
+            }
         }
     }
 
     /// Attributes a failed calculation to the scenario, or to the implementation if it involves a captured value.
-    fn wrong(&self, expr: &Expr, what: String) -> ScenarioError {
+    fn calculation_error(&self, expr: &Expr, what: String) -> ScenarioError {
         fn names<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
             match expr {
                 Expr::Number(_) => {}

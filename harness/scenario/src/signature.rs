@@ -53,15 +53,15 @@ pub struct Function {
     /// True if it returns a truth value instead of a return code.
     pub is_flag: bool,
     /// The requirement on what it does.
-    pub does: &'static str,
+    pub effect_requirement: &'static str,
     /// The requirement on the codes that it returns on failure; empty if there is none.
-    pub errors: &'static str,
+    pub error_requirement: &'static str,
     /// The codes of that requirement.
-    pub codes: &'static [i32],
+    pub error_codes: &'static [i32],
     /// True if the RFC makes it optional, either always or for libraries without support for dynamic processes.
     pub optional: bool,
     /// True if its last parameter reports whether the requested value exists. If it does not, the other output parameters need not be set.
-    pub tells_found: bool,
+    pub reports_found: bool,
 }
 
 impl Function {
@@ -110,7 +110,7 @@ const CODES: [&str; 15] = [
 ];
 
 /// The value of PMI2_ERR_OTHER. In most headers of PMI-1, PMI_ERR_INVALID_KVS has this value, but RFC 13 gives it none.
-const OTHER: i32 = 14;
+const ERR_OTHER: i32 = 14;
 
 /// Returns the value of a return code; `None` for PMI_ERR_INVALID_KVS and unknown names.
 pub fn code(name: &str) -> Option<i32> {
@@ -119,14 +119,14 @@ pub fn code(name: &str) -> Option<i32> {
         None => (name.strip_prefix("PMI_")?, false),
     };
     if second && name == "ERR_OTHER" {
-        return Some(OTHER);
+        return Some(ERR_OTHER);
     }
     (FAIL..).zip(CODES).find(|(_, n)| *n == name).map(|(code, _)| code)
 }
 
 /// Returns the name of a return code.
 fn code_name(number: i32, dialect: Dialect) -> String {
-    let other = dialect.pick([None, Some("ERR_OTHER")]).filter(|_| number == OTHER);
+    let other = dialect.pick([None, Some("ERR_OTHER")]).filter(|_| number == ERR_OTHER);
     let known = (FAIL..).zip(CODES).find(|(code, _)| *code == number).map(|(_, name)| name);
     match known.or(other) {
         Some(name) => format!("{}_{name}", dialect.pick(["PMI", "PMI2"])),
@@ -160,7 +160,9 @@ pub fn function(name: &str) -> Option<&'static Function> {
 /// Returns whether a requirement is only about the return codes of failed calls.
 pub fn is_about_failures(requirement: &str) -> bool {
     let mut all = FUNCTIONS.iter().chain(PMI2_FUNCTIONS);
-    all.any(|function| function.errors == requirement && function.does != requirement)
+    all.any(|function| {
+        function.error_requirement == requirement && function.effect_requirement != requirement
+    })
 }
 
 macro_rules! functions {
@@ -169,8 +171,8 @@ macro_rules! functions {
         const FUNCTIONS: &[Function] = {
             use Param::*;
             &[$(Function {
-                name: $name, dialect: Dialect::Pmi1, params: &[$($param),*], is_flag: false, does: concat!("rfc13.", $does),
-                errors: $errors, codes: &[$($code),*], optional: $optional, tells_found: false,
+                name: $name, dialect: Dialect::Pmi1, params: &[$($param),*], is_flag: false, effect_requirement: concat!("rfc13.", $does),
+                error_requirement: $errors, error_codes: &[$($code),*], optional: $optional, reports_found: false,
             }),*]
         };
     };
@@ -219,17 +221,17 @@ const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) 
         dialect: Dialect::Pmi2,
         params,
         is_flag: false,
-        does,
-        errors: "pmi2.common.api.errors",
-        codes: &[],
+        effect_requirement: does,
+        error_requirement: "pmi2.common.api.errors",
+        error_codes: &[],
         optional: false,
-        tells_found: false,
+        reports_found: false,
     }
 }
 
 /// Defines a function that queries an attribute and reports whether it exists.
 const fn pmi2_attribute(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
-    Function { tells_found: true, ..pmi2(name, params, does) }
+    Function { reports_found: true, ..pmi2(name, params, does) }
 }
 
 /// The functions of PMI-2, in the order of the header that MPICH and Slurm share. Only Slurm has `PMIX_Ring`.
@@ -240,7 +242,7 @@ const PMI2_FUNCTIONS: &[Function] = {
         pmi2("PMI2_Finalize", &[], "pmi2.common.api.finalize"),
         Function {
             is_flag: true,
-            errors: "",
+            error_requirement: "",
             ..pmi2("PMI2_Initialized", &[], "pmi2.common.api.initialized")
         },
         pmi2("PMI2_Abort", &[Int, Str], "pmi2.common.api.abort"),
@@ -324,8 +326,12 @@ mod tests {
     fn functions_cite_existing_requirements() {
         let suite = crate::suite::Suite::of_files(Vec::new(), crate::Behaviours::default()).unwrap();
         for f in FUNCTIONS.iter().chain(PMI2_FUNCTIONS) {
-            assert!(suite.catalogue.get(f.does).is_some(), "{}", f.does);
-            assert!(f.errors.is_empty() || suite.catalogue.get(f.errors).is_some(), "{}", f.errors);
+            assert!(suite.catalogue.get(f.effect_requirement).is_some(), "{}", f.effect_requirement);
+            assert!(
+                f.error_requirement.is_empty() || suite.catalogue.get(f.error_requirement).is_some(),
+                "{}",
+                f.error_requirement
+            );
         }
         // The catalogue uses this suffix. The requirement on PMI_Finalize is also about what it does.
         for requirement in suite.catalogue.iter() {

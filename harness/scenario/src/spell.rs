@@ -6,29 +6,29 @@
 use std::sync::Arc;
 
 use pmi_wire::Framing;
-use pmi_wire::protocol::{self, Derived, Exchange};
+use pmi_wire::protocol::{self, DerivedValue, Exchange};
 
 use crate::ast::*;
-use crate::diag::{Diagnostic, Sink};
+use crate::diag::{Diagnostic, DiagnosticSink};
 use crate::print::heading_in;
-use crate::requirement::{Catalogue, Set};
+use crate::requirement::{Catalogue, RequirementSet};
 use crate::scope::FIRST_ARGUMENT;
 use crate::table;
 use crate::template::TemplateField;
 use crate::visit;
 
 /// Fields whose values extend to the end of the line.
-const RUN_ON: &[&str] = &["value", "msg"];
+const TRAILING_FIELDS: &[&str] = &["value", "msg"];
 
 /// Returns the prefix that the names of scenarios and fragments get in a dialect other than the first one in the head.
-pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
+pub(crate) fn dialect_prefix(dialect: Dialect, separator: &str) -> String {
     if dialect == Dialect::default() { String::new() } else { format!("pmi2{separator}") }
 }
 
 impl Scenario {
     /// Returns the dialects in which it is played.
     pub(crate) fn dialects(&self) -> impl Iterator<Item = Dialect> {
-        std::iter::once(self.dialect).chain(self.also.iter().copied())
+        std::iter::once(self.dialect).chain(self.other_dialects.iter().copied())
     }
 
     /// Returns the name under which it is played in one of its dialects.
@@ -41,8 +41,8 @@ impl Scenario {
 pub(crate) fn name_in(name: &str, first: Dialect, dialect: Dialect) -> String {
     match name.rsplit_once("fragments/") {
         _ if dialect == first => name.to_owned(),
-        Some((folder, name)) => format!("{folder}fragments/{}{name}", prefix(dialect, "-")),
-        None => prefix(dialect, "/") + name,
+        Some((folder, name)) => format!("{folder}fragments/{}{name}", dialect_prefix(dialect, "-")),
+        None => dialect_prefix(dialect, "/") + name,
     }
 }
 
@@ -62,7 +62,7 @@ impl References<'_> {
         if name == Each::REQUEST {
             return Some(Arc::clone(table::of_requests(dialect)));
         }
-        let own = prefix(dialect, "-") + name;
+        let own = dialect_prefix(dialect, "-") + name;
         let rows = (self.rows)(if (self.has_fragment)(&own) { &own } else { name });
         (!rows.is_empty()).then_some(rows)
     }
@@ -74,20 +74,20 @@ impl References<'_> {
 /// # Errors
 ///
 /// The dialect lacks an operation, a field or an outcome.
-pub(crate) fn spelled(
+pub(crate) fn spell(
     scenario: &Scenario,
     dialect: Dialect,
     references: &References<'_>,
 ) -> Result<Scenario, Vec<Diagnostic>> {
     let mut speller = Speller {
         dialect,
-        in_several: !scenario.also.is_empty(),
+        has_other_dialects: !scenario.other_dialects.is_empty(),
         references,
-        sink: Sink::new(Arc::clone(&scenario.source)),
-        asked: Vec::new(),
+        sink: DiagnosticSink::new(Arc::clone(&scenario.source)),
+        requests: Vec::new(),
     };
     let name = scenario.name_in(dialect);
-    let mut spelled = Scenario { name, dialect, also: Vec::new(), ..scenario.clone() };
+    let mut spelled = Scenario { name, dialect, other_dialects: Vec::new(), ..scenario.clone() };
     if dialect != scenario.dialect {
         spelled.heading = heading_in(dialect, &scenario.summary());
     }
@@ -129,7 +129,7 @@ impl Piece {
 }
 
 impl RequestOutcome {
-    fn called(word: &str) -> Option<Self> {
+    fn from_word(word: &str) -> Option<Self> {
         Some(match word {
             "ok" => Self::Ok,
             "fail" => Self::Fail,
@@ -143,11 +143,11 @@ impl RequestOutcome {
 struct Speller<'a> {
     dialect: Dialect,
     /// True if the scenario is also played in another dialect.
-    in_several: bool,
+    has_other_dialects: bool,
     references: &'a References<'a>,
-    sink: Sink,
+    sink: DiagnosticSink,
     /// The requested operations, with the processes that requested them.
-    asked: Vec<(StepTarget, &'static str)>,
+    requests: Vec<(StepTarget, &'static str)>,
 }
 
 /// Returns the operation whose name begins a line, if some dialect has it.
@@ -193,9 +193,9 @@ fn default_of(
 ) -> Option<Piece> {
     let number = |number: usize| Some(Piece::text(&number.to_string()));
     match field.derived {
-        Some(Derived::Programs) => number(programs),
-        Some(Derived::ProgramsSoFar) => number(place + 1),
-        Some(Derived::Fields(name)) => {
+        Some(DerivedValue::Programs) => number(programs),
+        Some(DerivedValue::ProgramsSoFar) => number(place + 1),
+        Some(DerivedValue::Fields(name)) => {
             let named = exchange.arguments.iter().find(|field| field.name == name)?;
             number(given.iter().filter(|given| named.number(&given.key).is_some()).count())
         }
@@ -219,7 +219,7 @@ fn block_key(line: Template, field: &protocol::Field, number: u64) -> Template {
 }
 
 /// Returns the line without its first word.
-fn rest(line: &Template) -> Template {
+fn without_first_word(line: &Template) -> Template {
     let mut rest = line.clone();
     if let Some(Piece::Literal { bytes, .. }) = rest.pieces.first_mut() {
         let end = bytes.iter().position(|byte| *byte == b' ').map_or(bytes.len(), |blank| blank + 1);
@@ -229,7 +229,7 @@ fn rest(line: &Template) -> Template {
 }
 
 /// Returns whether two steps may be about the same process.
-fn overlap(one: &StepTarget, other: &StepTarget) -> bool {
+fn targets_overlap(one: &StepTarget, other: &StepTarget) -> bool {
     let (one, other) = match (one, other) {
         (StepTarget::Ranks { group: a, set: one }, StepTarget::Ranks { group: b, set: other }) if a == b => {
             (one, other)
@@ -266,11 +266,11 @@ impl Speller<'_> {
             return Vec::new();
         };
         let known: Vec<&TableRow> = tables.iter().flatten().flat_map(|table| &**table).collect();
-        for name in each.but.iter().filter(|name| known.iter().all(|row| row.name.value != name.value)) {
+        for name in each.except.iter().filter(|name| known.iter().all(|row| row.name.value != name.value)) {
             let message = format!("table `{}` has no row `{}`", each.table.value, name.value);
             self.sink.error(name.span, message);
         }
-        let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
+        let but: Vec<&str> = each.except.iter().map(|name| name.value.as_str()).collect();
         table::rows(self.dialect, table, &known, &but, scenario)
     }
 
@@ -300,9 +300,9 @@ impl Speller<'_> {
             return Some(id.clone());
         }
         let catalogue = self.references.catalogue;
-        let ours = |id: &str| Set::of(id).dialect().is_none_or(|dialect| dialect == self.dialect);
+        let ours = |id: &str| RequirementSet::of(id).dialect().is_none_or(|dialect| dialect == self.dialect);
         if catalogue.get(&id.value).is_some() {
-            return (!self.in_several || ours(&id.value)).then(|| id.clone());
+            return (!self.has_other_dialects || ours(&id.value)).then(|| id.clone());
         }
         let mut of_rule = catalogue.of_rule(&id.value).peekable();
         if of_rule.peek().is_none() {
@@ -313,18 +313,18 @@ impl Speller<'_> {
         Some(Spanned { value: found.id.clone(), span: id.span })
     }
 
-    fn body(&mut self, body: &mut [Stmt]) {
+    fn body(&mut self, body: &mut [Statement]) {
         for statement in body {
             match statement {
-                Stmt::Use { name, .. } => {
-                    let own = prefix(self.dialect, "-") + &name.value;
+                Statement::Use { name, .. } => {
+                    let own = dialect_prefix(self.dialect, "-") + &name.value;
                     if (self.references.has_fragment)(&own) {
                         name.value = own;
                     }
                 }
-                Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => self.body(body),
-                Stmt::Step(step) => self.step(step),
-                Stmt::Let { .. } => {}
+                Statement::Repeat { body, .. } | Statement::Only { body, .. } => self.body(body),
+                Statement::Step(step) => self.step(step),
+                Statement::Let { .. } => {}
             }
         }
     }
@@ -338,7 +338,7 @@ impl Speller<'_> {
                 .error(id.span, message)
                 .help("cite a rule that exists in every dialect of the scenario");
         }
-        let Step { who: target, role, cites, action, span } = step;
+        let Step { target, role, cites, action, span } = step;
         match action {
             StepAction::OneOf(alternatives) => {
                 let mut spelled = Vec::new();
@@ -408,12 +408,12 @@ impl Speller<'_> {
                 continue;
             };
             let continues = |line: &&Template| {
-                line.fields(RUN_ON).first().is_some_and(|field| is_field(operation, &field.key))
+                line.fields(TRAILING_FIELDS).first().is_some_and(|field| is_field(operation, &field.key))
             };
             let count = further.iter().take_while(continues).count();
             lines = &further[count..];
-            let mut fields = rest(line).fields(RUN_ON);
-            fields.extend(further[..count].iter().flat_map(|line| line.fields(RUN_ON)));
+            let mut fields = without_first_word(line).fields(TRAILING_FIELDS);
+            fields.extend(further[..count].iter().flat_map(|line| line.fields(TRAILING_FIELDS)));
             let request = self.request(target, operation, &fields, line);
             messages.extend(request.unwrap_or_else(|| vec![line.clone()]));
         }
@@ -428,7 +428,7 @@ impl Speller<'_> {
         fields: &[TemplateField],
         line: &Template,
     ) -> Option<Vec<Template>> {
-        self.asked.push((target.clone(), operation));
+        self.requests.push((target.clone(), operation));
         let exchange = self.exchange(operation, line)?;
         if operation == "spawn" {
             return self.spawn(exchange, fields, line);
@@ -522,12 +522,17 @@ impl Speller<'_> {
     /// Returns the responses that a line stands for, if it names an outcome. Any of them is acceptable.
     fn response(&mut self, target: &StepTarget, line: &Template) -> Option<Vec<Template>> {
         let (operation, outcome) = match operation(line) {
-            Some(operation) => (Some(operation), rest(line)),
+            Some(operation) => (Some(operation), without_first_word(line)),
             None => (None, line.clone()),
         };
-        let word = RequestOutcome::called(first_word(&outcome)?)?;
-        let asked =
-            || self.asked.iter().rev().find(|(by, _)| overlap(by, target)).map(|(_, operation)| *operation);
+        let word = RequestOutcome::from_word(first_word(&outcome)?)?;
+        let asked = || {
+            self.requests
+                .iter()
+                .rev()
+                .find(|(by, _)| targets_overlap(by, target))
+                .map(|(_, operation)| *operation)
+        };
         let Some(operation) = operation.or_else(asked) else {
             self.sink
                 .error(line.span, "a response without a request")
@@ -551,7 +556,7 @@ impl Speller<'_> {
             RequestOutcome::Answer => None,
         })];
         let is_found = |field: &protocol::Field| matches!(field.key, "flag" | "found");
-        let mut fields = rest(&outcome).fields(RUN_ON);
+        let mut fields = without_first_word(&outcome).fields(TRAILING_FIELDS);
         if word == RequestOutcome::Ok && framing == Framing::Frames && fields.is_empty() {
             // A success without the value is a miss.
             let value = exchange.results.iter().find(|field| !is_found(field));

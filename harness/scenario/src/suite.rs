@@ -6,17 +6,19 @@ use std::sync::{Arc, LazyLock};
 
 use include_dir::{Dir, include_dir};
 
-use crate::ast::{Dialect, Each, Scenario, SourceFile, Span, Step, Stmt, TableRow};
-use crate::diag::{Sink, closest};
+use crate::ast::{Dialect, Each, Scenario, SourceFile, Span, Statement, Step, TableRow};
+use crate::diag::{DiagnosticSink, closest_word};
 use crate::requirement::{Catalogue, CatalogueError};
-use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, table, visit};
-use spell::{References, spelled};
+use crate::{
+    Behaviours, Diagnostic, Env, ImplementationKind, check, layout, order, parse, spell, table, visit,
+};
+use spell::{References, spell};
 use table::RequestWords;
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
 /// Extension of scenario files.
-pub const ENDING: &str = "pmi";
+pub const EXTENSION: &str = "pmi";
 
 /// The reason why a suite cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -51,13 +53,13 @@ pub struct Suite {
 
 /// Returns the files of the embedded suite, with their paths in it.
 pub fn embedded_files() -> &'static [(&'static Path, &'static [u8])] {
-    static ALL: LazyLock<Vec<(&Path, &[u8])>> = LazyLock::new(|| {
+    static EMBEDDED_FILES: LazyLock<Vec<(&Path, &[u8])>> = LazyLock::new(|| {
         let mut all = Vec::new();
         add_files(&EMBEDDED, &mut all);
         all.sort_unstable();
         all
     });
-    &ALL
+    &EMBEDDED_FILES
 }
 
 fn add_files(dir: &'static Dir<'_>, all: &mut Vec<(&'static Path, &'static [u8])>) {
@@ -82,20 +84,20 @@ pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
 }
 
 /// An embedded scenario file. Only its head has been read.
-struct Embedded {
+struct EmbeddedScenario {
     path: &'static Path,
     /// The path without its extension.
     name: String,
     text: &'static str,
-    tests: UnderTest,
+    tests: ImplementationKind,
     /// The names of the scenarios to play.
     names: Vec<String>,
 }
 
 /// All embedded scenario files. Reading only the heads takes a tenth of the time.
-static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
+static FILES: LazyLock<Vec<EmbeddedScenario>> = LazyLock::new(|| {
     let is_scenario =
-        |path: &Path| path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments");
+        |path: &Path| path.extension().is_some_and(|e| e == EXTENSION) && !path.starts_with("fragments");
     // Many files share a table.
     let mut tables: BTreeMap<&str, EmbeddedTable> = BTreeMap::new();
     embedded_files()
@@ -124,7 +126,13 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
                     false => names.extend(rows.iter().map(|row| Scenario::name_of_row(&name, row))),
                 }
             }
-            Embedded { name, path, text, tests: head.tests.unwrap_or(UnderTest::Server), names }
+            EmbeddedScenario {
+                name,
+                path,
+                text,
+                tests: head.tests.unwrap_or(ImplementationKind::Server),
+                names,
+            }
         })
         .collect()
 });
@@ -151,7 +159,7 @@ impl EmbeddedTable {
         let name = |(row, of_file): (usize, Option<usize>)| {
             table::name(rows[row].name, of_file.map(|place| file.rows[place].name))
         };
-        table::crossed(dialect, rows, &self.known, but, file).into_iter().map(name).collect()
+        table::pair_rows(dialect, rows, &self.known, but, file).into_iter().map(name).collect()
     }
 }
 
@@ -161,20 +169,20 @@ fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
         return table::of_requests(dialect).iter().map(RequestWords::from).collect();
     }
     let embedded = |name: String| {
-        let path = Path::new("fragments").join(name).with_extension(ENDING);
+        let path = Path::new("fragments").join(name).with_extension(EXTENSION);
         EMBEDDED.get_file(path)?.contents_utf8()
     };
-    let text = embedded(spell::prefix(dialect, "-") + table).or_else(|| embedded(table.to_owned()));
+    let text = embedded(spell::dialect_prefix(dialect, "-") + table).or_else(|| embedded(table.to_owned()));
     let head = layout::head(text.unwrap_or_default());
-    let of_all = head.lets();
+    let of_all = head.let_names();
     let words = |row: &layout::HeadRow<'static>| [row.words(), of_all.clone()].concat();
     let own = head.rows.iter().filter(|row| row.is_in(dialect));
     own.map(|row| RequestWords { name: row.name, words: words(row) }).collect()
 }
 
-impl Embedded {
+impl EmbeddedScenario {
     /// Returns whether any of its scenarios has a fitting name.
-    fn any(&self, fits: impl Fn(&str) -> bool) -> bool {
+    fn has_scenario(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|name| fits(name))
     }
 }
@@ -197,17 +205,17 @@ impl Suite {
     /// None for a binary that has passed its own tests.
     pub fn embedded_part(
         behaviours: Behaviours,
-        wanted: impl Fn(UnderTest, &str) -> bool,
+        wanted: impl Fn(ImplementationKind, &str) -> bool,
     ) -> Result<Self, SuiteError> {
         let mut suite = Self::without_scenarios(behaviours)?;
-        let files = FILES.iter().filter(|file| file.any(|name| wanted(file.tests, name)));
-        let read = |file: &Embedded| {
+        let files = FILES.iter().filter(|file| file.has_scenario(|name| wanted(file.tests, name)));
+        let read = |file: &EmbeddedScenario| {
             (file.name.clone(), source(file.path, Path::new("scenarios"), file.text.to_owned()))
         };
         // The remaining checks are left to the tests, because here they would make every start of the command take 50 % longer.
         let wrong = suite.add(files.map(read).collect());
         suite.scenarios.retain(|scenario| wanted(scenario.tests, &scenario.name));
-        suite.unless(wrong)
+        suite.or_diagnostics(wrong)
     }
 
     /// Loads scenarios from these named files, together with the embedded fragments and requirements. A file in a folder `fragments` is a
@@ -232,11 +240,11 @@ impl Suite {
         let mut wrong = suite.add(scenarios);
         wrong.extend(suite.diagnose());
         wrong.retain(Diagnostic::is_error);
-        suite.unless(wrong)
+        suite.or_diagnostics(wrong)
     }
 
     /// Returns the suite, unless it has mistakes.
-    fn unless(self, wrong: Vec<Diagnostic>) -> Result<Self, SuiteError> {
+    fn or_diagnostics(self, wrong: Vec<Diagnostic>) -> Result<Self, SuiteError> {
         if wrong.is_empty() { Ok(self) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
 
@@ -272,7 +280,7 @@ impl Suite {
             rows: &|_| Arc::default(),
         };
         for fragment in &read {
-            for one in fragment.dialects().map(|dialect| spelled(fragment, dialect, &references)) {
+            for one in fragment.dialects().map(|dialect| spell(fragment, dialect, &references)) {
                 match one {
                     Ok(one) => {
                         let name = name(one.name.clone());
@@ -297,20 +305,20 @@ impl Suite {
                 Err(errors) => wrong.extend(errors),
             }
         }
-        self.scenarios.sort_by_cached_key(|scenario| order::key(&scenario.name));
+        self.scenarios.sort_by_cached_key(|scenario| order::sort_key(&scenario.name));
         for pair in self.scenarios.windows(2).filter(|pair| pair[0].name == pair[1].name) {
-            let mut sink = Sink::new(Arc::clone(&pair[1].source));
+            let mut diagnostics = DiagnosticSink::new(Arc::clone(&pair[1].source));
             let message = format!("`{}` is also a scenario of {}", pair[1].name, pair[0].source.path);
-            sink.error(Span::default(), message).help("give one of the files another name");
-            wrong.extend(sink.finish());
+            diagnostics.error(Span::default(), message).help("give one of the files another name");
+            wrong.extend(diagnostics.finish());
         }
         wrong
     }
 
     fn add_file(&mut self, scenario: &Scenario) -> Result<(), Vec<Diagnostic>> {
         for dialect in scenario.dialects() {
-            let one = Arc::new(self.spelled_in(scenario, dialect)?);
-            let played = one.played();
+            let one = Arc::new(self.spell_in(scenario, dialect)?);
+            let played = one.expand_rows();
             self.scenarios.extend(played.iter().cloned());
             // A product is complete only once the words of its rows are filled in.
             match one.is_product() {
@@ -324,14 +332,14 @@ impl Suite {
     /// Returns a scenario that is not part of the suite, in the first dialect of its head; `None` if it has a mistake.
     pub fn spelled(&self, source: Arc<SourceFile>, name: &str) -> Option<Scenario> {
         let scenario = parse(source, name).ok()?;
-        self.spelled_in(&scenario, scenario.dialect).ok()
+        self.spell_in(&scenario, scenario.dialect).ok()
     }
 
-    fn spelled_in(&self, scenario: &Scenario, dialect: Dialect) -> Result<Scenario, Vec<Diagnostic>> {
+    fn spell_in(&self, scenario: &Scenario, dialect: Dialect) -> Result<Scenario, Vec<Diagnostic>> {
         let has_fragment = |name: &str| self.fragments.contains_key(name);
         let rows = |name: &str| self.tables.get(name).cloned().unwrap_or_default();
         let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment, rows: &rows };
-        spelled(scenario, dialect, &references)
+        spell(scenario, dialect, &references)
     }
 
     /// Returns all diagnostics for the scenarios, including warnings.
@@ -356,7 +364,7 @@ impl Suite {
     }
 
     /// Returns the scenarios for one kind of implementation.
-    pub fn testing(&self, whom: UnderTest) -> impl Iterator<Item = &Arc<Scenario>> {
+    pub fn testing(&self, whom: ImplementationKind) -> impl Iterator<Item = &Arc<Scenario>> {
         self.scenarios.iter().filter(move |s| s.tests == whom)
     }
 
@@ -379,7 +387,7 @@ impl Suite {
     /// Returns the name of a scenario that is similar to an unknown name.
     pub fn similar(&self, name: &str) -> Option<String> {
         let names: Vec<&str> = self.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
-        closest(name, &names).map(str::to_owned)
+        closest_word(name, &names).map(str::to_owned)
     }
 
     /// Returns the fragment with this name.
@@ -388,7 +396,7 @@ impl Suite {
     }
 
     /// Returns the steps of a body, with the steps of fragments in place of each `use`.
-    pub fn steps<'a>(&'a self, body: &'a [Stmt]) -> impl Iterator<Item = &'a Step> {
+    pub fn steps<'a>(&'a self, body: &'a [Statement]) -> impl Iterator<Item = &'a Step> {
         visit::steps_with(body, |name| self.fragments.get(name).map_or(&[], |fragment| &fragment.body))
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
 /// Returns the rows of the requests in a framing.
 fn requests(framing: Framing) -> Arc<[TableRow]> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
-    let asked = protocol::documented(framing).iter().filter(|exchange| {
+    let asked = protocol::documented_exchanges(framing).iter().filter(|exchange| {
         // A block of lines has no `cmd` tuple.
         exchange.response.is_some() && exchange.omission().is_none() && !exchange.is_block
     });
@@ -44,7 +44,7 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
     let mut rows = fragment.rows.clone();
     for row in &mut rows {
         for statement in &fragment.body {
-            if let Stmt::Let { name, value } = statement
+            if let Statement::Let { name, value } = statement
                 && row.text(&name.value).is_none()
             {
                 row.values.push((name.clone(), value.clone()));
@@ -71,7 +71,7 @@ impl<'a> From<&'a TableRow> for RequestWords<'a> {
 
 /// Returns the pairs of a row of a table and a row of a file, as indices. `known` are the words of the table in all dialects. A row of
 /// the file that names one of them is paired only with the rows of the table that have it; so are all rows if the body names it.
-pub(crate) fn crossed(
+pub(crate) fn pair_rows(
     dialect: Dialect,
     table: &[RequestWords<'_>],
     known: &[&str],
@@ -117,7 +117,7 @@ pub(crate) fn rows(
         }
         row
     };
-    crossed(dialect, &words, &known, but, &file).into_iter().map(joined).collect()
+    pair_rows(dialect, &words, &known, but, &file).into_iter().map(joined).collect()
 }
 
 /// Returns the words without duplicates.
@@ -159,13 +159,13 @@ pub(crate) fn write_dialect(scenario: &mut Scenario) {
     write(&words, true, &|name| known.contains(&name), scenario);
     remove_absent(&|name| known.contains(&name) && words.text(name).is_none(), &mut scenario.body);
     let texts = scenario.rows.iter_mut().flat_map(|row| &mut row.values);
-    texts.for_each(|(_, text)| Writer(&words).template(text));
+    texts.for_each(|(_, text)| WordWriter(&words).template(text));
 }
 
 /// Replaces the names of the words of a row in the head, `use` and calls of a scenario, and in its texts if `in_texts`. Names that are not
 /// `known` remain.
 pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool, scenario: &mut Scenario) {
-    let literal = |name: &str| Writer(row).word(name).and_then(|text| text.literal());
+    let literal = |name: &str| WordWriter(row).word(name).and_then(|text| text.literal());
     let named = |id: &mut Spanned<String>| match id.value.strip_prefix('$') {
         Some(name) if known(name) => {
             id.value = literal(name).unwrap_or_default();
@@ -178,19 +178,22 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool
         .flat_map(|ids| ids.value.split(' ').map(|id| Spanned { value: id.to_owned(), span: ids.span }))
         .collect();
     let needs = literal("needs").unwrap_or_default();
-    let needed = Need::NAMES.into_iter().filter(|(word, _)| needs.split(' ').any(|named| named == *word));
+    let needed =
+        Capability::NAMES.into_iter().filter(|(word, _)| needs.split(' ').any(|named| named == *word));
     scenario.needs.extend(needed.map(|(_, need)| Spanned::from(need)));
     if let Some(ranks) = literal("ranks").and_then(|ranks| ranks.parse().ok()) {
-        (scenario.ranks, scenario.serving.sized) = (ranks, true);
+        (scenario.ranks, scenario.server_setup.has_rank_count) = (ranks, true);
     }
     if in_texts {
-        visit::body_mut(&mut Writer(row), &mut scenario.body);
+        visit::body_mut(&mut WordWriter(row), &mut scenario.body);
     } else {
         visit::body_mut(&mut CallWordReplacer(row), &mut scenario.body);
     }
     scenario.body.retain_mut(|statement| match statement {
-        Stmt::Use { name, .. } => named(name),
-        Stmt::Step(Step { action: StepAction::Call(call), .. }) => call.function.as_mut().is_none_or(named),
+        Statement::Use { name, .. } => named(name),
+        Statement::Step(Step { action: StepAction::Call(call), .. }) => {
+            call.function.as_mut().is_none_or(named)
+        }
         _ => true,
     });
 }
@@ -198,14 +201,14 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool
 impl Scenario {
     /// Returns true if the words of its rows are written into its head and texts rather than bound as variables.
     pub(crate) fn is_product(&self) -> bool {
-        let is_only = |statement: &Stmt| matches!(statement, Stmt::Only { .. });
+        let is_only = |statement: &Statement| matches!(statement, Statement::Only { .. });
         self.each.is_some()
             || self.requires.iter().any(|id| id.value.starts_with('$'))
             || self.body.iter().any(is_only)
     }
 
     /// Returns the scenario itself or, if it has rows, one scenario for each row, which is named after the row and binds its words.
-    pub fn played(self: &Arc<Self>) -> Vec<Arc<Self>> {
+    pub fn expand_rows(self: &Arc<Self>) -> Vec<Arc<Self>> {
         if self.rows.is_empty() {
             return vec![Arc::clone(self)];
         }
@@ -217,7 +220,7 @@ impl Scenario {
         without.comments.retain(|comment| Some(comment.span.start) >= end);
         let with = |row: &TableRow| {
             let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
-            let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
+            let bind = |(name, value): &(Spanned<String>, Template)| Statement::Let {
                 name: name.clone(),
                 value: value.clone(),
             };
@@ -235,7 +238,7 @@ impl Scenario {
             if !is_product {
                 one.body.splice(0..0, row.values.iter().map(bind));
             }
-            for variation in &mut one.serving.variations {
+            for variation in &mut one.server_setup.variations {
                 if let Some(named) = row.variation(variation) {
                     *variation = named;
                 }
@@ -265,16 +268,16 @@ impl Scenario {
 }
 
 /// Replaces the blocks of `only` by their statements if `is_played` returns true, and removes them if it returns false.
-fn open_only(body: &mut Vec<Stmt>, is_played: &impl Fn(&[Spanned<String>]) -> Option<bool>) {
+fn open_only(body: &mut Vec<Statement>, is_played: &impl Fn(&[Spanned<String>]) -> Option<bool>) {
     for mut statement in std::mem::take(body) {
-        if let Stmt::Repeat { body, .. } | Stmt::Only { body, .. } = &mut statement {
+        if let Statement::Repeat { body, .. } | Statement::Only { body, .. } = &mut statement {
             open_only(body, is_played);
         }
         match statement {
-            Stmt::Only { names, body: inner, span, end } => match is_played(&names) {
+            Statement::Only { names, body: inner, span, end } => match is_played(&names) {
                 Some(true) => body.extend(inner),
                 Some(false) => {}
-                None => body.push(Stmt::Only { names, body: inner, span, end }),
+                None => body.push(Statement::Only { names, body: inner, span, end }),
             },
             other => body.push(other),
         }
@@ -282,7 +285,7 @@ fn open_only(body: &mut Vec<Stmt>, is_played: &impl Fn(&[Spanned<String>]) -> Op
 }
 
 /// Removes the lines, steps and outcomes that consist of an absent word, and the citations of absent words.
-fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
+fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Statement>) {
     let is_left = |action: &mut StepAction| match action {
         StepAction::Message { lines, .. } => {
             lines.retain(|line| !matches!(&line.pieces[..], [Piece::Var(name)] if is_absent(name)));
@@ -295,11 +298,11 @@ fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
         *id = id.take().filter(|id| is_left(&id.value));
     };
     body.retain_mut(|statement| match statement {
-        Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => {
+        Statement::Repeat { body, .. } | Statement::Only { body, .. } => {
             remove_absent(is_absent, body);
             true
         }
-        Stmt::Step(step) => {
+        Statement::Step(step) => {
             if let StepAction::OneOf(outcomes) = &mut step.action {
                 outcomes.retain_mut(|outcome| is_left(&mut outcome.action));
             }
@@ -310,9 +313,9 @@ fn remove_absent(is_absent: &impl Fn(&str) -> bool, body: &mut Vec<Stmt>) {
     });
 }
 
-struct Writer<'a>(&'a TableRow);
+struct WordWriter<'a>(&'a TableRow);
 
-impl<'t> VisitorMut<'t> for Writer<'_> {
+impl<'t> VisitorMut<'t> for WordWriter<'_> {
     fn step(&mut self, step: &'t mut Step) {
         self.cites(step);
         if let StepAction::Call(call) = &mut step.action {
@@ -358,14 +361,14 @@ struct CallWordReplacer<'a>(&'a TableRow);
 
 impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {
     fn step(&mut self, step: &'t mut Step) {
-        Writer(self.0).cites(step);
+        WordWriter(self.0).cites(step);
         if let StepAction::Call(call) = &mut step.action {
-            Writer(self.0).call(call);
+            WordWriter(self.0).call(call);
         }
     }
 }
 
-impl Writer<'_> {
+impl WordWriter<'_> {
     /// Returns the text of the word that a piece names, as the row has it.
     fn named(&self, piece: &Piece) -> Option<&Template> {
         match piece {
@@ -377,7 +380,7 @@ impl Writer<'_> {
     /// Returns the text of a word, after replacing the words that it names.
     fn word(&self, name: &str) -> Option<Template> {
         let mut text = self.0.text(name)?.clone();
-        Writer(self.0).template(&mut text);
+        WordWriter(self.0).template(&mut text);
         Some(text)
     }
 

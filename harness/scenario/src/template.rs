@@ -2,7 +2,7 @@
 
 use super::{
     ast::{Piece, Span, Template, ValueType},
-    diag::Sink,
+    diag::DiagnosticSink,
     expr,
     layout::{skip_blanks, word_end},
     vocabulary,
@@ -97,13 +97,14 @@ fn split(pieces: &[Piece], run_on: &[&str]) -> Vec<TemplateTuple> {
                     let here = (index, offset);
                     match (byte, &mut token) {
                         (b' ', None) => {}
-                        (b' ', Some(open)) if open.runs_on => {}
+                        (b' ', Some(open)) if open.extends_to_line_end => {}
                         (b' ', Some(_)) => tuples.extend(token.take().map(|open| open.close(here))),
                         (b'=', open) => {
                             let open = open.get_or_insert_with(|| Token::new(here));
-                            if open.value.is_none() && !open.holes {
+                            if open.value.is_none() && !open.has_matchers {
                                 open.value = Some((index, offset + 1));
-                                open.runs_on = run_on.iter().any(|key| key.as_bytes() == open.key);
+                                open.extends_to_line_end =
+                                    run_on.iter().any(|key| key.as_bytes() == open.key);
                             }
                         }
                         (byte, open) => open.get_or_insert_with(|| Token::new(here)).name(&[*byte]),
@@ -116,7 +117,7 @@ fn split(pieces: &[Piece], run_on: &[&str]) -> Vec<TemplateTuple> {
             Piece::Cut => {}
             _ => {
                 let open = token.get_or_insert_with(|| Token::new((index, 0)));
-                open.holes |= open.value.is_none();
+                open.has_matchers |= open.value.is_none();
             }
         }
     }
@@ -128,13 +129,13 @@ struct Token {
     start: PieceOffset,
     key: Vec<u8>,
     value: Option<PieceOffset>,
-    holes: bool,
-    runs_on: bool,
+    has_matchers: bool,
+    extends_to_line_end: bool,
 }
 
 impl Token {
     fn new(start: PieceOffset) -> Self {
-        Self { start, key: Vec::new(), value: None, holes: false, runs_on: false }
+        Self { start, key: Vec::new(), value: None, has_matchers: false, extends_to_line_end: false }
     }
 
     fn name(&mut self, bytes: &[u8]) {
@@ -181,18 +182,18 @@ pub(super) fn offset(pieces: &[Located], place: PieceOffset, end: usize) -> usiz
 }
 
 /// Parses the template at `span` of `text`.
-pub(super) fn read(text: &str, span: Span, sink: &mut Sink) -> Template {
-    Template { pieces: scan(text, span, sink).into_iter().map(|l| l.piece).collect(), span }
+pub(super) fn read(text: &str, span: Span, diagnostics: &mut DiagnosticSink) -> Template {
+    Template { pieces: scan(text, span, diagnostics).into_iter().map(|l| l.piece).collect(), span }
 }
 
 /// Parses a message line, in which `rc=ok` and `rc=fail` are matchers.
-pub(super) fn read_message(text: &str, span: Span, sink: &mut Sink) -> Template {
-    Template { pieces: scan_message(text, span, sink).into_iter().map(|l| l.piece).collect(), span }
+pub(super) fn read_message(text: &str, span: Span, diagnostics: &mut DiagnosticSink) -> Template {
+    Template { pieces: scan_message(text, span, diagnostics).into_iter().map(|l| l.piece).collect(), span }
 }
 
 /// Parses a message line like [`read_message`], and returns the position of every piece.
-pub(super) fn scan_message(text: &str, span: Span, sink: &mut Sink) -> Vec<Located> {
-    let mut located = scan(text, span, sink);
+pub(super) fn scan_message(text: &str, span: Span, diagnostics: &mut DiagnosticSink) -> Vec<Located> {
+    let mut located = scan(text, span, diagnostics);
     let pieces: Vec<Piece> = located.iter().map(|l| l.piece.clone()).collect();
     for tuple in split_message(&pieces).iter().rev().filter(|tuple| tuple.key == "rc") {
         let kind = match slice(&pieces, tuple.value, tuple.end).as_slice() {
@@ -244,8 +245,9 @@ fn kind(name: &str) -> Option<ValueType> {
 }
 
 /// Parses the pieces of the template at `span` of `text`. Mistakes are reported to `sink` and skipped.
-pub(super) fn scan(text: &str, span: Span, sink: &mut Sink) -> Vec<Located> {
-    let mut scanner = Scanner { text: span.of(text), base: span.start, at: 0, pieces: Vec::new(), sink };
+pub(super) fn scan(text: &str, span: Span, diagnostics: &mut DiagnosticSink) -> Vec<Located> {
+    let mut scanner =
+        Scanner { text: span.of(text), base: span.start, at: 0, pieces: Vec::new(), sink: diagnostics };
     while scanner.at < scanner.text.len() {
         scanner.piece();
     }
@@ -257,7 +259,7 @@ struct Scanner<'a> {
     base: usize,
     at: usize,
     pieces: Vec<Located>,
-    sink: &'a mut Sink,
+    sink: &'a mut DiagnosticSink,
 }
 
 impl Scanner<'_> {

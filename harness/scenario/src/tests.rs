@@ -222,7 +222,7 @@ J: exits nonzero
 0 A: PMI_KVS_Get($n, \"a b\", NULL, &value[64]) = PMI_SUCCESS value=<word>
 ";
     let tree = parsed("t", text).unwrap();
-    let steps: Vec<String> = tree.body.iter().map(|stmt| format!("{stmt:?}")).collect();
+    let steps: Vec<String> = tree.body.iter().map(|statement| format!("{statement:?}")).collect();
     let head =
         format!("{}\n{:?} {:?}", tree.summary(), (tree.ranks, tree.nodes), (&tree.requires, &tree.needs));
     insta::with_settings!({ filters => [(r", span: Span \{ start: \d+, end: \d+ \}", "")] }, {
@@ -235,7 +235,8 @@ fn tuples_follow_the_grammar_of_the_message() {
     let show = |line: &str| {
         let text = format!("0 S: {line}");
         let scenario = parsed("t", &text).unwrap();
-        let Stmt::Step(Step { action: StepAction::Message { lines, .. }, .. }) = &scenario.body[0] else {
+        let Statement::Step(Step { action: StepAction::Message { lines, .. }, .. }) = &scenario.body[0]
+        else {
             panic!()
         };
         let show = |t: &Template| t.literal().unwrap_or_else(|| format!("{:?}", t.pieces));
@@ -381,7 +382,7 @@ fn client_scenarios_describe_the_server() {
                 0 P: set PMI_FD=<calc 7 + $rank>\n0 C: <every> cmd=get key=<word>\n0 S: <right>\n0 S: <close>\n0 P: exits nonzero|same\n0 P: prints the same\n";
     let scenario = parsed("t", &format!("{head}{text}")).unwrap();
     assert_eq!(checked(&scenario), []);
-    assert_eq!(scenario.serving.variations.len(), 2);
+    assert_eq!(scenario.server_setup.variations.len(), 2);
     assert_snapshot!(mistakes(&format!("{head}serve keylen=3 delay=x\n")));
     assert_snapshot!(mistakes(&format!(
         "{head}vary order-revrsed\nfault nosuch\n\
@@ -429,9 +430,9 @@ fn table_becomes_a_scenario_for_each_row() {
     let table = parsed("kvs/t", text).unwrap();
     assert_eq!(checked(&table), []);
     let table = Arc::new(table);
-    let names: Vec<String> = table.played().iter().map(|s| s.name.clone()).collect();
+    let names: Vec<String> = table.expand_rows().iter().map(|s| s.name.clone()).collect();
     assert_eq!(names, ["kvs/t[blank]", "kvs/t[plain]"]);
-    assert_snapshot!(print(&table) + "----\n" + &print(&table.played()[0]));
+    assert_snapshot!(print(&table) + "----\n" + &print(&table.expand_rows()[0]));
     assert_snapshot!(mistakes(
         "# A.\nrequires a\ntakes x\nrow a x=1\nrow a y=1\nrow c x=$z:word\nuse joined\n"
     ));
@@ -612,7 +613,7 @@ fn suite() -> Vec<(String, Arc<SourceFile>)> {
         let name = path.with_extension("").display().to_string();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         path.extension()
-            .is_some_and(|e| e == suite::ENDING)
+            .is_some_and(|e| e == suite::EXTENSION)
             .then(|| (name, Arc::new(SourceFile { path: path.display().to_string(), text })))
     };
     suite::embedded_files().iter().filter_map(file).collect()
@@ -634,11 +635,11 @@ fn shared_scenarios_quote_no_rfc_in_pmi2() {
 #[test]
 fn partial_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
-    let part = |wanted: &dyn Fn(UnderTest, &str) -> bool| {
+    let part = |wanted: &dyn Fn(ImplementationKind, &str) -> bool| {
         Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is good")
     };
     let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is good");
-    for whom in [UnderTest::Server, UnderTest::Client, UnderTest::Library] {
+    for whom in [ImplementationKind::Server, ImplementationKind::Client, ImplementationKind::Library] {
         let of_whom: Vec<String> = whole.testing(whom).map(|s| s.name.clone()).collect();
         assert_eq!(names(&part(&|tests, _| tests == whom)), of_whom);
     }
@@ -897,7 +898,7 @@ fn each_row_is_combined_with_each_table_row() {
 
 /// Returns the operations of a dialect that these functions request.
 fn operations(dialect: Dialect, is_known: impl Fn(&str) -> bool) -> BTreeSet<&'static str> {
-    let asked = protocol::documented(dialect.framing()).iter();
+    let asked = protocol::documented_exchanges(dialect.framing()).iter();
     let asked = asked.filter(|e| e.response.is_some() && e.functions.iter().any(|name| is_known(name)));
     asked.map(|exchange| exchange.operation).collect()
 }
@@ -928,7 +929,7 @@ fn suite_covers_refusal_of_every_request(#[case] dialect: Dialect, #[case] file:
 #[case(Dialect::Pmi2)]
 fn suite_requests_every_server_operation(#[case] dialect: Dialect) {
     let suite = Suite::embedded(Behaviours::default()).unwrap_or_else(|error| panic!("{error}"));
-    let of_dialect = suite.testing(UnderTest::Server).filter(|scenario| scenario.dialect == dialect);
+    let of_dialect = suite.testing(ImplementationKind::Server).filter(|scenario| scenario.dialect == dialect);
     let bodies: Vec<String> = of_dialect
         .flat_map(|s| {
             suite
@@ -941,7 +942,9 @@ fn suite_requests_every_server_operation(#[case] dialect: Dialect) {
         .collect();
     let asks =
         |request: &str| bodies.iter().any(|line| line.split(['=', ' ', ';']).any(|word| word == request));
-    let all = protocol::documented(dialect.framing()).iter().filter(|exchange| exchange.omission().is_none());
+    let all = protocol::documented_exchanges(dialect.framing())
+        .iter()
+        .filter(|exchange| exchange.omission().is_none());
     // No known server has these operations.
     let apart = ["job-connect", "job-disconnect", "ring"];
     let missing: Vec<_> =
@@ -1045,7 +1048,7 @@ impl Numbers {
         if line.pieces.is_empty() { line.with(Piece::Typed(ValueType::Empty)) } else { line }
     }
 
-    fn step(&mut self) -> Stmt {
+    fn step(&mut self) -> Statement {
         let target = self.pick(&[
             StepTarget::all(0),
             StepTarget::ranks(0, [0, 1, 2, 5, 4]),
@@ -1070,7 +1073,12 @@ impl Numbers {
             0 => Step::new(
                 target,
                 role,
-                self.pick(&[StepAction::Close, StepAction::Empty, StepAction::Silence, StepAction::Right]),
+                self.pick(&[
+                    StepAction::Close,
+                    StepAction::Empty,
+                    StepAction::Silence,
+                    StepAction::CorrectResponse,
+                ]),
             ),
             1 => {
                 let action = self.pick(&[message, StepAction::Close, StepAction::Silence]);
@@ -1115,20 +1123,20 @@ impl Numbers {
         if self.below(2) == 0 { step.citing("rfc13.put.unique").into() } else { step.into() }
     }
 
-    fn body(&mut self, depth: usize) -> Vec<Stmt> {
+    fn body(&mut self, depth: usize) -> Vec<Statement> {
         let place = Span::default;
         (0..self.below(5))
             .map(|_| match self.below(6) {
-                0 => Stmt::Let { name: "n".to_owned().into(), value: Template::value(&self.bytes()) },
+                0 => Statement::Let { name: "n".to_owned().into(), value: Template::value(&self.bytes()) },
                 1 => {
                     let with = (0..self.below(3))
                         .map(|_| ("n".to_owned().into(), Template::value(&self.bytes())))
                         .collect();
-                    Stmt::Use { name: "joined".to_owned().into(), with }
+                    Statement::Use { name: "joined".to_owned().into(), with }
                 }
                 2 if depth > 0 => {
                     let var = self.pick(&[None, Some("i".to_owned().into())]);
-                    Stmt::Repeat {
+                    Statement::Repeat {
                         count: self.expr(2),
                         var,
                         body: self.body(depth - 1),
@@ -1153,7 +1161,8 @@ fn generated_tree_round_trips() {
             scenario.rows.push(TableRow { name: name.to_owned().into(), values });
         }
         let default = [None, Some(Template::value(&numbers.bytes()))];
-        scenario.takes = default.map(|default| Parameter { name: "n".to_owned().into(), default }).into();
+        scenario.parameters =
+            default.map(|default| Parameter { name: "n".to_owned().into(), default }).into();
         let text = print(&scenario);
         let again = parsed("t", &text).unwrap_or_else(|d| panic!("{seed}: {text}\n{}", d[0].render(false)));
         assert_eq!(scenario, again, "{seed}: {text}");

@@ -12,7 +12,7 @@ macro_rules! visitor {
         $(#[$doc])*
         pub trait $name<'a>: Sized {
             /// Visits a statement; by default, its parts.
-            fn statement(&mut self, statement: &'a $($mut)? Stmt) {
+            fn statement(&mut self, statement: &'a $($mut)? Statement) {
                 $statement(self, statement);
             }
 
@@ -31,34 +31,34 @@ macro_rules! visitor {
         }
 
         /// Visits the statements of a body.
-        pub fn $body<'a>(visitor: &mut impl $name<'a>, body: &'a $($mut)? [Stmt]) {
+        pub fn $body<'a>(visitor: &mut impl $name<'a>, body: &'a $($mut)? [Statement]) {
             for statement in body {
                 visitor.statement(statement);
             }
         }
 
         /// Visits the parts of a statement.
-        pub fn $statement<'a>(visitor: &mut impl $name<'a>, statement: &'a $($mut)? Stmt) {
+        pub fn $statement<'a>(visitor: &mut impl $name<'a>, statement: &'a $($mut)? Statement) {
             match statement {
-                Stmt::Use { with, .. } => {
+                Statement::Use { with, .. } => {
                     for (_, value) in with {
                         visitor.template(value);
                     }
                 }
-                Stmt::Let { value, .. } => visitor.template(value),
-                Stmt::Repeat { count, body, .. } => {
+                Statement::Let { value, .. } => visitor.template(value),
+                Statement::Repeat { count, body, .. } => {
                     visitor.expr(count);
                     $body(visitor, body);
                 }
-                Stmt::Only { body, .. } => $body(visitor, body),
-                Stmt::Step(step) => visitor.step(step),
+                Statement::Only { body, .. } => $body(visitor, body),
+                Statement::Step(step) => visitor.step(step),
             }
         }
 
         /// Visits the texts and expressions of an action.
         pub fn $action<'a>(visitor: &mut impl $name<'a>, action: &'a $($mut)? StepAction) {
             match action {
-                StepAction::Message { lines, .. } | StepAction::Upstream(UpstreamAction::Answer { lines, .. }) => {
+                StepAction::Message { lines, .. } | StepAction::Upstream(UpstreamAction::Response { lines, .. }) => {
                     for line in lines {
                         visitor.template(line);
                     }
@@ -111,31 +111,31 @@ visitor! {
 }
 
 /// Returns the steps of a body, including repeated ones, in the order of the file.
-pub fn steps(body: &[Stmt]) -> impl Iterator<Item = &Step> {
+pub fn steps(body: &[Statement]) -> impl Iterator<Item = &Step> {
     steps_with(body, |_| &[])
 }
 
 /// Returns the steps like [`steps`], with the steps of fragments in place of each `use`.
 pub(super) fn steps_with<'a>(
-    body: &'a [Stmt],
-    fragment: impl Fn(&str) -> &'a [Stmt],
+    body: &'a [Statement],
+    fragment: impl Fn(&str) -> &'a [Statement],
 ) -> impl Iterator<Item = &'a Step> {
     let mut open = vec![body.iter()];
     std::iter::from_fn(move || {
         loop {
             match open.last_mut()?.next() {
                 None => drop(open.pop()),
-                Some(Stmt::Step(step)) => return Some(step),
-                Some(Stmt::Repeat { body, .. } | Stmt::Only { body, .. }) => open.push(body.iter()),
-                Some(Stmt::Use { name, .. }) => open.push(fragment(&name.value).iter()),
-                Some(Stmt::Let { .. }) => {}
+                Some(Statement::Step(step)) => return Some(step),
+                Some(Statement::Repeat { body, .. } | Statement::Only { body, .. }) => open.push(body.iter()),
+                Some(Statement::Use { name, .. }) => open.push(fragment(&name.value).iter()),
+                Some(Statement::Let { .. }) => {}
             }
         }
     })
 }
 
 /// Returns whether a body names this variable.
-pub fn names(body: &[Stmt], variable: &str) -> bool {
+pub fn names(body: &[Statement], variable: &str) -> bool {
     struct Search<'v>(&'v str, bool);
     impl<'a> Visitor<'a> for Search<'_> {
         fn template(&mut self, text: &'a Template) {
@@ -160,13 +160,13 @@ pub fn names(body: &[Stmt], variable: &str) -> bool {
 }
 
 /// Returns the names of the fragments that a body uses directly, in order.
-pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
+pub fn fragments(body: &[Statement]) -> VecDeque<String> {
     let mut names = VecDeque::new();
     for statement in body {
         match statement {
-            Stmt::Use { name, .. } => names.push_back(name.value.clone()),
-            Stmt::Repeat { body, .. } | Stmt::Only { body, .. } => names.extend(fragments(body)),
-            Stmt::Let { .. } | Stmt::Step(_) => {}
+            Statement::Use { name, .. } => names.push_back(name.value.clone()),
+            Statement::Repeat { body, .. } | Statement::Only { body, .. } => names.extend(fragments(body)),
+            Statement::Let { .. } | Statement::Step(_) => {}
         }
     }
     names
@@ -175,7 +175,8 @@ pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
 impl Scenario {
     /// Returns the commands that the scenario expects proxies to forward, for example `get`. It answers these requests itself.
     pub fn answers(&self) -> Vec<String> {
-        let of_proxies = |step: &&Step| matches!(step.who, StepTarget::Ranks { group: Proc::PROXIES, .. });
+        let of_proxies =
+            |step: &&Step| matches!(step.target, StepTarget::Ranks { group: Proc::PROXY_GROUP, .. });
         let command = |line: &Template| {
             let fields = line.message_fields();
             let first = fields.first().filter(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?;

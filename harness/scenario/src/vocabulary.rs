@@ -8,7 +8,7 @@ use crate::ast::Dialect;
 /// Returns the request commands of a dialect and their responses. Missing commands are empty strings.
 pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     let words = |exchange: &Exchange| (exchange.request, exchange.response.unwrap_or_default());
-    let own = protocol::documented(dialect.framing()).iter().map(words);
+    let own = protocol::documented_exchanges(dialect.framing()).iter().map(words);
     let init_line = dialect.switches_framing().then(|| words(Operation::Init.exchange()));
     let parts = protocol::parts(dialect.framing()).iter().map(|(name, _)| ("", *name));
     own.chain(init_line).chain(parts).collect()
@@ -37,7 +37,7 @@ pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
 
 /// Returns whether a line that begins with this key belongs to a spawn block. The value of such a line extends to its end.
 pub fn is_spawn_key(key: &str) -> bool {
-    key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.fits(key))
+    key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.matches_key(key))
 }
 
 /// The names of the variations and faults that a scenario may request from the reference server. They are read only when a scenario names

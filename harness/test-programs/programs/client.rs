@@ -21,7 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::process;
 use std::time::Duration;
 
-use pmi_reference::client::{Client, Misuse, ServerAnswer};
+use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 use pmi_wire::SpawnProgram;
 use pmi_wire::port::{Greeting, LINES, address, initack};
 
@@ -39,13 +39,13 @@ struct Rank {
 impl Rank {
     fn ask(
         &mut self,
-        request: impl FnOnce(&mut Client) -> std::result::Result<Vec<u8>, Misuse>,
-    ) -> Result<ServerAnswer> {
+        request: impl FnOnce(&mut Client) -> std::result::Result<Vec<u8>, ClientMisuse>,
+    ) -> Result<ServerResponse> {
         self.socket.write_all(&request(&mut self.client)?)?;
         self.answer()
     }
 
-    fn answer(&mut self) -> Result<ServerAnswer> {
+    fn answer(&mut self) -> Result<ServerResponse> {
         loop {
             let n = self.socket.read(&mut self.buffer)?;
             if n == 0 {
@@ -63,18 +63,18 @@ impl Rank {
         let value = |rank: u32| format!("the-address-of-rank-{rank}");
         let (key, own) = (format!("addr-{}", self.rank), value(self.rank));
         let put = self.ask(|c| c.put(key.as_bytes(), own.as_bytes()))?;
-        expect(put, &ServerAnswer::Done("put"))?;
-        expect(self.ask(Client::barrier)?, &ServerAnswer::Barrier)?;
+        expect(put, &ServerResponse::Done("put"))?;
+        expect(self.ask(Client::barrier)?, &ServerResponse::Barrier)?;
         for i in 0..neighbours {
             let other = (self.rank + i) % self.size;
             let got = self.ask(|c| c.get(format!("addr-{other}").as_bytes()))?;
-            expect(got, &ServerAnswer::Value(value(other).into_bytes()))?;
+            expect(got, &ServerResponse::Value(value(other).into_bytes()))?;
         }
         Ok(())
     }
 }
 
-fn expect(found: ServerAnswer, expected: &ServerAnswer) -> Result<()> {
+fn expect(found: ServerResponse, expected: &ServerResponse) -> Result<()> {
     if found == *expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}").into()) }
 }
 
@@ -127,7 +127,7 @@ fn run() -> Result<()> {
         "die" if chosen => process::abort(),
         "abort" if chosen => {
             let status = number(2)?;
-            expect(this.ask(|c| c.abort(Some(status.into())))?, &ServerAnswer::AbortAck)?;
+            expect(this.ask(|c| c.abort(Some(status.into())))?, &ServerResponse::AbortAck)?;
         }
         "junk" if chosen => this.socket.write_all(b"cmd=ju\tnk \x1b[31m\n")?,
         "leave" if chosen => this.socket.shutdown(std::net::Shutdown::Both)?,
@@ -169,7 +169,7 @@ fn run() -> Result<()> {
         std::thread::sleep(Duration::from_secs(60));
         return Err("this process was not ended".into());
     }
-    expect(this.ask(Client::finalize)?, &ServerAnswer::Finalized)
+    expect(this.ask(Client::finalize)?, &ServerResponse::Finalized)
 }
 
 pub(crate) fn main() {

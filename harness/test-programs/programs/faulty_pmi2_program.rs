@@ -13,8 +13,8 @@ use std::process::exit;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::chosen::{is, variable, wait_for_ever};
 use super::faulty_program::goes_alone;
+use super::selected_faults::{is_selected, variable, wait_for_ever};
 
 /// Longest accepted body.
 const BODY_MAX: usize = 64 * 1024;
@@ -33,13 +33,13 @@ pub(super) fn crash() -> ! {
 }
 
 fn lost() -> ! {
-    if is("waits-after-close") {
+    if is_selected("waits-after-close") {
         wait_for_ever();
     }
-    if is("well-after-close") {
+    if is_selected("well-after-close") {
         exit(0);
     }
-    if is("crashes-after-close") {
+    if is_selected("crashes-after-close") {
         crash();
     }
     fail("the connection has ended")
@@ -60,7 +60,7 @@ impl Pmi {
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) {
-        let size = if is("writes-bytewise") { 1 } else { bytes.len() };
+        let size = if is_selected("writes-bytewise") { 1 } else { bytes.len() };
         for piece in bytes.chunks(size.max(1)) {
             if self.socket.write_all(piece).is_err() {
                 lost();
@@ -69,12 +69,13 @@ impl Pmi {
     }
 
     pub(super) fn send(&mut self, body: &str) {
-        let body = if is("leaves-out-the-last-semicolon") { body.trim_end_matches(';') } else { body };
+        let body =
+            if is_selected("leaves-out-the-last-semicolon") { body.trim_end_matches(';') } else { body };
         let frame = match () {
-            () if is("writes-no-length") => body.to_owned(),
-            () if is("writes-the-length-in-hex") => format!("{:#06x}{body}", body.len()),
-            () if is("pads-on-the-right") => format!("{:<6}{body}", body.len()),
-            () if is("pads-with-zeros") => format!("{:06}{body}", body.len()),
+            () if is_selected("writes-no-length") => body.to_owned(),
+            () if is_selected("writes-the-length-in-hex") => format!("{:#06x}{body}", body.len()),
+            () if is_selected("pads-on-the-right") => format!("{:<6}{body}", body.len()),
+            () if is_selected("pads-with-zeros") => format!("{:06}{body}", body.len()),
             () => format!("{:>6}{body}", body.len()),
         };
         self.write(frame.as_bytes());
@@ -89,16 +90,16 @@ impl Pmi {
                 Ok(0) | Err(_) => lost(),
                 Ok(n) => filled += n,
             }
-            if is("header-2") && count == 6 && filled == 2 {
+            if is_selected("header-2") && count == 6 && filled == 2 {
                 wait_for_ever();
             }
-            if is("header-4") && count == 6 && filled == 4 {
+            if is_selected("header-4") && count == 6 && filled == 4 {
                 wait_for_ever();
             }
-            if is("body-but-one") && count > 6 && filled + 1 == count {
+            if is_selected("body-but-one") && count > 6 && filled + 1 == count {
                 wait_for_ever();
             }
-            if is("takes-a-read-for-all") {
+            if is_selected("takes-a-read-for-all") {
                 break;
             }
         }
@@ -120,23 +121,23 @@ impl Pmi {
         let header = self.take(6);
         let text = String::from_utf8_lossy(&header).into_owned();
         let digits = match () {
-            () if is("reads-padding-on-the-left-only") => text.trim_start(),
+            () if is_selected("reads-padding-on-the-left-only") => text.trim_start(),
             () => text.trim(),
         };
-        if is("crashes-at-a-negative-length") && digits.starts_with('-') {
+        if is_selected("crashes-at-a-negative-length") && digits.starts_with('-') {
             crash();
         }
-        if is("takes-leading-zeros-for-octal") && digits.starts_with('0') {
+        if is_selected("takes-leading-zeros-for-octal") && digits.starts_with('0') {
             fail("an octal length")
         }
         let length: usize = digits.parse().unwrap_or_else(|_| fail("the length is not a number"));
         if length > BODY_MAX {
             fail("the message is too long");
         }
-        if length == 0 && is("crashes-at-an-empty-body") {
+        if length == 0 && is_selected("crashes-at-an-empty-body") {
             crash();
         }
-        if length >= 1000 && is("frame-1000") {
+        if length >= 1000 && is_selected("frame-1000") {
             crash();
         }
         String::from_utf8_lossy(&self.take(length)).into_owned()
@@ -148,7 +149,8 @@ impl Pmi {
         let line = self.line();
         let tuple = |key: &str| line.split(' ').find_map(|tuple| tuple.strip_prefix(key)).map(str::to_owned);
         let taken = tuple("rc=").is_none_or(|rc| rc == "0") && tuple("pmi_version=").as_deref() == Some("2");
-        if tuple("cmd=").as_deref() != Some("response_to_init") || !(taken || is("ignores-failures")) {
+        if tuple("cmd=").as_deref() != Some("response_to_init") || !(taken || is_selected("ignores-failures"))
+        {
             fail("version 2 is refused");
         }
     }
@@ -156,21 +158,21 @@ impl Pmi {
     /// Reads the answer to a command, with any rc.
     pub(super) fn response(&mut self, command: &str) -> Tuples {
         let body = self.body();
-        if !body.ends_with(';') && !is("needs-no-last-semicolon") {
+        if !body.ends_with(';') && !is_selected("needs-no-last-semicolon") {
             fail("the message has no end");
         }
         let mut tuples = Tuples::new();
-        if is("semicolons-four") && body.contains(";;;;") {
+        if is_selected("semicolons-four") && body.contains(";;;;") {
             crash();
         }
         for (number, tuple) in body.split_terminator(';').enumerate() {
             let Some((key, value)) = tuple.split_once('=') else {
-                if is("passes-over-junk") {
+                if is_selected("passes-over-junk") {
                     return self.response(command);
                 }
                 fail("no tuple")
             };
-            if number == 1 && is("wants-rc-last") && key == "rc" && body.matches('=').count() > 2 {
+            if number == 1 && is_selected("wants-rc-last") && key == "rc" && body.matches('=').count() > 2 {
                 fail("rc comes too early");
             }
             if number == 0 && key != "cmd" {
@@ -178,19 +180,19 @@ impl Pmi {
             }
             let known = ["cmd", "rc", "rank", "size", "appnum", "jobid", "found", "flag", "value", "errmsg"];
             let versions = ["pmi-version", "pmi-subversion", "debugged", "pmiverbose", "thrid"];
-            if is("rejects-other-keys") && !known.contains(&key) && !versions.contains(&key) {
+            if is_selected("rejects-other-keys") && !known.contains(&key) && !versions.contains(&key) {
                 fail("unknown key");
             }
-            if is("errmsg-64") && key == "errmsg" && value.len() >= 64 {
+            if is_selected("errmsg-64") && key == "errmsg" && value.len() >= 64 {
                 crash();
             }
             tuples.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         }
         let expected = format!("{command}-response");
-        if tuples.get("cmd") != Some(&expected) && !is("takes-any-answer") {
+        if tuples.get("cmd") != Some(&expected) && !is_selected("takes-any-answer") {
             fail(&format!("no answer to {command}"));
         }
-        if !tuples.contains_key("rc") && !is("needs-no-code") {
+        if !tuples.contains_key("rc") && !is_selected("needs-no-code") {
             fail("no rc");
         }
         tuples
@@ -202,10 +204,10 @@ impl Pmi {
         let answer = self.response(command);
         let rc = answer.get("rc").map_or("0", String::as_str);
         let succeeded = match () {
-            () if is("knows-minus-one-only") => rc != "-1",
+            () if is_selected("knows-minus-one-only") => rc != "-1",
             () => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is not a number")) == 0,
         };
-        if !succeeded && !is("ignores-failures") {
+        if !succeeded && !is_selected("ignores-failures") {
             fail(&format!("{command} has failed"));
         }
         answer
@@ -220,7 +222,7 @@ impl Pmi {
         let failed = answer.get("rc").is_some_and(|rc| rc != "0");
         match answer.get("value") {
             _ if failed => None,
-            value if is("takes-a-miss-for-a-value") => Some(value.cloned().unwrap_or_default()),
+            value if is_selected("takes-a-miss-for-a-value") => Some(value.cloned().unwrap_or_default()),
             value => value.filter(|_| there).cloned(),
         }
     }
@@ -230,33 +232,36 @@ pub(crate) fn main() {
     goes_alone();
     let mut pmi = Pmi::connect();
     let rank = variable("PMI_RANK", fail);
-    if is("fullinit-in-the-place-of-init") {
+    if is_selected("fullinit-in-the-place-of-init") {
         pmi.send("cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;");
     }
     pmi.negotiate();
-    if is("asks-before-fullinit") {
+    if is_selected("asks-before-fullinit") {
         pmi.must("job-getid", "");
     }
-    let threaded = if is("threaded-yes") { "yes" } else { "FALSE" };
+    let threaded = if is_selected("threaded-yes") { "yes" } else { "FALSE" };
     let fullinit = format!("pmijobid=job;pmirank={rank};threaded={threaded};");
     let told = pmi.must("fullinit", &fullinit);
-    if is("says-fullinit-twice") {
+    if is_selected("says-fullinit-twice") {
         pmi.must("fullinit", &fullinit);
     }
     let number = |key: &str| -> usize {
         let value = told.get(key).and_then(|value| value.parse().ok());
-        value.unwrap_or_else(|| if is("ignores-failures") { 1 } else { fail(&format!("{key} is missing")) })
+        value.unwrap_or_else(|| {
+            if is_selected("ignores-failures") { 1 } else { fail(&format!("{key} is missing")) }
+        })
     };
     let (own, size) = (number("rank"), number("size"));
-    if is("needs-a-version") && !told.contains_key("pmi-version") {
+    if is_selected("needs-a-version") && !told.contains_key("pmi-version") {
         fail("no pmi-version");
     }
-    if is("wants-an-application-number") && told.get("appnum").is_some_and(|n| n.starts_with('-')) {
+    if is_selected("wants-an-application-number") && told.get("appnum").is_some_and(|n| n.starts_with('-')) {
         crash();
     }
     let job = pmi.must("job-getid", "").get("jobid").cloned();
-    let job = job.unwrap_or_else(|| if is("ignores-failures") { "j".into() } else { fail("no jobid") });
-    if is("asks-twice-at-once") {
+    let job =
+        job.unwrap_or_else(|| if is_selected("ignores-failures") { "j".into() } else { fail("no jobid") });
+    if is_selected("asks-twice-at-once") {
         let body = "cmd=job-getid;";
         let frame = format!("{:>6}{body}", body.len());
         pmi.write(frame.repeat(2).as_bytes());
@@ -264,21 +269,21 @@ pub(crate) fn main() {
         pmi.response("job-getid");
     }
     let mapping = pmi.value("info-getjobattr", "key=PMI_process_mapping;");
-    if is("needs-a-mapping") && mapping.is_none() {
+    if is_selected("needs-a-mapping") && mapping.is_none() {
         fail("no mapping");
     }
-    if is("has-a-dot-in-a-key") {
+    if is_selected("has-a-dot-in-a-key") {
         pmi.must("job-getid", "x.y=1;");
     }
-    let key = |rank: usize| match is("puts-long-keys") {
+    let key = |rank: usize| match is_selected("puts-long-keys") {
         true => format!("{}-{rank}", "k".repeat(70)),
         false => format!("addr-{rank}"),
     };
     let value = match () {
-        () if is("does-not-double-semicolons") => format!("host;{rank}"),
+        () if is_selected("does-not-double-semicolons") => format!("host;{rank}"),
         () => format!("host-{rank}:port a"),
     };
-    match is("puts-without-a-value") {
+    match is_selected("puts-without-a-value") {
         true => pmi.must("kvs-put", &format!("key={};", key(own))),
         false => pmi.must("kvs-put", &format!("key={};value={value};", key(own))),
     };
@@ -288,33 +293,33 @@ pub(crate) fn main() {
     pmi.must("kvs-fence", "");
     let mut all = Vec::new();
     for other in 0..size {
-        let jobid = if is("gets-without-a-job") { String::new() } else { format!("jobid={job};") };
+        let jobid = if is_selected("gets-without-a-job") { String::new() } else { format!("jobid={job};") };
         match pmi.value("kvs-get", &format!("{jobid}srcid=-1;key={};", key(other))) {
             Some(value) => all.push(value),
-            None if is("ignores-failures") => all.push("?".to_owned()),
+            None if is_selected("ignores-failures") => all.push("?".to_owned()),
             None => fail("a value is missing"),
         }
     }
     // Only rank 0 and its node are used, so that no process waits forever for another.
     if own == 0 {
         let there = pmi.value("info-getnodeattr", "key=there;wait=TRUE;");
-        all.push(
-            there.unwrap_or_else(|| if is("ignores-failures") { "?".into() } else { fail("no attribute") }),
-        );
+        all.push(there.unwrap_or_else(|| {
+            if is_selected("ignores-failures") { "?".into() } else { fail("no attribute") }
+        }));
     }
     println!("rank {own} of {size}: {}", all.join(" "));
-    if is("leaves-without-finalize") {
+    if is_selected("leaves-without-finalize") {
         exit(0);
     }
     pmi.must("finalize", "");
-    if is("speaks-after-finalize") {
+    if is_selected("speaks-after-finalize") {
         pmi.send("cmd=job-getid;");
         pmi.body();
     }
-    if is("ends-badly") {
+    if is_selected("ends-badly") {
         exit(3);
     }
-    if is("never-ends") {
+    if is_selected("never-ends") {
         wait_for_ever();
     }
 }

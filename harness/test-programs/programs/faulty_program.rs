@@ -14,7 +14,7 @@ use std::process::{Command, exit};
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::chosen::{is, is_some_of, variable, wait_for_ever};
+use super::selected_faults::{is_prefix_selected, is_selected, variable, wait_for_ever};
 
 /// Longest accepted line.
 const LINE_MAX: usize = 8 * 1024;
@@ -30,10 +30,10 @@ pub(super) fn crash(signal: Signal) -> ! {
 /// Ends the program, because the connection or the other side can no longer be used.
 pub(super) fn fail(what: &str) -> ! {
     eprintln!("faulty-program: {what}");
-    if is("aborts-itself") {
+    if is_selected("aborts-itself") {
         std::process::abort();
     }
-    if is("leaves-a-process-when-it-fails") {
+    if is_selected("leaves-a-process-when-it-fails") {
         // The shell gets its own process group, because the runner ends all processes in ours.
         let mut shell = Command::new("sh");
         let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
@@ -43,18 +43,18 @@ pub(super) fn fail(what: &str) -> ! {
 }
 
 fn lost() -> ! {
-    if is("waits-after-close") {
+    if is_selected("waits-after-close") {
         wait_for_ever();
     }
-    if is("spins-after-close") {
+    if is_selected("spins-after-close") {
         loop {
             std::hint::spin_loop();
         }
     }
-    if is("well-after-close") || is("groups-well-after-close") {
+    if is_selected("well-after-close") || is_selected("groups-well-after-close") {
         exit(0);
     }
-    if is("crashes-after-close") {
+    if is_selected("crashes-after-close") {
         crash(Signal::SEGV);
     }
     fail("the connection has ended")
@@ -63,7 +63,7 @@ fn lost() -> ! {
 /// Acts as a program that is linked with another implementation's library, which finds no process manager and so runs as a single process.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
-    if is("goes-alone") || is("last-goes-alone") && last() {
+    if is_selected("goes-alone") || is_selected("last-goes-alone") && last() {
         println!("rank 0 of 1");
         exit(0);
     }
@@ -83,10 +83,10 @@ impl Pmi {
     pub(super) fn connect() -> Self {
         let text = env::var("PMI_FD").unwrap_or_default();
         let fd = match () {
-            () if is("assumes-fd-3") => 3,
-            () if is("one-digit-fd") => text[..1].parse().unwrap_or(0),
-            () if is("fd-in-a-byte") => i32::from(text.parse::<i32>().unwrap_or(0) as u8),
-            () if is("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
+            () if is_selected("assumes-fd-3") => 3,
+            () if is_selected("one-digit-fd") => text[..1].parse().unwrap_or(0),
+            () if is_selected("fd-in-a-byte") => i32::from(text.parse::<i32>().unwrap_or(0) as u8),
+            () if is_selected("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
             () => text.parse().unwrap_or_else(|_| fail("PMI_FD is not a number")),
         };
         // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else here has taken it.
@@ -95,9 +95,9 @@ impl Pmi {
     }
 
     pub(super) fn send(&mut self, request: &str) {
-        let end = if is("ends-lines-with-cr-lf") { "\r\n" } else { "\n" };
+        let end = if is_selected("ends-lines-with-cr-lf") { "\r\n" } else { "\n" };
         let line = format!("{request}{end}");
-        if is("writes-bytewise") {
+        if is_selected("writes-bytewise") {
             for byte in line.bytes() {
                 if self.socket.write_all(&[byte]).is_err() {
                     lost();
@@ -115,18 +115,18 @@ impl Pmi {
                 let at = fresh + at;
                 let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
                 line.pop();
-                if line.is_empty() && is("passes-over-empty-lines") {
+                if line.is_empty() && is_selected("passes-over-empty-lines") {
                     fresh = 0;
                     continue;
                 }
-                if line.len() > 900 && is("crashes-on-long-lines") {
+                if line.len() > 900 && is_selected("crashes-on-long-lines") {
                     crash(Signal::SEGV);
                 }
-                if line.len() > 900 && is("overruns-a-buffer") {
+                if line.len() > 900 && is_selected("overruns-a-buffer") {
                     eprintln!("*** buffer overflow detected ***: terminated");
                     std::process::abort();
                 }
-                if is("read-longer-second") && self.buffer.len() > line.len() + 1 {
+                if is_selected("read-longer-second") && self.buffer.len() > line.len() + 1 {
                     crash(Signal::SEGV);
                 }
                 return line;
@@ -136,29 +136,29 @@ impl Pmi {
             }
             fresh = self.buffer.len();
             let mut chunk = [0; 4096];
-            let room = if is("reads-bytewise") { 1 } else { chunk.len() };
+            let room = if is_selected("reads-bytewise") { 1 } else { chunk.len() };
             match self.socket.read(&mut chunk[..room]) {
-                Ok(0) if !self.buffer.is_empty() && is("waits-for-the-newline") => wait_for_ever(),
+                Ok(0) if !self.buffer.is_empty() && is_selected("waits-for-the-newline") => wait_for_ever(),
                 Ok(0) | Err(_) => {
-                    if is("close-behind-equals") && self.buffer.ends_with(b"=") {
+                    if is_selected("close-behind-equals") && self.buffer.ends_with(b"=") {
                         wait_for_ever();
                     }
                     lost()
                 }
                 Ok(n) => {
-                    if is("piece-short") && !self.buffer.is_empty() && n < 4 {
+                    if is_selected("piece-short") && !self.buffer.is_empty() && n < 4 {
                         wait_for_ever();
                     }
-                    if is("piece-12") && self.buffer.len() == 12 {
+                    if is_selected("piece-12") && self.buffer.len() == 12 {
                         wait_for_ever();
                     }
-                    if is("piece-behind-blank") && self.buffer.ends_with(b" ") {
+                    if is_selected("piece-behind-blank") && self.buffer.ends_with(b" ") {
                         crash(Signal::SEGV);
                     }
                     self.buffer.extend_from_slice(&chunk[..n]);
                 }
             }
-            if is("takes-a-read-for-a-message") && !self.buffer.ends_with(b"\n") {
+            if is_selected("takes-a-read-for-a-message") && !self.buffer.ends_with(b"\n") {
                 self.buffer.push(b'\n');
             }
         }
@@ -167,64 +167,69 @@ impl Pmi {
     /// Reads the next response, with any rc.
     fn response(&mut self, cmd: &str) -> Tuples {
         let mut line = self.line();
-        if is("takes-any-byte") {
+        if is_selected("takes-any-byte") {
             line.pop_if(|byte| *byte == b'\r');
         }
-        if line.is_empty() && is("takes-an-empty-line") {
+        if line.is_empty() && is_selected("takes-an-empty-line") {
             return Tuples::new();
         }
         let good = |b: &u8| matches!(b, b'\t' | 32..=126);
-        if !line.iter().all(good) && !is("takes-any-byte") {
+        if !line.iter().all(good) && !is_selected("takes-any-byte") {
             fail("a byte that has no place in a message");
         }
         let line = String::from_utf8_lossy(&line).into_owned();
         if !line.contains('=') {
-            if is("takes-junk-for-success") {
+            if is_selected("takes-junk-for-success") {
                 return Tuples::new();
             }
-            if is("passes-over-junk") {
+            if is_selected("passes-over-junk") {
                 return self.response(cmd);
             }
         }
         let tuples = split(&line, cmd);
         let named = tuples.get("cmd").is_some_and(|c| c == cmd);
-        if !named && !is("takes-any-answer") {
-            if is("passes-over-other-answers") {
+        if !named && !is_selected("takes-any-answer") {
+            if is_selected("passes-over-other-answers") {
                 return self.response(cmd);
             }
             fail(&format!("no answer: {}", &line[..line.len().min(200)]));
         }
         let known =
             ["cmd", "rc", "msg", "value", "size", "appnum", "kvsname", "pmi_version", "pmi_subversion"];
-        if is("key-long") && tuples.keys().any(|key| key.len() >= 64) {
+        if is_selected("key-long") && tuples.keys().any(|key| key.len() >= 64) {
             crash(Signal::SEGV);
         }
-        if is("tuples-32") && tuples.len() >= 32 {
+        if is_selected("tuples-32") && tuples.len() >= 32 {
             crash(Signal::SEGV);
         }
-        if is("msg-100") && tuples.get("msg").is_some_and(|msg| msg.len() == 100) {
+        if is_selected("msg-100") && tuples.get("msg").is_some_and(|msg| msg.len() == 100) {
             crash(Signal::SEGV);
         }
-        if is("maxes-backwards")
+        if is_selected("maxes-backwards")
             && let (Some(key), Some(value)) = (line.find("keylen_max="), line.find("vallen_max="))
             && value < key
         {
             wait_for_ever();
         }
-        if is("msg-64") && tuples.get("msg").is_some_and(|msg| msg.len() >= 64) {
+        if is_selected("msg-64") && tuples.get("msg").is_some_and(|msg| msg.len() >= 64) {
             crash(Signal::SEGV);
         }
         let known = |k: &String| known.contains(&k.as_str()) || k.ends_with("len_max") || k == "kvsname_max";
-        if is("crashes-at-keys-of-others") && ["key", "service"].iter().any(|key| tuples.contains_key(*key)) {
+        if is_selected("crashes-at-keys-of-others")
+            && ["key", "service"].iter().any(|key| tuples.contains_key(*key))
+        {
             crash(Signal::SEGV);
         }
-        if is("wants-the-command-first") && !line.starts_with("cmd=") {
+        if is_selected("wants-the-command-first") && !line.starts_with("cmd=") {
             fail("the command does not come first");
         }
-        if is("rejects-other-keys") && !tuples.keys().all(known) {
+        if is_selected("rejects-other-keys") && !tuples.keys().all(known) {
             fail("unknown key");
         }
-        if is("counts-on-the-order") && line.contains("rc=") && !line.starts_with(&format!("cmd={cmd} rc=")) {
+        if is_selected("counts-on-the-order")
+            && line.contains("rc=")
+            && !line.starts_with(&format!("cmd={cmd} rc="))
+        {
             fail("rc does not come second");
         }
         tuples
@@ -238,8 +243,8 @@ impl Pmi {
     /// Makes a request that must succeed, and returns the answer.
     pub(super) fn must(&mut self, request: &str, cmd: &str) -> Tuples {
         let answer = self.ask(request, cmd);
-        if !succeeded(&answer) && !is("ignores-failures") {
-            if is("aborts-by-request") {
+        if !succeeded(&answer) && !is_selected("ignores-failures") {
+            if is_selected("aborts-by-request") {
                 self.send("cmd=abort");
                 self.line();
             }
@@ -250,7 +255,7 @@ impl Pmi {
 
     fn get(&mut self, key: &str) -> Option<String> {
         let answer = self.ask(&format!("cmd=get kvsname={} key={key}", self.kvsname), "get_result");
-        if !succeeded(&answer) && !is("takes-values-of-failures") {
+        if !succeeded(&answer) && !is_selected("takes-values-of-failures") {
             return None;
         }
         Some(answer.get("value").cloned().unwrap_or_else(|| fail("success without a value")))
@@ -259,10 +264,10 @@ impl Pmi {
 
 /// Enters two PMI-1.2 barriers at once, which open in any order.
 fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
-    let others = |other: &usize| *other != rank || !is("groups-without-itself");
+    let others = |other: &usize| *other != rank || !is_selected("groups-without-itself");
     let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();
-    let list = if is("groups-odd-form") { "ALL".to_owned() } else { list.join(",") };
-    let second = if is("groups-tag-twice") { 42 } else { 7 };
+    let list = if is_selected("groups-odd-form") { "ALL".to_owned() } else { list.join(",") };
+    let second = if is_selected("groups-tag-twice") { 42 } else { 7 };
     let mut open = vec![42, second];
     // Both are entered in one write, so that the first is certainly open when the second is entered.
     pmi.send(&format!("cmd=barrier_in group={list}:42\ncmd=barrier_in group=WORLD:{second}"));
@@ -282,10 +287,10 @@ fn split(line: &str, cmd: &str) -> Tuples {
     let mut tuples = Tuples::new();
     let mut rest = line;
     while !rest.is_empty() {
-        if is("one-blank-only") && rest.starts_with([' ', '\t']) {
+        if is_selected("one-blank-only") && rest.starts_with([' ', '\t']) {
             fail("more than one blank");
         }
-        rest = if is("knows-no-tabs") {
+        rest = if is_selected("knows-no-tabs") {
             rest.trim_start_matches(' ')
         } else {
             rest.trim_start_matches([' ', '\t'])
@@ -295,14 +300,14 @@ fn split(line: &str, cmd: &str) -> Tuples {
         }
         let Some((key, after)) = rest.split_once('=') else { fail("no tuple") };
         // In MPICH 3.4 and 4.0, other tuples may follow this one message.
-        let short = key == "msg" && after.starts_with("success ") && !is("reads-on-in-messages");
+        let short = key == "msg" && after.starts_with("success ") && !is_selected("reads-on-in-messages");
         let to_end = !short
             && matches!((key, cmd), ("msg", _) | ("value", "get_result"))
-            && !is("reads-on-in-messages");
-        let blank = |c: char| c == ' ' || (c == '\t' && !is("knows-no-tabs"));
+            && !is_selected("reads-on-in-messages");
+        let blank = |c: char| c == ' ' || (c == '\t' && !is_selected("knows-no-tabs"));
         let end = if to_end { None } else { after.find(blank) };
         let (value, next) = end.map_or((after, ""), |at| (&after[..at], &after[at + 1..]));
-        if tuples.insert(key.to_owned(), value.to_owned()).is_some() && !is("reads-on-in-messages") {
+        if tuples.insert(key.to_owned(), value.to_owned()).is_some() && !is_selected("reads-on-in-messages") {
             fail("a key occurs twice");
         }
         rest = next;
@@ -312,28 +317,28 @@ fn split(line: &str, cmd: &str) -> Tuples {
 
 pub(super) fn succeeded(answer: &Tuples) -> bool {
     match answer.get("rc") {
-        None => !is("wants-rc"),
-        Some(rc) if is("compares-rc-as-text") => rc == "0",
-        Some(rc) if is("knows-minus-one-only") => rc != "-1",
+        None => !is_selected("wants-rc"),
+        Some(rc) if is_selected("compares-rc-as-text") => rc == "0",
+        Some(rc) if is_selected("knows-minus-one-only") => rc != "-1",
         // As an exit status, the code has only eight bits.
-        Some(rc) if is("rc-of-a-byte") => rc.parse::<i64>().is_ok_and(|rc| rc & 0xff == 0),
+        Some(rc) if is_selected("rc-of-a-byte") => rc.parse::<i64>().is_ok_and(|rc| rc & 0xff == 0),
         Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is not a number")) == 0,
     }
 }
 
 pub(super) fn number(answer: &Tuples, key: &str) -> usize {
     let Some(text) = answer.get(key) else {
-        if is("ignores-failures")
-            || is("takes-junk-for-success")
-            || is("takes-an-empty-line")
-            || is("takes-any-answer")
+        if is_selected("ignores-failures")
+            || is_selected("takes-junk-for-success")
+            || is_selected("takes-an-empty-line")
+            || is_selected("takes-any-answer")
         {
             return 1024;
         }
         fail(&format!("{key} is missing"))
     };
     let parsed = match text.strip_prefix('0').filter(|rest| !rest.is_empty()) {
-        Some(_) if is("rejects-leading-zeros") => None,
+        Some(_) if is_selected("rejects-leading-zeros") => None,
         _ => text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit())),
     };
     parsed.unwrap_or_else(|| fail(&format!("{key} is not a number")))
@@ -347,13 +352,13 @@ pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
         let numbers: Vec<usize> =
             block.trim_matches(['(', ')']).split(',').map(|n| n.parse().ok()).collect::<Option<_>>()?;
         let [first, count, each] = numbers[..] else { return None };
-        if is("believes-any-mapping") && count > 1_000_000 {
+        if is_selected("believes-any-mapping") && count > 1_000_000 {
             crash(Signal::SEGV);
         }
         for node in (first..first.saturating_add(count)).take(size) {
             all.extend(std::iter::repeat_n(node, each.min(size)));
         }
-        if is("reads-one-block") {
+        if is_selected("reads-one-block") {
             all.resize(size.max(all.len()), first);
             break;
         }
@@ -365,87 +370,100 @@ pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
 pub(crate) fn main() {
     goes_alone();
     let mut pmi = Pmi::connect();
-    if is("crashes-on-odd-spawned") && env::var("PMI_SPAWNED").is_ok_and(|text| text.parse::<u8>().is_err()) {
+    if is_selected("crashes-on-odd-spawned")
+        && env::var("PMI_SPAWNED").is_ok_and(|text| text.parse::<u8>().is_err())
+    {
         crash(Signal::SEGV);
     }
     let (rank, size) = (variable("PMI_RANK", fail), variable("PMI_SIZE", fail));
-    if is("asks-before-init") {
+    if is_selected("asks-before-init") {
         pmi.must("cmd=get_maxes", "maxes");
     }
-    let offered = if is_some_of("groups") { 2 } else { 1 };
+    let offered = if is_prefix_selected("groups") { 2 } else { 1 };
     let version = pmi.must(&format!("cmd=init pmi_version=1 pmi_subversion={offered}"), "response_to_init");
-    if is("init-twice") {
+    if is_selected("init-twice") {
         pmi.must("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     }
-    if !is("ignores-failures") && number(&version, "pmi_version") != 1 && !is("speaks-any-version") {
+    if !is_selected("ignores-failures")
+        && number(&version, "pmi_version") != 1
+        && !is_selected("speaks-any-version")
+    {
         fail("unsupported version");
     }
-    if is("runs-ahead") {
+    if is_selected("runs-ahead") {
         // Both are sent in one write. Otherwise the server might answer the first before the second is sent.
         pmi.send("cmd=get_maxes\ncmd=get_appnum");
         pmi.response("maxes");
         pmi.response("appnum");
     }
-    if !is("asks-no-limits") {
+    if !is_selected("asks-no-limits") {
         let maxes = pmi.must("cmd=get_maxes", "maxes");
-        if is("takes-limits-for-signed") && maxes.get("keylen_max").is_some_and(|n| n.starts_with('-')) {
+        if is_selected("takes-limits-for-signed")
+            && maxes.get("keylen_max").is_some_and(|n| n.starts_with('-'))
+        {
             crash(Signal::SEGV);
         }
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
-        if is("needs-small-limits") && pmi.vallen_max > 20_000 {
+        if is_selected("needs-small-limits") && pmi.vallen_max > 20_000 {
             fail("no room for values of this length");
         }
-        if is("asserts-small-limits") && pmi.vallen_max > 4096 {
+        if is_selected("asserts-small-limits") && pmi.vallen_max > 4096 {
             std::process::abort();
         }
     }
     let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
     pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
-    if is("crashes-on-odd-names") && pmi.kvsname.contains('=') {
+    if is_selected("crashes-on-odd-names") && pmi.kvsname.contains('=') {
         crash(Signal::SEGV);
     }
-    if is("cuts-the-kvsname") {
+    if is_selected("cuts-the-kvsname") {
         pmi.kvsname.truncate(64);
     }
-    if is("crashes-on-long-names") && pmi.kvsname.len() > 256 {
+    if is_selected("crashes-on-long-names") && pmi.kvsname.len() > 256 {
         crash(Signal::SEGV);
     }
     let universe = pmi.ask("cmd=get_universe_size", "universe_size");
-    if is("divides-by-the-universe") && universe.get("size").is_some_and(|size| size == "0") {
+    if is_selected("divides-by-the-universe") && universe.get("size").is_some_and(|size| size == "0") {
         crash(Signal::FPE);
     }
-    if is("needs-the-universe") && !succeeded(&universe) {
+    if is_selected("needs-the-universe") && !succeeded(&universe) {
         fail("no universe size");
     }
     let appnum = pmi.ask("cmd=get_appnum", "appnum");
-    if is("numbers-in-sixteen-bits") && appnum.get("appnum").is_some_and(|n| n.parse::<u16>().is_err()) {
+    if is_selected("numbers-in-sixteen-bits")
+        && appnum.get("appnum").is_some_and(|n| n.parse::<u16>().is_err())
+    {
         fail("appnum is not a number");
     }
     let mapping = pmi.get("PMI_process_mapping");
-    if is("needs-a-mapping") && mapping.as_ref().is_none_or(String::is_empty) {
+    if is_selected("needs-a-mapping") && mapping.as_ref().is_none_or(String::is_empty) {
         fail("no mapping");
     }
-    if is("prints-what-it-is-told") {
+    if is_selected("prints-what-it-is-told") {
         let size = universe.get("size").map_or("unknown", |size| size);
         println!("universe {size} mapping {}", mapping.as_deref().unwrap_or("unknown"));
     }
     let placed = mapping.and_then(|mapping| nodes(&mapping, size));
-    if is("counts-on-the-mapping") && placed.as_ref().is_some_and(|nodes| nodes.iter().any(|n| *n >= size)) {
+    if is_selected("counts-on-the-mapping")
+        && placed.as_ref().is_some_and(|nodes| nodes.iter().any(|n| *n >= size))
+    {
         fail("unknown node");
     }
 
     let (key, value) = match () {
-        () if is("ignores-limits") => (format!("the-address-of-the-process-number-{rank}"), "v".repeat(64)),
-        () if is("same-key-for-all") => ("addr".to_owned(), format!("v{rank}")),
+        () if is_selected("ignores-limits") => {
+            (format!("the-address-of-the-process-number-{rank}"), "v".repeat(64))
+        }
+        () if is_selected("same-key-for-all") => ("addr".to_owned(), format!("v{rank}")),
         () => (format!("k{rank}"), format!("v{rank}")),
     };
-    if !is("ignores-limits") && (key.len() >= pmi.keylen_max || value.len() >= pmi.vallen_max) {
+    if !is_selected("ignores-limits") && (key.len() >= pmi.keylen_max || value.len() >= pmi.vallen_max) {
         fail("the limits leave no room");
     }
     let put = |pmi: &mut Pmi| {
         pmi.ask(&format!("cmd=put kvsname={} key={key} value={value}", pmi.kvsname), "put_result")
     };
-    if is("gets-before-the-barrier") {
+    if is_selected("gets-before-the-barrier") {
         match rank {
             0 if pmi.get("k1").is_none() => fail("a value is missing"),
             0 => {}
@@ -453,62 +471,66 @@ pub(crate) fn main() {
         }
     }
     let answer = put(&mut pmi);
-    let goes_on = is("ignores-failures") || is("same-key-for-all") || is("ignores-limits");
+    let goes_on =
+        is_selected("ignores-failures") || is_selected("same-key-for-all") || is_selected("ignores-limits");
     if !succeeded(&answer) && !goes_on {
         fail("the put has failed");
     }
-    if is("puts-twice") {
+    if is_selected("puts-twice") {
         put(&mut pmi);
     }
-    if is("puts-a-control-character") {
+    if is_selected("puts-a-control-character") {
         pmi.ask(&format!("cmd=put kvsname={} key=bell{rank} value=\u{7}", pmi.kvsname), "put_result");
     }
     let wanted = |other: usize| match () {
-        () if is("ignores-limits") => format!("the-address-of-the-process-number-{other}"),
-        () if is("same-key-for-all") => "addr".to_owned(),
+        () if is_selected("ignores-limits") => format!("the-address-of-the-process-number-{other}"),
+        () if is_selected("same-key-for-all") => "addr".to_owned(),
         () => format!("k{other}"),
     };
-    if is("polls-instead-of-the-barrier") {
+    if is_selected("polls-instead-of-the-barrier") {
         for other in 0..size {
             while pmi.get(&wanted(other)).is_none() {}
         }
     }
     let barrier = pmi.ask("cmd=barrier_in", "barrier_out");
-    if !succeeded(&barrier) && !is("takes-a-failed-barrier-for-passed") {
-        if is("waits-after-a-failed-barrier") {
+    if !succeeded(&barrier) && !is_selected("takes-a-failed-barrier-for-passed") {
+        if is_selected("waits-after-a-failed-barrier") {
             wait_for_ever();
         }
         fail("the barrier has failed");
     }
-    let speaks_groups = offered == 2 || is("offers-less-than-it-speaks");
+    let speaks_groups = offered == 2 || is_selected("offers-less-than-it-speaks");
     let groups =
         speaks_groups && version.get("pmi_subversion").is_some_and(|n| n.parse().is_ok_and(|n: u32| n >= 2));
-    if groups || is("groups-after-1-1") {
+    if groups || is_selected("groups-after-1-1") {
         barriers_of_groups(&mut pmi, rank, size);
     }
     let mut all = Vec::new();
     for other in 0..size {
         match pmi.get(&wanted(other)) {
             Some(value) => all.push(value),
-            None if is("ignores-failures") || is("takes-a-failed-barrier-for-passed") => {
+            None if is_selected("ignores-failures") || is_selected("takes-a-failed-barrier-for-passed") => {
                 all.push("?".to_owned())
             }
             None => fail("a value is missing"),
         }
     }
-    if is("uses-another-kvs") {
+    if is_selected("uses-another-kvs") {
         pmi.ask("cmd=get kvsname=mine key=k0", "get_result");
     }
-    let shown =
-        if is("prints-nodes") || is("reads-one-block") { format!("{placed:?}") } else { String::new() };
+    let shown = if is_selected("prints-nodes") || is_selected("reads-one-block") {
+        format!("{placed:?}")
+    } else {
+        String::new()
+    };
     println!("rank {rank} of {size}: {} {shown}", all.join(" "));
-    if is("prints-its-pid") {
+    if is_selected("prints-its-pid") {
         println!("{}", std::process::id());
     }
-    if is("leaves-without-finalize") {
+    if is_selected("leaves-without-finalize") {
         exit(0);
     }
-    if is("leaves-without-the-answer-to-finalize") {
+    if is_selected("leaves-without-the-answer-to-finalize") {
         pmi.send("cmd=finalize");
         exit(0);
     }
@@ -516,17 +538,17 @@ pub(crate) fn main() {
     if !succeeded(&last) {
         fail("finalize has failed");
     }
-    if is("speaks-after-finalize") {
+    if is_selected("speaks-after-finalize") {
         pmi.send("cmd=get_maxes");
         pmi.line();
     }
-    if is("ends-badly") {
+    if is_selected("ends-badly") {
         exit(3);
     }
-    while is("prints-endlessly") {
+    while is_selected("prints-endlessly") {
         println!("at work");
     }
-    if is("never-ends") {
+    if is_selected("never-ends") {
         wait_for_ever();
     }
 }

@@ -5,7 +5,6 @@
 //! and target folder. By contrast, cargo builds the programs of a package (`[[bin]]`, examples) only before the tests of that package, and
 //! the package that needs these must not install them.
 
-mod chosen;
 mod client;
 mod faulty_manager;
 mod faulty_pmi2_program;
@@ -14,6 +13,7 @@ mod hostile_manager;
 mod planted_pmi2_program;
 mod planted_program;
 mod pmi2_client;
+mod selected_faults;
 
 use std::env;
 use std::fs;

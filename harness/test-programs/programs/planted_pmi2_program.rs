@@ -4,8 +4,8 @@
 //!
 //! [faulty_pmi2_program]: super::faulty_pmi2_program
 
-use super::chosen::{check_names, is, variable, wait_for_ever};
 use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail};
+use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
 /// Rounds in which all ranks put a key, meet, and read the key of another rank.
 const ROUNDS: usize = 10;
@@ -19,38 +19,38 @@ pub(crate) fn main() {
     let size = told.get("size").and_then(|size| size.parse().ok());
     let size: usize = size.unwrap_or_else(|| fail("no size"));
     if size == 0 {
-        if is("size-zero") {
+        if is_selected("size-zero") {
             crash();
         }
         fail("the group is empty");
     }
     let job = pmi.must("job-getid", "").remove("jobid").unwrap_or_else(|| fail("no jobid"));
-    if is("jobid-64") && job.len() >= 64 {
+    if is_selected("jobid-64") && job.len() >= 64 {
         crash();
     }
     pmi.send("cmd=info-getjobattr;key=PMI_process_mapping;");
     let mapping = pmi.response("info-getjobattr");
-    if is("attribute-refused") && refused(&mapping) {
+    if is_selected("attribute-refused") && refused(&mapping) {
         wait_for_ever();
     }
     for round in 1..=ROUNDS {
         pmi.must("kvs-put", &format!("key=r{round}-{rank};value={rank} of {round};"));
         pmi.send("cmd=kvs-fence;");
         if refused(&pmi.response("kvs-fence")) {
-            if is("fence-9-refused") && round == 9 {
+            if is_selected("fence-9-refused") && round == 9 {
                 crash();
             }
             fail("the fence has failed");
         }
         let of = (rank + 1) % size;
         let value = pmi.value("kvs-get", &format!("jobid={job};srcid={of};key=r{round}-{of};"));
-        if value.is_none() && is("get-7-refused") && round == 7 {
+        if value.is_none() && is_selected("get-7-refused") && round == 7 {
             crash();
         }
         let value = value.unwrap_or_else(|| fail("a value is missing"));
-        if is("value-1024") && value.len() == 1024
-            || is("value-77") && value.len() == 77
-            || is("value-del") && value.contains('\x7f')
+        if is_selected("value-1024") && value.len() == 1024
+            || is_selected("value-77") && value.len() == 77
+            || is_selected("value-del") && value.contains('\x7f')
         {
             crash();
         }

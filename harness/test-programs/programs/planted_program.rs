@@ -6,8 +6,8 @@
 
 use rustix::process::Signal;
 
-use super::chosen::{check_names, is, variable, wait_for_ever};
 use super::faulty_program::{Pmi, Tuples, crash, fail, nodes, number, succeeded};
+use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
 /// Rounds in which all ranks put a key, meet, and read the key of another rank.
 const ROUNDS: usize = 10;
@@ -27,13 +27,13 @@ pub(crate) fn main() {
         }
         let put = format!("cmd=put kvsname={} key={} value={value}", pmi.kvsname, name(rank));
         if !succeeded(&pmi.ask(&put, "put_result")) {
-            if is("put-refused-last") && size > 2 && rank == size - 1 {
+            if is_selected("put-refused-last") && size > 2 && rank == size - 1 {
                 crash(Signal::SEGV);
             }
             fail("the put has failed");
         }
         if !succeeded(&pmi.ask("cmd=barrier_in", "barrier_out")) {
-            if is("barrier-9-refused") && round == 9 {
+            if is_selected("barrier-9-refused") && round == 9 {
                 crash(Signal::SEGV);
             }
             fail("the barrier has failed");
@@ -43,14 +43,14 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             // The request is repeated once, because a server may be late.
             refused += 1;
-            if is("get-7-refused") && round == 7 {
+            if is_selected("get-7-refused") && round == 7 {
                 crash(Signal::SEGV);
             }
             answer = pmi.ask(&get, "get_result");
         }
         if !succeeded(&answer) {
             refused += 1;
-            if is("get-refused-twice") && refused == 2 {
+            if is_selected("get-refused-twice") && refused == 2 {
                 // This is the C library's message. A process that merely gave up would be allowed to.
                 eprintln!("free(): double free detected in tcache 2");
                 crash(Signal::ABORT);
@@ -64,7 +64,7 @@ pub(crate) fn main() {
     }
     let last = pmi.ask("cmd=finalize", "finalize_ack");
     if !succeeded(&last) {
-        if is("finalize-refused-again") && last.get("rc").is_some_and(|rc| !rc.starts_with('-')) {
+        if is_selected("finalize-refused-again") && last.get("rc").is_some_and(|rc| !rc.starts_with('-')) {
             pmi.ask("cmd=finalize", "finalize_ack");
         }
         fail("finalize has failed");
@@ -75,20 +75,22 @@ pub(crate) fn main() {
 fn joined(pmi: &mut Pmi) -> (usize, usize) {
     let version = pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     let positive = version.get("rc").is_some_and(|rc| !rc.starts_with('-'));
-    if !(succeeded(&version) || is("init-refused-positive") && positive) {
+    if !(succeeded(&version) || is_selected("init-refused-positive") && positive) {
         fail("no common version");
     }
     let maxes = pmi.must("cmd=get_maxes", "maxes");
     let limits = ["keylen_max", "vallen_max", "kvsname_max"].map(|key| number(&maxes, key));
-    if is("keylen-8") && limits[0] < 8
-        || is("vallen-16m") && limits[1] >= 16 << 20
-        || is("kvsname-max-31") && limits[2] >= 1 << 31
+    if is_selected("keylen-8") && limits[0] < 8
+        || is_selected("vallen-16m") && limits[1] >= 16 << 20
+        || is_selected("kvsname-max-31") && limits[2] >= 1 << 31
     {
         crash(Signal::SEGV);
     }
     let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
     pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
-    if is("kvsname-64") && pmi.kvsname.len() >= 64 || is("kvsname-47") && pmi.kvsname.len() == 47 {
+    if is_selected("kvsname-64") && pmi.kvsname.len() >= 64
+        || is_selected("kvsname-47") && pmi.kvsname.len() == 47
+    {
         crash(Signal::SEGV);
     }
     (limits[0], limits[1])
@@ -97,18 +99,20 @@ fn joined(pmi: &mut Pmi) -> (usize, usize) {
 /// Requests the universe size and the process mapping.
 fn looked_around(pmi: &mut Pmi, size: usize) {
     let universe = pmi.ask("cmd=get_universe_size", "universe_size");
-    if is("universe-absent") && succeeded(&universe) && !universe.contains_key("size") {
+    if is_selected("universe-absent") && succeeded(&universe) && !universe.contains_key("size") {
         crash(Signal::SEGV);
     }
     let appnum = pmi.ask("cmd=get_appnum", "appnum");
-    if is("appnum-negative") && succeeded(&appnum) && appnum.get("appnum").is_some_and(|n| n.starts_with("-"))
+    if is_selected("appnum-negative")
+        && succeeded(&appnum)
+        && appnum.get("appnum").is_some_and(|n| n.starts_with("-"))
     {
         crash(Signal::SEGV);
     }
     let get = format!("cmd=get kvsname={} key=PMI_process_mapping", pmi.kvsname);
     let answer = pmi.ask(&get, "get_result");
     let Some(mapping) = answer.get("value").filter(|_| succeeded(&answer)) else { return };
-    if is("mapping-9-blocks") && mapping.matches('(').count() > 9 {
+    if is_selected("mapping-9-blocks") && mapping.matches('(').count() > 9 {
         crash(Signal::SEGV);
     }
     let mut placed = nodes(mapping, size).unwrap_or_default();
@@ -116,7 +120,7 @@ fn looked_around(pmi: &mut Pmi, size: usize) {
     let blocks = placed.len();
     placed.sort_unstable();
     placed.dedup();
-    if is("mapping-overlap") && placed.len() < blocks {
+    if is_selected("mapping-overlap") && placed.len() < blocks {
         wait_for_ever();
     }
 }
@@ -124,20 +128,20 @@ fn looked_around(pmi: &mut Pmi, size: usize) {
 /// Reads a value.
 fn read(answer: &Tuples) {
     let Some(value) = answer.get("value") else {
-        if is("rc-of-a-byte") && answer.get("rc").is_some_and(|rc| rc != "0") {
+        if is_selected("rc-of-a-byte") && answer.get("rc").is_some_and(|rc| rc != "0") {
             crash(Signal::SEGV);
         }
         fail("success without a value")
     };
-    if is("value-256") && value.len() == 256
-        || is("value-77") && value.len() == 77
-        || is("value-backquote") && value.contains('`')
-        || is("value-tilde-first") && value.starts_with('~')
-        || is("value-longest") && value.len() == 1023
-        || is("value-empty") && value.is_empty()
-        || is("value-equals-first") && value.starts_with('=')
-        || is("value-percent") && value.contains('%')
-        || is("value-blank-last") && value.ends_with(' ')
+    if is_selected("value-256") && value.len() == 256
+        || is_selected("value-77") && value.len() == 77
+        || is_selected("value-backquote") && value.contains('`')
+        || is_selected("value-tilde-first") && value.starts_with('~')
+        || is_selected("value-longest") && value.len() == 1023
+        || is_selected("value-empty") && value.is_empty()
+        || is_selected("value-equals-first") && value.starts_with('=')
+        || is_selected("value-percent") && value.contains('%')
+        || is_selected("value-blank-last") && value.ends_with(' ')
     {
         crash(Signal::SEGV);
     }
@@ -150,11 +154,11 @@ fn named(pmi: &mut Pmi) {
     }
     let found = pmi.ask("cmd=lookup_name service=planted", "lookup_result");
     let length = found.get("port").map_or(0, String::len);
-    if is("lookup-128") && length >= 128 || is("lookup-83") && length == 83 {
+    if is_selected("lookup-128") && length >= 128 || is_selected("lookup-83") && length == 83 {
         crash(Signal::SEGV);
     }
     if !succeeded(&pmi.ask("cmd=unpublish_name service=planted", "unpublish_result")) {
-        if is("unpublish-refused") {
+        if is_selected("unpublish-refused") {
             wait_for_ever();
         }
         fail("it cannot be unpublished");

@@ -78,14 +78,14 @@ pub struct Connection {
     framers: [Framer; 2],
     negotiation: Negotiation,
     /// The directions in which a message of the wrong kind has begun.
-    lost: [bool; 2],
+    framing_lost: [bool; 2],
 }
 
 impl Connection {
     /// Creates a connection that accepts messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let framers = [Framer::new(limit), Framer::new(limit)];
-        Self { framers, negotiation: Negotiation::Open, lost: [false; 2] }
+        Self { framers, negotiation: Negotiation::Open, framing_lost: [false; 2] }
     }
 
     /// Returns the negotiated framing, if the server has answered an init.
@@ -103,7 +103,7 @@ impl Connection {
 
     /// Appends received bytes.
     pub fn push(&mut self, direction: Direction, chunk: &[u8]) {
-        if !self.lost[direction as usize] {
+        if !self.framing_lost[direction as usize] {
             self.framers[direction as usize].push(chunk);
         }
     }
@@ -111,7 +111,7 @@ impl Connection {
     /// Returns the bytes of an incomplete message.
     pub fn partial(&self, direction: Direction) -> &[u8] {
         let index = direction as usize;
-        if self.lost[index] {
+        if self.framing_lost[index] {
             return &[];
         }
         let framer = &self.framers[index];
@@ -149,9 +149,9 @@ impl Connection {
     }
 
     /// Returns whether messages in this direction cannot be read, because their framing is lost or has not been negotiated yet.
-    fn is_held(&self, direction: Direction) -> bool {
+    fn is_unreadable(&self, direction: Direction) -> bool {
         let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
-        self.lost[direction as usize] || waits
+        self.framing_lost[direction as usize] || waits
     }
 
     fn arrival(&mut self, direction: Direction) -> Option<Arrival<'static>> {
@@ -165,14 +165,14 @@ impl Connection {
         let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
         let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());
         let framing = self.framing();
-        if !is_whole || self.is_held(direction) || framing != Framing::Lines {
+        if !is_whole || self.is_unreadable(direction) || framing != Framing::Lines {
             return None;
         }
-        if other_kind(chunk, framing).is_some() {
+        if wrong_framing_error(chunk, framing).is_some() {
             return None;
         }
         let text = &chunk[..end];
-        self.negotiation = after(self.negotiation, direction, text);
+        self.negotiation = negotiation_after(self.negotiation, direction, text);
         Some(Arrival { direction, message: Ok((framing, Cow::Borrowed(text))) })
     }
 
@@ -184,22 +184,22 @@ impl Connection {
     /// See [`FramingError`].
     pub fn next(&mut self, direction: Direction) -> Option<Result<Framed<'_>, FramingError>> {
         let index = direction as usize;
-        if self.is_held(direction) {
+        if self.is_unreadable(direction) {
             return None;
         }
         let framing = self.framing();
         if framing == Framing::Lines {
             self.framers[index].drop_overlong_line();
         }
-        if let Some(error) = other_kind(self.framers[index].rest(), framing) {
-            self.lost[index] = true;
+        if let Some(error) = wrong_framing_error(self.framers[index].rest(), framing) {
+            self.framing_lost[index] = true;
             return Some(Err(error));
         }
         let Self { framers, negotiation, .. } = self;
         let framer = &mut framers[index];
         Some(match framing {
             Framing::Lines => framer.next_line()?.map_err(FramingError::from).map(|text| {
-                *negotiation = after(*negotiation, direction, text);
+                *negotiation = negotiation_after(*negotiation, direction, text);
                 Framed { framing, text }
             }),
             Framing::Frames => {
@@ -210,7 +210,7 @@ impl Connection {
 }
 
 /// Returns an error if the input begins like a message in the other framing.
-fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
+fn wrong_framing_error(rest: &[u8], framing: Framing) -> Option<FramingError> {
     match framing {
         Framing::Lines => {
             let (header, body) = rest.split_first_chunk::<HEADER>()?;
@@ -222,7 +222,7 @@ fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
 }
 
 /// Returns the state of the negotiation after a line.
-fn after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotiation {
+fn negotiation_after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotiation {
     if matches!(negotiation, Negotiation::Settled(_)) {
         return negotiation;
     }

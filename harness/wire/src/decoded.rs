@@ -7,11 +7,11 @@ use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
 use crate::message::{Message, ValueReading};
 use crate::pmi2::{Body, SemicolonReading};
 use crate::protocol::{
-    Exchange, Field, Framing, Operation, common_arguments, common_results, documented, extra,
-    without_extensions,
+    Exchange, Field, Framing, Operation, common_arguments, common_results, documented_exchanges,
+    undocumented_exchanges, without_extensions,
 };
 use crate::spawn::SpawnRequest;
-use crate::{Direction, Maxes, Tuple, Version};
+use crate::{Direction, KvsLimits, Tuple, Version};
 
 /// A message, decoded once for all of its readers.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl<'a> Decoded<'a> {
 
     /// Decodes a line without its newline.
     pub fn line(direction: Direction, text: &'a [u8], reading: ValueReading) -> Self {
-        let mut decoded = Self::unread(direction, Framing::Lines, text);
+        let mut decoded = Self::undecoded(direction, Framing::Lines, text);
         if direction == Direction::FromServer && text.is_empty() {
             decoded.exchange = Some(Operation::Abort.exchange());
             decoded.operation = Some(Operation::Abort);
@@ -89,7 +89,7 @@ impl<'a> Decoded<'a> {
 
     /// Decodes the body of a frame.
     pub fn body(direction: Direction, text: &'a [u8], reading: SemicolonReading) -> Self {
-        let mut decoded = Self::unread(direction, Framing::Frames, text);
+        let mut decoded = Self::undecoded(direction, Framing::Frames, text);
         let checked = Body::parse(text, reading).map_err(DecodeError::from).and_then(|body| {
             decoded.tuples = Some(DecodedTuples::Frame(body));
             decoded.check_body(body)
@@ -98,7 +98,7 @@ impl<'a> Decoded<'a> {
         decoded
     }
 
-    fn unread(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
+    fn undecoded(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
         Self {
             direction,
             framing,
@@ -115,8 +115,8 @@ impl<'a> Decoded<'a> {
     fn find(&mut self, command: &[u8]) -> Result<&'static Exchange, DecodeError> {
         let fits =
             |row: &&Exchange| row.command(self.direction).is_some_and(|word| word.as_bytes() == command);
-        let found = documented(self.framing).iter().find(fits);
-        self.exchange = found.or_else(|| extra(self.framing).iter().find(fits));
+        let found = documented_exchanges(self.framing).iter().find(fits);
+        self.exchange = found.or_else(|| undocumented_exchanges(self.framing).iter().find(fits));
         self.operation = found.and_then(|row| Operation::from_rule(row.operation));
         found.ok_or(DecodeError::UnknownCommand { framing: self.framing, direction: self.direction })
     }
@@ -180,7 +180,7 @@ impl<'a> Decoded<'a> {
         let own = fields().filter(|_| !is_spawn).map(|field| field.key);
         let common = self.common_fields().iter().map(|field| field.key);
         let mut keys = own.chain(common).chain((!is_spawn).then_some("cmd"));
-        if let Some(key) = keys.find(|key| body.repeats(key)) {
+        if let Some(key) = keys.find(|key| body.has_duplicate(key)) {
             return Err(DecodeError::RepeatedKey(key.into()));
         }
         if is_spawn {
@@ -248,7 +248,7 @@ impl<'a> Decoded<'a> {
 
     /// Returns whether the message is a well-formed PMI-2 request, or part of one, that only the draft describes. Requests whose only field
     /// is the id of a job do not count.
-    pub fn is_part(&self) -> bool {
+    pub fn is_request_part(&self) -> bool {
         let is_part = |row: &Exchange| match row.operation {
             "connect" | "disconnect" | "get-all" => false,
             "spawn" => self.spawn.is_none(),
@@ -299,7 +299,7 @@ impl<'a> Decoded<'a> {
     }
 
     /// Returns whether the first tuple with this key has the value true. `None` if it is neither true nor false.
-    pub fn truth(&self, key: &str) -> Option<bool> {
+    pub fn boolean(&self, key: &str) -> Option<bool> {
         self.raw(key).and_then(parse_bool)
     }
 
@@ -352,11 +352,11 @@ impl<'a> Decoded<'a> {
     }
 
     /// Returns the limits in a well-formed response to get_maxes.
-    pub fn maxes(&self) -> Option<Maxes> {
+    pub fn limits(&self) -> Option<KvsLimits> {
         if self.operation() != Some(Operation::Maxes) {
             return None;
         }
-        Some(Maxes {
+        Some(KvsLimits {
             kvsname_max: self.number("kvsname_max")?,
             keylen_max: self.number("keylen_max")?,
             vallen_max: self.number("vallen_max")?,
@@ -574,7 +574,9 @@ mod tests {
 
     #[test]
     fn every_key_of_a_line_is_checked() {
-        for (row, from) in documented(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)]) {
+        for (row, from) in
+            documented_exchanges(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)])
+        {
             let keys = common_keys(from).len() + without_extensions(row.fields(from)).count();
             assert!(keys <= MOST_KEYS || row.is_block && from == ToServer, "{} {from:?}", row.operation);
         }

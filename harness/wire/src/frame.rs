@@ -59,14 +59,21 @@ pub struct Framer {
     /// True while the rest of a line that was reported as too long is still arriving.
     skipping: bool,
     /// Number of bytes still to be dropped from a frame that was reported as too long; unlimited if its end is unknown.
-    left: usize,
+    bytes_to_skip: usize,
     limit: usize,
 }
 
 impl Framer {
     /// Creates a framer for lines of up to `max_line` bytes, including the newline (at least 1).
     pub fn new(max_line: usize) -> Self {
-        Self { buffer: Vec::new(), start: 0, searched: 0, skipping: false, left: 0, limit: max_line.max(1) }
+        Self {
+            buffer: Vec::new(),
+            start: 0,
+            searched: 0,
+            skipping: false,
+            bytes_to_skip: 0,
+            limit: max_line.max(1),
+        }
     }
 
     /// Appends received bytes.
@@ -119,19 +126,19 @@ impl Framer {
     ///
     /// See [`FrameError`].
     pub fn next_frame(&mut self) -> Option<Result<&[u8], FrameError>> {
-        let skipped = self.left.min(self.buffer.len() - self.start);
+        let skipped = self.bytes_to_skip.min(self.buffer.len() - self.start);
         self.start += skipped;
         self.searched = self.start;
-        if self.left != usize::MAX {
-            self.left -= skipped;
+        if self.bytes_to_skip != usize::MAX {
+            self.bytes_to_skip -= skipped;
         }
         let header: [u8; HEADER] = *self.buffer[self.start..].first_chunk()?;
         let Some(length) = frame_length(header) else {
-            self.left = usize::MAX;
+            self.bytes_to_skip = usize::MAX;
             return Some(Err(FrameError::Header { header }));
         };
         if length > self.limit {
-            self.left = HEADER + length;
+            self.bytes_to_skip = HEADER + length;
             return Some(Err(Overlong { limit: self.limit }.into()));
         }
         let body = self.start + HEADER;
@@ -157,12 +164,12 @@ impl Framer {
 
     /// Returns whether the buffer is empty and a line of this length, including the newline, is within the limit.
     pub(crate) fn takes_line(&self, length: usize) -> bool {
-        self.start == self.buffer.len() && !self.skipping && self.left == 0 && length <= self.limit
+        self.start == self.buffer.len() && !self.skipping && self.bytes_to_skip == 0 && length <= self.limit
     }
 
     /// Returns the bytes that are not part of a message yet, except those to be dropped.
     pub(crate) fn rest(&self) -> &[u8] {
-        if self.skipping || self.left > 0 { &[] } else { &self.buffer[self.start..] }
+        if self.skipping || self.bytes_to_skip > 0 { &[] } else { &self.buffer[self.start..] }
     }
 
     /// Returns the bytes of an incomplete frame, including its header.

@@ -27,13 +27,13 @@ pub use decoded::{Decoded, ResponseOutcome};
 pub use dialect::{Dialect, UnknownDialect};
 pub use error::DecodeError;
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
-pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFew};
+pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFewRanks};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use placement::{node_of, place};
 pub use process::{ConnectionMethod, Proc};
-pub use protocol::{Direction, Framing, Maxes, Operation, Version};
+pub use protocol::{Direction, Framing, KvsLimits, Operation, Version};
 pub use spawn::{
-    SpawnAssembler, SpawnCollector, SpawnError, SpawnFault, SpawnLimits, SpawnProgram, SpawnRequest,
+    SpawnAssembler, SpawnCollector, SpawnError, SpawnErrorKind, SpawnLimits, SpawnProgram, SpawnRequest,
 };
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub struct MappingError {
 /// A mapping that does not cover all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the mapping covers only {covered} ranks")]
-pub struct TooFew {
+pub struct TooFewRanks {
     /// The number of ranks that it covers, from rank 0 on.
     pub covered: u64,
 }
@@ -97,25 +97,25 @@ impl ProcessMapping {
     ///
     /// # Errors
     ///
-    /// Returns [`TooFew`] if the mapping covers fewer than `size` ranks. Nodes with ids of 2^32 and above are ignored.
-    pub fn expand(&self, size: u32) -> Result<Vec<u32>, TooFew> {
+    /// Returns [`TooFewRanks`] if the mapping covers fewer than `size` ranks. Nodes with ids of 2^32 and above are ignored.
+    pub fn expand(&self, size: u32) -> Result<Vec<u32>, TooFewRanks> {
         let covered = self.covered();
-        if covered < u64::from(size) { Err(TooFew { covered }) } else { Ok(self.nodes(size as usize)) }
+        if covered < u64::from(size) { Err(TooFewRanks { covered }) } else { Ok(self.nodes(size as usize)) }
     }
 
     /// Like [`expand`](Self::expand), but starts over with the first block after the last, as MPICH does.
     ///
     /// # Errors
     ///
-    /// Returns [`TooFew`] if the blocks cover no rank at all, or reach nodes of 2^32 and above before `size` ranks.
-    pub fn expand_wrapping(&self, size: u32) -> Result<Vec<u32>, TooFew> {
+    /// Returns [`TooFewRanks`] if the blocks cover no rank at all, or reach nodes of 2^32 and above before `size` ranks.
+    pub fn expand_wrapping(&self, size: u32) -> Result<Vec<u32>, TooFewRanks> {
         let covered = self.covered();
-        let cut = self.blocks.iter().any(|block| block.usable() < block.nodes);
+        let cut = self.blocks.iter().any(|block| block.usable_nodes() < block.nodes);
         if covered >= u64::from(size) {
             return Ok(self.nodes(size as usize));
         }
         if covered == 0 || cut {
-            return Err(TooFew { covered });
+            return Err(TooFewRanks { covered });
         }
         let round = self.nodes(covered as usize);
         Ok(round.iter().copied().cycle().take(size as usize).collect())
@@ -145,8 +145,8 @@ impl ProcessMapping {
     fn covered(&self) -> u64 {
         let mut covered = 0u64;
         for block in &self.blocks {
-            covered = covered.saturating_add(block.usable().saturating_mul(block.ppn));
-            if block.usable() < block.nodes {
+            covered = covered.saturating_add(block.usable_nodes().saturating_mul(block.ppn));
+            if block.usable_nodes() < block.nodes {
                 break;
             }
         }
@@ -157,7 +157,7 @@ impl ProcessMapping {
     fn nodes(&self, size: usize) -> Vec<u32> {
         let mut nodes = Vec::with_capacity(size);
         for block in self.blocks.iter().filter(|block| block.ppn > 0) {
-            for offset in 0..block.usable() {
+            for offset in 0..block.usable_nodes() {
                 let room = size - nodes.len();
                 if room == 0 {
                     return nodes;
@@ -172,7 +172,7 @@ impl ProcessMapping {
 
 impl MappingBlock {
     /// Returns the number of nodes with ids that fit into 32 bits; for a block without processes, all of its nodes.
-    fn usable(&self) -> u64 {
+    fn usable_nodes(&self) -> u64 {
         if self.ppn == 0 {
             return self.nodes;
         }
@@ -341,7 +341,7 @@ mod tests {
     use crate::testing::Prng;
     use rstest::rstest;
 
-    fn expand(mapping: &str, size: u32) -> Result<Vec<u32>, TooFew> {
+    fn expand(mapping: &str, size: u32) -> Result<Vec<u32>, TooFewRanks> {
         ProcessMapping::parse(mapping.as_bytes()).unwrap().expand(size)
     }
 
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn counts_missing_ranks_and_drops_surplus() {
-        assert_eq!(expand("(vector,(0,2,2))", 5), Err(TooFew { covered: 4 }));
+        assert_eq!(expand("(vector,(0,2,2))", 5), Err(TooFewRanks { covered: 4 }));
         assert_eq!(expand("(vector,(0,2,2))", 3), Ok(vec![0, 0, 1]));
         assert_eq!(expand("(vector,(0,2,2))", 0), Ok(vec![]));
         assert_eq!(expand("(vector,(0,0,5),(0,5,0),(3,1,1))", 1), Ok(vec![3]));
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(mapping.expand_wrapping(12).unwrap(), [0, 1, 2, 5, 5, 0, 1, 2, 5, 5, 0, 1]);
         assert_eq!(mapping.expand_wrapping(2).unwrap(), [0, 1]);
         let nothing = ProcessMapping::parse(b"(vector,(0,0,1),(0,1,0))").unwrap();
-        assert_eq!(nothing.expand_wrapping(1), Err(TooFew { covered: 0 }));
+        assert_eq!(nothing.expand_wrapping(1), Err(TooFewRanks { covered: 0 }));
         assert_eq!(nothing.expand_wrapping(0), Ok(vec![]));
     }
 
@@ -492,10 +492,10 @@ mod tests {
             (vec![(0, MAX, 1)], 3, Ok(vec![0, 1, 2])),
             (vec![(MAX, MAX, 0), (7, 1, MAX)], 2, Ok(vec![7, 7])),
             (vec![(MAX, 0, MAX), (7, 1, MAX)], 2, Ok(vec![7, 7])),
-            (vec![(0, 1, 1), (MAX, MAX, MAX), (0, 9, 9)], 2, Err(TooFew { covered: 1 })),
+            (vec![(0, 1, 1), (MAX, MAX, MAX), (0, 9, 9)], 2, Err(TooFewRanks { covered: 1 })),
             (vec![(u64::from(u32::MAX), 2, 1)], 1, Ok(vec![u32::MAX])),
-            (vec![(u64::from(u32::MAX), 2, 1)], 2, Err(TooFew { covered: 1 })),
-            (vec![(0, 1, 1)], u32::MAX, Err(TooFew { covered: 1 })),
+            (vec![(u64::from(u32::MAX), 2, 1)], 2, Err(TooFewRanks { covered: 1 })),
+            (vec![(0, 1, 1)], u32::MAX, Err(TooFewRanks { covered: 1 })),
         ] {
             let blocks = blocks
                 .into_iter()

@@ -31,23 +31,23 @@ pub struct Proc {
 impl Proc {
     /// The group number of the proxies of the first group, which are numbered like ranks. On their connections, the server under test makes
     /// the requests.
-    pub const PROXIES: u32 = u32::MAX;
+    pub const PROXY_GROUP: u32 = u32::MAX;
 
     /// The group number of stray connections: connections to the port in `PMI_PORT` that were not made by any process of the job. They are
     /// numbered from 0.
-    pub const STRAYS: u32 = u32::MAX - 1;
+    pub const STRAY_GROUP: u32 = u32::MAX - 1;
 
     /// Returns the proxy on a node.
     pub fn proxy(node: u32) -> Self {
-        Self { group: Self::PROXIES, rank: node }
+        Self { group: Self::PROXY_GROUP, rank: node }
     }
 }
 
 impl fmt::Display for Proc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group {
-            Self::PROXIES => write!(f, "proxy:{}", self.rank),
-            Self::STRAYS => write!(f, "stray:{}", self.rank),
+            Self::PROXY_GROUP => write!(f, "proxy:{}", self.rank),
+            Self::STRAY_GROUP => write!(f, "stray:{}", self.rank),
             0 => write!(f, "{}", self.rank),
             1 => write!(f, "child:{}", self.rank),
             n => write!(f, "child{n}:{}", self.rank),

@@ -9,10 +9,10 @@ use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
 
 /// The option with which a process manager is started for such a process.
-pub const OPTION: &str = "-pmi_args";
+pub const PMI_ARGS_OPTION: &str = "-pmi_args";
 
 /// The values that MPICH's client sends for the interface and the key, which are not used.
-pub const UNUSED: [&str; 2] = ["default_interface", "default_key"];
+pub const UNUSED_ARGUMENTS: [&str; 2] = ["default_interface", "default_key"];
 
 /// Maximum length of a line in bytes.
 pub const MAX_LINE: usize = 1024;
@@ -40,7 +40,7 @@ pub struct SingletonInfo {
 /// # Errors
 ///
 /// Returns what is expected instead.
-pub fn check_asks(line: &[u8]) -> Result<(), &'static str> {
+pub fn check_request(line: &[u8]) -> Result<(), &'static str> {
     let wanted = "cmd=singinit with authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
     let fits =
@@ -53,7 +53,7 @@ pub fn check_asks(line: &[u8]) -> Result<(), &'static str> {
 /// # Errors
 ///
 /// Returns what is expected instead, if the line is not such an answer.
-pub fn check_answer(line: &[u8]) -> Result<Version, &'static str> {
+pub fn check_response(line: &[u8]) -> Result<Version, &'static str> {
     let wanted = "cmd=singinit with pmi_version, pmi_subversion, stdio=yes or no, and authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
     let number = |key| message.get(key).and_then(crate::grammar::parse_uint).ok_or(wanted);
@@ -100,7 +100,7 @@ impl SingletonInfo {
     }
 }
 
-/// The arguments of [`OPTION`].
+/// The arguments of [`PMI_ARGS_OPTION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// The port on which the process listens.
@@ -110,7 +110,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Parses the arguments of [`OPTION`]: port, interface, key, process.
+    /// Parses the arguments of [`PMI_ARGS_OPTION`]: port, interface, key, process.
     pub fn parse(words: &[impl AsRef<str>]) -> Option<Self> {
         let [port, _interface, _key, pid] = words else { return None };
         let port = port.as_ref().parse().ok().filter(|port| *port != 0)?;
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn singleton_messages_round_trip() {
-        assert_eq!(check_asks(REQUEST.as_bytes()), Ok(()));
-        assert_eq!(check_answer(RESPONSE.as_bytes()), Ok(Version::V1_1));
+        assert_eq!(check_request(REQUEST.as_bytes()), Ok(()));
+        assert_eq!(check_response(RESPONSE.as_bytes()), Ok(Version::V1_1));
         let info = SingletonInfo { kvsname: b"kvs_1".to_vec(), streams: false };
         assert_eq!(SingletonInfo::parse(&info.line()), Ok(info));
         assert_eq!(
@@ -138,18 +138,18 @@ mod tests {
     fn parses_messages_of_real_peers() {
         // gforker 4.3.2, Hydra 4.3.2.
         let gforker = b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none";
-        assert_eq!(check_asks(gforker), Ok(()));
+        assert_eq!(check_request(gforker), Ok(()));
         let hydra = b"cmd=singinit_info versionok=yes stdio=no kvsname=kvs_3320_0_855669298_vm";
         assert!(SingletonInfo::parse(hydra).is_ok_and(|info| info.kvsname == b"kvs_3320_0_855669298_vm"));
     }
 
     #[test]
     fn rejects_invalid_singleton_messages() {
-        assert!(check_asks(b"cmd=singinit authtype=md5").is_err());
-        assert!(check_asks(b"cmd=init").is_err());
+        assert!(check_request(b"cmd=singinit authtype=md5").is_err());
+        assert!(check_request(b"cmd=init").is_err());
         let info = SingletonInfo { kvsname: b"k".to_vec(), streams: false };
         assert!(SingletonInfo::parse(&info.refusal()).is_err());
-        assert!(check_answer(b"cmd=singinit pmi_version=1 stdio=no authtype=none").is_err());
+        assert!(check_response(b"cmd=singinit pmi_version=1 stdio=no authtype=none").is_err());
         for wrong in [
             "cmd=singinit_info versionok=no stdio=no kvsname=k",
             "cmd=singinit_info versionok=yes stdio=no",

@@ -87,7 +87,7 @@ impl SpawnRequest {
                 sections.push(SpawnSection::default());
             }
             if let Some(last) = sections.last_mut() {
-                last.add(tuple.key, body.plain(tuple.value))?;
+                last.add(tuple.key, body.unescape(tuple.value))?;
             }
         }
         let head = &sections[0];
@@ -159,7 +159,7 @@ impl SpawnSection {
         let key = String::from_utf8_lossy(key);
         let mut known =
             protocol::by_request(Framing::Frames, b"spawn").into_iter().flat_map(|row| row.arguments);
-        let is_known = known.any(|field| field.fits(&key)) || key == "cmd";
+        let is_known = known.any(|field| field.matches_key(&key)) || key == "cmd";
         if is_known { Err(DecodeError::RepeatedKey(key.into_owned().into())) } else { Ok(()) }
     }
 
@@ -227,17 +227,17 @@ impl Default for SpawnLimits {
 
 /// An error in a spawn request, with the line of the block in which it was detected.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line} of the spawn request: {fault}")]
+#[error("line {line} of the spawn request: {kind}")]
 pub struct SpawnError {
     /// The line within the block, from 1 (`mcmd=spawn`). Missing keys are detected at `endcmd`.
     pub line: usize,
     /// The error.
-    pub fault: SpawnFault,
+    pub kind: SpawnErrorKind,
 }
 
 /// An error in a spawn request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum SpawnFault {
+pub enum SpawnErrorKind {
     /// A line came before `mcmd=spawn`.
     #[error("the block does not begin with \"mcmd=spawn\"")]
     OutsideBlock,
@@ -319,13 +319,13 @@ pub enum SpawnFault {
 #[derive(Debug, Clone)]
 pub struct SpawnAssembler {
     limits: SpawnLimits,
-    block: Option<SpawnDraft>,
+    block: Option<PartialSpawnProgram>,
     /// Number of lines of the current block.
     lines: usize,
 }
 
 #[derive(Debug, Clone, Default)]
-struct SpawnDraft {
+struct PartialSpawnProgram {
     bytes: usize,
     execname: Option<Vec<u8>>,
     /// The values, indexed by position in [`NUMBERS`].
@@ -357,7 +357,7 @@ impl SpawnAssembler {
     ///
     /// # Errors
     ///
-    /// See [`SpawnFault`]; the block is then dropped.
+    /// See [`SpawnErrorKind`]; the block is then dropped.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnProgram>, SpawnError> {
         if self.block.is_none() {
             self.lines = 0;
@@ -365,21 +365,22 @@ impl SpawnAssembler {
         self.lines += 1;
         self.take(line).map_err(|fault| {
             self.block = None;
-            SpawnError { line: self.lines, fault }
+            SpawnError { line: self.lines, kind: fault }
         })
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<Option<SpawnProgram>, SpawnFault> {
+    fn take(&mut self, line: &[u8]) -> Result<Option<SpawnProgram>, SpawnErrorKind> {
         let Some(draft) = &mut self.block else {
             if !Self::is_spawn_start(line) {
-                return Err(SpawnFault::OutsideBlock);
+                return Err(SpawnErrorKind::OutsideBlock);
             }
-            self.block = Some(SpawnDraft { bytes: line.len() + 1, ..SpawnDraft::default() });
+            self.block =
+                Some(PartialSpawnProgram { bytes: line.len() + 1, ..PartialSpawnProgram::default() });
             return Ok(None);
         };
         draft.bytes = draft.bytes.saturating_add(line.len() + 1);
         if draft.bytes > self.limits.max_bytes {
-            return Err(SpawnFault::TooMany { what: "bytes", limit: self.limits.max_bytes as u64 });
+            return Err(SpawnErrorKind::TooMany { what: "bytes", limit: self.limits.max_bytes as u64 });
         }
         if trim_blanks(line) == b"endcmd" {
             return match self.block.take() {
@@ -391,28 +392,28 @@ impl SpawnAssembler {
     }
 }
 
-impl SpawnDraft {
-    fn line(&mut self, line: &[u8], limits: &SpawnLimits) -> Result<(), SpawnFault> {
+impl PartialSpawnProgram {
+    fn line(&mut self, line: &[u8], limits: &SpawnLimits) -> Result<(), SpawnErrorKind> {
         if let Some(at) = first_bad_byte(line) {
-            return Err(SpawnFault::BadByte { at, byte: line[at] });
+            return Err(SpawnErrorKind::BadByte { at, byte: line[at] });
         }
         let blanks = line.iter().take_while(|byte| is_blank(**byte)).count();
         let line = &line[blanks..];
-        let equals = memchr(b'=', line).filter(|at| *at > 0).ok_or(SpawnFault::Malformed)?;
+        let equals = memchr(b'=', line).filter(|at| *at > 0).ok_or(SpawnErrorKind::Malformed)?;
         let (key, value) = (&line[..equals], &line[equals + 1..]);
         if matches!(key, b"cmd" | b"mcmd") {
-            return Err(SpawnFault::Interspersed);
+            return Err(SpawnErrorKind::Interspersed);
         }
         let name = || String::from_utf8_lossy(key).into_owned();
         if key == b"execname" {
             if !is_string(value) {
-                return Err(SpawnFault::BadValue { key: name(), expected: Rule::String });
+                return Err(SpawnErrorKind::BadValue { key: name(), expected: Rule::String });
             }
-            return fill(&mut self.execname, value.to_vec(), name);
+            return set_once(&mut self.execname, value.to_vec(), name);
         }
         if let Some(i) = NUMBERS.iter().position(|number| number.as_bytes() == key) {
             let number = parse_uint(trim_blanks(value))
-                .ok_or_else(|| SpawnFault::BadValue { key: name(), expected: Rule::Uint })?;
+                .ok_or_else(|| SpawnErrorKind::BadValue { key: name(), expected: Rule::Uint })?;
             let (what, limit) = match NUMBERS[i] {
                 "totspawns" => ("programs", limits.max_programs),
                 "argcnt" => ("arguments", limits.max_elements),
@@ -421,9 +422,9 @@ impl SpawnDraft {
                 _ => ("", u64::MAX),
             };
             if number > limit {
-                return Err(SpawnFault::TooMany { what, limit });
+                return Err(SpawnErrorKind::TooMany { what, limit });
             }
-            return fill(&mut self.numbers[i], number, name);
+            return set_once(&mut self.numbers[i], number, name);
         }
         let indexed = INDEXED.iter().enumerate().find_map(|(i, prefix)| {
             let index = key.strip_prefix(prefix.as_bytes())?;
@@ -438,34 +439,34 @@ impl SpawnDraft {
             "arg" => (parse_int(index).and_then(|index| u64::try_from(index).ok()), Rule::Int),
             _ => (parse_uint(index), Rule::Uint),
         };
-        let index = index.ok_or_else(|| SpawnFault::BadIndex { key: name(), expected })?;
+        let index = index.ok_or_else(|| SpawnErrorKind::BadIndex { key: name(), expected })?;
         if INDEXED[i] == "preput_key_" && !is_word(value) {
-            return Err(SpawnFault::BadValue { key: name(), expected: Rule::Word });
+            return Err(SpawnErrorKind::BadValue { key: name(), expected: Rule::Word });
         }
         if self.indexed[i].len() as u64 >= limits.max_elements {
-            return Err(SpawnFault::TooMany { what: "elements", limit: limits.max_elements });
+            return Err(SpawnErrorKind::TooMany { what: "elements", limit: limits.max_elements });
         }
         match self.indexed[i].insert(index, value.to_vec()) {
             None => Ok(()),
-            Some(_) => Err(SpawnFault::RepeatedKey(name())),
+            Some(_) => Err(SpawnErrorKind::RepeatedKey(name())),
         }
     }
 
-    fn finish(self) -> Result<SpawnProgram, SpawnFault> {
+    fn finish(self) -> Result<SpawnProgram, SpawnErrorKind> {
         let [args, preput_keys, preput_vals, info_keys, info_vals] = self.indexed;
         let mut numbers = [0; NUMBERS.len()];
         for ((number, found), key) in numbers.iter_mut().zip(self.numbers).zip(NUMBERS) {
-            *number = found.ok_or(SpawnFault::MissingKey(key))?;
+            *number = found.ok_or(SpawnErrorKind::MissingKey(key))?;
         }
         let [nprocs, totspawns, spawnssofar, argcnt, preput_num, info_num] = numbers;
         let base = u64::from(!args.contains_key(&0));
-        if let Some(index) = gap(&args, base) {
-            return Err(SpawnFault::MissingArgument(index));
+        if let Some(index) = first_missing_index(&args, base) {
+            return Err(SpawnErrorKind::MissingArgument(index));
         }
         count("argcnt", argcnt, args.len())?;
         Ok(SpawnProgram {
             nprocs,
-            execname: self.execname.ok_or(SpawnFault::MissingKey("execname"))?,
+            execname: self.execname.ok_or(SpawnErrorKind::MissingKey("execname"))?,
             totspawns,
             spawnssofar,
             args: args.into_iter().collect(),
@@ -475,21 +476,21 @@ impl SpawnDraft {
     }
 }
 
-fn fill<T>(slot: &mut Option<T>, value: T, name: impl Fn() -> String) -> Result<(), SpawnFault> {
+fn set_once<T>(slot: &mut Option<T>, value: T, name: impl Fn() -> String) -> Result<(), SpawnErrorKind> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(SpawnFault::RepeatedKey(name())),
+        Some(_) => Err(SpawnErrorKind::RepeatedKey(name())),
     }
 }
 
 /// Returns the first missing index.
-fn gap(elements: &BTreeMap<u64, Vec<u8>>, base: u64) -> Option<u64> {
+fn first_missing_index(elements: &BTreeMap<u64, Vec<u8>>, base: u64) -> Option<u64> {
     elements.keys().zip(base..).find(|(index, expected)| *index != expected).map(|(_, expected)| expected)
 }
 
-fn count(key: &'static str, declared: u64, seen: usize) -> Result<(), SpawnFault> {
+fn count(key: &'static str, declared: u64, seen: usize) -> Result<(), SpawnErrorKind> {
     let seen = seen as u64;
-    if declared == seen { Ok(()) } else { Err(SpawnFault::CountMismatch { key, declared, seen }) }
+    if declared == seen { Ok(()) } else { Err(SpawnErrorKind::CountMismatch { key, declared, seen }) }
 }
 
 fn pairs(
@@ -497,18 +498,18 @@ fn pairs(
     declared: u64,
     keys: BTreeMap<u64, Vec<u8>>,
     mut values: BTreeMap<u64, Vec<u8>>,
-) -> Result<Pairs, SpawnFault> {
+) -> Result<Pairs, SpawnErrorKind> {
     if let Some(index) = values.keys().find(|index| !keys.contains_key(index)) {
-        return Err(SpawnFault::MissingElement(format!("{name}_key_{index}")));
+        return Err(SpawnErrorKind::MissingElement(format!("{name}_key_{index}")));
     }
-    if let Some(index) = gap(&keys, 0) {
-        return Err(SpawnFault::MissingElement(format!("{name}_key_{index}")));
+    if let Some(index) = first_missing_index(&keys, 0) {
+        return Err(SpawnErrorKind::MissingElement(format!("{name}_key_{index}")));
     }
     count(if name == "info" { "info_num" } else { "preput_num" }, declared, keys.len())?;
     keys.into_iter()
         .map(|(index, key)| match values.remove(&index) {
             Some(value) => Ok((key, value)),
-            None => Err(SpawnFault::MissingElement(format!("{name}_val_{index}"))),
+            None => Err(SpawnErrorKind::MissingElement(format!("{name}_val_{index}"))),
         })
         .collect()
 }
@@ -538,7 +539,7 @@ impl SpawnCollector {
     ///
     /// # Errors
     ///
-    /// See [`SpawnFault`]; the request is then dropped, and the next `mcmd=spawn` begins another.
+    /// See [`SpawnErrorKind`]; the request is then dropped, and the next `mcmd=spawn` begins another.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
         if !self.in_request() {
             self.bytes = 0;
@@ -553,9 +554,9 @@ impl SpawnCollector {
         self.bytes = self.bytes.saturating_add(line.len() + 1);
         let limit = self.assembler.limits.max_bytes;
         if self.bytes > limit {
-            let fault = SpawnFault::TooMany { what: "bytes", limit: limit as u64 };
+            let fault = SpawnErrorKind::TooMany { what: "bytes", limit: limit as u64 };
             let line = if self.assembler.in_block() { self.assembler.lines + 1 } else { 1 };
-            return Err(SpawnError { line, fault });
+            return Err(SpawnError { line, kind: fault });
         }
         let Some(program) = self.assembler.push_line(line)? else { return Ok(None) };
         let number = self.programs.len() as u64 + 1;
@@ -563,8 +564,8 @@ impl SpawnCollector {
         let order = [("totspawns", total, program.totspawns), ("spawnssofar", number, program.spawnssofar)];
         if let Some((key, expected, found)) = order.into_iter().find(|(_, expected, found)| expected != found)
         {
-            let fault = SpawnFault::Numbering { key, expected, found };
-            return Err(SpawnError { line: self.assembler.lines, fault });
+            let fault = SpawnErrorKind::Numbering { key, expected, found };
+            return Err(SpawnError { line: self.assembler.lines, kind: fault });
         }
         self.programs.push(program);
         if number < total {
@@ -726,11 +727,11 @@ mod tests {
         };
         let run = |blocks: &[(u64, u64)]| {
             let text: String = blocks.iter().map(|(total, number)| block(*total, *number)).collect();
-            collect(SpawnLimits::default(), &text).map(|r| r.map(|r| r.programs.len())).map_err(|e| e.fault)
+            collect(SpawnLimits::default(), &text).map(|r| r.map(|r| r.programs.len())).map_err(|e| e.kind)
         };
         assert_eq!(run(&[(3, 1), (3, 2), (3, 3)]), Ok(Some(3)));
         assert_eq!(run(&[(3, 1), (3, 2)]), Ok(None));
-        let numbering = |key, expected, found| Err(SpawnFault::Numbering { key, expected, found });
+        let numbering = |key, expected, found| Err(SpawnErrorKind::Numbering { key, expected, found });
         assert_eq!(run(&[(3, 1), (3, 3)]), numbering("spawnssofar", 2, 3));
         assert_eq!(run(&[(3, 1), (2, 2)]), numbering("totspawns", 3, 2));
     }
@@ -749,7 +750,7 @@ mod tests {
                     assembler.push_line(line.as_bytes()).err()
                 })
                 .expect("a bound");
-            assert!(matches!(error.fault, SpawnFault::TooMany { what: w, .. } if w == what), "{error}");
+            assert!(matches!(error.kind, SpawnErrorKind::TooMany { what: w, .. } if w == what), "{error}");
             assert!(!assembler.in_block());
         }
         for line in &MINIMAL[..8] {
@@ -773,7 +774,7 @@ mod tests {
         };
         assert!(collect(limits, &text(2)).is_ok());
         let error = collect(limits, &text(3)).unwrap_err();
-        assert!(matches!(error.fault, SpawnFault::TooMany { what: "bytes", .. }), "{error}");
+        assert!(matches!(error.kind, SpawnErrorKind::TooMany { what: "bytes", .. }), "{error}");
     }
 
     #[test]

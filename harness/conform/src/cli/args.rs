@@ -9,13 +9,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use pmi_judge::verdict::Strictness;
 use pmi_runner::measure::MeasuredPhase;
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::ast::{Capability, Dialect};
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
 /// Optional operations, for `--has` and `--lacks`.
 fn optional() -> PossibleValuesParser {
-    Need::optional().map(|(word, _)| word).collect::<Vec<_>>().into()
+    Capability::optional_operations().map(|(word, _)| word).collect::<Vec<_>>().into()
 }
 
 pub(super) const EXIT_CODES: &str = "\
@@ -315,7 +315,7 @@ pub(super) enum Listed {
 
 /// How processes get their connections.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Connection {
+pub(super) enum ConnectionMethodArg {
     /// They inherit it (PMI_FD)
     #[default]
     Fd,
@@ -325,7 +325,7 @@ pub(super) enum Connection {
     Singleton,
 }
 
-impl Connection {
+impl ConnectionMethodArg {
     /// Returns the option that selects this connection, unless it is the default.
     pub(super) fn option(self) -> Vec<String> {
         match self {
@@ -363,7 +363,7 @@ pub(super) struct Play {
     pub(super) dialect: Option<String>,
     /// Connections of processes: fd, port (PMI_PORT) or singleton
     #[arg(long, value_name = "WAY", default_value = "fd", hide_possible_values = true, conflicts_with = "memory", help_heading = IUT, hide_short_help = true)]
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionMethodArg,
     /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = IUT, hide_short_help = true)]
     pub(super) family: Option<Family>,
@@ -478,7 +478,7 @@ pub(super) struct Doctor {
     pub(super) ranks: u32,
     /// Connections of the process manager's processes
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = fd_or_port())]
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionMethodArg,
     /// Print the response to each offered version, and what follows it
     #[arg(long, conflicts_with_all = ["server_nodes", "family", "ranks", "connection", "start_timeout"])]
     pub(super) versions: bool,
@@ -708,7 +708,7 @@ pub(super) struct Fuzz {
     pub(super) family: Option<Family>,
     /// Connections of processes: fd, or port (PMI_PORT)
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = fd_or_port(), hide_possible_values = true, conflicts_with_all = ["client", "library"], help_heading = IUT)]
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionMethodArg,
     /// Accept connections that ranks on other machines relay: ADDRESS[:PORT[-PORT]]
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["client", "library"], help_heading = IUT)]
     pub(super) listen: Option<String>,
@@ -964,9 +964,17 @@ fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
 }
 
 /// Parses the connections that a command supports if it cannot start a singleton.
-fn fd_or_port() -> impl TypedValueParser<Value = Connection> {
-    PossibleValuesParser::new([Connection::Fd, Connection::Port].map(Connection::word))
-        .map(|given| if given == Connection::Port.word() { Connection::Port } else { Connection::Fd })
+fn fd_or_port() -> impl TypedValueParser<Value = ConnectionMethodArg> {
+    PossibleValuesParser::new(
+        [ConnectionMethodArg::Fd, ConnectionMethodArg::Port].map(ConnectionMethodArg::word),
+    )
+    .map(|given| {
+        if given == ConnectionMethodArg::Port.word() {
+            ConnectionMethodArg::Port
+        } else {
+            ConnectionMethodArg::Fd
+        }
+    })
 }
 
 /// Parses a budget of `measure`.

@@ -9,7 +9,7 @@ use clap::Parser;
 use super::args::{Bisect, Cli};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::print;
-use super::play::{choose, ends_on_signals};
+use super::play::{ends_on_signals, select_scenarios};
 use super::progress::RunProgress;
 use super::read::named_run;
 use crate::report::{History, NamedRun, Run};
@@ -22,7 +22,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
         entries.push(named_run(log)?);
     }
     if !args.server.is_empty() {
-        let Some(played) = played(args)? else { return Ok(INTERRUPTED) };
+        let Some(played) = play_versions(args)? else { return Ok(INTERRUPTED) };
         entries = played;
     }
     let unjudged = |entry: &&NamedRun| entry.run.results.iter().all(|result| !result.verdict.is_judged());
@@ -45,7 +45,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
 
 /// Plays the suite on each version, then replays the scenarios whose results differ, `--repeat` times on each version. Returns `None` if
 /// interrupted.
-fn played(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
+fn play_versions(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
     let interrupted = ends_on_signals()?;
     let mut words: Vec<String> = args.filter.iter().map(|pattern| format!("--filter={pattern}")).collect();
     words.extend(args.requirement.iter().map(|id| format!("--requirement={id}")));
@@ -96,7 +96,7 @@ fn play(
     words.extend(args.dialect.iter().map(|dialect| format!("--dialect={dialect}")));
     words.extend(args.jobs.iter().map(|jobs| format!("--jobs={jobs}")));
     let play = Cli::try_parse_from(words)?.play;
-    let Some(prepared) = choose(&play)?.prepare(&play, interrupted)? else { return Ok(None) };
+    let Some(prepared) = select_scenarios(&play)?.prepare(&play, interrupted)? else { return Ok(None) };
     let (run, torn_down) = prepared.play(&mut RunProgress::new(what, "scenarios"))?;
     torn_down?;
     Ok(Some(run).filter(|_| !interrupted.load(Ordering::Relaxed)))

@@ -6,31 +6,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::report::{Keep, catalogue_pages};
+use crate::report::{KeptEvents, catalogue_pages};
 use anyhow::Context;
-use pmi_faults::client::{self as of_clients, UNSEEN};
+use pmi_faults::client::{self as of_clients, UNDETECTABLE_REQUIREMENTS};
 use pmi_faults::faults;
 use pmi_judge::builtin_requirements;
-use pmi_judge::deviations::{Deviations, recorded};
+use pmi_judge::deviations::{Deviations, recorded_deviations};
 use pmi_judge::verdict::Verdict;
 use pmi_runner::hint::hint;
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix;
 use pmi_runner::kill_matrix::client::needs_client_fault;
-use pmi_runner::party::Limits;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::server::profile::builtin;
 use pmi_runner::run::{RunOptions, run};
-use pmi_scenario::UnderTest;
+use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::{Dialect, Scenario};
-use pmi_scenario::requirement::{Binds, Level, Requirement};
+use pmi_scenario::requirement::{BoundParty, Level, Requirement};
 use pmi_scenario::suite::Suite;
 use pmi_wire::protocol::{self, Exchange, Field};
 
 use super::args::{Coverage, side_by_side};
-use super::inputs::Inputs;
+use super::inputs::InputCoverage;
 use super::output::{print, scenario_errors};
 use super::read::read_run;
-use super::select::of_table;
+use super::select::file_name;
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
     suite
@@ -42,7 +42,7 @@ fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
 }
 
 fn binds(requirement: &Requirement) -> String {
-    requirement.binds.iter().map(Binds::to_string).collect::<Vec<_>>().join(", ")
+    requirement.binds.iter().map(BoundParty::to_string).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
@@ -74,8 +74,8 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
         if profile.has_deviations {
             writeln!(text, "  its deviations are recorded")?;
         }
-        if !profile.remark.is_empty() {
-            writeln!(text, "  {}", profile.remark)?;
+        if !profile.advice.is_empty() {
+            writeln!(text, "  {}", profile.advice)?;
         }
         writeln!(text)?;
     }
@@ -116,9 +116,9 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
 
 pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
-    let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == name);
+    let found = suite.scenarios.iter().find(|s| s.name == name || file_name(&s.name) == name);
     if let (Some(dialect), Some(found)) = (dialect, found) {
-        return show_spelled(&suite, found, of_table(&found.name) == name, dialect);
+        return show_spelled(&suite, found, file_name(&found.name) == name, dialect);
     }
     let source = match found.map(|s| Arc::clone(&s.source)) {
         Some(source) => source,
@@ -162,7 +162,7 @@ fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialec
 
 /// Prints the summary of a scenario and the requirements that it tests.
 fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
-    let name = of_table(&scenario.name);
+    let name = file_name(&scenario.name);
     let mut text = format!("{name}\n\n  {}\n\nIt tests:\n", scenario.summary());
     for id in &scenario.requires {
         let said = suite.catalogue.get(&id.value).map(|r| r.text.as_str()).unwrap_or_default();
@@ -237,7 +237,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let Some(r) = suite.catalogue.get(id) else {
-        if let Some(scenario) = suite.scenarios.iter().find(|s| s.name == id || of_table(&s.name) == id) {
+        if let Some(scenario) = suite.scenarios.iter().find(|s| s.name == id || file_name(&s.name) == id) {
             return explain_scenario(&suite, scenario);
         }
         if let Some(status) = explain_operation(id)? {
@@ -279,7 +279,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     for scenario in scenarios {
         writeln!(text, "  {scenario}")?;
     }
-    let known = recorded(id);
+    let known = recorded_deviations(id);
     if !known.is_empty() {
         writeln!(text, "\nKnown to break it:")?;
     }
@@ -294,14 +294,14 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
     let mut logged = Vec::new();
     for path in &args.log {
-        logged.extend(read_run(path, Keep::Nothing)?.results);
+        logged.extend(read_run(path, KeptEvents::Nothing)?.results);
     }
     // The input space comes from the suite, no matter what the logs contain.
-    let mut inputs = Inputs::default();
-    let options = RunOptions::uncounted(Limits::default());
+    let mut inputs = InputCoverage::default();
+    let options = RunOptions::unreported(ScenarioLimits::default());
     let iut = Iut::Memory(pmi_faults::Config::default());
     let never = AtomicBool::new(false);
-    let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
+    let all: Vec<_> = suite.testing(ImplementationKind::Server).cloned().collect();
     let played = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut inputs).1;
     inputs.add_products(&suite);
     let results = if args.log.is_empty() { played } else { logged };
@@ -323,16 +323,16 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         .collect();
     let jobs = side_by_side(None);
     let matrix = kill_matrix::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
-    let killed = matrix.shown();
+    let killed = matrix.cited_requirements();
     let clients = kill_matrix::client::run(&suite, &of_clients::faults().collect::<Vec<_>>(), &[]);
-    let killed_clients = clients.shown();
+    let killed_clients = clients.cited_requirements();
     let mut sums: BTreeMap<(Level, &str), [usize; 6]> = BTreeMap::new();
     let mut text = String::new();
     let mut uncovered = 0;
     for r in suite.catalogue.iter() {
         let scenarios = testing(&suite, &r.id).len();
-        let server = r.binds.contains(&Binds::Server);
-        let who = match (server, r.binds.contains(&Binds::Proxy)) {
+        let server = r.binds.contains(&BoundParty::Server);
+        let who = match (server, r.binds.contains(&BoundParty::Proxy)) {
             (true, _) => "server",
             (false, true) => "proxy",
             (false, false) => "client, library",
@@ -359,9 +359,9 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         };
         // A requirement that binds both sides needs a fault on each side.
         let fails = killed.contains(r.id.as_str());
-        let client_fails = r.binds.contains(&Binds::Client) && killed_clients.contains(r.id.as_str());
+        let client_fails = r.binds.contains(&BoundParty::Client) && killed_clients.contains(r.id.as_str());
         sum[4] += usize::from(fails || client_fails);
-        let lacks = r.needs_fault(Binds::Server) && !fails;
+        let lacks = r.needs_fault(BoundParty::Server) && !fails;
         let client_lacks = needs_client_fault(r) && !client_fails;
         uncovered += usize::from(lacks) + usize::from(client_lacks);
         let kill = match (fails, client_fails) {
@@ -370,7 +370,9 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             (true, true) => "fails on a fault, and on a client's",
             (true, false) => "fails on a fault",
             (false, true) => "fails on a client's fault",
-            (false, false) if UNSEEN.iter().any(|u| u.id == r.id) => "not visible on the wire",
+            (false, false) if UNDETECTABLE_REQUIREMENTS.iter().any(|u| u.id == r.id) => {
+                "not visible on the wire"
+            }
             (false, false) => "",
         };
         writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)  {kill}", r.level, r.id, state)?;

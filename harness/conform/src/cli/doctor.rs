@@ -7,32 +7,32 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use pmi_runner::doctor::{Examination, of_library, of_program, of_server};
 use pmi_runner::iut::Iut;
-use pmi_runner::party::Limits;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment, profile};
 use serde_json::json;
 
 use super::args::Doctor;
-use super::exit::UNFIT;
+use super::exit::CANNOT_JUDGE;
 use super::output::print;
-use super::play::{by_connection, library_at};
+use super::play::{library_at, set_connection_method};
 use super::read::suite_against;
 use crate::report::doctor_text;
 
 /// An examined implementation.
-pub(super) struct Patient {
+pub(super) struct ExaminedImplementation {
     pub(super) label: String,
     pub(super) examination: Examination,
     /// A suggested profile, if this is a process manager that has none.
     pub(super) profile: Option<String>,
     /// The command line that judges it.
-    pub(super) next: String,
+    pub(super) next_command: String,
 }
 
 pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
-    let patient = examined(args)?;
-    let Patient { label, examination, profile, next } = &patient;
+    let examined = examine(args)?;
+    let ExaminedImplementation { label, examination, profile, next_command: next } = &examined;
     let fit = examination.is_fit();
     if args.json {
         let told = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
@@ -40,7 +40,7 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     } else {
         print(&doctor_text(label, examination, profile.as_deref(), next))?;
     }
-    Ok(if fit { 0 } else { UNFIT })
+    Ok(if fit { 0 } else { CANNOT_JUDGE })
 }
 
 /// Examines the implementation that the user named.
@@ -48,10 +48,11 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
 /// # Errors
 ///
 /// It cannot be started at all.
-pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
+pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     let suite = suite_against(&[])?;
     let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;
-    let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
+    let limits =
+        ScenarioLimits { step: args.timeout, start: args.start_timeout, ..ScenarioLimits::default() };
     if let Some(command) = &args.client {
         let program = |()| Program::new(command, args.ranks).context("--client");
         let (label, iut) = (program(())?.label.clone(), Iut::Client(Box::new(program(())?)));
@@ -61,21 +62,26 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         if args.ranks != 2 {
             next += &format!(" -n {}", args.ranks);
         }
-        return Ok(Patient { label, examination, profile: None, next });
+        return Ok(ExaminedImplementation { label, examination, profile: None, next_command: next });
     }
     if let Some(path) = &args.library {
         let server =
             args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
-        server.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
+        server.as_ref().map_or(Ok(()), Implementation::check_commands).context("--server")?;
         let start = limits.start.or(server.as_ref().and_then(|server| server.start_timeout));
-        let limits = Limits { start, ..limits };
+        let limits = ScenarioLimits { start, ..limits };
         let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
         let iut = Iut::Library(Box::new(library), BTreeMap::new(), environment.interrupted);
         let examination = of_library(&suite, &iut, limits);
         let mut next = vec!["pmi-conform".to_owned()];
         next.extend(args.server.iter().flat_map(|server| ["--server".to_owned(), server.clone()]));
         next.extend(["--library".to_owned(), path.display().to_string()]);
-        return Ok(Patient { label: iut.label(), examination, profile: None, next: shell_words::join(next) });
+        return Ok(ExaminedImplementation {
+            label: iut.label(),
+            examination,
+            profile: None,
+            next_command: shell_words::join(next),
+        });
     }
     let mut server = match &args.server {
         Some(server) => Implementation::from_argument(server).context("--server")?,
@@ -86,8 +92,8 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     }
     // The implementation as the user named it: the words that we add for `PMI_PORT` do not belong in the profile.
     let mut plain = server.clone();
-    by_connection(&mut server, args.connection)?;
-    server.can_start().context("--server")?;
+    set_connection_method(&mut server, args.connection)?;
+    server.check_commands().context("--server")?;
     server.play_upstream(&environment.binary, args.family, args.timeout)?;
     server.try_upstream(&environment.interrupted)?;
     let label = match &server.version {
@@ -96,7 +102,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         }
         _ => server.label.clone(),
     };
-    let limits = Limits { start: limits.start.or(server.start_timeout), ..limits };
+    let limits = ScenarioLimits { start: limits.start.or(server.start_timeout), ..limits };
     let iut = Iut::Processes(Box::new(server), environment);
     let examination = of_server(&suite, &iut, limits);
     let named = args.server.as_deref().filter(|server| !server.starts_with('@'));
@@ -109,6 +115,6 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         next.extend(["--dialect".to_owned(), examination.dialect.to_string()]);
         plain.dialect = Some(examination.dialect);
     }
-    let profile = named.map(|_| profile::written(&plain, &examination.offers));
-    Ok(Patient { label, examination, profile, next: shell_words::join(next) })
+    let profile = named.map(|_| profile::draft_profile(&plain, &examination.operations));
+    Ok(ExaminedImplementation { label, examination, profile, next_command: shell_words::join(next) })
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmi_fuzzer::campaign::corpus::{self, Corpus, Evolving};
+use pmi_fuzzer::campaign::corpus::{self, Corpus, EvolvingGenerator};
 use pmi_fuzzer::campaign::state::CampaignState;
-use pmi_fuzzer::campaign::stored::Stored;
-use pmi_fuzzer::campaign::{CampaignError, CampaignOptions, Progress, Reporter, Summary, run};
+use pmi_fuzzer::campaign::stored::StoredCases;
+use pmi_fuzzer::campaign::{CampaignError, CampaignOptions, CampaignSummary, Progress, Reporter, run};
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library::api::LibraryGenerator;
 use pmi_fuzzer::generate::program::ProgramGenerator;
@@ -22,24 +22,24 @@ use pmi_fuzzer::session::case::Case;
 use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{ClientKind, ClientTarget};
 use pmi_fuzzer::target::server::{Access, ServerTarget};
-use pmi_fuzzer::target::{Pace, Target, Tracing};
+use pmi_fuzzer::target::{Target, Thoroughness, Tracing};
 use pmi_fuzzer::triage::known_failures::KnownFailures;
-use pmi_fuzzer::triage::store::{self, StoredFinding, TRIES};
+use pmi_fuzzer::triage::store::{self, CONFIRMATION_RUNS, StoredFinding};
 use pmi_process::slots::Slots;
 use pmi_runner::iut::Iut;
 use pmi_runner::optional_operations::offered_operations;
-use pmi_runner::party::Limits;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::{Library, apis_or_first, exports};
 use pmi_runner::party::program::Program;
-use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
-use pmi_scenario::ast::{Dialect, Need, UnderTest};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, parse_capability};
+use pmi_scenario::ast::{Capability, Dialect, ImplementationKind};
 
 use super::args::{Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::print;
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
-use crate::report::{RELAYED, campaign_text, progress_line};
+use crate::report::{RELAYED_NOTE, campaign_text, progress_line};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -53,7 +53,7 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.minimize_corpus {
         return minimize(args, &*target, folder, &interrupted);
     }
-    campaign(args, &*target, &interrupted, || Ok(Box::new(Evolving::new(scope, corpus(args)?))))
+    campaign(args, &*target, &interrupted, || Ok(Box::new(EvolvingGenerator::new(scope, corpus(args)?))))
 }
 
 /// Runs a campaign against a program or a library. Its cases vary the server's responses.
@@ -68,9 +68,11 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     let suite = suite_against(&args.against)?;
     let library = match &subject {
         ClientKind::Program(_) => None,
-        ClientKind::Library(library) => Some((apis(library, spoken(args))?, exports(&library.path))),
+        ClientKind::Library(library) => {
+            Some((apis(library, selected_dialects(args))?, exports(&library.path)))
+        }
     };
-    let dialect = match spoken(args) {
+    let dialect = match selected_dialects(args) {
         Some(DialectChoice::One(dialect)) => Some(dialect),
         _ => None,
     };
@@ -84,9 +86,11 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         for dialect in apis {
             let wire = client.has_requests(dialect)?;
             if !wire {
-                note("it sends nothing on PMI_FD, so the campaign only calls the functions of one process")?;
+                print_note(
+                    "it sends nothing on PMI_FD, so the campaign only calls the functions of one process",
+                )?;
             }
-            all.push(LibraryGenerator { dialect, ring, ranks, mutate, wire });
+            all.push(LibraryGenerator { dialect, has_ring: ring, ranks, mutate, uses_wire: wire });
         }
         return campaign(args, &client, interrupted, || Ok(Box::new(all)));
     }
@@ -107,7 +111,7 @@ fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<
     Ok(wanted)
 }
 
-fn note(text: &str) -> io::Result<()> {
+fn print_note(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "note: {text}")
 }
 
@@ -131,7 +135,7 @@ fn campaign(
             anyhow::bail!("the campaign in {} has seed {}", args.out.display(), state.seed)
         }
         Some(state) => state,
-        None => CampaignState { seed: args.seed.unwrap_or_else(draw_seed), ..CampaignState::default() },
+        None => CampaignState { seed: args.seed.unwrap_or_else(random_seed), ..CampaignState::default() },
     };
     let known = args.known.as_deref().map(KnownFailures::read).transpose()?;
     let sessions = stored.as_ref().map(|stored| stored.cases().len() as u64).or(args.sessions);
@@ -154,7 +158,7 @@ fn campaign(
     };
     let campaign = run(target, &*generator, &options, state, interrupted, &shown);
     shown.bar.finish_and_clear();
-    let status = status(&campaign);
+    let status = exit_status(&campaign);
     for (format, file) in &args.report {
         let text = format.report(target, &options, &campaign)?;
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
@@ -176,25 +180,25 @@ fn campaign(
 fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
     let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER))?;
     if !args.corpus.is_empty() {
-        corpus.give(stored(args)?.cases())?;
+        corpus.add_given(stored(args)?.cases())?;
     }
     Ok(corpus)
 }
 
 /// Reads the sessions that the user gave.
-fn stored(args: &Fuzz) -> anyhow::Result<Stored> {
+fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     let tests = match (&args.client, &args.library) {
-        (Some(_), _) => UnderTest::Client,
-        (None, Some(_)) => UnderTest::Library,
-        (None, None) => UnderTest::Server,
+        (Some(_), _) => ImplementationKind::Client,
+        (None, Some(_)) => ImplementationKind::Library,
+        (None, None) => ImplementationKind::Server,
     };
-    let stored = Stored::read(&args.corpus, tests)?;
+    let stored = StoredCases::read(&args.corpus, tests)?;
     let folders: Vec<String> = args.corpus.iter().map(|folder| folder.display().to_string()).collect();
     anyhow::ensure!(
         !stored.cases().is_empty(),
         "{}: none of the {} scenarios can be played as a session of this implementation (single steps of single ranks)",
         folders.join(", "),
-        stored.others()
+        stored.other_count()
     );
     Ok(stored)
 }
@@ -213,7 +217,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
         return Ok(INTERRUPTED);
     }
     let kept: Vec<Case> = kept.into_iter().cloned().collect();
-    corpus.give(&kept)?;
+    corpus.add_given(&kept)?;
     let all = stored.cases().len();
     print(&format!("wrote {} of {all} sessions to {}\n", kept.len(), folder.display()))?;
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
@@ -226,7 +230,7 @@ fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn
         return Ok((Box::new(server), scope));
     }
     let mut all = Vec::new();
-    let spoken = spoken(args).unwrap_or_default();
+    let spoken = selected_dialects(args).unwrap_or_default();
     let mut common: Option<SessionFeatures> = None;
     for command in &args.differential {
         let (server, scope) = server(args, Some(command), interrupted)?;
@@ -254,36 +258,41 @@ fn server(
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
     // Each relayed launch needs its own port, so there are at most as many relayed launches as workers.
     if args.listen.is_none() {
-        environment.slots = Slots::filling_idle_machine(workers);
+        environment.slots = Slots::with_idle_filling(workers);
     }
     let mut implementation = match command {
         None => Implementation::reference(&environment.binary),
         Some(command) => {
             let named = Implementation::from_argument(command).with_context(|| command.to_owned())?;
-            named.can_start().with_context(|| command.to_owned())?;
+            named.check_commands().with_context(|| command.to_owned())?;
             named
         }
     };
-    super::play::by_connection(&mut implementation, args.connection)?;
+    super::play::set_connection_method(&mut implementation, args.connection)?;
     if let Some(address) = &args.listen {
         let agent = args.agent.as_deref();
         let listen = super::play::listen(address, agent, &environment, &implementation)?;
         environment.listen = Some(listen);
-        anstream::eprintln!("note: {RELAYED}");
+        anstream::eprintln!("note: {RELAYED_NOTE}");
     }
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;
     for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
         for word in words {
-            implementation.claims.insert(need(word)?, offered);
+            implementation.claimed_capabilities.insert(parse_capability(word)?, offered);
         }
     }
     let suite = suite_against(&args.against)?;
-    let spoken = spoken(args).or(implementation.dialect.map(DialectChoice::One)).unwrap_or_default();
-    let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
+    let spoken =
+        selected_dialects(args).or(implementation.dialect.map(DialectChoice::One)).unwrap_or_default();
+    let limits = ScenarioLimits {
+        step: args.timeout,
+        start: implementation.start_timeout,
+        ..ScenarioLimits::default()
+    };
     let iut = Iut::Processes(Box::new(implementation), environment);
     // Nothing is probed for a replay, because the case already contains its requests.
-    let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken
+    let offered: Vec<(Dialect, BTreeSet<Capability>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())
         .map(|dialect| (dialect, offered_operations(&suite, dialect, &iut, limits)))
@@ -295,14 +304,14 @@ fn server(
     let scope = SessionFeatures {
         dialects: spoken,
         ranks: args.ranks,
-        nodes: if implementation.lacks_room(2, 2).is_none() && !implementation.has_upstream() {
+        nodes: if implementation.capacity_problem(2, 2).is_none() && !implementation.has_upstream() {
             2
         } else {
             1
         },
-        spawn: offers(Need::Spawn),
-        names: offers(Need::Names),
-        pmi12: offered.iter().any(|(_, needs)| needs.contains(&Need::Pmi12)),
+        spawn: offers(Capability::Spawn),
+        names: offers(Capability::Names),
+        pmi12: offered.iter().any(|(_, needs)| needs.contains(&Capability::Pmi12)),
         mutate: !args.valid,
         upstream: implementation.has_upstream(),
     };
@@ -313,12 +322,12 @@ fn server(
 }
 
 /// Returns the protocols that `--dialect` selects.
-fn spoken(args: &Fuzz) -> Option<DialectChoice> {
+fn selected_dialects(args: &Fuzz) -> Option<DialectChoice> {
     let word = args.dialect.as_deref()?;
     Some(word.parse().map_or(DialectChoice::Any, DialectChoice::One))
 }
 
-fn draw_seed() -> u64 {
+fn random_seed() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_millis() as u64)
 }
 
@@ -341,11 +350,11 @@ fn command_line(args: &Fuzz) -> String {
     shell_words::join(words)
 }
 
-fn status(campaign: &Summary) -> u8 {
+fn exit_status(campaign: &CampaignSummary) -> u8 {
     match campaign {
-        Summary { interrupted: true, .. } => INTERRUPTED,
-        Summary { found, .. } if !found.is_empty() => 1,
-        Summary { progress, .. } if progress.sessions == 0 => UNJUDGED,
+        CampaignSummary { interrupted: true, .. } => INTERRUPTED,
+        CampaignSummary { found, .. } if !found.is_empty() => 1,
+        CampaignSummary { progress, .. } if progress.sessions == 0 => UNJUDGED,
         _ => 0,
     }
 }
@@ -395,7 +404,7 @@ impl Reporter for ProgressDisplay {
     fn found(&self, found: &StoredFinding) {
         let unseen = found.untraced.as_ref().map(|why| format!("\n     place of the crash unknown: {why}"));
         let unseen = unseen.unwrap_or_default();
-        self.line(&format!("new: {} ({})\n     {}{unseen}", found.bucket, found.label(), found.what));
+        self.line(&format!("new: {} ({})\n     {}{unseen}", found.bucket, found.label(), found.description));
     }
 
     fn error(&self, what: &CampaignError) {
@@ -417,16 +426,16 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
         _ => Tracing::On,
     };
     let (mut shown, mut elsewhere) = (0, 0);
-    for number in 1..=TRIES {
-        let run = target.play(&case, Pace::Thorough, tracing)?;
+    for number in 1..=CONFIRMATION_RUNS {
+        let run = target.play(&case, Thoroughness::Thorough, tracing)?;
         if interrupted.load(Ordering::Relaxed) {
             return Ok(INTERRUPTED);
         }
-        if let Some(why) = &run.seen.unjudged {
+        if let Some(why) = &run.observation.unjudged {
             print(&format!("run {number}: could not be judged: {why}\n"))?;
         }
         for failure in &run.failures {
-            print(&format!("run {number}: {}\n       {}\n", failure.key, failure.what))?;
+            print(&format!("run {number}: {}\n       {}\n", failure.key, failure.description))?;
         }
         let fits =
             |failure: &Failure| found.as_ref().is_none_or(|found| found.bucket == failure.key.to_string());
@@ -443,7 +452,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
         // The contents of uninitialized memory differ between runs, and so does the place of the crash.
         times => format!("; the same signal killed it in another place {times} times"),
     };
-    print(&format!("{what}: {shown} of {TRIES}{more}\n"))?;
+    print(&format!("{what}: {shown} of {CONFIRMATION_RUNS}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
 }
 

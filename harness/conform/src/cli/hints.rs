@@ -5,22 +5,22 @@ use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::ast::{Capability, Dialect};
 
 use super::args::{Cli, GROUPS, RENAMED, parser};
 
 /// Options of other programs that our messages mention.
-const FOREIGN: [&str; 3] = ["mpi", "oneliner", "overlap"];
+const FOREIGN_OPTIONS: [&str; 3] = ["mpi", "oneliner", "overlap"];
 
 /// An option in a message, with the word after it.
-struct Hint {
+struct OptionMention {
     option: String,
     value: String,
     place: String,
 }
 
 /// Collects the options named in the messages of these sources. A literal that begins with an option is an argument, not a message.
-fn collect(folder: &Path, hints: &mut Vec<Hint>) {
+fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
             collect(&entry, hints);
@@ -42,19 +42,19 @@ fn collect(folder: &Path, hints: &mut Vec<Hint>) {
                 let value = rest.strip_prefix([' ', '=']).unwrap_or_default().trim_start_matches(['"', '\'']);
                 let plain = |c: &char| c.is_ascii_alphanumeric() || "{}@.=/*_-".contains(*c);
                 let value: String = value.chars().take_while(plain).collect();
-                hints.push(Hint { option, value, place: format!("{}: {line}", entry.display()) });
+                hints.push(OptionMention { option, value, place: format!("{}: {line}", entry.display()) });
             }
         }
     }
 }
 
 /// Returns the values that a hint may stand for: its own value, or each value that its placeholder can have.
-fn values(hint: &Hint) -> Vec<String> {
+fn values(hint: &OptionMention) -> Vec<String> {
     if !hint.value.starts_with('{') {
         return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];
     }
     let words: Vec<&str> = match hint.option.as_str() {
-        "has" | "lacks" => Need::optional().map(|(word, _)| word).collect(),
+        "has" | "lacks" => Capability::optional_operations().map(|(word, _)| word).collect(),
         "connection" => vec!["fd", "port", "singleton"],
         "dialect" => Dialect::WORDS.to_vec(),
         _ => vec!["1"],
@@ -68,7 +68,7 @@ fn commands(command: &Command) -> Vec<Command> {
 }
 
 /// Returns whether this command accepts the option with this value.
-fn takes(command: &Command, option: &str, value: &str) -> bool {
+fn accepts(command: &Command, option: &str, value: &str) -> bool {
     let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(option)) else { return false };
     // The word after a flag, or after an option with an optional value, is an ordinary word of the message.
     let has_value = arg.get_action().takes_values() && !arg.is_require_equals_set() && !value.is_empty();
@@ -92,12 +92,12 @@ fn command_line_accepts_suggested_options() {
     let mut root = Cli::command();
     root.build();
     let commands = commands(&root);
-    for hint in hints.iter().filter(|hint| !FOREIGN.contains(&hint.option.as_str())) {
+    for hint in hints.iter().filter(|hint| !FOREIGN_OPTIONS.contains(&hint.option.as_str())) {
         for value in values(hint) {
             // Most messages come from the command without a subcommand, so that command must accept the value if it has the option.
             let of_root = root.get_arguments().any(|arg| arg.get_long() == Some(&*hint.option));
             let asked = if of_root { std::slice::from_ref(&root) } else { &commands[..] };
-            let taken = asked.iter().any(|command| takes(command, &hint.option, &value));
+            let taken = asked.iter().any(|command| accepts(command, &hint.option, &value));
             assert!(taken, "--{} {value} cannot be typed: {}", hint.option, hint.place);
         }
     }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
-use pmi_judge::deviations::{draft, drafted};
+use pmi_judge::deviations::{count_drafted, draft};
 
 use super::args::{Cli, Command, Init};
-use super::doctor::examined;
-use super::exit::{INTERRUPTED, UNFIT};
+use super::doctor::examine;
+use super::exit::{CANNOT_JUDGE, INTERRUPTED};
 use super::output::print;
-use super::play::{choose, ends_on_signals};
+use super::play::{ends_on_signals, select_scenarios};
 use super::progress::RunProgress;
 use crate::report::{counts_text, doctor_text};
 
@@ -47,18 +47,23 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let Some(Command::Doctor(doctor)) = Cli::try_parse_from(words("doctor"))?.command else {
         anyhow::bail!("doctor rejects these arguments");
     };
-    let patient = examined(&doctor)?;
-    let Some(mut profile) = patient.profile.clone().filter(|_| patient.examination.is_fit()) else {
-        print(&doctor_text(&patient.label, &patient.examination, patient.profile.as_deref(), &patient.next))?;
-        anyhow::ensure!(!patient.examination.is_fit(), "{}: is already a profile", args.server);
-        return Ok(UNFIT);
+    let examined = examine(&doctor)?;
+    let Some(mut profile) = examined.profile.clone().filter(|_| examined.examination.is_fit()) else {
+        print(&doctor_text(
+            &examined.label,
+            &examined.examination,
+            examined.profile.as_deref(),
+            &examined.next_command,
+        ))?;
+        anyhow::ensure!(!examined.examination.is_fit(), "{}: is already a profile", args.server);
+        return Ok(CANNOT_JUDGE);
     };
     let mut words = words("");
-    words.push(format!("--dialect={}", patient.examination.dialect));
+    words.push(format!("--dialect={}", examined.examination.dialect));
     words.extend(
-        patient
+        examined
             .examination
-            .offers
+            .operations
             .iter()
             .map(|(need, has)| format!("--{}={}", if *has { "has" } else { "lacks" }, need.word())),
     );
@@ -66,7 +71,9 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     words.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
     let play = Cli::try_parse_from(words)?.play;
     let interrupted = ends_on_signals()?;
-    let Some(prepared) = choose(&play)?.prepare(&play, &interrupted)? else { return Ok(INTERRUPTED) };
+    let Some(prepared) = select_scenarios(&play)?.prepare(&play, &interrupted)? else {
+        return Ok(INTERRUPTED);
+    };
     let precedents = prepared.precedents();
     let (run, _) =
         prepared.play(&mut RunProgress::new(format!("playing {} times", args.repeat), "scenarios"))?;
@@ -77,7 +84,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let name = profile.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default();
     let name = name.trim_matches('"').to_owned();
     let known = draft(&name, &run.results, run.header.strict, &precedents);
-    let (entries, unwritten) = drafted(&known);
+    let (entries, unwritten) = count_drafted(&known);
     profile += &format!("deviations = \"{DEVIATIONS}\"\n");
     let mut written = vec![write_new(PROFILE, &profile)?, write_new(DEVIATIONS, &known)?];
     for (file, template) in ci {

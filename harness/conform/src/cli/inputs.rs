@@ -7,7 +7,7 @@ use pmi_judge::connections::Connections;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult};
 use pmi_runner::run::Observer;
-use pmi_scenario::UnderTest;
+use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
@@ -18,12 +18,12 @@ use pmi_wire::{Decoded, Proc, ResponseOutcome};
 /// The states that a process can be in when it makes a request. After this number of requests, a request counts as repeated.
 const STATES: [&str; 7] =
     ["before-init", "joined", "after-refusal", "others-wait", "finalized", "spawned", "repeated"];
-const REPEATED: u32 = 200;
+const MIN_REPEATED_REQUESTS: u32 = 200;
 /// Minimum length of a value that counts as long.
-const LONG: usize = 200;
+const MIN_LONG_VALUE: usize = 200;
 
 /// Cells that may be empty: party and dialect, operation and column (`*` matches any), and the reason.
-const EMPTY: &[(&str, &str, &str, &str)] = &[
+const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
     ("server *", "*connect", "*", "no known server has it"),
     ("server *", "ring", "*", "only Slurm has it"),
     ("server *", "init", "repeated", "the server may close the connection at the second one"),
@@ -69,19 +69,19 @@ const EMPTY: &[(&str, &str, &str, &str)] = &[
     ("client PMI-2", "*", "replies/wrong", "the reply has no value; `replies/odd` plays it"),
 ];
 
-/// Returns the entries of [`EMPTY`] for a party and a dialect: the operation, the column and the reason.
-fn reasons(side: &str) -> Vec<(NamePattern, NamePattern, &'static str)> {
-    let entries = EMPTY.iter().filter(|(of, ..)| NamePattern::new(of).fits(side));
+/// Returns the entries of [`ALLOWED_EMPTY_CELLS`] for a party and a dialect: the operation, the column and the reason.
+fn empty_cell_reasons(side: &str) -> Vec<(NamePattern, NamePattern, &'static str)> {
+    let entries = ALLOWED_EMPTY_CELLS.iter().filter(|(of, ..)| NamePattern::new(of).matches(side));
     entries.map(|(_, name, part, why)| (NamePattern::new(name), NamePattern::new(part), *why)).collect()
 }
 
 /// The keys and values of a request.
 type RequestTuples = Vec<(String, Vec<u8>)>;
-type PartyAndDialect = (UnderTest, Dialect);
+type PartyAndDialect = (ImplementationKind, Dialect);
 
 /// The operations that scenarios play for each kind of implementation in each dialect, with the columns.
 #[derive(Default)]
-pub(super) struct Inputs {
+pub(super) struct InputCoverage {
     played: BTreeMap<PartyAndDialect, BTreeMap<&'static str, BTreeSet<String>>>,
     sessions: HashMap<String, ScriptedSession>,
 }
@@ -104,7 +104,7 @@ struct ScriptedProcess {
     block: Option<RequestTuples>,
 }
 
-impl Observer for Inputs {
+impl Observer for InputCoverage {
     fn begin(&mut self, _: &RunHeader) {}
 
     fn event(&mut self, scenario: &str, event: &Event) {
@@ -118,8 +118,10 @@ impl Observer for Inputs {
             }
             if let Some((exchange, tuples)) = session.request(proc, &message) {
                 let columns = session.columns(proc, exchange, &tuples);
-                let played =
-                    self.played.entry((UnderTest::Server, Dialect::of(message.framing))).or_default();
+                let played = self
+                    .played
+                    .entry((ImplementationKind::Server, Dialect::of(message.framing)))
+                    .or_default();
                 played.entry(exchange.operation).or_default().extend(columns);
             }
         }
@@ -173,7 +175,7 @@ impl ScriptedSession {
             others_wait,
             process.is_finalized,
             proc.group > 0,
-            *times >= REPEATED,
+            *times >= MIN_REPEATED_REQUESTS,
         ];
         process.is_joined |= exchange.operation == "init";
         process.is_finalized |= exchange.operation == "finalize";
@@ -181,8 +183,11 @@ impl ScriptedSession {
         let states = STATES.into_iter().zip(is_in).filter(|(_, is_in)| *is_in);
         let mut columns: Vec<_> = states.map(|(state, _)| state.to_owned()).collect();
         for field in exchange.arguments {
-            let values: Vec<&[u8]> =
-                tuples.iter().filter(|(key, _)| field.fits(key)).map(|(_, value)| &value[..]).collect();
+            let values: Vec<&[u8]> = tuples
+                .iter()
+                .filter(|(key, _)| field.matches_key(key))
+                .map(|(_, value)| &value[..])
+                .collect();
             let kinds = kinds(field).iter().filter(|(_, fits)| fits(&values));
             columns.extend(kinds.map(|(kind, _)| column_of(field, kind)));
         }
@@ -203,7 +208,7 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
         ("missing", |values| values.is_empty()),
         ("twice", |values| values.len() > 1),
         ("empty", |values| values.contains(&&b""[..])),
-        ("long", |values| values.iter().any(|value| value.len() >= LONG)),
+        ("long", |values| values.iter().any(|value| value.len() >= MIN_LONG_VALUE)),
         ("odd", |values| values.iter().any(|v| v.iter().any(|b| b"=;\\\"'\t ".contains(b) || !b.is_ascii()))),
     ];
     const NUMBER: [ValueClass; 5] = [
@@ -220,10 +225,11 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
     }
 }
 
-impl Inputs {
+impl InputCoverage {
     /// Adds the products for programs and libraries, whose rows begin with the name of an operation.
     pub(super) fn add_products(&mut self, suite: &Suite) {
-        for scenario in suite.scenarios.iter().filter(|scenario| scenario.tests != UnderTest::Server) {
+        for scenario in suite.scenarios.iter().filter(|scenario| scenario.tests != ImplementationKind::Server)
+        {
             let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));
             let (file, Some(row)) = Scenario::split_row(&scenario.name) else { continue };
             if !is_product {
@@ -245,17 +251,19 @@ impl Inputs {
             let side = format!("{} {}", format!("{tests:?}").to_lowercase(), dialect.title());
             writeln!(text, "== {side}\n")?;
             let mut operations: BTreeMap<&str, Vec<&Field>> = BTreeMap::new();
-            let documented = protocol::documented(dialect.framing()).iter();
+            let documented = protocol::documented_exchanges(dialect.framing()).iter();
             for exchange in documented.filter(|e| e.response.is_some() && e.omission().is_none()) {
                 operations.entry(exchange.operation).or_default().extend(exchange.arguments);
             }
-            let reasons = reasons(&side);
+            let reasons = empty_cell_reasons(&side);
             let products: BTreeSet<&String> = played.values().flatten().collect();
             for (operation, fields) in operations {
                 let of_fields =
                     fields.iter().flat_map(|f| kinds(f).iter().map(|(kind, _)| column_of(f, kind)));
                 let columns: BTreeSet<String> = match tests {
-                    UnderTest::Server => STATES.into_iter().map(str::to_owned).chain(of_fields).collect(),
+                    ImplementationKind::Server => {
+                        STATES.into_iter().map(str::to_owned).chain(of_fields).collect()
+                    }
                     _ => products.iter().map(|column| (*column).clone()).collect(),
                 };
                 let (full, empty): (Vec<_>, Vec<_>) = columns
@@ -263,8 +271,9 @@ impl Inputs {
                     .partition(|column| played.get(operation).is_some_and(|all| all.contains(column)));
                 writeln!(text, "{operation}: {}", full.join(" "))?;
                 for column in empty {
-                    let reason =
-                        reasons.iter().find(|(name, part, _)| name.fits(operation) && part.fits(&column));
+                    let reason = reasons
+                        .iter()
+                        .find(|(name, part, _)| name.matches(operation) && part.matches(&column));
                     open += usize::from(reason.is_none());
                     writeln!(text, "    {column}: {}", reason.map_or("EMPTY", |(.., reason)| reason))?;
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::report::{LogPart, Run, read_parts};
 use pmi_judge::deviations::Deviations;
-use pmi_judge::rejudge;
+use pmi_judge::log_judge;
 use pmi_judge::result::{self, RunFacts};
 
 use super::args::Again;
@@ -14,7 +14,7 @@ use super::read::{open_log, read_deviations, suite_against};
 /// Judges a log again, with the deviations of this command line and not those in the log.
 pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
     let suite = suite_against(&args.against)?;
-    let mut judging: Option<(rejudge::Rejudge<'_>, Deviations)> = None;
+    let mut judging: Option<(log_judge::LogJudge<'_>, Deviations)> = None;
     let (mut judged, mut unread) = (Vec::new(), None);
     let (name, log) = open_log(&args.log)?;
     let run = read_parts(&name, log, true, &mut |part| match (part, &mut judging) {
@@ -26,7 +26,7 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
             match deviations {
                 Ok(deviations) => {
                     let strict = args.strict.unwrap_or(header.strict);
-                    judging = Some((rejudge::Rejudge::new(header, &suite, strict), deviations));
+                    judging = Some((log_judge::LogJudge::new(header, &suite, strict), deviations));
                 }
                 Err(error) => unread = Some(error),
             }

@@ -3,8 +3,10 @@
 use std::io::Write;
 
 use anyhow::Context;
-use pmi_runner::measure::{Measured, MeasuredPhase, Plan, Rounds, Unmeasured, growth, memory_per_rank};
-use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
+use pmi_runner::measure::{
+    MeasureError, MeasuredPhase, Measurement, Plan, RoundResults, growth, memory_per_rank,
+};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, parse_capability};
 use serde_json::{Value, json};
 
 use super::args::Measure;
@@ -18,7 +20,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     let mut servers = Vec::new();
     for server in &args.server {
         let implementation = Implementation::from_argument(server).context("--server")?;
-        implementation.can_start().context("--server")?;
+        implementation.check_commands().context("--server")?;
         anyhow::ensure!(
             !implementation.has_upstream(),
             "--server: a bare proxy cannot be measured, since pmi-conform would be its upstream; name its mpiexec"
@@ -29,9 +31,9 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
         servers.push(Implementation::reference(&environment.binary));
     }
     for word in &args.lacks {
-        let lacked = need(word)?;
+        let lacked = parse_capability(word)?;
         for server in &mut servers {
-            server.claims.insert(lacked, false);
+            server.claimed_capabilities.insert(lacked, false);
         }
     }
     let mut counts = args.ranks.clone();
@@ -39,20 +41,20 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     counts.dedup();
     for (server, ranks) in servers.iter().flat_map(|server| counts.iter().map(move |ranks| (server, *ranks)))
     {
-        if let Some(why) = server.lacks_room(ranks, args.nodes) {
+        if let Some(why) = server.capacity_problem(ranks, args.nodes) {
             anyhow::bail!("{}: {why}", server.label);
         }
     }
-    let plan = Plan { dialect: args.dialect, nodes: args.nodes, longest: args.timeout };
-    let mut measured: Vec<Vec<Measured>> = servers.iter().map(|_| Vec::new()).collect();
+    let plan = Plan { dialect: args.dialect, nodes: args.nodes, response_timeout: args.timeout };
+    let mut measured: Vec<Vec<Measurement>> = servers.iter().map(|_| Vec::new()).collect();
     for ranks in counts {
-        let mut rounds: Vec<Rounds> = servers.iter().map(|_| Rounds::default()).collect();
+        let mut rounds: Vec<RoundResults> = servers.iter().map(|_| RoundResults::default()).collect();
         // Servers take turns, so that other load on the machine affects all of them.
         for _ in 0..args.rounds {
             for (server, rounds) in servers.iter().zip(&mut rounds) {
                 match rounds.play(server, ranks, plan, &environment) {
                     Ok(()) => {}
-                    Err(Unmeasured::Interrupted) => return Ok(INTERRUPTED),
+                    Err(MeasureError::Interrupted) => return Ok(INTERRUPTED),
                     Err(error) => {
                         writeln!(anstream::stderr(), "error: {}: {error}", server.label)?;
                         return Ok(UNJUDGED);
@@ -65,7 +67,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
         }
     }
     let labels = servers.iter().map(|server| server.label.as_str());
-    let all: Vec<(&str, &[Measured])> = labels.zip(measured.iter().map(Vec::as_slice)).collect();
+    let all: Vec<(&str, &[Measurement])> = labels.zip(measured.iter().map(Vec::as_slice)).collect();
     if args.json {
         let all = all.iter().map(|(label, of)| as_json(label, of));
         print(&format!("{:#}\n", Value::Array(all.collect())))?;
@@ -98,7 +100,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
 }
 
 /// Returns the measurements of a process manager as JSON, with the growth of each phase and the memory per rank.
-fn as_json(label: &str, measured: &[Measured]) -> Value {
+fn as_json(label: &str, measured: &[Measurement]) -> Value {
     let grows = |phase: MeasuredPhase| {
         let points: Vec<_> =
             measured.iter().filter_map(|of| Some((of.ranks, *of.seconds.get(&phase)?))).collect();

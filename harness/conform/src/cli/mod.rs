@@ -26,12 +26,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::report::{Comparison, Extra, Format, Keep, write_compatibility, write_matrix};
+use crate::report::{Comparison, ExtraPages, Format, KeptEvents, write_compatibility, write_matrix};
 use anyhow::Context;
 use clap::FromArgMatches;
-use pmi_judge::compatibility::{self, Fit, Observations};
+use pmi_judge::compatibility::{self, MessageSupport, Observations};
 use pmi_runner::party::proxy as upstream;
-use pmi_runner::party::server::UnknownProxy;
+use pmi_runner::party::server::ProxyCheckError;
 use pmi_runner::serve::{self, Caller, ConnectionMethod, Remote, ServeOptions};
 
 use args::{
@@ -39,7 +39,7 @@ use args::{
     ReportCommand, ScenarioCommand, Serve, SuiteCommand,
 };
 use exit::{UNJUDGED, USAGE};
-use output::{Diagnosed, print, write_report};
+use output::{RenderedDiagnostics, print, write_report};
 use read::{named_run, read_run};
 
 pub(crate) fn main() -> ExitCode {
@@ -95,10 +95,10 @@ pub(crate) fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            let mark = if error.is::<Diagnosed>() { "" } else { "error: " };
+            let mark = if error.is::<RenderedDiagnostics>() { "" } else { "error: " };
             // An error in writing to standard error cannot be reported anywhere.
             let _ = writeln!(anstream::stderr(), "{mark}{error:#}");
-            let status = if error.is::<UnknownProxy>() { UNJUDGED } else { USAGE };
+            let status = if error.is::<ProxyCheckError>() { UNJUDGED } else { USAGE };
             ExitCode::from(status)
         }
     }
@@ -163,7 +163,7 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
         pmi_port,
         ranks,
         nodes,
-        patience,
+        timeout: patience,
         command,
     })?;
     match end {
@@ -179,8 +179,10 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
 }
 
 fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
-    let comparison =
-        Comparison::of(&read_run(&compare.before, Keep::Nothing)?, &read_run(&compare.after, Keep::Nothing)?);
+    let comparison = Comparison::of(
+        &read_run(&compare.before, KeptEvents::Nothing)?,
+        &read_run(&compare.after, KeptEvents::Nothing)?,
+    );
     let mut text = Vec::new();
     if compare.json {
         serde_json::to_writer_pretty(&mut text, &comparison)?;
@@ -209,7 +211,7 @@ fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
             .with_context(|| format!("{}: this is not what `interop --json` prints", name()))
     };
     let interop = args.interop.iter().map(read).collect::<anyhow::Result<_>>()?;
-    let extra = Extra { interop, history: args.history };
+    let extra = ExtraPages { interop, history: args.history };
     let folder = args.output.display();
     let written = write_matrix(&entries, &extra, &args.output).with_context(|| folder.to_string())?;
     let runs = match args.logs.len() {
@@ -229,7 +231,7 @@ fn run_compatibility(args: &Interop) -> anyhow::Result<u8> {
     let observed = |logs: &[PathBuf]| -> anyhow::Result<Observations> {
         let mut observations = Observations::default();
         for log in logs {
-            read_run(log, Keep::All)?.events.values().for_each(|events| observations.read(events));
+            read_run(log, KeptEvents::All)?.events.values().for_each(|events| observations.read(events));
         }
         Ok(observations)
     };
@@ -243,7 +245,7 @@ fn run_compatibility(args: &Interop) -> anyhow::Result<u8> {
         write_compatibility(&compatibility, &mut text)?;
     }
     print(&String::from_utf8_lossy(&text))?;
-    Ok(match [Fit::Breaks, Fit::Fits].map(|fit| compatibility.count(fit)) {
+    Ok(match [MessageSupport::Incompatible, MessageSupport::Compatible].map(|fit| compatibility.count(fit)) {
         [0, 0] => UNJUDGED,
         [0, _] => 0,
         _ => 1,
@@ -252,17 +254,17 @@ fn run_compatibility(args: &Interop) -> anyhow::Result<u8> {
 
 fn run_report(report: &Report) -> anyhow::Result<u8> {
     let keep = match report.format {
-        Format::Ndjson => Keep::All,
-        Format::Sequence => Keep::Edges,
-        format if format.needs_events() => Keep::EdgesOfFindings,
-        _ => Keep::Nothing,
+        Format::Ndjson => KeptEvents::All,
+        Format::Sequence => KeptEvents::FirstAndLast,
+        format if format.needs_events() => KeptEvents::FirstAndLastOfFindings,
+        _ => KeptEvents::Nothing,
     };
     let log = report.log.as_deref().context("name a log")?;
     let mut run = read_run(log, keep)?;
     if !report.filter.is_empty() {
         anyhow::ensure!(report.format == Format::Sequence, "--filter goes with --format sequence");
         let filters = select::Filter::all(&report.filter);
-        run.results.retain(|r| filters.iter().any(|filter| filter.fits(&r.scenario)));
+        run.results.retain(|r| filters.iter().any(|filter| filter.matches(&r.scenario)));
     }
     if let Some(strict) = report.strict {
         run.set_strict(strict);

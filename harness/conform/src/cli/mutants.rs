@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
+use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNDETECTABLE_REQUIREMENTS};
 use pmi_faults::external::{
     ExternalFault, library_faults, library_variations, program_faults, program_variations,
     rare_external_faults,
@@ -17,11 +17,11 @@ use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
 use pmi_runner::kill_matrix::external::{ExternalMatrix, ExternalResult};
 use pmi_runner::kill_matrix::{KillResult, run};
-use pmi_runner::party::Limits;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_runner::run::RunOptions;
-use pmi_scenario::UnderTest;
+use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
@@ -40,19 +40,25 @@ fn list(
 ) -> anyhow::Result<u8> {
     let mut text = String::new();
     for fault in faults {
-        writeln!(text, "fault      {:44} {}  ({})", fault.name, fault.about, fault.breaks.join(", "))?;
+        writeln!(text, "fault      {:44} {}  ({})", fault.name, fault.description, fault.breaks.join(", "))?;
     }
     for variation in variations {
-        writeln!(text, "variation  {:44} {}", variation.name, variation.about)?;
+        writeln!(text, "variation  {:44} {}", variation.name, variation.description)?;
     }
     for fault in rare {
-        writeln!(text, "rare fault {:44} {}", fault.name, fault.about)?;
+        writeln!(text, "rare fault {:44} {}", fault.name, fault.description)?;
     }
     for fault in client_faults {
-        writeln!(text, "client fault      {:37} {}  ({})", fault.name, fault.about, fault.breaks.join(", "))?;
+        writeln!(
+            text,
+            "client fault      {:37} {}  ({})",
+            fault.name,
+            fault.description,
+            fault.breaks.join(", ")
+        )?;
     }
     for variation in client_variations {
-        writeln!(text, "client variation  {:37} {}", variation.name, variation.about)?;
+        writeln!(text, "client variation  {:37} {}", variation.name, variation.description)?;
     }
     let external = |label, all: &mut dyn Iterator<Item = &'static ExternalFault>| {
         let line = |fault: &ExternalFault| format!("{label:17} {:38} {}\n", fault.name, fault.about);
@@ -63,7 +69,7 @@ fn list(
     text += &external("library fault", &mut library_faults());
     text += &external("library variation", &mut library_variations());
     text += &external("rare fault", &mut rare_external_faults());
-    for unseen in UNSEEN {
+    for unseen in UNDETECTABLE_REQUIREMENTS {
         writeln!(text, "client, not seen  {:37} {}", unseen.id, unseen.reason)?;
     }
     print(&text).map(|()| 0)
@@ -80,24 +86,28 @@ fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
     text.push('\n');
     let (mut survived, mut wrong, mut punished) = (0, 0, 0);
     for fault in matrix.faults.iter().filter(|f| !f.killed) {
-        match &fault.first {
+        match &fault.first_finding {
             None => {
                 survived += 1;
-                writeln!(text, "SURVIVED {}: {}", fault.name, fault.about)?;
+                writeln!(text, "SURVIVED {}: {}", fault.name, fault.description)?;
             }
             Some(first) => {
                 wrong += 1;
                 let breaks = fault.breaks.join(", ");
-                writeln!(text, "WRONG REASON {}: {} (breaks {breaks})\n  {first}", fault.name, fault.about)?;
+                writeln!(
+                    text,
+                    "WRONG REASON {}: {} (breaks {breaks})\n  {first}",
+                    fault.name, fault.description
+                )?;
             }
         }
     }
-    for variation in matrix.variations.iter().filter(|v| !v.punished_by.is_empty()) {
+    for variation in matrix.variations.iter().filter(|v| !v.findings.is_empty()) {
         punished += 1;
-        let by = variation.punished_by.join("\n  ");
-        writeln!(text, "PUNISHED {}: {}\n  {by}", variation.name, variation.about)?;
+        let by = variation.findings.join("\n  ");
+        writeln!(text, "PUNISHED {}: {}\n  {by}", variation.name, variation.description)?;
     }
-    for id in &matrix.without_fault {
+    for id in &matrix.requirements_without_fault {
         writeln!(text, "NO FAULT of a client shows that {id} is tested")?;
     }
     let total = matrix.faults.len();
@@ -106,8 +116,8 @@ fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
         text,
         "{killed} of {total} client faults killed by the requirement they break, {survived} survived, {wrong} killed for the wrong reason; {punished} of {} client variations punished; {} MUST(s) for clients without a fault, {} not visible on the wire",
         matrix.variations.len(),
-        matrix.without_fault.len(),
-        matrix.unseen.len()
+        matrix.requirements_without_fault.len(),
+        matrix.undetectable.len()
     )?;
     writeln!(text, "client score {} %", (killed * 100).checked_div(total).unwrap_or(100))
 }
@@ -115,7 +125,7 @@ fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
 fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[KillResult]) -> std::fmt::Result {
     writeln!(text, "{label} {name}: {about}")?;
     for found in all.iter().take(3) {
-        writeln!(text, "  {}: {}", found.scenario, found.first)?;
+        writeln!(text, "  {}: {}", found.scenario, found.first_finding)?;
     }
     if all.len() > 3 {
         writeln!(text, "  ... and {} more scenario(s)", all.len() - 3)?;
@@ -154,13 +164,17 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
             Iut::Library(Box::new(library), BTreeMap::new(), Arc::default())
         }
     };
-    let limits = Limits { step: PATIENCE, ..Limits::default() };
+    let limits = ScenarioLimits { step: PATIENCE, ..ScenarioLimits::default() };
     let matrix = ExternalMatrix {
         suite,
-        under_test: if args.client.is_some() { UnderTest::Client } else { UnderTest::Library },
+        under_test: if args.client.is_some() {
+            ImplementationKind::Client
+        } else {
+            ImplementationKind::Library
+        },
         dialect,
         with_fault: &with_fault,
-        options: RunOptions::uncounted(limits),
+        options: RunOptions::unreported(limits),
         jobs: side_by_side(args.jobs),
     };
     let (killed, lawful) = (matrix.run(&faults), matrix.run(&variations));
@@ -204,7 +218,7 @@ fn show_external(
 
 pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let filters = Filter::all(&args.filter);
-    let selected = |name: &str| filters.is_empty() || filters.iter().any(|filter| filter.fits(name));
+    let selected = |name: &str| filters.is_empty() || filters.iter().any(|filter| filter.matches(name));
     let faults: Vec<_> = faults().filter(|f| selected(f.name)).collect();
     let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
     let client_faults: Vec<_> = of_clients::faults().filter(|f| selected(f.name)).collect();
@@ -227,8 +241,8 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let mut clients = client::run(&suite, &client_faults, &client_variations);
     if !args.filter.is_empty() {
         // Requirements without a fault are only known if all faults were played.
-        matrix.without_fault.clear();
-        clients.without_fault.clear();
+        matrix.requirements_without_fault.clear();
+        clients.requirements_without_fault.clear();
     }
     let status = u8::from(!matrix.is_complete() || !clients.is_complete());
     if args.json {
@@ -248,20 +262,20 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let (mut survived, mut wrong, mut punished) = (0, 0, 0);
     text.push('\n');
     for fault in matrix.faults.iter().filter(|f| !f.is_killed()) {
-        if fault.wrong_reason.is_empty() {
+        if fault.wrong_requirement.is_empty() {
             survived += 1;
-            show(&mut text, "SURVIVED", &fault.label(), fault.about, &[])?;
+            show(&mut text, "SURVIVED", &fault.label(), fault.description, &[])?;
         } else {
             wrong += 1;
-            let about = format!("{} (breaks {})", fault.about, fault.breaks.join(", "));
-            show(&mut text, "WRONG REASON", &fault.label(), &about, &fault.wrong_reason)?;
+            let about = format!("{} (breaks {})", fault.description, fault.breaks.join(", "));
+            show(&mut text, "WRONG REASON", &fault.label(), &about, &fault.wrong_requirement)?;
         }
     }
-    for variation in matrix.variations.iter().filter(|v| !v.punished_by.is_empty()) {
+    for variation in matrix.variations.iter().filter(|v| !v.findings.is_empty()) {
         punished += 1;
-        show(&mut text, "PUNISHED", variation.name, variation.about, &variation.punished_by)?;
+        show(&mut text, "PUNISHED", variation.name, variation.description, &variation.findings)?;
     }
-    for id in &matrix.without_fault {
+    for id in &matrix.requirements_without_fault {
         writeln!(text, "NO FAULT shows that {id} is tested")?;
     }
     let total = matrix.faults.len();
@@ -271,7 +285,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         "{killed} of {total} faults killed by the requirement they break, {survived} survived, {wrong} killed for the \
          wrong reason; {punished} of {} variations punished; {} MUST(s) without a fault; {} scenarios each, {:.1} s",
         matrix.variations.len(),
-        matrix.without_fault.len(),
+        matrix.requirements_without_fault.len(),
         matrix.scenarios,
         start.elapsed().as_secs_f64()
     )?;

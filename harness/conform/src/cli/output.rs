@@ -33,14 +33,14 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
 /// Rendered errors in scenarios, each with its source line. They are printed without the prefix `error:`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Diagnosed(String);
+pub(super) struct RenderedDiagnostics(String);
 
 /// Returns an error that lists everything that is wrong with unusable scenarios.
 pub(super) fn scenario_errors(error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Suite(SuiteError::Diagnostics(all)) => {
             let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
-            Diagnosed(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n")).into()
+            RenderedDiagnostics(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n")).into()
         }
         other => other.into(),
     }

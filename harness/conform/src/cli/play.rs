@@ -11,33 +11,35 @@ use crate::report::{
     Format, LOG_OPTION, LogWriter, ReportSpec, Run, Terminal, TerminalOptions, Verbosity, first_sentence,
 };
 use anyhow::Context;
-use pmi_judge::deviations::{Deviations, draft, drafted};
+use pmi_judge::deviations::{Deviations, count_drafted, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
-use pmi_process::agent::network_listener::Listen;
+use pmi_process::agent::network_listener::ListenOptions;
 use pmi_process::agent::rank::NAME;
-use pmi_runner::interpret::program::offered;
-use pmi_runner::party::Limits;
+use pmi_runner::interpret::program::offered_dialect;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::{Library, apis_or_first};
 use pmi_runner::party::program::Program;
 
 use pmi_runner::iut::Iut;
-use pmi_runner::party::server::{Implementation, LaunchEnvironment, Recorded, need, profile};
-use pmi_runner::run::{Observer, RunOptions, Tries, run};
+use pmi_runner::party::server::{
+    Implementation, LaunchEnvironment, RecordedDeviations, parse_capability, profile,
+};
+use pmi_runner::run::{AttemptPolicy, Observer, RunOptions, run};
 use pmi_runner::serve::ConnectionMethod;
-use pmi_scenario::ast::{Dialect, Need, Scenario};
+use pmi_scenario::ast::{Capability, Dialect, Scenario};
 use pmi_scenario::suite::Suite;
 
-use super::args::{Connection, Play, side_by_side};
+use super::args::{ConnectionMethodArg, Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
 use super::output::{print, write_report};
-use super::read::{check_scenarios, judge_by, read_deviations};
+use super::read::{check_scenarios, enable_sets, read_deviations};
 use super::select::{are_scenario_files, select, suite_for};
 
 /// Lists the scenarios that these arguments select. It starts nothing, so the scenarios for a program are listed in all dialects.
 pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
     are_scenario_files(args)?;
-    let Chosen { selected, .. } = chosen(args, false)?;
+    let Selection { selected, .. } = select_with_probe(args, false)?;
     let list: String =
         selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
     print(&list)?;
@@ -56,15 +58,17 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
             twice.file.as_ref().map_or("standard output".to_owned(), |file| file.display().to_string());
         anyhow::bail!("two reports would be written to {place}: name a file for each");
     }
-    let Some(prepared) = choose(args)?.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
-    let mut observer = Reports::open(args)?;
+    let Some(prepared) = select_scenarios(args)?.prepare(args, &ends_on_signals()?)? else {
+        return Ok(INTERRUPTED);
+    };
+    let mut observer = ReportWriters::open(args)?;
     let precedents = if args.draft_deviations.is_some() { prepared.precedents() } else { Vec::new() };
     let (run, torn_down) = prepared.play(&mut observer)?;
     let mut notice = None;
     if let Some(path) = &args.draft_deviations {
         let name = run.header.implementation.as_deref().unwrap_or(&run.header.server);
         let text = draft(name, &run.results, run.header.strict, &precedents);
-        let (entries, unwritten) = drafted(&text);
+        let (entries, unwritten) = count_drafted(&text);
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         let told = match (entries, unwritten) {
             (0, _) => "nothing to record; the file has no entries".to_owned(),
@@ -96,10 +100,10 @@ pub(super) fn ends_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 /// The implementation under test and the scenarios to play.
-pub(super) struct Chosen {
+pub(super) struct Selection {
     suite: Suite,
-    named: Option<Implementation>,
-    client: Option<Program>,
+    implementation: Option<Implementation>,
+    program: Option<Program>,
     dialects: Vec<Dialect>,
     selected: Vec<Arc<Scenario>>,
 }
@@ -108,30 +112,30 @@ pub(super) struct Chosen {
 ///
 /// # Errors
 /// The scenarios contain errors, or the implementation cannot be used.
-pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
-    chosen(args, true)
+pub(super) fn select_scenarios(args: &Play) -> anyhow::Result<Selection> {
+    select_with_probe(args, true)
 }
 
 /// Selects the scenarios. With `probe`, starts a program under test to detect its dialect.
-fn chosen(args: &Play, probe: bool) -> anyhow::Result<Chosen> {
+fn select_with_probe(args: &Play, probe: bool) -> anyhow::Result<Selection> {
     let mut suite = suite_for(args)?;
-    judge_by(&mut suite.catalogue, &args.against);
+    enable_sets(&mut suite.catalogue, &args.against);
     let named = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
     let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
     let mut client = client.transpose().context("--client")?;
     if let Some(program) = &mut client {
         match args.connection {
-            Connection::Fd => {}
-            Connection::Port => program.connect_by_port(),
-            Connection::Singleton => program.start_alone(std::env::current_exe()?),
+            ConnectionMethodArg::Fd => {}
+            ConnectionMethodArg::Port => program.connect_by_port(),
+            ConnectionMethodArg::Singleton => program.start_alone(std::env::current_exe()?),
         }
     }
     let dialects = dialects(args, named.as_ref(), client.as_ref().filter(|_| probe));
     let selected = select(&suite, args, &dialects)?;
-    Ok(Chosen { suite, named, client, dialects, selected })
+    Ok(Selection { suite, implementation: named, program: client, dialects, selected })
 }
 
-impl Chosen {
+impl Selection {
     /// Prepares the run. Returns `None` if it was interrupted.
     ///
     /// # Errors
@@ -141,8 +145,8 @@ impl Chosen {
         self,
         args: &Play,
         interrupted: &Arc<AtomicBool>,
-    ) -> anyhow::Result<Option<Prepared>> {
-        let Self { suite, named, client, dialects, selected } = self;
+    ) -> anyhow::Result<Option<PreparedRun>> {
+        let Self { suite, implementation: named, program: client, dialects, selected } = self;
         let jobs = side_by_side(args.jobs);
         let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), jobs)?;
         let tracer = Some(environment.agent.clone());
@@ -152,14 +156,14 @@ impl Chosen {
             (None, false) => Some(Implementation::reference(&environment.binary)),
             (named, false) => named,
         };
-        let mut recorded = args.deviations.clone().map(Recorded::File);
+        let mut recorded = args.deviations.clone().map(RecordedDeviations::File);
         let mut version = None;
         let (mut strict, mut start) = (args.strict, args.start_timeout);
         let (mut setup, mut teardown) = (None, None);
         let iut = match (client, implementation) {
             (Some(program), _) => Iut::Client(Box::new(program)),
             (None, implementation) if args.library.is_some() => {
-                implementation.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
+                implementation.as_ref().map_or(Ok(()), Implementation::check_commands).context("--server")?;
                 version = implementation.as_ref().and_then(|i| i.version.clone());
                 library(args, environment, implementation)?
             }
@@ -168,14 +172,14 @@ impl Chosen {
                 if let Some(nodes) = &args.server_nodes {
                     implementation.set_command_nodes(nodes).context("--server-nodes")?;
                 }
-                by_connection(&mut implementation, args.connection)?;
+                set_connection_method(&mut implementation, args.connection)?;
                 if let Some(address) = &args.listen {
                     let listen = listen(address, args.agent.as_deref(), &environment, &implementation)?;
                     environment.listen = Some(listen);
                 }
                 implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
                 implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
-                implementation.can_start().context("--server")?;
+                implementation.check_commands().context("--server")?;
                 implementation.play_upstream(&environment.binary, args.family, args.timeout)?;
                 if let Err(error) = implementation.try_upstream(interrupted) {
                     if interrupted.load(Ordering::Relaxed) {
@@ -183,7 +187,7 @@ impl Chosen {
                     }
                     return Err(error.into());
                 }
-                implementation.claims.extend(claims(args)?);
+                implementation.claimed_capabilities.extend(parse_claims(args)?);
                 for notice in implementation.notices.iter().filter(|_| recorded.is_none()) {
                     writeln!(anstream::stderr(), "note: {notice}")?;
                 }
@@ -197,26 +201,26 @@ impl Chosen {
         };
         let connection = iut.connection_method();
         let deviations = match &recorded {
-            Some(Recorded::File(path)) => {
+            Some(RecordedDeviations::File(path)) => {
                 let deviations = read_deviations(path, version.as_ref(), connection, &suite)?;
                 check_scenarios(path, &deviations, &suite)?;
                 deviations
             }
-            Some(Recorded::Builtin(path, text)) => {
+            Some(RecordedDeviations::Builtin(path, text)) => {
                 Deviations::parse(path, text, version.as_ref(), connection)?
             }
             None => Deviations::default(),
         };
         let options = RunOptions {
             jobs,
-            limits: Limits { step: args.timeout, start, ..Limits::default() },
+            limits: ScenarioLimits { step: args.timeout, start, ..ScenarioLimits::default() },
             strict: strict.unwrap_or_default(),
             max_fail: args.max_fail,
             give_up: !args.no_give_up,
-            tries: match (args.repeat, args.retries) {
-                (Some(times), _) => Tries::Repeat(times),
-                (None, Some(more)) => Tries::Retry(more),
-                (None, None) => Tries::Once,
+            attempts: match (args.repeat, args.retries) {
+                (Some(times), _) => AttemptPolicy::Repeat(times),
+                (None, Some(more)) => AttemptPolicy::Retry(more),
+                (None, None) => AttemptPolicy::Once,
             },
             tracer,
             replay: shell_words::join(replay(args)),
@@ -224,12 +228,12 @@ impl Chosen {
             dialects,
         };
         let interrupted = Arc::clone(interrupted);
-        Ok(Some(Prepared { suite, selected, iut, deviations, options, interrupted, setup, teardown }))
+        Ok(Some(PreparedRun { suite, selected, iut, deviations, options, interrupted, setup, teardown }))
     }
 }
 
 /// A run that is ready to start.
-pub(super) struct Prepared {
+pub(super) struct PreparedRun {
     suite: Suite,
     selected: Vec<Arc<Scenario>>,
     iut: Iut,
@@ -240,11 +244,11 @@ pub(super) struct Prepared {
     teardown: Option<String>,
 }
 
-impl Prepared {
+impl PreparedRun {
     /// Returns the recorded deviations of related implementations.
     pub(super) fn precedents(&self) -> Vec<Deviations> {
         match &self.iut {
-            Iut::Processes(implementation, _) => profile::precedents(implementation),
+            Iut::Processes(implementation, _) => profile::related_deviations(implementation),
             _ => Vec::new(),
         }
     }
@@ -272,11 +276,16 @@ impl Prepared {
 }
 
 /// Makes processes obtain their connections as `--connection` specifies.
-pub(super) fn by_connection(implementation: &mut Implementation, way: Connection) -> anyhow::Result<()> {
+pub(super) fn set_connection_method(
+    implementation: &mut Implementation,
+    way: ConnectionMethodArg,
+) -> anyhow::Result<()> {
     match way {
-        Connection::Fd => {}
-        Connection::Port => implementation.connect_by_port().context("--connection port")?,
-        Connection::Singleton => implementation.serve_singleton().context("--connection singleton")?,
+        ConnectionMethodArg::Fd => {}
+        ConnectionMethodArg::Port => implementation.connect_by_port().context("--connection port")?,
+        ConnectionMethodArg::Singleton => {
+            implementation.serve_singleton().context("--connection singleton")?
+        }
     }
     Ok(())
 }
@@ -287,7 +296,7 @@ pub(super) fn listen(
     agent: Option<&Path>,
     environment: &LaunchEnvironment,
     implementation: &Implementation,
-) -> anyhow::Result<Listen> {
+) -> anyhow::Result<ListenOptions> {
     if implementation.has_upstream() || implementation.connection_method == ConnectionMethod::Singleton {
         anyhow::bail!(
             "--listen: only a launcher starts processes on other machines; a bare proxy and a singleton run on this one"
@@ -301,13 +310,13 @@ pub(super) fn listen(
         );
     }
     let tell = |text: &str| anstream::eprintln!("warning: {text}");
-    Listen::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
+    ListenOptions::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
 }
 
 /// Returns what `--has` and `--lacks` claim about optional operations.
-fn claims(args: &Play) -> anyhow::Result<BTreeMap<Need, bool>> {
+fn parse_claims(args: &Play) -> anyhow::Result<BTreeMap<Capability, bool>> {
     let said = |words: &[String], offered| {
-        words.iter().map(|word| Ok((need(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()
+        words.iter().map(|word| Ok((parse_capability(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()
     };
     Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
 }
@@ -319,7 +328,7 @@ fn library(
 ) -> anyhow::Result<Iut> {
     let path = args.library.as_ref().context("--library")?;
     let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
-    Ok(Iut::Library(Box::new(library), claims(args)?, environment.interrupted))
+    Ok(Iut::Library(Box::new(library), parse_claims(args)?, environment.interrupted))
 }
 
 /// Returns the library in a file, to be tested under our own server.
@@ -347,8 +356,9 @@ fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Progra
         (None, _) if !args.paths.is_empty() => all(),
         (None, Some(library)) => apis_or_first(library),
         (None, None) if let Some(program) = client => {
-            let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
-            vec![offered(program, limits, &AtomicBool::new(false))]
+            let limits =
+                ScenarioLimits { step: args.timeout, start: args.start_timeout, ..ScenarioLimits::default() };
+            vec![offered_dialect(program, limits, &AtomicBool::new(false))]
         }
         (None, None) => server.map_or_else(all, |server| vec![server.dialect.unwrap_or_default()]),
     }
@@ -405,10 +415,10 @@ fn shell(command: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// The name of the terminal output in messages.
-const TERMINAL: &str = "the report for people";
+const TERMINAL_NAME: &str = "the report for people";
 
 /// The terminal and the reports that are written during the run.
-struct Reports {
+struct ReportWriters {
     terminal: Terminal<Box<dyn Write>>,
     log: Option<LogWriter<Box<dyn Write>>>,
     /// The name of the log's destination in messages.
@@ -419,7 +429,7 @@ struct Reports {
     events: Option<BTreeMap<String, Vec<Event>>>,
 }
 
-impl Reports {
+impl ReportWriters {
     fn open(args: &Play) -> anyhow::Result<Self> {
         // If a report goes to standard output, the terminal output does not.
         let taken = args.report.iter().any(|r| r.file.is_none());
@@ -492,7 +502,7 @@ impl Reports {
             self.log(|log| log.write(&LogLine::End(end.clone())));
         }
         let done = self.terminal.finish(&run);
-        self.keep(TERMINAL, done);
+        self.keep(TERMINAL_NAME, done);
         for spec in args.report.iter().filter(|r| r.format != Format::Ndjson) {
             write_report(&run, spec.format, spec.file.as_deref())?;
         }
@@ -503,11 +513,11 @@ impl Reports {
     }
 }
 
-impl Observer for Reports {
+impl Observer for ReportWriters {
     fn begin(&mut self, header: &RunHeader) {
         self.log(|log| log.write(&LogLine::Run(header.clone())));
         let done = self.terminal.start(header);
-        self.keep(TERMINAL, done);
+        self.keep(TERMINAL_NAME, done);
     }
 
     fn event(&mut self, scenario: &str, event: &Event) {
@@ -525,6 +535,6 @@ impl Observer for Reports {
             events.remove(&result.scenario);
         }
         let done = self.terminal.scenario_done(result);
-        self.keep(TERMINAL, done);
+        self.keep(TERMINAL_NAME, done);
     }
 }

@@ -11,26 +11,26 @@ use pmi_scenario::suite::{Suite, embedded_catalogue};
 use pmi_wire::ConnectionMethod;
 
 use super::output::scenario_errors;
-use crate::report::{Keep, NamedRun, Run, read_log};
+use crate::report::{KeptEvents, NamedRun, Run, read_log};
 
 /// Returns the embedded requirements and fragments without scenarios, with these sets of requirements enabled.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
     let mut suite = pmi_runner::suite::of_paths(&[]).map_err(scenario_errors)?;
-    judge_by(&mut suite.catalogue, sets);
+    enable_sets(&mut suite.catalogue, sets);
     Ok(suite)
 }
 
 /// Returns the embedded requirements with these sets enabled. A recorded session can be judged without the rest of the suite.
 pub(super) fn catalogue_against(sets: &[String]) -> anyhow::Result<Catalogue> {
     let mut catalogue = embedded_catalogue()?;
-    judge_by(&mut catalogue, sets);
+    enable_sets(&mut catalogue, sets);
     Ok(catalogue)
 }
 
 /// Enables sets of requirements.
-pub(super) fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
+pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
     for set in sets {
-        catalogue.judge_by(set);
+        catalogue.enable_set(set);
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn read_deviations(
         );
         anyhow::bail!("{}:{line}: unknown requirement {id}{hint}", path.display());
     }
-    match deviations.unexplained() {
+    match deviations.count_unexplained() {
         0 => {}
         1 => writeln!(anstream::stderr(), "warning: {}: 1 reason is missing", path.display())?,
         n => writeln!(anstream::stderr(), "warning: {}: {n} reasons are missing", path.display())?,
@@ -67,7 +67,7 @@ pub(super) fn read_deviations(
 }
 
 /// Reads a log.
-pub(super) fn read_run(path: &Path, keep: Keep) -> anyhow::Result<Run> {
+pub(super) fn read_run(path: &Path, keep: KeptEvents) -> anyhow::Result<Run> {
     let (name, log) = open_log(path)?;
     Ok(read_log(&name, log, keep)?)
 }
@@ -85,7 +85,7 @@ pub(super) fn named_run(log: &str) -> anyhow::Result<NamedRun> {
         Some((name, path)) => (Some(name.to_owned()), path),
         None => (None, log),
     };
-    let run = read_run(Path::new(path), Keep::Nothing)?;
+    let run = read_run(Path::new(path), KeptEvents::Nothing)?;
     let header = &run.header;
     let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
     Ok(NamedRun { name, run })

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::report::{LogWriter, Terminal, TerminalOptions, Verbosity};
 use anyhow::Context;
-use pmi_judge::builtin_requirements::CRASH;
+use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, ScenarioResult};
-use pmi_judge::{Severity, Side};
+use pmi_judge::{PartyKind, Severity};
 use pmi_process::agent;
 use pmi_process::stop::StopSignals;
-use pmi_record::answers::answers;
+use pmi_record::recorded_responses::answers;
 use pmi_record::script::script;
 use pmi_record::tap::{self, position};
 use pmi_record::{interop, result, session};
@@ -30,7 +30,7 @@ pub(super) const LOG_OPTION: &str = "record -o DIR";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
-    let command = position::placed(&args.command)?;
+    let command = position::insert_tap(&args.command)?;
     let header = result::header(&args.command);
     let mut log = match &args.output {
         Some(folder) => Some(open_log(folder)?),
@@ -46,7 +46,7 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let tap = tap_program()?;
     let mut signals = StopSignals::catch()?;
     let mut sink = |event: &Event| write(&mut |log| log.event(result::NAME, event));
-    let session = session::run(&command, &tap, session::Mode::Transparent, &mut signals, &mut sink)?;
+    let session = session::run(&command, &tap, session::SessionMode::Transparent, &mut signals, &mut sink)?;
     let path =
         args.output.as_ref().map_or_else(|| result::NAME.to_owned(), |o| o.join(LOG).display().to_string());
     let replay = shell_words::join(
@@ -126,8 +126,8 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
         count(messages, "message", "s"),
         session.exit
     )?;
-    for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
-        writeln!(text, "  the {name}: {}", standing(judged, party, messages))?;
+    for (party, name) in [(PartyKind::Server, "process manager"), (PartyKind::Client, "program")] {
+        writeln!(text, "  the {name}: {}", describe_party_result(judged, party, messages))?;
     }
     match io::stderr().write_all(&text) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -136,9 +136,9 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
 }
 
 /// Describes the result for a party. A crash is not a violation of a MUST.
-fn standing(judged: &ScenarioResult, party: Side, messages: usize) -> String {
+fn describe_party_result(judged: &ScenarioResult, party: PartyKind, messages: usize) -> String {
     let of_party = || judged.findings.iter().filter(|f| f.finding.party == party);
-    let crashes = of_party().any(|f| f.finding.requirement == CRASH);
+    let crashes = of_party().any(|f| f.finding.requirement == NO_CRASH);
     let musts = of_party().filter(|f| f.severity == Severity::Fail && f.level.is_some()).count();
     let broken = match musts {
         0 => String::new(),
@@ -187,16 +187,16 @@ fn tap_program() -> anyhow::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use pmi_judge::Finding;
-    use pmi_judge::verdict::Judged;
+    use pmi_judge::verdict::JudgedFinding;
     use pmi_scenario::ids;
     use pmi_scenario::requirement::Level;
 
     use super::*;
 
-    fn judged(id: &str, level: Option<Level>) -> Judged {
-        let finding = Finding::new(id, Side::Server, "", "");
+    fn judged(id: &str, level: Option<Level>) -> JudgedFinding {
+        let finding = Finding::new(id, PartyKind::Server, "", "");
         let (text, help, step) = (String::new(), String::new(), String::new());
-        Judged {
+        JudgedFinding {
             finding,
             level,
             severity: Severity::Fail,
@@ -210,10 +210,14 @@ mod tests {
 
     #[test]
     fn crash_is_not_counted_as_a_must() {
-        let crash = judged(CRASH, None);
+        let crash = judged(NO_CRASH, None);
         let must = judged(ids::RFC13_GET_VALUE, Some(Level::Must));
-        let of = |findings: Vec<Judged>| {
-            standing(&ScenarioResult { findings, ..ScenarioResult::default() }, Side::Server, 2)
+        let of = |findings: Vec<JudgedFinding>| {
+            describe_party_result(
+                &ScenarioResult { findings, ..ScenarioResult::default() },
+                PartyKind::Server,
+                2,
+            )
         };
         assert_eq!(of(vec![crash.clone()]), "erred: it crashed");
         assert_eq!(of(vec![crash, must.clone()]), "erred: it crashed, and a MUST is broken");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::CommandFactory;
 use pmi_judge::verdict::ScenarioResult;
 use pmi_runner::hint::hint;
-use pmi_scenario::UnderTest;
+use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
@@ -15,7 +15,7 @@ use pmi_scenario::suite::Suite;
 use super::args::{Cli, Play};
 use super::output::scenario_errors;
 use super::read::read_run;
-use crate::report::Keep;
+use crate::report::KeptEvents;
 
 /// A pattern of `--filter`.
 pub(super) enum Filter<'a> {
@@ -38,26 +38,26 @@ impl<'a> Filter<'a> {
         patterns.iter().map(|pattern| Self::new(pattern)).collect()
     }
 
-    pub(super) fn fits(&self, name: &str) -> bool {
+    pub(super) fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exactly(exact) => *exact == name,
-            Self::Like(pattern) => pattern.fits(name),
+            Self::Like(pattern) => pattern.matches(name),
             Self::With(part) => name.contains(part),
         }
     }
 }
 
 /// Returns the name of the file that contains a scenario: its name without that of the table row.
-pub(super) fn of_table(name: &str) -> &str {
+pub(super) fn file_name(name: &str) -> &str {
     Scenario::split_row(name).0
 }
 
 /// Returns the kind of implementation under test.
-fn under_test(args: &Play) -> UnderTest {
+fn under_test(args: &Play) -> ImplementationKind {
     match (&args.client, &args.library) {
-        (Some(_), _) => UnderTest::Client,
-        (None, Some(_)) => UnderTest::Library,
-        (None, None) => UnderTest::Server,
+        (Some(_), _) => ImplementationKind::Client,
+        (None, Some(_)) => ImplementationKind::Library,
+        (None, None) => ImplementationKind::Server,
     }
 }
 
@@ -74,7 +74,8 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     let filters = Filter::all(&args.filter);
     // A requirement without scenarios is an error only if there are none in the whole suite, so all scenarios of this kind are read.
     let any = filters.is_empty() || !args.requirement.is_empty();
-    let wanted = |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.fits(name)));
+    let wanted =
+        |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.matches(name)));
     pmi_runner::suite::embedded_part(wanted).map_err(scenario_errors)
 }
 
@@ -86,7 +87,7 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
 pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
     for path in &args.paths {
         let word = path.display().to_string();
-        if path.is_file() && path.extension().is_none_or(|ending| ending != pmi_scenario::suite::ENDING) {
+        if path.is_file() && path.extension().is_none_or(|ending| ending != pmi_scenario::suite::EXTENSION) {
             let executable = path.metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0);
             let program = if word.contains('/') { word.clone() } else { format!("./{word}") };
             anyhow::ensure!(
@@ -98,7 +99,7 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
             continue;
         }
         let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
-        let named = |name: &str| name == word || of_table(name) == word.trim_end_matches(".pmi");
+        let named = |name: &str| name == word || file_name(name) == word.trim_end_matches(".pmi");
         if suite.scenarios.iter().any(|s| named(&s.name)) {
             anyhow::bail!("{word}: no such file; to play the scenario of this name, use --filter '={word}'");
         }
@@ -118,18 +119,22 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
 }
 
 /// Describes the scenarios that match but are not played here: those in another dialect or for another kind of implementation.
-fn elsewhere(suite: &Suite, whom: UnderTest, fits: impl Fn(&Scenario) -> bool) -> Option<String> {
+fn describe_other_matches(
+    suite: &Suite,
+    whom: ImplementationKind,
+    fits: impl Fn(&Scenario) -> bool,
+) -> Option<String> {
     let all: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(|s| fits(s)).collect();
-    let example = of_table(&all.first()?.name);
+    let example = file_name(&all.first()?.name);
     if let Some(here) = all.iter().find(|s| s.tests == whom) {
         let (title, word) = (here.dialect.title(), here.dialect);
-        let example = of_table(&here.name);
+        let example = file_name(&here.name);
         return Some(format!("scenarios of {title}, such as {example}: --dialect {word} plays them"));
     }
     let (whose, option) = match all.first()?.tests {
-        UnderTest::Server => ("process managers", "--server"),
-        UnderTest::Client => ("programs", "--client"),
-        UnderTest::Library => ("libraries", "--library"),
+        ImplementationKind::Server => ("process managers", "--server"),
+        ImplementationKind::Client => ("programs", "--client"),
+        ImplementationKind::Library => ("libraries", "--library"),
     };
     Some(format!("scenarios for {whose}, such as {example}: name it with {option}"))
 }
@@ -152,10 +157,10 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
             Ok(suite.clone())
         }
     };
-    let fits_none = |(_, filter): &(&String, &Filter<'_>)| !playable.iter().any(|s| filter.fits(&s.name));
+    let fits_none = |(_, filter): &(&String, &Filter<'_>)| !playable.iter().any(|s| filter.matches(&s.name));
     if let Some((pattern, filter)) = args.filter.iter().zip(&filters).find(fits_none) {
         let whole = whole()?;
-        if let Some(where_to) = elsewhere(&whole, whom, |s| filter.fits(&s.name)) {
+        if let Some(where_to) = describe_other_matches(&whole, whom, |s| filter.matches(&s.name)) {
             anyhow::bail!("--filter {pattern}: matches only {where_to}");
         }
         let names = || whole.scenarios.iter().filter(is_played).map(|s| s.name.as_str());
@@ -168,15 +173,15 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     }
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
     for (word, pattern) in args.requirement.iter().zip(&requirements) {
-        let tests = |s: &Scenario| s.requires.iter().any(|r| pattern.fits(&r.value));
+        let tests = |s: &Scenario| s.requires.iter().any(|r| pattern.matches(&r.value));
         if playable.iter().any(|s| tests(s)) {
             continue;
         }
-        if let Some(where_to) = elsewhere(&whole()?, whom, tests) {
+        if let Some(where_to) = describe_other_matches(&whole()?, whom, tests) {
             anyhow::bail!("--requirement {word}: tested only by {where_to}");
         }
         let ids = || suite.catalogue.iter().map(|requirement| requirement.id.as_str());
-        match suite.catalogue.iter().find(|requirement| pattern.fits(&requirement.id)) {
+        match suite.catalogue.iter().find(|requirement| pattern.matches(&requirement.id)) {
             Some(one) => {
                 let why = one.excluded.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
                 anyhow::bail!("--requirement {word}: no scenario tests {}{why}", one.id);
@@ -186,15 +191,15 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     }
     let mut selected: Vec<Arc<Scenario>> = playable
         .into_iter()
-        .filter(|s| filters.is_empty() || filters.iter().any(|filter| filter.fits(&s.name)))
+        .filter(|s| filters.is_empty() || filters.iter().any(|filter| filter.matches(&s.name)))
         .filter(|s| {
             requirements.is_empty()
-                || requirements.iter().any(|id| s.requires.iter().any(|r| id.fits(&r.value)))
+                || requirements.iter().any(|id| s.requires.iter().any(|r| id.matches(&r.value)))
         })
         .cloned()
         .collect();
     if let Some(path) = &args.rerun_failed {
-        let log = read_run(path, Keep::Nothing)?;
+        let log = read_run(path, KeptEvents::Nothing)?;
         let red: Vec<&ScenarioResult> = log.results.iter().filter(|r| r.is_red(log.header.strict)).collect();
         selected.retain(|s| red.iter().any(|r| r.scenario == s.name) || log.cut.contains(&s.name));
     }

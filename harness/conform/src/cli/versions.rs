@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use pmi_runner::iut::Iut;
-use pmi_runner::party::Limits;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment};
-use pmi_runner::versions::table;
+use pmi_runner::versions::version_table;
 use serde_json::json;
 
 use super::args::Doctor;
@@ -28,7 +28,8 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
     let suite = suite_against(&[])?;
     let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;
     // Starting a process takes longer than answering.
-    let limits = Limits { step: args.timeout, start: Some(args.timeout * 4), ..Limits::default() };
+    let limits =
+        ScenarioLimits { step: args.timeout, start: Some(args.timeout * 4), ..ScenarioLimits::default() };
     let (label, iut) = match (&args.client, &args.library) {
         (Some(command), _) => {
             let program = Program::new(command, 1).context("--client")?;
@@ -45,7 +46,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
                 Some(server) => Implementation::from_argument(server).context("--server")?,
                 None => Implementation::reference(&environment.binary),
             };
-            server.can_start().context("--server")?;
+            server.check_commands().context("--server")?;
             server.play_upstream(&environment.binary, None, args.timeout)?;
             (server.label.clone(), Iut::Processes(Box::new(server), environment))
         }
@@ -59,7 +60,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         };
         progress.get_or_insert_with(begin).step(name);
     };
-    let Some(rows) = table(&suite, &iut, limits, &mut step) else {
+    let Some(rows) = version_table(&suite, &iut, limits, &mut step) else {
         anstream::eprintln!("error: no readable offer or response was seen");
         return Ok(UNJUDGED);
     };

@@ -6,13 +6,13 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use similar::{ChangeTag, TextDiffConfig};
 
-use super::event_text::{BYTES, EventInWords, describe};
+use super::event_text::{BYTES, EventDescription, describe};
 use super::{tally, text};
-use pmi_judge::builtin_requirements::CRASH;
+use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::evidence::evidence;
-use pmi_judge::verdict::{Attempts, Judged, ScenarioResult, Strictness, UnreachedStep, Verdict};
-use pmi_judge::{Severity, Side};
+use pmi_judge::verdict::{Attempts, JudgedFinding, ScenarioResult, Strictness, UnreachedStep, Verdict};
+use pmi_judge::{PartyKind, Severity};
 use pmi_wire::Proc;
 
 /// Maximum number of findings that are shown. An implementation can break the same rule in every message; the log has all findings.
@@ -124,12 +124,12 @@ impl Display for ResultBlock<'_> {
         if result.replay.is_empty() {
             return Ok(());
         }
-        writeln!(f, "  play it again{}: {}", chance(result), text::clean(&result.replay))
+        writeln!(f, "  play it again{}: {}", replay_note(result), text::clean(&result.replay))
     }
 }
 
 /// Returns the text after "play it again" for a scenario that was red in only some of its attempts.
-pub(super) fn chance(result: &ScenarioResult) -> String {
+pub(super) fn replay_note(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
     let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may pass)", a.red, a.played);
     by_chance.map(words).unwrap_or_default()
@@ -139,7 +139,7 @@ pub(super) fn chance(result: &ScenarioResult) -> String {
 pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = String> {
     result.consequences.iter().take(FINDINGS).map(|judged| {
         let (id, seen) = (text::clean(&judged.finding.requirement), text::clean(&judged.finding.seen));
-        text::clip(&format!("{id}: {seen} ({})", who(judged)), TEXT)
+        text::clip(&format!("{id}: {seen} ({})", party_and_process(judged)), TEXT)
     })
 }
 
@@ -150,32 +150,33 @@ pub(super) fn unreached(step: &UnreachedStep) -> String {
 
 /// Formats the first line of a finding: `rfc13.put.unique (MUST): its text`, or what crashed and where. The level is omitted if the finding
 /// counts for less than it.
-pub(super) fn headline(judged: &Judged) -> String {
+pub(super) fn headline(judged: &JudgedFinding) -> String {
     let id = text::clean(&judged.finding.requirement);
-    if id == CRASH {
+    if id == NO_CRASH {
         return format!("{id}: {}", text::clean(&judged.finding.seen));
     }
-    let level = judged.level.filter(|_| judged.finding.at_most.is_none_or(|most| most > judged.severity));
+    let level =
+        judged.level.filter(|_| judged.finding.max_severity.is_none_or(|most| most > judged.severity));
     let level = level.map(|level| format!(" ({level})")).unwrap_or_default();
     let text = text::clean(&judged.text);
     if text.is_empty() { format!("{id}{level}") } else { format!("{id}{level}: {text}") }
 }
 
 /// Formats the party and the process: `the server, to rank 1`.
-pub(super) fn who(judged: &Judged) -> String {
+pub(super) fn party_and_process(judged: &JudgedFinding) -> String {
     let rank = |p: Proc| if p.group == 0 { format!("rank {p}") } else { p.to_string() };
     match (judged.finding.party, judged.finding.proc) {
-        (Side::Server, None) => "the server".to_owned(),
-        (Side::Server, Some(p)) => format!("the server, to {}", rank(p)),
-        (Side::Client, None) => "the client".to_owned(),
-        (Side::Client, Some(p)) => format!("the client, {}", rank(p)),
-        (Side::Library, None) => "the library".to_owned(),
-        (Side::Library, Some(p)) => format!("the library, at {}", rank(p)),
+        (PartyKind::Server, None) => "the server".to_owned(),
+        (PartyKind::Server, Some(p)) => format!("the server, to {}", rank(p)),
+        (PartyKind::Client, None) => "the client".to_owned(),
+        (PartyKind::Client, Some(p)) => format!("the client, {}", rank(p)),
+        (PartyKind::Library, None) => "the library".to_owned(),
+        (PartyKind::Library, Some(p)) => format!("the library, at {}", rank(p)),
     }
 }
 
 /// Formats the place of a finding: `FILE:LINE`.
-pub(super) fn place(result: &ScenarioResult, judged: &Judged) -> String {
+pub(super) fn place(result: &ScenarioResult, judged: &JudgedFinding) -> String {
     let path = text::clean(&result.path);
     if judged.finding.line == 0 { path } else { format!("{path}:{}", judged.finding.line) }
 }
@@ -184,21 +185,21 @@ fn finding(
     f: &mut Formatter<'_>,
     palette: Palette,
     result: &ScenarioResult,
-    judged: &Judged,
+    judged: &JudgedFinding,
     strict: Strictness,
 ) -> fmt::Result {
     let is_flaky = result.verdict == Verdict::Flaky;
     let (style, bold) = (palette.severity(tally::shown(judged, is_flaky, strict)), palette.bold());
-    let label = tally::called(judged, is_flaky, strict);
+    let label = tally::finding_label(judged, is_flaky, strict);
     writeln!(f, "  {style}{label}{style:#} {bold}{}{bold:#}", headline(judged))?;
-    let (expected, seen) = marked(palette, &judged.finding.expected, &judged.finding.seen);
+    let (expected, seen) = highlight_differences(palette, &judged.finding.expected, &judged.finding.seen);
     writeln!(f, "    expected  {expected}")?;
     writeln!(f, "    seen      {seen}")?;
     writeln!(f, "    at        {}", place(result, judged))?;
     if !judged.step.is_empty() {
         writeln!(f, "    step      {}", text::clean(&judged.step))?;
     }
-    writeln!(f, "    by        {}", who(judged))?;
+    writeln!(f, "    by        {}", party_and_process(judged))?;
     if judged.valid_input {
         writeln!(f, "    input     valid: every message sent before it is allowed")?;
     }
@@ -212,7 +213,7 @@ fn finding(
 }
 
 /// Returns the expected and the seen text with their differences highlighted.
-fn marked(palette: Palette, expected: &str, seen: &str) -> (String, String) {
+fn highlight_differences(palette: Palette, expected: &str, seen: &str) -> (String, String) {
     let (expected, seen) = text::window(expected, seen, TEXT);
     if !palette.color {
         return (expected, seen);
@@ -298,7 +299,7 @@ impl ResultBlock<'_> {
         }
         self.events(f, &shown, &seqs)?;
         for event in &self.result.last_events {
-            let EventKind::PlayedAgain { beside, .. } = &event.kind else { continue };
+            let EventKind::Replayed { other_jobs: beside, .. } = &event.kind else { continue };
             for other in beside.iter().filter(|other| !other.events.is_empty()) {
                 let events = other.events.iter().filter_map(|e| Some((e, describe(e, MESSAGE)?)));
                 let events: Vec<_> = events.collect();
@@ -317,11 +318,11 @@ impl ResultBlock<'_> {
     fn events(
         &self,
         f: &mut Formatter<'_>,
-        shown: &[(&Event, EventInWords<'_>)],
+        shown: &[(&Event, EventDescription<'_>)],
         seqs: &[u64],
     ) -> fmt::Result {
         let dim = self.palette.dim();
-        let width = |get: fn(&(&Event, EventInWords)) -> usize| shown.iter().map(get).max().unwrap_or(0);
+        let width = |get: fn(&(&Event, EventDescription)) -> usize| shown.iter().map(get).max().unwrap_or(0);
         let seq_width = width(|(e, _)| e.seq.to_string().len());
         let rank_width = width(|(_, told)| told.rank().len());
         for (event, told) in shown {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use pmi_judge::deviations::recorded;
-use pmi_scenario::requirement::{Binds, Catalogue, Requirement};
+use pmi_judge::deviations::recorded_deviations;
+use pmi_scenario::requirement::{BoundParty, Catalogue, Requirement};
 
 /// Sources of requirements: the prefix of their ids, the path of the page, its title, and its introduction.
 const SOURCES: &[(&str, &str, &str, &str)] = &[
@@ -128,14 +128,14 @@ fn errata(catalogue: &Catalogue) -> String {
 
 /// Formats a requirement: its level, the parties that it binds, and its text.
 fn format_requirement(r: &Requirement) -> String {
-    let binds = r.binds.iter().map(Binds::to_string).collect::<Vec<_>>().join(", ");
+    let binds = r.binds.iter().map(BoundParty::to_string).collect::<Vec<_>>().join(", ");
     format!("({}, {binds}) {}", r.level, plain(&r.text))
 }
 
 /// Returns the recorded deviations from a requirement, grouped by behaviour.
 fn behaviours(id: &str) -> impl Iterator<Item = String> {
     let mut together: Vec<(String, Vec<String>)> = Vec::new();
-    for (implementation, reason) in recorded(id) {
+    for (implementation, reason) in recorded_deviations(id) {
         match together.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, names)) => names.push(implementation),
             None => together.push((reason, vec![implementation])),

@@ -12,7 +12,7 @@ use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::symptom::fingerprint;
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 
 /// Maximum number of characters of a description. `PART` limits the expected and the seen text in it.
 const DESCRIPTION: usize = 800;
@@ -71,12 +71,12 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             locations,
         ));
     }
-    for ((verdict, reason), bare) in tally::bare(&run.results, run.header.strict) {
+    for ((verdict, reason), bare) in tally::red_without_finding(&run.results, run.header.strict) {
         let (label, reason) = (verdict.label(), text::clean(reason));
         let locations = bare.iter().map(|result| Location::new(&result.path, 1));
         add(Issue::new(label, &reason, format!("{label}/{reason}"), "blocker", locations));
     }
-    for complaint in run.complaints() {
+    for complaint in run.problems() {
         let (path, line) = complaint.place.as_ref().map_or(("pmi-conform", 1), |(path, line)| (path, *line));
         let fingerprint = format!("run/{}/{}", complaint.name, complaint.key);
         let location = std::iter::once(Location::new(path, line));
@@ -88,7 +88,12 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn severity(run: &Run, cause: &CommonCause<'_>, result: &ScenarioResult, judged: &Judged) -> &'static str {
+fn severity(
+    run: &Run,
+    cause: &CommonCause<'_>,
+    result: &ScenarioResult,
+    judged: &JudgedFinding,
+) -> &'static str {
     let is_worst = matches!(result.verdict, Verdict::Crashed | Verdict::Hung) && judged.level.is_none();
     match tally::shown(judged, cause.is_flaky(), run.header.strict) {
         Severity::Fail if is_worst => "critical",
@@ -98,7 +103,7 @@ fn severity(run: &Run, cause: &CommonCause<'_>, result: &ScenarioResult, judged:
     }
 }
 
-fn description(cause: &CommonCause<'_>, judged: &Judged, strict: Strictness) -> String {
+fn description(cause: &CommonCause<'_>, judged: &JudgedFinding, strict: Strictness) -> String {
     let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
     let others = match cause.findings.len() {
         1 => String::new(),

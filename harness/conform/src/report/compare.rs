@@ -9,7 +9,7 @@ use super::run::{Run, subject};
 use super::text;
 use pmi_judge::Severity;
 use pmi_judge::evidence::follows_a_race;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Verdict};
 
 /// The differences between two runs. Times, transcripts and deviations are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,7 +21,8 @@ pub(crate) struct Comparison {
     /// Scenarios of both runs whose verdict or broken requirements differ, by name.
     pub(crate) changed: Vec<ResultChange>,
     /// Scenarios that differ only in intermittent behaviour, according to the runs' own attempts.
-    pub(crate) varies: Vec<String>,
+    #[serde(rename = "varies")]
+    pub(crate) intermittent: Vec<String>,
     /// Differences in findings that depend on timing, with too few attempts to exclude chance. Such findings are crashes, hangs, missing
     /// answers, and consequences of a process that left in the middle of a message.
     pub(crate) uncertain: Vec<Uncertain>,
@@ -75,13 +76,13 @@ pub(crate) struct Uncertain {
 }
 
 /// A probability below this excludes chance.
-const CHANCE: f64 = 0.001;
+const MAX_CHANCE: f64 = 0.001;
 
 /// Number of attempts per run that separates change from chance.
 const ENOUGH_ATTEMPTS: u32 = 25;
 
 /// Ranks verdicts from good (0) to bad.
-fn badness(verdict: Verdict) -> u8 {
+fn severity_rank(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Pass | Verdict::Note | Verdict::NotApplicable => 0,
         Verdict::Warn | Verdict::Flaky => 1,
@@ -97,7 +98,7 @@ struct ScenarioFindings<'a> {
     /// The number of attempts with a finding, by requirement.
     times: BTreeMap<&'a str, u32>,
     /// Requirements with a finding that is more than a note.
-    bad: BTreeSet<&'a str>,
+    broken: BTreeSet<&'a str>,
     /// All requirements, if one of the findings depends on timing; another run may miss any of them.
     timed: BTreeSet<&'a str>,
 }
@@ -105,9 +106,10 @@ struct ScenarioFindings<'a> {
 impl<'a> ScenarioFindings<'a> {
     fn of(result: &'a ScenarioResult) -> Self {
         let (played, found) = result.found();
-        let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new(), timed: BTreeSet::new() };
+        let mut this =
+            Self { played, times: BTreeMap::new(), broken: BTreeSet::new(), timed: BTreeSet::new() };
         // An earlier or later crash changes the other findings of the scenario.
-        let is_timed = |(judged, _): &(&Judged, u32)| {
+        let is_timed = |(judged, _): &(&JudgedFinding, u32)| {
             judged.finding.depends_on_timing() || follows_a_race(&judged.finding, &result.last_events)
         };
         if found.iter().any(is_timed) {
@@ -119,7 +121,7 @@ impl<'a> ScenarioFindings<'a> {
             let most = this.times.entry(id).or_default();
             *most = times.max(*most);
             if judged.severity > Severity::Note {
-                this.bad.insert(id);
+                this.broken.insert(id);
             }
         }
         this
@@ -134,7 +136,7 @@ impl<'a> ScenarioFindings<'a> {
     /// of attempts there.
     fn may_be_missed(&self, id: &str, other: &Self) -> bool {
         let rate = f64::from(self.times[id]) / f64::from(self.played);
-        (1.0 - rate).powf(f64::from(other.played)) >= CHANCE
+        (1.0 - rate).powf(f64::from(other.played)) >= MAX_CHANCE
     }
 
     /// Returns whether a finding that depends on timing may be just as frequent in `other`. This is Fisher's exact test: the probability
@@ -143,13 +145,13 @@ impl<'a> ScenarioFindings<'a> {
         let of_this =
             |attempt: u32| f64::from(self.played - attempt) / f64::from(self.played + other.played - attempt);
         let is_timed = self.timed.contains(id) || !other.timed.is_empty();
-        is_timed && (0..self.times[id]).map(of_this).product::<f64>() >= CHANCE
+        is_timed && (0..self.times[id]).map(of_this).product::<f64>() >= MAX_CHANCE
     }
 
     /// Returns whether each finding that both have is a note in both or in neither.
-    fn weighs_as(&self, other: &Self) -> bool {
+    fn has_same_severity(&self, other: &Self) -> bool {
         let mut both = self.times.keys().filter(|id| other.times.contains_key(*id));
-        both.all(|id| self.bad.contains(id) == other.bad.contains(id))
+        both.all(|id| self.broken.contains(id) == other.broken.contains(id))
     }
 
     /// Returns the number of attempts with a finding, and of all attempts.
@@ -172,7 +174,7 @@ fn is_one_sided(before: u32, after: u32) -> bool {
         tail += term;
         term *= f64::from(all - n) / f64::from(n + 1);
     }
-    2.0 * tail < CHANCE
+    2.0 * tail < MAX_CHANCE
 }
 
 impl ComparedRun {
@@ -196,7 +198,7 @@ impl Comparison {
             before: ComparedRun::of(before),
             after: ComparedRun::of(after),
             changed: Vec::new(),
-            varies: Vec::new(),
+            intermittent: Vec::new(),
             uncertain: Vec::new(),
             only_before: missing(&first, &second),
             only_after: missing(&second, &first),
@@ -243,9 +245,9 @@ impl Comparison {
             broken.retain(|id| !is.may_be_missed(id, was));
             fixed.retain(|id| !was.may_be_missed(id, is));
             let unsteady = !(was.is_steady() && is.is_steady());
-            if broken.is_empty() && fixed.is_empty() && both_judged && was.weighs_as(is) {
+            if broken.is_empty() && fixed.is_empty() && both_judged && was.has_same_severity(is) {
                 if unsteady {
-                    this.varies.push((*scenario).clone());
+                    this.intermittent.push((*scenario).clone());
                     continue;
                 }
                 if !uncertain.is_empty() {
@@ -260,7 +262,8 @@ impl Comparison {
             }
             let owned = |ids: &BTreeSet<&str>| ids.iter().map(|id| (*id).to_owned()).collect();
             this.changed.push(ResultChange {
-                worse: badness(new.verdict) > badness(old.verdict) || !broken.is_disjoint(&is.bad),
+                worse: severity_rank(new.verdict) > severity_rank(old.verdict)
+                    || !broken.is_disjoint(&is.broken),
                 scenario: (*scenario).clone(),
                 before: old.verdict,
                 after: new.verdict,
@@ -275,7 +278,7 @@ impl Comparison {
     pub(crate) fn differing(self) -> impl Iterator<Item = String> {
         let changed = self.changed.into_iter().filter(|c| c.before.is_judged() && c.after.is_judged());
         let changed = changed.map(|change| change.scenario);
-        changed.chain(self.varies).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
+        changed.chain(self.intermittent).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
     }
 
     /// Returns whether the scenarios that both runs have played have the same results.
@@ -327,8 +330,8 @@ impl Comparison {
         for (what, names) in groups.iter().filter(|(_, names)| !names.is_empty()) {
             writeln!(out, "\n{what}: {}", text::clean(&names.join(" ")))?;
         }
-        if !self.varies.is_empty() {
-            let names = text::clean(&self.varies.join(" "));
+        if !self.intermittent.is_empty() {
+            let names = text::clean(&self.intermittent.join(" "));
             writeln!(out, "\nintermittent, so two runs may differ: {names}")?;
         }
         if !self.uncertain.is_empty() {
@@ -355,7 +358,7 @@ impl Comparison {
         }
         let worse = self.changed.iter().filter(|change| change.worse).count();
         let uncertain: BTreeSet<&str> = self.uncertain.iter().map(|u| u.scenario.as_str()).collect();
-        let (same, apart) = (self.same + self.varies.len(), self.changed.len());
+        let (same, apart) = (self.same + self.intermittent.len(), self.changed.len());
         let chance = match uncertain.len() {
             0 => String::new(),
             n => format!("{n} may be chance, "),
@@ -372,7 +375,7 @@ mod tests {
     use super::super::tests;
     use super::*;
     use pmi_judge::event::{Bytes, Event, EventKind};
-    use pmi_judge::verdict::{Attempts, Repeated};
+    use pmi_judge::verdict::{Attempts, RepeatedFinding};
     use pmi_wire::Proc;
 
     fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
@@ -399,7 +402,7 @@ mod tests {
         let found = result
             .findings
             .iter()
-            .map(|j| Repeated { times: 25, absent: false, judged: j.clone() })
+            .map(|j| RepeatedFinding { times: 25, absent: false, finding: j.clone() })
             .collect();
         ScenarioResult { attempts: Some(Attempts { played: 25, red: 0, found }), ..result }
     }
@@ -424,7 +427,7 @@ mod tests {
         let passed = |scenario: &str| with(scenario, Verdict::Pass, &[]);
         let sometimes = |times| {
             let crash = crashed("a");
-            let found = vec![Repeated { times, absent: false, judged: crash.findings[0].clone() }];
+            let found = vec![RepeatedFinding { times, absent: false, finding: crash.findings[0].clone() }];
             ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash }
         };
         for (before, after, same) in [
@@ -444,7 +447,7 @@ mod tests {
         ] {
             let comparison = Comparison::of(&run(vec![before]), &run(vec![after]));
             assert_eq!(comparison.is_same(), same, "{comparison:?}");
-            let explained = comparison.varies.len() + comparison.uncertain.len();
+            let explained = comparison.intermittent.len() + comparison.uncertain.len();
             assert_eq!(explained > 0, same, "{comparison:?}");
             let mut text = Vec::new();
             comparison.write_to(&mut text, false).unwrap();
@@ -511,7 +514,11 @@ mod tests {
     fn intermittent_finding_may_be_absent_by_chance() {
         let sometimes = |times, played| {
             let judged = tests::judged("x", Severity::Fail, "this", "that");
-            let found = if times == 0 { Vec::new() } else { vec![Repeated { times, absent: false, judged }] };
+            let found = if times == 0 {
+                Vec::new()
+            } else {
+                vec![RepeatedFinding { times, absent: false, finding: judged }]
+            };
             let ids: &[&str] = if times == 0 { &[] } else { &["x"] };
             let verdict = if times == 0 { Verdict::Pass } else { Verdict::Fail };
             let attempts = Some(Attempts { played, red: times, found });
@@ -535,7 +542,7 @@ mod tests {
     fn unjudged_or_heavier_result_is_not_chance() {
         let attempts = |severity, verdict, times| {
             let judged = || tests::judged("x", severity, "this", "that");
-            let found = vec![Repeated { times, absent: false, judged: judged() }];
+            let found = vec![RepeatedFinding { times, absent: false, finding: judged() }];
             let attempts = Some(Attempts { played: 10, red: 0, found });
             run(vec![ScenarioResult { attempts, findings: vec![judged()], ..tests::result("a", verdict) }])
         };
@@ -546,7 +553,7 @@ mod tests {
         // Two findings in the same attempts are not independent.
         let judged = |seen| tests::judged("x", Severity::Fail, "this", seen);
         let found = ["one", "another"]
-            .map(|seen| Repeated { times: 4, absent: false, judged: judged(seen) })
+            .map(|seen| RepeatedFinding { times: 4, absent: false, finding: judged(seen) })
             .to_vec();
         let attempts = Some(Attempts { played: 10, red: 4, found });
         let both = ScenarioResult { attempts, ..with("a", Verdict::Fail, &["x"]) };

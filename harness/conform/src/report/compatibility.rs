@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::text;
-use pmi_judge::compatibility::{Compatibility, Fit, Sender};
+use pmi_judge::compatibility::{Compatibility, MessageSupport, Sender};
 
 /// Writes the messages that the other side does not understand, those that it may not understand, and the names of all others.
 ///
@@ -11,16 +11,19 @@ use pmi_judge::compatibility::{Compatibility, Fit, Sender};
 ///
 /// Writing to `out` fails.
 pub(crate) fn write_compatibility(this: &Compatibility, out: &mut impl Write) -> io::Result<()> {
-    for (fit, grade) in [(Fit::Breaks, "BREAKS"), (Fit::Unknown, "unknown")] {
-        for row in this.rows.iter().filter(|row| row.fit == fit) {
+    for (fit, grade) in [(MessageSupport::Incompatible, "BREAKS"), (MessageSupport::Unknown, "unknown")] {
+        for row in this.rows.iter().filter(|row| row.support == fit) {
             let message = match row.sender {
                 Sender::Client => text::clean(&row.command),
                 Sender::Server => format!("answer to {}", text::clean(&row.command)),
             };
-            writeln!(out, "{grade:7}  {}  {message}: {}", row.dialect, text::clean(&row.why))?;
+            writeln!(out, "{grade:7}  {}  {message}: {}", row.dialect, text::clean(&row.reason))?;
         }
     }
-    let fits = this.rows.iter().filter(|row| row.fit == Fit::Fits && row.sender == Sender::Client);
+    let fits = this
+        .rows
+        .iter()
+        .filter(|row| row.support == MessageSupport::Compatible && row.sender == Sender::Client);
     let mut names: Vec<String> = fits.map(|row| text::clean(&row.command)).collect();
     names.dedup();
     if !names.is_empty() {
@@ -29,8 +32,8 @@ pub(crate) fn write_compatibility(this: &Compatibility, out: &mut impl Write) ->
     writeln!(
         out,
         "\n{} not understood, {} unknown, {} fit",
-        this.count(Fit::Breaks),
-        this.count(Fit::Unknown),
-        this.count(Fit::Fits)
+        this.count(MessageSupport::Incompatible),
+        this.count(MessageSupport::Unknown),
+        this.count(MessageSupport::Compatible)
     )
 }

@@ -11,14 +11,18 @@ pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, 
     for step in &of.steps {
         let state = match step.state {
             StepState::Works => "ok",
-            StepState::Lacks => "lacks",
-            StepState::Odd => "!",
+            StepState::Missing => "lacks",
+            StepState::WorksWithFindings => "!",
             StepState::Fails => "FAILS",
         };
         let mut lines = step.seen.lines();
         // Writing to a string cannot fail.
-        let _ =
-            writeln!(out, "{state:>5}  {:10}  {}", step.what, text::clean(lines.next().unwrap_or_default()));
+        let _ = writeln!(
+            out,
+            "{state:>5}  {:10}  {}",
+            step.feature,
+            text::clean(lines.next().unwrap_or_default())
+        );
         for line in lines {
             let _ = writeln!(out, "                   {}", text::clean(line));
         }

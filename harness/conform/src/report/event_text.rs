@@ -44,7 +44,7 @@ impl EventDirection {
 
 /// An event in words.
 #[derive(Debug)]
-pub(super) struct EventInWords<'a> {
+pub(super) struct EventDescription<'a> {
     /// The process; `None` for the job as a whole.
     pub(super) proc: Option<Proc>,
     pub(super) direction: EventDirection,
@@ -54,7 +54,7 @@ pub(super) struct EventInWords<'a> {
     pub(super) bytes: Option<&'a [u8]>,
 }
 
-impl EventInWords<'_> {
+impl EventDescription<'_> {
     pub(super) fn rank(&self) -> String {
         self.proc.as_ref().map(Proc::to_string).unwrap_or_default()
     }
@@ -65,13 +65,13 @@ const CALLS: usize = 6;
 
 /// Describes an event. Returns `None` for output, which is shown separately from the transcript, because its arrival time says little about
 /// when it was written.
-pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a>> {
+pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescription<'a>> {
     let told = |proc: Option<&Proc>, direction, what: String| {
-        Some(EventInWords { proc: proc.copied(), direction, what, bytes: None })
+        Some(EventDescription { proc: proc.copied(), direction, what, bytes: None })
     };
     let sent = |proc: Proc, direction, bytes: &'a Bytes, more: &str| {
         let what = text::bytes(&bytes.0, limit, event.cut) + more;
-        Some(EventInWords { proc: Some(proc), direction, what, bytes: Some(&bytes.0) })
+        Some(EventDescription { proc: Some(proc), direction, what, bytes: Some(&bytes.0) })
     };
     match &event.kind {
         EventKind::Launched { ranks, nodes, .. } => {
@@ -134,7 +134,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
             told(Some(proc), EventDirection::None, "ended by the process manager".to_owned())
         }
         EventKind::Exited { proc, exit } => told(Some(proc), EventDirection::None, exit.to_string()),
-        EventKind::NoAnswer { proc, proof } => {
+        EventKind::NoResponse { proc, proof } => {
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read everything and waits)",
                 SilenceProof::Polled => "(nothing: the server has read everything and polls)",
@@ -163,15 +163,15 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
         }
         EventKind::Output { .. }
         | EventKind::Expected(_)
-        | EventKind::Nothing { .. }
+        | EventKind::Silence { .. }
         | EventKind::Abandoned(_)
-        | EventKind::NotReached { .. }
+        | EventKind::StatementsSkipped { .. }
         | EventKind::LibraryFile { .. }
         | EventKind::Loaded { error: None, .. }
         | EventKind::PlainRun(_)
         | EventKind::BrokenMemory { .. }
         | EventKind::OutputCompared { .. } => None,
-        EventKind::Reached { proc } => {
+        EventKind::SituationReached { proc } => {
             told(Some(proc), EventDirection::None, format!("(line {} of the scenario)", event.line))
         }
         EventKind::LeftUnread { proc } => told(
@@ -187,7 +187,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
         EventKind::StillRunning { procs, .. } if procs.is_empty() => {
             told(None, EventDirection::None, "still running, so the harness ends it: the launcher".to_owned())
         }
-        EventKind::Outlived { procs } => {
+        EventKind::OutlivedLauncher { procs } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
             told(None, EventDirection::None, format!("no longer recorded: rank {}", procs.join(", ")))
         }
@@ -199,7 +199,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
                 format!("still running, so the harness ends it ({proof}): rank {}", procs.join(", ")),
             )
         }
-        EventKind::JobStays { procs, names, .. } => {
+        EventKind::JobKeepsRunning { procs, names, .. } => {
             let ours = procs.iter().map(|p| format!("rank {p}"));
             let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();
             told(
@@ -208,7 +208,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
                 format!("the job still runs, so the harness ends it: {}", all.join(", ")),
             )
         }
-        EventKind::JobEnding(JobTermination::Asked { exit }) => {
+        EventKind::JobEnding(JobTermination::Terminated { exit }) => {
             told(None, EventDirection::None, format!("launcher, on SIGTERM: {}", ended(*exit)))
         }
         EventKind::JobEnding(JobTermination::Cancelled { command, exit }) => told(
@@ -245,10 +245,10 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
         EventKind::Loaded { proc, error: Some(why) } => {
             told(Some(proc), EventDirection::None, text::clean(&format!("cannot load the library: {why}")))
         }
-        EventKind::PlayedAgain { shown_by: Some(scenario), .. } => {
+        EventKind::Replayed { shown_by: Some(scenario), .. } => {
             told(None, EventDirection::None, format!("interference was shown by {}", text::clean(scenario)))
         }
-        EventKind::PlayedAgain { beside, played, failed, .. } => {
+        EventKind::Replayed { other_jobs: beside, played, failed, .. } => {
             let names = beside.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
             let beside = if names.is_empty() {
                 "without its other jobs".to_owned()
@@ -257,7 +257,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
             };
             told(None, EventDirection::None, format!("played again {beside}: failed in {failed} of {played}"))
         }
-        EventKind::StartsFewer { ranks } => {
+        EventKind::StartsFewerRanks { ranks } => {
             let ranks = text::count(*ranks as usize, "rank");
             told(None, EventDirection::None, format!("the same command started {ranks}"))
         }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::block::{chance, headline};
+use super::block::{headline, replay_note};
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
@@ -32,15 +32,15 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             format!("seen: {seen}"),
             format!("in {}{others}", text::clean(&result.scenario)),
             format!("help: {}", text::clean(&judged.help)),
-            format!("play it again{}: {}", chance(result), text::clean(&result.replay)),
+            format!("play it again{}: {}", replay_note(result), text::clean(&result.replay)),
         ];
         let lines: Vec<String> =
             message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();
         let message = lines.join("\n");
-        let title = text::clip(&format!("{} {}", group.called(run.header.strict), group.name()), PART);
+        let title = text::clip(&format!("{} {}", group.label_for(run.header.strict), group.name()), PART);
         (if shown == Severity::Fail { &mut errors } else { &mut warnings }).push((title, message, None));
     }
-    for ((verdict, reason), results) in tally::bare(&run.results, run.header.strict) {
+    for ((verdict, reason), results) in tally::red_without_finding(&run.results, run.header.strict) {
         let (scenario, others) = (text::clean(&results[0].scenario), results.len() - 1);
         let others = if others > 0 {
             format!(", and in {}", text::count(others, "other scenario"))
@@ -50,7 +50,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let message = format!("{}\nin {scenario}{others}", text::clean(reason));
         errors.push((verdict.label().to_owned(), message.trim_start().to_owned(), None));
     }
-    errors.extend(run.complaints().into_iter().map(|c| (c.name, c.text, c.place)));
+    errors.extend(run.problems().into_iter().map(|c| (c.name, c.text, c.place)));
 
     for (kind, all) in [("error", &errors), ("warning", &warnings)] {
         for (title, message, place) in all.iter().take(SHOWN) {

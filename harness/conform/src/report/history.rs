@@ -9,10 +9,10 @@ use super::compare::Comparison;
 use super::run::{NamedRun, Run};
 use super::{tally, text};
 use pmi_judge::Severity;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Verdict};
 
 /// Maximum number of scenarios that are named, unless all are requested.
-const NAMED: usize = 5;
+const MAX_NAMED_SCENARIOS: usize = 5;
 /// Maximum number of characters of a seen text.
 const SEEN: usize = 160;
 
@@ -22,16 +22,17 @@ pub(crate) struct History {
     /// The versions, the oldest first.
     versions: Vec<HistoryVersion>,
     /// Changes, version by version.
-    turns: Vec<HistoryChange>,
+    #[serde(rename = "turns")]
+    changes: Vec<HistoryChange>,
     /// Findings that some version shows in only some attempts, and that are not attributed to any version.
-    intermittent: Vec<Intermittent>,
+    intermittent: Vec<IntermittentFinding>,
     /// Requirements that every version breaks.
     always: Vec<String>,
 }
 
 /// A finding that a version shows in only some attempts.
 #[derive(Debug, Serialize)]
-struct Intermittent {
+struct IntermittentFinding {
     requirement: String,
     scenario: String,
     seen: String,
@@ -63,7 +64,8 @@ enum ChangeKind {
     /// This version has the finding, and the scenario ended earlier in the version before.
     FirstSeen,
     /// The version before has the finding, and the scenario ends earlier in this one.
-    LostSight,
+    #[serde(rename = "lost-sight")]
+    NoLongerReached,
 }
 
 impl ChangeKind {
@@ -72,7 +74,7 @@ impl ChangeKind {
             Self::Introduced => "introduced in",
             Self::Fixed => "fixed in",
             Self::FirstSeen => "first seen in (the one before ended those scenarios earlier)",
-            Self::LostSight => "no longer seen in (it ends those scenarios earlier)",
+            Self::NoLongerReached => "no longer seen in (it ends those scenarios earlier)",
         }
     }
 }
@@ -96,7 +98,7 @@ struct HistoryChange {
 }
 
 /// Returns the worst finding about a requirement, with the number of attempts that show it and of all attempts.
-fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a Judged, (u32, u32))> {
+fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a JudgedFinding, (u32, u32))> {
     let (played, all) = result.found();
     let these = || all.iter().filter(|(judged, _)| judged.finding.requirement == id);
     let times = these().map(|(_, times)| *times).max()?;
@@ -104,10 +106,10 @@ fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a Judged, (u32, 
 }
 
 /// Returns the findings that some version shows in only some attempts, and those with too few attempts to attribute them to a version.
-fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<Intermittent> {
+fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<IntermittentFinding> {
     let uncertain: BTreeSet<(&str, &str)> =
         pairs.iter().flat_map(|pair| &pair.uncertain).map(|u| (&*u.requirement, &*u.scenario)).collect();
-    let mut keys: BTreeMap<(&str, &str), &Judged> = BTreeMap::new();
+    let mut keys: BTreeMap<(&str, &str), &JudgedFinding> = BTreeMap::new();
     for result in entries.iter().flat_map(|entry| &entry.run.results) {
         let (played, all) = result.found();
         for (judged, times) in all.into_iter().filter(|(judged, _)| judged.severity > Severity::Note) {
@@ -117,7 +119,7 @@ fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<Intermittent>
             }
         }
     }
-    let of = |((id, scenario), judged): ((&str, &str), &Judged)| {
+    let of = |((id, scenario), judged): ((&str, &str), &JudgedFinding)| {
         let in_version = |entry: &NamedRun| {
             let result = entry.run.results.iter().find(|result| result.scenario == scenario)?;
             let (played, _) = result.found();
@@ -126,7 +128,7 @@ fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<Intermittent>
                 .is_judged()
                 .then(|| found(result, id).map_or((0, played), |(_, frequency)| frequency))
         };
-        Intermittent {
+        IntermittentFinding {
             requirement: text::clean(id),
             scenario: text::clean(scenario),
             seen: text::clip(&text::clean(&judged.finding.seen), SEEN),
@@ -166,10 +168,10 @@ impl History {
         let mut turns = Vec::new();
         let pairs: Vec<Comparison> = compared(entries).collect();
         for (version, pair) in (1..).zip(&pairs) {
-            turns.extend(turns_of(version, &entries[version - 1].run, &entries[version].run, pair));
+            turns.extend(changes_of_version(version, &entries[version - 1].run, &entries[version].run, pair));
         }
         let mut intermittent = intermittent(entries, &pairs);
-        // Findings that are attributed to a version are in `turns` already.
+        // Findings that are attributed to a version are in `changes` already.
         intermittent.retain(|this| {
             let is_this = |turn: &HistoryChange| {
                 turn.requirement == this.requirement && turn.scenarios.contains(&this.scenario)
@@ -183,7 +185,7 @@ impl History {
         }
         Self {
             versions: entries.iter().map(version).collect(),
-            turns,
+            changes: turns,
             intermittent,
             always: always.into_iter().map(text::clean).collect(),
         }
@@ -196,7 +198,9 @@ impl History {
 
     /// Returns whether a version introduced a finding that is more than a note.
     pub(crate) fn got_worse(&self) -> bool {
-        self.turns.iter().any(|turn| turn.change == ChangeKind::Introduced && turn.severity > Severity::Note)
+        self.changes
+            .iter()
+            .any(|turn| turn.change == ChangeKind::Introduced && turn.severity > Severity::Note)
     }
 
     /// Writes the history as text. Notes, and findings of every version, are counted, and with `all` also listed.
@@ -217,7 +221,7 @@ impl History {
             )?;
         }
         let told = |turn: &&HistoryChange| all || turn.severity > Severity::Note;
-        let (shown, noted): (Vec<&HistoryChange>, Vec<&HistoryChange>) = self.turns.iter().partition(told);
+        let (shown, noted): (Vec<&HistoryChange>, Vec<&HistoryChange>) = self.changes.iter().partition(told);
         for turns in shown.chunk_by(|a, b| (a.version, a.change) == (b.version, b.change)) {
             let (version, becomes) = (turns[0].version, turns[0].change);
             let name = &self.versions[version].name;
@@ -226,7 +230,7 @@ impl History {
                 let label = tally::severity(turn.severity);
                 let of = text::count(turn.scenarios.len(), "scenario");
                 writeln!(out, "  {label} {}: {}", turn.requirement, turn.text)?;
-                let named = if all { turn.scenarios.len() } else { NAMED };
+                let named = if all { turn.scenarios.len() } else { MAX_NAMED_SCENARIOS };
                 let mut names = turn.scenarios.iter().take(named).cloned().collect::<Vec<_>>().join(", ");
                 if turn.scenarios.len() > named {
                     names += &format!(" and {} more", turn.scenarios.len() - named);
@@ -242,7 +246,7 @@ impl History {
         if !self.intermittent.is_empty() {
             writeln!(out, "\nintermittent, or too few runs to name a version")?;
         }
-        for Intermittent { requirement, scenario, seen, frequency } in &self.intermittent {
+        for IntermittentFinding { requirement, scenario, seen, frequency } in &self.intermittent {
             let of = |frequency: &Option<(u32, u32)>| match frequency {
                 Some((times, played)) => format!("{times} of {played}"),
                 None => "not judged".to_owned(),
@@ -268,7 +272,7 @@ impl History {
 }
 
 /// Returns the changes of a version by requirement, the most severe first.
-fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec<HistoryChange> {
+fn changes_of_version(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec<HistoryChange> {
     let by_name = |run: &'_ Run| -> BTreeMap<String, usize> {
         run.results.iter().enumerate().map(|(at, result)| (result.scenario.clone(), at)).collect()
     };
@@ -283,7 +287,7 @@ fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec
             continue;
         }
         let introduced = if ends_early(old) { ChangeKind::FirstSeen } else { ChangeKind::Introduced };
-        let fixed = if ends_early(new) { ChangeKind::LostSight } else { ChangeKind::Fixed };
+        let fixed = if ends_early(new) { ChangeKind::NoLongerReached } else { ChangeKind::Fixed };
         for (ids, becomes, shows) in [(&change.broken, introduced, new), (&change.fixed, fixed, old)] {
             for id in ids {
                 let Some((judged, frequency)) = found(shows, id) else { continue };
@@ -315,7 +319,7 @@ fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec
 mod tests {
     use super::super::tests;
     use super::*;
-    use pmi_judge::verdict::{Attempts, Repeated};
+    use pmi_judge::verdict::{Attempts, RepeatedFinding};
 
     fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let findings = ids.iter().map(|id| tests::judged(id, Severity::Fail, "this", "that")).collect();
@@ -332,7 +336,7 @@ mod tests {
     fn intermittent_failure_has_a_rate_and_no_version() {
         let crashes = |times: u32| {
             let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
-            let found = vec![Repeated { times, absent: false, judged: crash.findings[0].clone() }];
+            let found = vec![RepeatedFinding { times, absent: false, finding: crash.findings[0].clone() }];
             match times {
                 0 => with("a", Verdict::Pass, &[]),
                 _ => ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash },
@@ -342,10 +346,10 @@ mod tests {
         let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
         let once = [entry("1", vec![crash]), entry("2", vec![with("a", Verdict::Pass, &[])])];
         let history = History::of(&once);
-        assert!(history.turns.is_empty() && history.intermittent.len() == 1, "{history:?}");
+        assert!(history.changes.is_empty() && history.intermittent.len() == 1, "{history:?}");
         let entries = [("1", 9), ("2", 0), ("3", 6)].map(|(name, times)| entry(name, vec![crashes(times)]));
         let history = History::of(&entries);
-        assert!(history.turns.is_empty() && !history.got_worse(), "{history:?}");
+        assert!(history.changes.is_empty() && !history.got_worse(), "{history:?}");
         let mut text = Vec::new();
         history.write_to(&mut text, false).unwrap();
         let text = String::from_utf8(text).unwrap();
@@ -379,7 +383,7 @@ mod tests {
         ];
         let history = History::of(&entries);
         let turns: Vec<_> =
-            history.turns.iter().map(|t| (t.version, t.change, t.requirement.as_str())).collect();
+            history.changes.iter().map(|t| (t.version, t.change, t.requirement.as_str())).collect();
         assert_eq!(
             turns,
             [
@@ -387,7 +391,7 @@ mod tests {
                 (1, ChangeKind::Introduced, "w"),
                 (1, ChangeKind::Fixed, "x"),
                 // A scenario that ends early does not fix its later findings.
-                (1, ChangeKind::LostSight, "z"),
+                (1, ChangeKind::NoLongerReached, "z"),
                 // A scenario that gets further does not introduce them. Neither does a scenario that does not apply.
                 (2, ChangeKind::Introduced, "x"),
                 (2, ChangeKind::Fixed, "w"),

@@ -5,20 +5,20 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::block::{self, TextPiece, consequences, differences, place, who};
+use super::block::{self, TextPiece, consequences, differences, party_and_process, place};
 use super::chart::{Chart, Drawing};
-use super::run::{RELAYED, Run, protocol};
-use super::standing::{Status, in_order, standings};
+use super::run::{RELAYED_NOTE, Run, protocol};
+use super::standing::{Status, in_order, requirement_standings};
 use super::{page, python, tally, text};
 use pmi_faults::faults;
 use pmi_judge::Severity;
 use pmi_judge::builtin_requirements;
 use pmi_judge::cause::{CommonCause, causes};
-use pmi_judge::deviations::recorded;
+use pmi_judge::deviations::recorded_deviations;
 use pmi_judge::event::EventKind;
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::ast::Dialect;
-use pmi_scenario::requirement::{Catalogue, Requirement, Set};
+use pmi_scenario::requirement::{Catalogue, Requirement, RequirementSet};
 use pmi_scenario::suite::embedded_catalogue;
 
 /// Maximum number of characters of an expected or seen text.
@@ -28,9 +28,9 @@ const WORDS: usize = 300;
 /// Maximum number of lines of the implementation's output.
 const OUTPUT: usize = 40;
 /// Maximum number of causes in the index, so that it fits on a screen.
-const INDEXED: usize = 20;
+const MAX_INDEXED_CAUSES: usize = 20;
 /// Maximum number of scenarios listed as showing the same cause.
-const ALSO: usize = 50;
+const MAX_OTHER_SCENARIOS: usize = 50;
 /// Maximum number of rows of a table.
 const ROWS: usize = 5000;
 /// Approximate number of bytes for findings. With the tables, a page stays below five million bytes.
@@ -226,12 +226,12 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
         Indexed {
             anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
             kind: kind_of_severity(group.shown(strict)),
-            label: group.called(strict),
+            label: group.label_for(strict),
             name: text::clip(&group.name(), WORDS),
             scenarios: text::count(group.scenarios.len(), "scenario"),
         }
     };
-    let standings = standings(&run.results, strict);
+    let standings = requirement_standings(&run.results, strict);
     let group_anchors: HashMap<&str, &str> =
         groups.iter().map(|group| (group.id.as_str(), group.anchor.as_str())).collect();
     let row = |id: &str| {
@@ -287,18 +287,18 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
         meaning: tally::meaning(run) + tally::by_strictness(strict),
         counts: counts(&run.results, strict),
         complaints: run
-            .complaints()
+            .problems()
             .iter()
-            .take(ALSO)
+            .take(MAX_OTHER_SCENARIOS)
             .map(|c| Named { name: c.name.clone(), text: text::clip(&c.text, TEXT) })
             .collect(),
         facts: facts(run),
         kinds: &KINDS,
-        index_left_out: match causes.len().checked_sub(INDEXED) {
+        index_left_out: match causes.len().checked_sub(MAX_INDEXED_CAUSES) {
             Some(more @ 1..) => format!("and {} below", text::count(more, "more cause")),
             _ => String::new(),
         },
-        index: causes.into_iter().take(INDEXED).map(indexed).collect(),
+        index: causes.into_iter().take(MAX_INDEXED_CAUSES).map(indexed).collect(),
         groups,
         causes_left_out: match left_out {
             0 => String::new(),
@@ -311,7 +311,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
         requirements_left_out: more(standings.len()),
         reasons: tally::not_played(&run.results)
             .into_iter()
-            .take(ALSO)
+            .take(MAX_OTHER_SCENARIOS)
             .map(|(what, number)| Reason { number, what: words(what) })
             .collect(),
         scenarios: run.results.iter().take(ROWS).map(scenario).collect(),
@@ -340,7 +340,7 @@ fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<VerdictCount> {
 }
 
 /// Lists the negotiated versions and the number of scenarios for each.
-fn agreed(results: &[ScenarioResult]) -> String {
+fn negotiated_versions(results: &[ScenarioResult]) -> String {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     for version in results.iter().flat_map(|result| &result.negotiated) {
         *numbers.entry(version).or_default() += 1;
@@ -375,8 +375,8 @@ fn facts(run: &Run) -> Vec<RunFact> {
         fact("started as", words(&header.server), true),
         fact("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
         fact("protocol", protocol(header), false),
-        fact("not judged", if header.relayed { RELAYED.to_owned() } else { String::new() }, false),
-        fact("agreed on", agreed(&run.results), false),
+        fact("not judged", if header.relayed { RELAYED_NOTE.to_owned() } else { String::new() }, false),
+        fact("agreed on", negotiated_versions(&run.results), false),
         fact("requirements", sets, false),
         fact(
             "suite",
@@ -420,7 +420,7 @@ fn kind_of_cause(cause: &CommonCause<'_>, strict: Strictness) -> (&'static str, 
     } else {
         let judged = cause.findings[0].1;
         let severity = tally::shown(judged, cause.is_flaky(), strict);
-        (kind_of_severity(severity), tally::called(judged, cause.is_flaky(), strict))
+        (kind_of_severity(severity), tally::finding_label(judged, cause.is_flaky(), strict))
     }
 }
 
@@ -541,7 +541,7 @@ fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize)
 
 fn group(
     cause: &CommonCause<'_>,
-    judged: &Judged,
+    judged: &JudgedFinding,
     requirement: Option<&Requirement>,
     anchors: &mut Anchors,
     strict: Strictness,
@@ -560,21 +560,21 @@ fn group(
         link: requirement.map(link).unwrap_or_default(),
         text: words(&judged.text),
         reading: judged.help.clone(),
-        others: recorded(id).into_iter().map(named).collect(),
-        faults: faults.map(|f| Named { name: f.name.to_owned(), text: f.about.to_owned() }).collect(),
+        others: recorded_deviations(id).into_iter().map(named).collect(),
+        faults: faults.map(|f| Named { name: f.name.to_owned(), text: f.description.to_owned() }).collect(),
         causes: Vec::new(),
     }
 }
 
 /// Describes the section of a requirement's source.
 fn source(requirement: &Requirement) -> String {
-    let of = if Set::of(&requirement.id).is_rfc13() { "RFC 13, " } else { "" };
+    let of = if RequirementSet::of(&requirement.id).is_rfc13() { "RFC 13, " } else { "" };
     format!("{of}{}", requirement.section)
 }
 
 /// Returns the URL of the section of a requirement of RFC 13.
 fn link(requirement: &Requirement) -> String {
-    if !Set::of(&requirement.id).is_rfc13() {
+    if !RequirementSet::of(&requirement.id).is_rfc13() {
         return String::new();
     }
     let heading = requirement.section.rsplit(" / ").next().unwrap_or_default();
@@ -588,14 +588,14 @@ fn link(requirement: &Requirement) -> String {
 fn shown(
     cause: &CommonCause<'_>,
     result: &ScenarioResult,
-    judged: &Judged,
+    judged: &JudgedFinding,
     scenarios: &HashMap<&str, String>,
     strict: Strictness,
 ) -> CauseSummary {
     let (kind, label) = kind_of_cause(cause, strict);
     let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, TEXT);
     let (expected, seen) = differences(&expected, &seen);
-    let also = cause.findings.iter().skip(1).take(ALSO).map(|(other, _)| PageLink {
+    let also = cause.findings.iter().skip(1).take(MAX_OTHER_SCENARIOS).map(|(other, _)| PageLink {
         name: words(&other.scenario),
         anchor: scenarios[other.scenario.as_str()].clone(),
     });
@@ -620,18 +620,18 @@ fn shown(
         seen,
         place: place(result, judged),
         step: words(&judged.step),
-        who: who(judged),
+        who: party_and_process(judged),
         known: words(judged.deviation.as_deref().unwrap_or_default()),
         valid_input: cause.is_valid_input(),
         unreached: result.unreached_steps.iter().map(block::unreached).collect(),
-        consequences: if cause.requirement == builtin_requirements::CRASH {
+        consequences: if cause.requirement == builtin_requirements::NO_CRASH {
             consequences(result).collect()
         } else {
             Vec::new()
         },
         exit: result.exit.map(|exit| exit.to_string()).unwrap_or_default(),
         replay: words(&result.replay),
-        chance: block::chance(result),
+        chance: block::replay_note(result),
         more: cause.findings.len() - 1,
         also: also.collect(),
         chart: None,

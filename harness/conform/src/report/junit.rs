@@ -30,7 +30,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let (folder, base) = name.rsplit_once('/').unwrap_or((TOP, &name));
         add(folder, case(result, base, run.header.strict));
     }
-    for complaint in run.complaints() {
+    for complaint in run.problems() {
         let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
         status.set_message(&complaint.text).set_type("run");
         let name = match &complaint.place {

@@ -45,7 +45,7 @@ impl<W: Write> LogWriter<W> {
     ///
     /// Writing fails.
     pub(crate) fn event(&mut self, scenario: &str, event: &Event) -> io::Result<()> {
-        let line = EventWritten { kind: "event", scenario, event };
+        let line = WrittenEvent { kind: "event", scenario, event };
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(&line)?))
     }
 
@@ -101,23 +101,23 @@ pub(crate) enum LogError {
 
 /// The events to keep when a log is read. Most of a log consists of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum KeptEvents {
     /// No events.
     Nothing,
     /// All events.
     All,
     /// The first and the last events of each scenario, as many as reports show.
-    Edges,
+    FirstAndLast,
     /// The same, but only for scenarios with findings.
-    EdgesOfFindings,
+    FirstAndLastOfFindings,
 }
 
-/// Number of events at the start of a scenario that [`Keep::Edges`] keeps.
+/// Number of events at the start of a scenario that [`KeptEvents::FirstAndLast`] keeps.
 const FIRST: usize = 1000;
 /// Minimum number of events at the end of a scenario that it keeps.
 const LAST: usize = 4000;
 
-impl Keep {
+impl KeptEvents {
     /// Removes events from the middle of a scenario's events, and returns their number.
     fn cut(self, events: &mut Vec<Event>) -> usize {
         if self == Self::All || events.len() < FIRST + 2 * LAST {
@@ -133,9 +133,9 @@ impl Keep {
 /// # Errors
 ///
 /// The log cannot be read, is empty or has another format, or a line is invalid or out of place.
-pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run, LogError> {
+pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Result<Run, LogError> {
     let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());
-    let mut run = read_parts(name, from, keep != Keep::Nothing, &mut |part| match part {
+    let mut run = read_parts(name, from, keep != KeptEvents::Nothing, &mut |part| match part {
         LogPart::Event(scenario, event) => {
             let events = events.entry(scenario.to_owned()).or_default();
             events.push(event);
@@ -145,7 +145,9 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run
             }
         }
         // A result comes after its events. Dropping them here means that a long run never holds all events at once.
-        LogPart::Result(result) if keep == Keep::EdgesOfFindings && result.findings.is_empty() => {
+        LogPart::Result(result)
+            if keep == KeptEvents::FirstAndLastOfFindings && result.findings.is_empty() =>
+        {
             events.remove(&result.scenario);
             left_out.remove(&result.scenario);
         }
@@ -170,7 +172,7 @@ const EVENT: &[u8] = br#"{"type":"event","#;
 
 /// The written form of [`LogLine::Event`].
 #[derive(Serialize)]
-struct EventWritten<'a> {
+struct WrittenEvent<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     scenario: &'a str,
@@ -187,7 +189,7 @@ struct EventLine<'a> {
 
 /// The line of an event whose contents are skipped.
 #[derive(Deserialize)]
-struct EventPassed<'a> {
+struct SkippedEvent<'a> {
     #[serde(borrow)]
     scenario: Cow<'a, str>,
     #[serde(rename = "event")]
@@ -274,7 +276,7 @@ pub(crate) fn read_parts(
 /// Passes the event of a line to `tell`. Returns its scenario, or `None` if the line is not an event that [`LogWriter`] wrote.
 fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(LogPart<'_>)) -> Option<Cow<'a, str>> {
     if !wanted {
-        return serde_json::from_slice::<EventPassed<'_>>(bytes).ok().map(|line| line.scenario);
+        return serde_json::from_slice::<SkippedEvent<'_>>(bytes).ok().map(|line| line.scenario);
     }
     let line = serde_json::from_slice::<EventLine<'_>>(bytes).ok()?;
     tell(LogPart::Event(&line.scenario, line.event));

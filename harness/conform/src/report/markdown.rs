@@ -7,7 +7,7 @@ use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness};
 
 /// Maximum number of rows. CI services cut or reject long summaries; the log has everything.
 const ROWS: usize = 50;
@@ -32,7 +32,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         .iter()
         .partition(|cause| tally::shown(cause.findings[0].1, cause.is_flaky(), strict) == Severity::Fail);
     let mut failures: Vec<_> = red.into_iter().map(|cause| CauseRow::of(cause, strict)).collect();
-    let bare = tally::bare(&run.results, strict);
+    let bare = tally::red_without_finding(&run.results, strict);
     failures.extend(bare.iter().map(|((verdict, _), all)| CauseRow {
         label: verdict.label(),
         result: all[0],
@@ -40,7 +40,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         scenarios: all.len(),
     }));
     section(out, "Failures", &failures)?;
-    let complaints = run.complaints();
+    let complaints = run.problems();
     if !complaints.is_empty() {
         writeln!(out, "\n### The run\n")?;
     }
@@ -65,7 +65,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
 struct CauseRow<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
-    judged: Option<&'a Judged>,
+    judged: Option<&'a JudgedFinding>,
     /// Number of scenarios with this cause.
     scenarios: usize,
 }
@@ -73,7 +73,7 @@ struct CauseRow<'a> {
 impl<'a> CauseRow<'a> {
     fn of(cause: &CommonCause<'a>, strict: Strictness) -> Self {
         let (result, judged) = cause.findings[0];
-        let label = tally::called(judged, cause.is_flaky(), strict);
+        let label = tally::finding_label(judged, cause.is_flaky(), strict);
         Self { label, result, judged: Some(judged), scenarios: cause.findings.len() }
     }
 }

@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::history::History;
 use super::html::{self, requirement_place};
 use super::run::{NamedRun, Run};
-use super::standing::{RequirementStatus, Status, in_order, standings};
+use super::standing::{RequirementStatus, Status, in_order, requirement_standings};
 use super::{markdown, page, tally, text};
 use pmi_judge::builtin_requirements;
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{Severity, Side};
+use pmi_judge::{PartyKind, Severity};
 use pmi_record::interop;
 use pmi_scenario::requirement::{Catalogue, Level};
 use pmi_scenario::suite::embedded_catalogue;
@@ -37,7 +37,7 @@ struct MatrixPages {
 
 /// Additional contents of the pages.
 #[derive(Debug, Default)]
-pub(crate) struct Extra {
+pub(crate) struct ExtraPages {
     /// Results of programs under process managers.
     pub(crate) interop: Vec<interop::InteropMatrix>,
     /// True if runs with the same title belong to consecutive versions of one implementation, the oldest first.
@@ -54,12 +54,12 @@ struct InteropTable {
 #[derive(Serialize)]
 struct ProgramColumn {
     name: String,
-    cells: Vec<Meeting>,
+    cells: Vec<ProgramResult>,
 }
 
 /// The result of a program under a process manager.
 #[derive(Serialize)]
-struct Meeting {
+struct ProgramResult {
     standing: Status,
     /// The party that erred, in a few words.
     says: String,
@@ -131,7 +131,11 @@ struct MatrixCell {
 /// # Errors
 ///
 /// The folder cannot be written.
-pub(crate) fn write_matrix(entries: &[NamedRun], extra: &Extra, folder: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn write_matrix(
+    entries: &[NamedRun],
+    extra: &ExtraPages,
+    folder: &Path,
+) -> io::Result<Vec<String>> {
     let catalogue = &embedded_catalogue().map_err(io::Error::other)?;
     for name in [RUNS, BADGES] {
         fs::create_dir_all(folder.join(name))?;
@@ -204,9 +208,9 @@ fn file_name(entry: &NamedRun, taken: &mut HashSet<String>) -> String {
 
 fn title(run: &Run) -> String {
     let who = match run.header.under_test {
-        Some(Side::Server) => "Process managers",
-        Some(Side::Client) => "Programs",
-        Some(Side::Library) => "Libraries",
+        Some(PartyKind::Server) => "Process managers",
+        Some(PartyKind::Client) => "Programs",
+        Some(PartyKind::Library) => "Libraries",
         None => "Recordings",
     };
     format!("{who}, {}", text::clean(&run.header.dialect))
@@ -232,15 +236,15 @@ fn meetings(matrix: &interop::InteropMatrix) -> InteropTable {
         let broken = cell.findings.iter().filter(|judged| judged.severity == Severity::Fail);
         let broken: Vec<String> = broken
             .map(|judged| {
-                let who = if judged.finding.party == Side::Server { "manager" } else { "program" };
+                let who = if judged.finding.party == PartyKind::Server { "manager" } else { "program" };
                 format!("the {who}: {}", judged.finding.requirement)
             })
             .collect();
         let reason = cell.reason.clone().unwrap_or_else(|| broken.join(", "));
-        Meeting {
+        ProgramResult {
             standing: match cell.verdict {
                 Verdict::Unjudged => Status::NotJudged,
-                _ if cell.is_well() => Status::Passes,
+                _ if cell.is_success() => Status::Passes,
                 _ => Status::Fails,
             },
             says: text::clean(&cell.text()),
@@ -270,8 +274,10 @@ fn tables(entries: &[NamedRun], names: &[String], catalogue: &Catalogue, history
     let of = |title: String| {
         let these: Vec<(&NamedRun, &String)> =
             entries.iter().zip(names).filter(|(entry, _)| self::title(&entry.run) == title).collect();
-        let standings: Vec<BTreeMap<&str, RequirementStatus<'_>>> =
-            these.iter().map(|(entry, _)| standings(&entry.run.results, entry.run.header.strict)).collect();
+        let standings: Vec<BTreeMap<&str, RequirementStatus<'_>>> = these
+            .iter()
+            .map(|(entry, _)| requirement_standings(&entry.run.results, entry.run.header.strict))
+            .collect();
         let column =
             |((entry, file), stands): (&(&NamedRun, &String), &BTreeMap<&str, RequirementStatus<'_>>)| {
                 let header = &entry.run.header;
@@ -359,7 +365,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
             for status in &kinds {
                 let _ = write!(out, " {} |", run.requirements.get(status).copied().unwrap_or(0));
             }
-            let _ = writeln!(out, " {} |", tally::counted(&run.scenarios));
+            let _ = writeln!(out, " {} |", tally::format_counts(&run.scenarios));
         }
         let must = Level::Must.to_string();
         let broken: Vec<(&MatrixRow, Vec<String>)> = table
@@ -401,7 +407,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
             heads.join(" | ")
         );
         for program in &interop.programs {
-            let cell = |meeting: &Meeting| {
+            let cell = |meeting: &ProgramResult| {
                 let versions = if meeting.versions.is_empty() {
                     String::new()
                 } else {
@@ -447,7 +453,7 @@ impl Badge {
 mod tests {
     use super::super::tests;
     use super::*;
-    use pmi_judge::verdict::{Attempts, Repeated, ScenarioResult};
+    use pmi_judge::verdict::{Attempts, RepeatedFinding, ScenarioResult};
 
     fn result(scenario: &str, verdict: Verdict, requires: &str) -> ScenarioResult {
         ScenarioResult { requires: vec![requires.to_owned()], ..tests::result(scenario, verdict) }
@@ -457,7 +463,7 @@ mod tests {
         let mut run = tests::run();
         run.header.selected = results.len();
         run.header.implementation = Some(name.to_owned());
-        run.header.under_test = Some(Side::Server);
+        run.header.under_test = Some(PartyKind::Server);
         NamedRun { name: name.to_owned(), run: Run { results, ..run } }
     }
 
@@ -500,11 +506,11 @@ mod tests {
             let found = result
                 .findings
                 .iter()
-                .map(|j| Repeated { times: 25, absent: false, judged: j.clone() })
+                .map(|j| RepeatedFinding { times: 25, absent: false, finding: j.clone() })
                 .collect();
             result.attempts = Some(Attempts { played: 25, red: 0, found });
         }
-        write_matrix(&entries, &Extra { interop, history: true }, folder.path()).unwrap();
+        write_matrix(&entries, &ExtraPages { interop, history: true }, folder.path()).unwrap();
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         let (index, json) = (read(INDEX), read(JSON));
         for words in [
@@ -537,7 +543,7 @@ mod tests {
         let mut flaky = result("get/value", Verdict::Flaky, "rfc13.get.value");
         flaky.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
         let folder = tempfile::TempDir::new().unwrap();
-        write_matrix(&[entry("One", vec![flaky])], &Extra::default(), folder.path()).unwrap();
+        write_matrix(&[entry("One", vec![flaky])], &ExtraPages::default(), folder.path()).unwrap();
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         let json: serde_json::Value = serde_json::from_str(&read(JSON)).unwrap();
         assert_eq!(json["tables"][0]["requirements"][0]["cells"][0]["standing"], "flaky");
@@ -547,7 +553,7 @@ mod tests {
     #[test]
     fn each_cell_names_its_result_in_words() {
         let folder = tempfile::TempDir::new().unwrap();
-        let written = write_matrix(&entries(), &Extra::default(), folder.path()).unwrap();
+        let written = write_matrix(&entries(), &ExtraPages::default(), folder.path()).unwrap();
         for file in &written {
             assert!(folder.path().join(file).is_file(), "{file}");
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use pmi_runner::measure::{Measured, MeasuredPhase, growth, memory_per_rank};
+use pmi_runner::measure::{MeasuredPhase, Measurement, growth, memory_per_rank};
 use serde::Serialize;
 
 use super::plot::{Area, at, path};
@@ -19,7 +19,7 @@ enum MeasureRow {
 
 impl MeasureRow {
     /// Returns the rows that have measurements.
-    fn all<'a>(measured: impl Iterator<Item = &'a [Measured]> + Clone) -> Vec<Self> {
+    fn all<'a>(measured: impl Iterator<Item = &'a [Measurement]> + Clone) -> Vec<Self> {
         let phases = MeasuredPhase::NAMES.into_iter().map(|(name, phase)| Self::Phase(name, phase));
         let rows = phases.chain([Self::Requests, Self::Memory]);
         rows.filter(|row| measured.clone().flatten().any(|of| row.of(of).is_some())).collect()
@@ -33,7 +33,7 @@ impl MeasureRow {
         }
     }
 
-    fn of(self, measured: &Measured) -> Option<f64> {
+    fn of(self, measured: &Measurement) -> Option<f64> {
         match self {
             Self::Phase(_, phase) => measured.seconds.get(&phase).copied(),
             Self::Requests => Some(measured.requests_per_second),
@@ -52,7 +52,7 @@ impl MeasureRow {
     }
 
     /// Formats the growth of the quantity as a power of the number of ranks.
-    fn grows(self, measured: &[Measured]) -> String {
+    fn grows(self, measured: &[Measurement]) -> String {
         let points: Vec<_> = measured.iter().filter_map(|here| Some((here.ranks, self.of(here)?))).collect();
         // Prevents "-0.0".
         let power = growth(&points).map(|power| if power.abs() < 0.05 { 0.0 } else { power });
@@ -60,8 +60,8 @@ impl MeasureRow {
     }
 
     /// Returns the cells of the row: one per number of ranks, and the growth. `first` contains the measurements to compare with.
-    fn cells(self, measured: &[Measured], first: Option<&[Measured]>) -> Vec<String> {
-        let cell = |(at, here): (usize, &Measured)| {
+    fn cells(self, measured: &[Measurement], first: Option<&[Measurement]>) -> Vec<String> {
+        let cell = |(at, here): (usize, &Measurement)| {
             let Some(value) = self.of(here) else { return "-".to_owned() };
             let times = first.and_then(|first| Some(value / self.of(first.get(at)?)?));
             times.map_or(self.shown(value), |times| format!("{} ({times:.2}x)", self.shown(value)))
@@ -71,13 +71,13 @@ impl MeasureRow {
 }
 
 /// Returns the heading of the cells.
-fn head(measured: &[Measured]) -> Vec<String> {
+fn head(measured: &[Measurement]) -> Vec<String> {
     let counts = measured.iter().map(|of| text::count(of.ranks as usize, "rank"));
     counts.chain(["grows as".to_owned()]).collect()
 }
 
 /// Formats the memory per key and per rank.
-fn memory(measured: &[Measured]) -> Option<String> {
+fn memory(measured: &[Measurement]) -> Option<String> {
     let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key;
     let mut told = format!("memory: {per_key:.0} bytes for each further key");
     if let Some(per_rank) = memory_per_rank(measured) {
@@ -88,7 +88,7 @@ fn memory(measured: &[Measured]) -> Option<String> {
 }
 
 /// Formats the measurements of a process manager, compared with `first`.
-pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[Measured]>) -> String {
+pub(crate) fn measure_text(label: &str, measured: &[Measurement], first: Option<&[Measurement]>) -> String {
     let with = |name: &str, cells: Vec<String>| -> Vec<String> {
         std::iter::once(name.to_owned()).chain(cells).collect()
     };
@@ -181,13 +181,13 @@ struct Point {
 ///
 /// See [`page::render`].
 pub(crate) fn measure_page(
-    managers: &[(&str, &[Measured])],
+    managers: &[(&str, &[Measurement])],
     protocol: &'static str,
     rounds: u32,
     nodes: u32,
 ) -> io::Result<String> {
     let rows = MeasureRow::all(managers.iter().map(|(_, measured)| *measured));
-    let manager = |(at, (label, measured)): (usize, &(&str, &[Measured]))| {
+    let manager = |(at, (label, measured)): (usize, &(&str, &[Measurement]))| {
         let first = (at > 0).then_some(managers[0].1);
         MeasuredManager {
             label: text::clip(&text::clean(label), 300),
@@ -217,7 +217,7 @@ fn place(value: f64, least: f64, most: f64) -> f64 {
     if most > least { (value / least).ln() / (most / least).ln() } else { 0.5 }
 }
 
-fn plot(row: MeasureRow, managers: &[(&str, &[Measured])]) -> Plot {
+fn plot(row: MeasureRow, managers: &[(&str, &[Measurement])]) -> Plot {
     let all = || managers.iter().flat_map(|(_, measured)| measured.iter());
     let values: Vec<f64> = all().filter_map(|of| row.of(of)).filter(|value| *value > 0.0).collect();
     // The axis spans whole powers of ten, at least one.
@@ -227,7 +227,7 @@ fn plot(row: MeasureRow, managers: &[(&str, &[Measured])]) -> Plot {
     let (first, last) = (ranks.first().copied().unwrap_or(1), ranks.last().copied().unwrap_or(1));
     let x = |n: u32| AREA.x(place(n.into(), first.into(), last.into()));
     let y = |value: f64| AREA.y(place(value, least, most));
-    let line = |(colour, (label, measured)): (usize, &(&str, &[Measured]))| {
+    let line = |(colour, (label, measured)): (usize, &(&str, &[Measurement]))| {
         let known =
             measured.iter().filter_map(|of| Some((of.ranks, row.of(of).filter(|value| *value > 0.0)?)));
         let point = |(ranks, value): (u32, f64)| Point {

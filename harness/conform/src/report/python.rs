@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use pmi_fuzzer::triage::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use pmi_fuzzer::triage::reproducer::{FindingSummary, NotReproducible, Reproducer, Symptom, reproducer};
 use pmi_judge::Finding;
-use pmi_judge::result::{is_interference, same};
-use pmi_judge::verdict::{Judged, ScenarioResult};
+use pmi_judge::result::{is_interference, is_same_finding};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult};
 use pmi_scenario::suite::embedded_files;
 
 use super::run::Run;
@@ -17,10 +17,10 @@ use super::{block, text};
 const INDEX: &str = "index.txt";
 
 /// Returns the findings that make a run red.
-fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &Judged)> {
+fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &JudgedFinding)> {
     let strict = run.header.strict;
     let results = run.results.iter().filter(move |result| result.is_red(strict));
-    let red = move |judged: &&Judged| strict.makes_red(judged);
+    let red = move |judged: &&JudgedFinding| strict.makes_red(judged);
     results.flat_map(move |result| result.findings.iter().filter(red).map(move |judged| (result, judged)))
 }
 
@@ -41,7 +41,7 @@ fn source(path: &str) -> String {
 pub(super) fn script(
     run: &Run,
     result: &ScenarioResult,
-    judged: &Judged,
+    judged: &JudgedFinding,
 ) -> Result<Reproducer, NotReproducible> {
     if is_interference(std::slice::from_ref(judged)) {
         return Err(NotReproducible::OtherJob);
@@ -54,10 +54,11 @@ pub(super) fn script(
     let title = format!("{}, {}", result.scenario, block::headline(judged));
     let Finding { expected, seen, .. } = &judged.finding;
     let shown = result.attempts.as_ref().and_then(|attempts| {
-        let found = attempts.found.iter().find(|found| same(&found.judged.finding, &judged.finding))?;
+        let found =
+            attempts.found.iter().find(|found| is_same_finding(&found.finding.finding, &judged.finding))?;
         (found.times < attempts.played).then_some((found.times, attempts.played))
     });
-    let about = About { title: &title, expected, seen, shown };
+    let about = FindingSummary { title: &title, expected, seen, run_counts: shown };
     let source = source(&result.path);
     let quote = |line: usize| {
         line.checked_sub(1).and_then(|line| source.lines().nth(line)).unwrap_or_default().to_owned()

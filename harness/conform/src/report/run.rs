@@ -27,7 +27,7 @@ pub(crate) struct Run {
 }
 
 /// A problem that makes the run red and belongs to no scenario.
-pub(super) struct Complaint {
+pub(super) struct RunProblem {
     pub(super) name: String,
     pub(super) text: String,
     /// The file and the line of the problem, if it has a place.
@@ -36,7 +36,7 @@ pub(super) struct Complaint {
     pub(super) key: String,
 }
 
-impl Complaint {
+impl RunProblem {
     fn new(name: &str, text: String) -> Self {
         let name = text::clean(name);
         Self { key: name.clone(), name, text, place: None }
@@ -59,24 +59,24 @@ impl Run {
 
     /// Returns the problems of the run as a whole. Formats whose readers count test cases need a case for each, or else CI shows a red run
     /// as green.
-    pub(super) fn complaints(&self) -> Vec<Complaint> {
+    pub(super) fn problems(&self) -> Vec<RunProblem> {
         let mut all = Vec::new();
         for stale in self.end.iter().flat_map(|end| &end.stale) {
             let key = text::clean(&format!("{}/{}", stale.requirement, stale.kept.join("/")));
             let place = Some((stale.file.clone(), stale.line));
-            let complaint = Complaint::new("stale deviation", text::clean(&stale.to_string()));
-            all.push(Complaint { place, key, ..complaint });
+            let complaint = RunProblem::new("stale deviation", text::clean(&stale.to_string()));
+            all.push(RunProblem { place, key, ..complaint });
         }
         for name in &self.cut {
-            all.push(Complaint::new(name, "began and has no result".to_owned()));
+            all.push(RunProblem::new(name, "began and has no result".to_owned()));
         }
         let others = self.unfinished().saturating_sub(self.cut.len());
         if others > 0 {
             let text =
                 format!("{} without a result: the run was interrupted", text::count(others, "scenario"));
-            all.push(Complaint::new("unfinished scenarios", text));
+            all.push(RunProblem::new("unfinished scenarios", text));
         } else if self.results.is_empty() && all.is_empty() {
-            all.push(Complaint::new("empty run", "no scenario was played".to_owned()));
+            all.push(RunProblem::new("empty run", "no scenario was played".to_owned()));
         }
         all
     }
@@ -89,7 +89,7 @@ impl Run {
 }
 
 /// The limits of observation when connections are relayed.
-pub(crate) const RELAYED: &str = "the processes relay their connections: processes that remain, grow or die on other machines are not seen, except those with a connection, and only waiting shows that no response comes";
+pub(crate) const RELAYED_NOTE: &str = "the processes relay their connections: processes that remain, grow or die on other machines are not seen, except those with a connection, and only waiting shows that no response comes";
 
 /// Returns the name of the implementation under test, with its version unless the name contains it.
 pub(super) fn subject(header: &RunHeader) -> String {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::block::chance;
+use super::block::replay_note;
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
@@ -39,12 +39,12 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         rules.entry(id.clone()).or_insert_with(|| rule(&id, &format!("{text}{level}"), &judged.help));
         results.push(result(run, &cause, &id));
     }
-    for ((verdict, reason), bare) in tally::bare(&run.results, run.header.strict) {
+    for ((verdict, reason), bare) in tally::red_without_finding(&run.results, run.header.strict) {
         let (label, reason) = (verdict.label(), text::clean(reason));
         let message = format!("{label} in {}: {reason}", text::count(bare.len(), "scenario"));
         results.push(other(UNJUDGED, &message, place(&bare[0].path, 0), &reason));
     }
-    for complaint in run.complaints() {
+    for complaint in run.problems() {
         let message = format!("{}: {}", complaint.name, complaint.text);
         let fingerprint = format!("{}/{}", complaint.name, complaint.key);
         let (path, line) = complaint.place.as_ref().map_or(("pmi-conform", 0), |(path, line)| (path, *line));
@@ -143,7 +143,7 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
     if !first.replay.is_empty() {
         message += &format!(
             " Play it again{}: {}",
-            chance(first),
+            replay_note(first),
             text::clip(&text::clean(&first.replay), 2 * PART)
         );
     }

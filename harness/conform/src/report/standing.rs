@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::tally;
 use pmi_judge::Severity;
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::requirement::Catalogue;
 
 /// The standing of an implementation with respect to a requirement. The worst comes first: a pass in one scenario does not offset a finding
@@ -64,7 +64,7 @@ impl Status {
     }
 
     /// Returns the standing that a finding shows.
-    fn found(judged: &Judged, result: &ScenarioResult, strict: Strictness) -> Self {
+    fn found(judged: &JudgedFinding, result: &ScenarioResult, strict: Strictness) -> Self {
         match judged.severity {
             _ if judged.deviation.is_some() => Self::Deviates,
             _ if tally::is_flaky(judged, result.verdict == Verdict::Flaky, strict) => Self::Flaky,
@@ -75,7 +75,7 @@ impl Status {
     }
 
     /// Returns the standing of a requirement in a scenario that tests it and has no finding about it.
-    fn unbroken(result: &ScenarioResult) -> Self {
+    fn without_finding(result: &ScenarioResult) -> Self {
         match result.verdict {
             Verdict::NotApplicable => Self::NotOffered,
             Verdict::Unjudged => Self::NotJudged,
@@ -114,7 +114,7 @@ pub(super) struct RequirementStatus<'a> {
 }
 
 /// Returns the standing of each requirement that the scenarios test or have findings about.
-pub(super) fn standings<'a>(
+pub(super) fn requirement_standings<'a>(
     results: &'a [ScenarioResult],
     strict: Strictness,
 ) -> BTreeMap<&'a str, RequirementStatus<'a>> {
@@ -139,7 +139,7 @@ pub(super) fn standings<'a>(
         }
         for id in &result.requires {
             if !result.findings.iter().any(|j| j.finding.requirement == *id) {
-                add(id.as_str(), Status::unbroken(result), result, result.reason.as_deref());
+                add(id.as_str(), Status::without_finding(result), result, result.reason.as_deref());
             }
         }
     }

@@ -5,24 +5,24 @@ use std::collections::BTreeMap;
 use super::run::Run;
 use super::text;
 use pmi_judge::Severity;
-use pmi_judge::builtin_requirements::CRASH;
+use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::cause::{causes, key};
 use pmi_judge::result;
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 
 /// Returns whether a result is red without a finding that explains it; it may have a reason.
-pub(super) fn is_bare(result: &ScenarioResult, strict: Strictness) -> bool {
+pub(super) fn is_red_without_finding(result: &ScenarioResult, strict: Strictness) -> bool {
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
 
 /// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a time, or in what a launcher
 /// printed, are one reason: the one of the first scenario whose launcher printed more than a warning.
-pub(super) fn bare(
+pub(super) fn red_without_finding(
     results: &[ScenarioResult],
     strict: Strictness,
 ) -> Vec<((Verdict, &str), Vec<&ScenarioResult>)> {
     let mut bare: BTreeMap<(Verdict, String), Vec<&ScenarioResult>> = BTreeMap::new();
-    for result in results.iter().filter(|result| is_bare(result, strict)) {
+    for result in results.iter().filter(|result| is_red_without_finding(result, strict)) {
         bare.entry((result.verdict, reason_shape(reason(result)))).or_default().push(result);
     }
     bare.into_iter()
@@ -61,12 +61,12 @@ pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
 }
 
 /// Returns whether a finding is flaky: it would make the run red, but its scenario was green when played again (`was_green`).
-pub(super) fn is_flaky(judged: &Judged, was_green: bool, strict: Strictness) -> bool {
+pub(super) fn is_flaky(judged: &JudgedFinding, was_green: bool, strict: Strictness) -> bool {
     was_green && strict.makes_red(judged)
 }
 
 /// Returns the severity in reports. A finding that is red only because of `--strict` is a failure, and a flaky one is a warning.
-pub(super) fn shown(judged: &Judged, was_green: bool, strict: Strictness) -> Severity {
+pub(super) fn shown(judged: &JudgedFinding, was_green: bool, strict: Strictness) -> Severity {
     match strict.makes_red(judged) {
         true if was_green => Severity::Warn,
         true => Severity::Fail,
@@ -75,7 +75,7 @@ pub(super) fn shown(judged: &Judged, was_green: bool, strict: Strictness) -> Sev
 }
 
 /// Returns the label of a finding in reports: `FLAKY`, `FAIL` ...
-pub(super) fn called(judged: &Judged, was_green: bool, strict: Strictness) -> &'static str {
+pub(super) fn finding_label(judged: &JudgedFinding, was_green: bool, strict: Strictness) -> &'static str {
     match is_flaky(judged, was_green, strict) {
         true => Verdict::Flaky.label(),
         false => severity(shown(judged, was_green, strict)),
@@ -107,11 +107,11 @@ pub(super) fn by_strictness(strict: Strictness) -> &'static str {
 
 /// Formats the number of scenarios for each verdict.
 pub(crate) fn counts_text(run: &Run) -> String {
-    counted(&counts(&run.results, run.header.strict))
+    format_counts(&counts(&run.results, run.header.strict))
 }
 
 /// Formats counts as one line.
-pub(super) fn counted(counts: &[(usize, &str)]) -> String {
+pub(super) fn format_counts(counts: &[(usize, &str)]) -> String {
     counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -157,7 +157,7 @@ pub(super) fn meaning(run: &Run) -> String {
         1 => {
             let came_to = |verdict| red.iter().any(|r| r.verdict == verdict);
             let broken = |severity| {
-                let counts = |j: &Judged| j.severity == severity && strict.makes_red(j);
+                let counts = |j: &JudgedFinding| j.severity == severity && strict.makes_red(j);
                 red.iter().any(|r| r.findings.iter().any(counts))
             };
             let reasons = [
@@ -195,7 +195,7 @@ pub(super) struct RequirementTally<'a> {
     /// The place of a crash, or else the way the process died. All crashes share a requirement but have different causes.
     pub(super) crash: Option<String>,
     /// The finding of the first scenario.
-    pub(super) first: (&'a ScenarioResult, &'a Judged),
+    pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
     /// Requirements that its scenarios report for the same response to the same request, with the number of these scenarios.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
@@ -210,8 +210,8 @@ impl RequirementTally<'_> {
     }
 
     /// See [`called`].
-    pub(super) fn called(&self, strict: Strictness) -> &'static str {
-        called(self.first.1, self.is_flaky, strict)
+    pub(super) fn label_for(&self, strict: Strictness) -> &'static str {
+        finding_label(self.first.1, self.is_flaky, strict)
     }
 
     /// Names the cause in one line: the crash, or else the requirement; and whether valid input reaches it.
@@ -229,7 +229,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
     let mut groups: Vec<RequirementTally<'_>> = Vec::new();
     for cause in causes(results).into_iter().filter(|cause| cause.deviation.is_none()) {
         let Some(&first) = cause.findings.first() else { continue };
-        let crash = (cause.requirement == CRASH).then(|| key(&first.1.finding));
+        let crash = (cause.requirement == NO_CRASH).then(|| key(&first.1.finding));
         let scenarios: Vec<&str> =
             cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
         let is_same = |group: &&mut RequirementTally<'_>| {

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use super::block::{FINDINGS, place, who};
+use super::block::{FINDINGS, party_and_process, place};
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
-    let complaints = run.complaints();
+    let complaints = run.problems();
     writeln!(out, "TAP version 14")?;
     writeln!(out, "# {}", run.title())?;
     writeln!(out, "1..{}", run.results.len() + complaints.len())?;
@@ -57,10 +57,10 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
         let level = judged.level.map(|level| level.to_string());
         let fields = [
             ("level", level.as_deref()),
-            ("severity", Some(tally::called(judged, result.verdict == Verdict::Flaky, strict))),
+            ("severity", Some(tally::finding_label(judged, result.verdict == Verdict::Flaky, strict))),
             ("text", Some(judged.text.as_str()).filter(|text| !text.is_empty())),
             ("at", Some(&place(result, judged))),
-            ("by", Some(&who(judged))),
+            ("by", Some(&party_and_process(judged))),
             ("expected", Some(judged.finding.expected.as_str())),
             ("seen", Some(judged.finding.seen.as_str())),
             ("input", judged.valid_input.then_some("valid")),

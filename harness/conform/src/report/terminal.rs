@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Palette, ResultBlock};
-use super::run::{RELAYED, Run, protocol, subject};
+use super::run::{RELAYED_NOTE, Run, protocol, subject};
 use super::{tally, text};
-use pmi_judge::builtin_requirements::CRASH;
+use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::cause::key;
-use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{JudgedFinding, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Finding, Severity};
 
 /// Maximum number of causes in the index, so that it fits on a screen. `NOTES` limits the requirements in its line of notes.
@@ -19,10 +19,10 @@ const CAUSES: usize = 15;
 const NOTES: usize = 8;
 
 /// Maximum number of scenarios named for a cause.
-const NAMED: usize = 2;
+const MAX_NAMED_SCENARIOS: usize = 2;
 
 /// Maximum number of characters of a cause's name; `SEEN` limits its seen text.
-const CAUSE: usize = 160;
+const MAX_CAUSE_LENGTH: usize = 160;
 const SEEN: usize = 100;
 
 /// Maximum number of findings per requirement that are printed in full, unless all are requested. Every crash is printed.
@@ -36,8 +36,8 @@ const REASON: usize = 160;
 
 /// Names the first of these scenarios, and counts the others.
 fn named(scenarios: &[&str]) -> String {
-    let names: Vec<_> = scenarios.iter().take(NAMED).map(|name| text::clean(name)).collect();
-    let more = scenarios.len().saturating_sub(NAMED);
+    let names: Vec<_> = scenarios.iter().take(MAX_NAMED_SCENARIOS).map(|name| text::clean(name)).collect();
+    let more = scenarios.len().saturating_sub(MAX_NAMED_SCENARIOS);
     names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
@@ -128,7 +128,7 @@ impl<W: Write> Terminal<W> {
         let (version, server, dialect) = (text::clean(version), subject(header), protocol(header));
         let scenarios = text::count(*selected, "scenario");
         self.show(&format!("pmi-conform {version}, {dialect}: {scenarios} against {server}\n"))?;
-        if header.relayed { self.show(&format!("{RELAYED}\n")) } else { Ok(()) }
+        if header.relayed { self.show(&format!("{RELAYED_NOTE}\n")) } else { Ok(()) }
     }
 
     /// Shows the result of a scenario.
@@ -202,7 +202,7 @@ impl<W: Write> Terminal<W> {
             let _ = writeln!(shown, "{dim}{of} {have} the same causes (-v prints each){dim:#}\n");
         }
         self.not_played(run, &mut shown);
-        let complaints = run.complaints();
+        let complaints = run.problems();
         for complaint in &complaints {
             let style = palette.severity(Severity::Fail);
             let _ = writeln!(shown, "{style}{}{style:#}: {}", complaint.name, complaint.text);
@@ -250,7 +250,7 @@ impl<W: Write> Terminal<W> {
             .into_iter()
             .partition(|group| verbose || group.shown(self.strict) > Severity::Note);
         let noted = if self.verbosity == Verbosity::Quiet { Vec::new() } else { noted };
-        let bare = tally::bare(&run.results, self.strict);
+        let bare = tally::red_without_finding(&run.results, self.strict);
         if causes.is_empty() && noted.is_empty() && bare.is_empty() {
             return;
         }
@@ -258,9 +258,9 @@ impl<W: Write> Terminal<W> {
         let most = if verbose { usize::MAX } else { CAUSES };
         for group in causes.iter().take(most) {
             let severity = group.shown(self.strict);
-            let (style, label) = (palette.severity(severity), group.called(self.strict));
+            let (style, label) = (palette.severity(severity), group.label_for(self.strict));
             let (name, of) =
-                (text::clip(&group.name(), CAUSE), text::count(group.scenarios.len(), "scenario"));
+                (text::clip(&group.name(), MAX_CAUSE_LENGTH), text::count(group.scenarios.len(), "scenario"));
             let _ = writeln!(shown, "  {style}{label}{style:#} {name}: {of}: {}", named(&group.scenarios));
             let part = |s: &[&str]| verbose && s.len() < group.scenarios.len() && severity > Severity::Note;
             for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| part(s)) {
@@ -276,7 +276,7 @@ impl<W: Write> Terminal<W> {
             let label = verdict.label();
             let style = palette.severity(Severity::Fail);
             let (reason, of) =
-                (text::clip(&text::clean(reason), CAUSE), text::count(results.len(), "scenario"));
+                (text::clip(&text::clean(reason), MAX_CAUSE_LENGTH), text::count(results.len(), "scenario"));
             let names: Vec<&str> = results.iter().map(|result| result.scenario.as_str()).collect();
             let reason = if reason.is_empty() { reason } else { reason + ": " };
             let _ = writeln!(shown, "  {style}{label}{style:#} {reason}{of}: {}", named(&names));
@@ -305,18 +305,18 @@ impl<W: Write> Terminal<W> {
 
     /// Returns whether all findings of a result were shown before. They usually have the same cause, which needs no second transcript.
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
-        let told = |judged: &Judged| {
+        let told = |judged: &JudgedFinding| {
             let Finding { requirement, seen, place, .. } = &judged.finding;
             // If a crash has no known place, only the transcript shows its cause.
             let bare =
-                requirement == CRASH && place.is_none() && seen.ends_with(|c: char| c.is_ascii_digit());
+                requirement == NO_CRASH && place.is_none() && seen.ends_with(|c: char| c.is_ascii_digit());
             let key = if bare { result.scenario.clone() } else { key(&judged.finding) };
             (requirement.clone(), key, judged.valid_input)
         };
         let is_shown = |(requirement, key, valid): &(String, String, bool)| {
             let Some(shown) = self.shown.get(requirement) else { return false };
             // A first example with valid input is shown even if one with invalid input was shown before.
-            let is_enough = requirement != CRASH && shown.len() >= BLOCKS;
+            let is_enough = requirement != NO_CRASH && shown.len() >= BLOCKS;
             shown.iter().any(|(other, with)| (other == key || is_enough) && (*with || !valid))
         };
         // Notes are ignored here, unless the result has no other findings.

@@ -6,8 +6,8 @@ use rstest::rstest;
 use super::log::LogError;
 use super::*;
 use pmi_judge::event::{Bytes, Event, EventKind, Exit, SilenceProof};
-use pmi_judge::verdict::{Judged, LOG_FORMAT, StaleDeviation, Strictness, Verdict};
-use pmi_judge::{Finding, Severity, Side};
+use pmi_judge::verdict::{JudgedFinding, LOG_FORMAT, StaleDeviation, Strictness, Verdict};
+use pmi_judge::{Finding, PartyKind, Severity};
 use pmi_scenario::requirement::Level;
 use pmi_wire::{ConnectionMethod, Proc};
 
@@ -35,18 +35,18 @@ pub(super) fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
     }
 }
 
-pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen: &str) -> Judged {
+pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen: &str) -> JudgedFinding {
     let level = match severity {
         Severity::Note => Level::DeFacto,
         Severity::Warn => Level::Should,
         Severity::Fail => Level::Must,
     };
-    Judged {
+    JudgedFinding {
         finding: Finding {
             proc: Some(proc(0, 1)),
             seq: 5,
             line: 12,
-            ..Finding::new(requirement, Side::Server, expected, seen)
+            ..Finding::new(requirement, PartyKind::Server, expected, seen)
         },
         level: Some(level),
         severity,
@@ -72,7 +72,7 @@ fn events() -> Vec<Event> {
         EventKind::Output { proc: None, stderr: true, line: bytes("server: \x1b[31mtrouble") },
         EventKind::FromServer { proc: proc(0, 1), bytes: bytes("cmd=get_result rc=1 msg=none\n") },
         EventKind::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'\xff'; 400]) },
-        EventKind::NoAnswer { proc: proc(0, 0), proof: SilenceProof::Idle },
+        EventKind::NoResponse { proc: proc(0, 0), proof: SilenceProof::Idle },
         EventKind::ClosedByServer { proc: proc(0, 0) },
         EventKind::ClosedByClient { proc: proc(0, 1) },
         EventKind::Ended { proc: proc(2, 3), ours: false },
@@ -204,7 +204,7 @@ fn torn() -> String {
 }
 
 fn read(text: &str) -> Result<Run, LogError> {
-    read_log("run.ndjson", text.as_bytes(), Keep::All)
+    read_log("run.ndjson", text.as_bytes(), KeptEvents::All)
 }
 
 #[rstest]
@@ -374,7 +374,7 @@ fn log_round_trips() {
     assert_eq!(read(&other).unwrap(), run);
     run.events.clear();
     for log in [&log, &other] {
-        assert_eq!(read_log("run.ndjson", log.as_bytes(), Keep::Nothing).unwrap(), run);
+        assert_eq!(read_log("run.ndjson", log.as_bytes(), KeptEvents::Nothing).unwrap(), run);
     }
 }
 
@@ -382,10 +382,10 @@ fn log_round_trips() {
 fn keeps_first_and_last_events_of_a_flood() {
     let mut run = run();
     run.results.truncate(1);
-    let many = (0..20_000).map(|seq| Event::new(seq, EventKind::Reached { proc: proc(0, 0) }));
+    let many = (0..20_000).map(|seq| Event::new(seq, EventKind::SituationReached { proc: proc(0, 0) }));
     run.events.insert("top".to_owned(), many.collect());
     let log = rendered(&run, Format::Ndjson);
-    let read = read_log("run.ndjson", log.as_bytes(), Keep::Edges).unwrap();
+    let read = read_log("run.ndjson", log.as_bytes(), KeptEvents::FirstAndLast).unwrap();
     let (kept, left_out) = (&read.events["top"], read.left_out["top"]);
     assert!(kept.len() < 10_000 && kept.len() + left_out == 20_000, "{} and {left_out}", kept.len());
     assert_eq!((kept[0].seq, kept[kept.len() - 1].seq), (0, 19_999));
@@ -395,12 +395,12 @@ fn keeps_first_and_last_events_of_a_flood() {
 fn keeps_no_events_of_scenarios_without_findings() {
     let (mut run, mut left) = (run(), 0);
     for result in &run.results {
-        let event = Event::new(0, EventKind::Reached { proc: proc(0, 0) });
+        let event = Event::new(0, EventKind::SituationReached { proc: proc(0, 0) });
         run.events.insert(result.scenario.clone(), vec![event]);
         left += usize::from(!result.findings.is_empty());
     }
     let log = rendered(&run, Format::Ndjson);
-    let read = read_log("run.ndjson", log.as_bytes(), Keep::EdgesOfFindings).unwrap();
+    let read = read_log("run.ndjson", log.as_bytes(), KeptEvents::FirstAndLastOfFindings).unwrap();
     assert!(left > 0 && left < run.results.len());
     assert_eq!(read.events.len(), left);
 }
@@ -421,7 +421,7 @@ fn reads_log_torn_at_any_byte() {
     let log = torn();
     let first = log.find('\n').unwrap();
     for at in first..log.len() {
-        assert!(read_log("log", &log.as_bytes()[..at], Keep::Nothing).is_ok(), "cut at byte {at}");
+        assert!(read_log("log", &log.as_bytes()[..at], KeptEvents::Nothing).is_ok(), "cut at byte {at}");
     }
     assert!(matches!(read(&log[..first / 2]), Err(LogError::Empty { .. })));
 }
@@ -530,7 +530,7 @@ fn each_cause_is_reported_once() {
         result.findings.truncate(1);
         let finding = &mut result.findings[0].finding;
         (finding.requirement, finding.seen) =
-            (pmi_judge::builtin_requirements::CRASH.to_owned(), seen.to_owned());
+            (pmi_judge::builtin_requirements::NO_CRASH.to_owned(), seen.to_owned());
         result
     };
     let mut other = named("get/other");
@@ -874,12 +874,12 @@ fn each_deviation_shows_its_reason() {
     let known = |name: &str, reason: &str| {
         let mut result = result(name, Verdict::Crashed);
         let judged = judged(
-            pmi_judge::builtin_requirements::CRASH,
+            pmi_judge::builtin_requirements::NO_CRASH,
             Severity::Fail,
             "lives",
             "pm died of signal 11 (in get)",
         );
-        result.findings = vec![Judged { deviation: Some(reason.to_owned()), ..judged }];
+        result.findings = vec![JudgedFinding { deviation: Some(reason.to_owned()), ..judged }];
         result.deviates_as_recorded = true;
         result
     };

@@ -6,7 +6,7 @@ use super::text::clean;
 
 /// Formats the table, which is also valid Markdown.
 pub(crate) fn versions_text(label: &str, rows: &[VersionRow]) -> String {
-    let cells = |row: &VersionRow| [clean(&row.offered), clean(&row.answered), clean(&row.then)];
+    let cells = |row: &VersionRow| [clean(&row.offered), clean(&row.answered), clean(&row.reaction)];
     let head = ["offered", "answered", "what follows"].map(str::to_owned);
     let all: Vec<[String; 3]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
     let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

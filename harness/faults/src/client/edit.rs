@@ -1,6 +1,6 @@
 //! Steps that change a session.
 
-use super::session::{Act, ClientSession, SPAWN, SPAWN_TWO, SessionStep};
+use super::session::{ClientSession, SPAWN, SPAWN_TWO, SessionAction, SessionStep};
 use crate::circumstances::Circumstances;
 use crate::edit::{Editable, UnknownStep, VerbAndArguments, fill};
 
@@ -33,7 +33,7 @@ impl Editable for ClientSession {
             }
             ["spawn-again"] => {
                 let at = self.place("spawn")? + 1;
-                let act = Act::Write(SPAWN.replace("{agent}", "/nowhere").into());
+                let act = SessionAction::Write(SPAWN.replace("{agent}", "/nowhere").into());
                 self.steps.insert(at, SessionStep { rank: 1, ..step_of(&self.steps[0], act) });
             }
             ["two-programs"] => {
@@ -44,7 +44,7 @@ impl Editable for ClientSession {
                 let lines =
                     ["cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=barrier_in\n", "cmd=finalize\n"];
                 for (at, line) in [at, at + 2, at + 3].into_iter().zip(lines) {
-                    let step = step_of(&self.steps[at], Act::Write(line.into()));
+                    let step = step_of(&self.steps[at], SessionAction::Write(line.into()));
                     self.steps.insert(at, SessionStep { group: 1, rank: 1, ..step });
                 }
             }
@@ -52,28 +52,28 @@ impl Editable for ClientSession {
             ["instead", place, messages @ ..] => {
                 let at = self.place(place)?;
                 let messages: Vec<String> = messages.iter().map(|message| text(message)).collect();
-                self.steps[at].act = self.send(&messages);
+                self.steps[at].action = self.send(&messages);
             }
             ["bytes", place, bytes] => {
                 let at = self.place(place)?;
-                self.steps[at].act = Act::Write((*bytes).into());
+                self.steps[at].action = SessionAction::Write((*bytes).into());
             }
             ["instead-binary", place] => {
                 let at = self.place(place)?;
-                self.steps[at].act = Act::Write(vec![0x16, 0x03, 0x01, 0x02, 0xff, b'\n']);
+                self.steps[at].action = SessionAction::Write(vec![0x16, 0x03, 0x01, 0x02, 0xff, b'\n']);
             }
             ["replace", place, from, to] => {
                 let at = self.place(place)?;
-                if let Act::Write(bytes) = &mut self.steps[at].act {
+                if let SessionAction::Write(bytes) = &mut self.steps[at].action {
                     replace(bytes, from, &text(to));
-                } else if let Act::Frames(bodies) = &mut self.steps[at].act {
+                } else if let SessionAction::Frames(bodies) = &mut self.steps[at].action {
                     bodies.iter_mut().for_each(|body| replace(body, from, &text(to)));
                 }
             }
             // Another request follows in the same write, before any answer.
             ["together", place, line] => {
                 let at = self.place(place)?;
-                if let Act::Write(bytes) = &mut self.steps[at].act {
+                if let SessionAction::Write(bytes) = &mut self.steps[at].action {
                     bytes.extend(text(line).bytes());
                 }
             }
@@ -91,7 +91,7 @@ impl Editable for ClientSession {
                 let to = self.place(to)?;
                 self.steps.insert(to, step);
             }
-            ["piece", length] => self.piece = length.parse().map_err(|_| UnknownStep)?,
+            ["piece", length] => self.max_write = length.parse().map_err(|_| UnknownStep)?,
             ["old-server"] => self.pmi12 = false,
             ["against", fault] => self.server_fault = Some(fault),
             _ => return Err(UnknownStep),
@@ -101,8 +101,8 @@ impl Editable for ClientSession {
 }
 
 /// Creates a step of the same process.
-fn step_of(other: &SessionStep, act: Act) -> SessionStep {
-    SessionStep { group: other.group, rank: other.rank, act, ahead: false, op: None }
+fn step_of(other: &SessionStep, act: SessionAction) -> SessionStep {
+    SessionStep { group: other.group, rank: other.rank, action: act, without_waiting: false, op: None }
 }
 
 fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
@@ -129,17 +129,17 @@ impl ClientSession {
     }
 
     /// Returns the act of sending these messages in the session's dialect.
-    fn send(&self, messages: &[String]) -> Act {
+    fn send(&self, messages: &[String]) -> SessionAction {
         match self.pmi2 {
-            true => Act::Frames(messages.iter().map(|message| message.clone().into()).collect()),
-            false => Act::Write(messages.concat().into()),
+            true => SessionAction::Frames(messages.iter().map(|message| message.clone().into()).collect()),
+            false => SessionAction::Write(messages.concat().into()),
         }
     }
 
     /// Inserts a message from the process of this step.
     fn insert_at(&mut self, at: usize, offset: usize, ahead: bool, message: &str) {
         let act = self.send(&[message.to_owned()]);
-        let step = SessionStep { ahead, ..step_of(&self.steps[at], act) };
+        let step = SessionStep { without_waiting: ahead, ..step_of(&self.steps[at], act) };
         self.steps.insert(at + offset, step);
     }
 }

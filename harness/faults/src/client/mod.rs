@@ -5,10 +5,10 @@
 //! made to break RFC 13.
 
 mod edit;
-mod row;
+mod fault;
 mod session;
 
-pub use row::{ClientFault, ClientVariation, UNSEEN, Unseen};
-pub use session::{Act, ClientSession, PlainSession, SessionStep};
+pub use fault::{ClientFault, ClientVariation, UNDETECTABLE_REQUIREMENTS, UndetectableRequirement};
+pub use session::{ClientSession, PlainSession, SessionAction, SessionStep};
 
 pub use super::catalogue::{client_faults as faults, client_variations as variations};

@@ -19,7 +19,7 @@ pub enum PlainSession {
 
 /// The next act of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
+pub enum SessionAction {
     /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group, `{child}` for that of the spawned group, and
     /// `{agent}` for a program that can be spawned.
     Write(Vec<u8>),
@@ -37,9 +37,9 @@ pub struct SessionStep {
     /// Rank in the group.
     pub rank: u32,
     /// The act of the process.
-    pub act: Act,
+    pub action: SessionAction,
     /// True if it acts without waiting for the answer to its previous write.
-    pub ahead: bool,
+    pub without_waiting: bool,
     /// The request that the plain session makes here.
     pub(super) op: Option<&'static str>,
 }
@@ -52,7 +52,7 @@ pub struct ClientSession {
     /// The steps, in order. A step is never reached if its process is still waiting for an answer and does not act ahead.
     pub steps: Vec<SessionStep>,
     /// Maximum number of bytes in one write.
-    pub piece: usize,
+    pub max_write: usize,
     /// The name of the server's fault, if it has one.
     pub server_fault: Option<&'static str>,
     /// True if the server supports PMI-2.
@@ -170,17 +170,26 @@ impl PlainSession {
         let steps = match self {
             Self::Lines => LINES.map(|(group, rank, op, line)| write(group, rank, op, line)).into(),
             Self::Groups => {
-                let step = |(rank, op, line, ahead)| SessionStep { ahead, ..write(0, rank, op, line) };
+                let step = |(rank, op, line, ahead)| SessionStep {
+                    without_waiting: ahead,
+                    ..write(0, rank, op, line)
+                };
                 GROUPS.map(step).into()
             }
             Self::Frames => frame_steps(),
         };
-        let close = |(group, rank)| SessionStep { group, rank, act: Act::Close, ahead: true, op: None };
+        let close = |(group, rank)| SessionStep {
+            group,
+            rank,
+            action: SessionAction::Close,
+            without_waiting: true,
+            op: None,
+        };
         let closes = [(1, 0), (0, 0), (0, 1)].map(close);
         ClientSession {
             ranks: 2,
             steps: [steps, closes.into()].concat(),
-            piece: usize::MAX,
+            max_write: usize::MAX,
             server_fault: None,
             pmi2: self == Self::Frames,
             pmi12: self == Self::Groups,
@@ -189,7 +198,13 @@ impl PlainSession {
 }
 
 fn write(group: u32, rank: u32, op: &'static str, line: &str) -> SessionStep {
-    SessionStep { group, rank, act: Act::Write(line.into()), ahead: false, op: Some(op) }
+    SessionStep {
+        group,
+        rank,
+        action: SessionAction::Write(line.into()),
+        without_waiting: false,
+        op: Some(op),
+    }
 }
 
 /// Returns every PMI-2 request that a server may receive, according to the draft or in practice. Each process first offers the version.
@@ -198,11 +213,11 @@ fn frame_steps() -> Vec<SessionStep> {
     for (group, rank, body) in FRAMES {
         let op = body.strip_prefix("cmd=").and_then(|body| body.split(';').next());
         if op == Some("fullinit") {
-            let offer = Act::Write("cmd=init pmi_version=2 pmi_subversion=0\n".into());
-            steps.push(SessionStep { group, rank, act: offer, ahead: false, op: None });
+            let offer = SessionAction::Write("cmd=init pmi_version=2 pmi_subversion=0\n".into());
+            steps.push(SessionStep { group, rank, action: offer, without_waiting: false, op: None });
         }
-        let act = Act::Frames(vec![body.into()]);
-        steps.push(SessionStep { group, rank, act, ahead: false, op });
+        let act = SessionAction::Frames(vec![body.into()]);
+        steps.push(SessionStep { group, rank, action: act, without_waiting: false, op });
     }
     steps
 }

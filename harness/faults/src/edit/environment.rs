@@ -50,7 +50,7 @@ fn set(variables: &mut ProcessVariables, name: &'static str, value: String) {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SingletonMessages {
     /// The first message.
-    pub asks: Vec<u8>,
+    pub request: Vec<u8>,
     /// The message after its answer.
     pub info: Vec<u8>,
 }
@@ -59,7 +59,7 @@ impl Editable for SingletonMessages {
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let line = |info: SingletonInfo| [info.line(), b"\n".to_vec()].concat();
         match words {
-            ["asks", words @ ..] => return self.asks.step(words, circumstances),
+            ["asks", words @ ..] => return self.request.step(words, circumstances),
             ["info", words @ ..] => return self.info.step(words, circumstances),
             ["kvsname", name] => {
                 self.info = line(SingletonInfo { kvsname: name.as_bytes().to_vec(), streams: false })

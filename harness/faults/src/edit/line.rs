@@ -10,18 +10,18 @@ pub(crate) struct RequestText<'a>(pub(crate) &'a [u8]);
 
 impl Editable for RequestText<'_> {
     fn step(&mut self, words: VerbAndArguments, _: &Circumstances) -> Result<bool, UnknownStep> {
-        self.fulfils(words)
+        self.meets(words)
     }
 }
 
 impl RequestText<'_> {
-    fn fulfils(&self, words: VerbAndArguments) -> Result<bool, UnknownStep> {
+    fn meets(&self, words: VerbAndArguments) -> Result<bool, UnknownStep> {
         let line = self.0;
         let at = |part: &str| line.windows(part.len()).position(|window| window == part.as_bytes());
         // A value may contain any text.
         let head = &line[..at(" value=").unwrap_or(line.len())];
         Ok(match words {
-            ["not", words @ ..] => !self.fulfils(words)?,
+            ["not", words @ ..] => !self.meets(words)?,
             ["is", text] => line == text.as_bytes(),
             ["starts", text] => line.starts_with(text.as_bytes()),
             ["ends", text] => line.ends_with(text.as_bytes()),

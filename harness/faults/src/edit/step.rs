@@ -34,7 +34,7 @@ impl Edit {
 
     /// Returns the first step that a target does not have.
     pub(crate) fn unknown_step(self, target: &mut impl Editable) -> Option<VerbAndArguments> {
-        let circumstances = Circumstances { size: 2, nodes: 1, uses: 1, ..Circumstances::default() };
+        let circumstances = Circumstances { size: 2, nodes: 1, use_count: 1, ..Circumstances::default() };
         self.0.iter().copied().find(|words| target.step(words, &circumstances).is_err())
     }
 }
@@ -69,7 +69,7 @@ fn value(name: &str, circumstances: &Circumstances) -> Option<String> {
         "rank" => circumstances.rank.into(),
         "size" => circumstances.size.into(),
         "group" => circumstances.group.into(),
-        "count" => circumstances.uses as i64,
+        "count" => circumstances.use_count as i64,
         _ => return None,
     };
     Some((number + by).to_string())

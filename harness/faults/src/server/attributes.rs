@@ -1,7 +1,7 @@
 //! Attributes of nodes, which only PMI-2 has.
 
 use pmi_reference::server::{AwaitedEvent, ServerRequest};
-use pmi_reference::{OperationResult, ReplyHeader};
+use pmi_reference::{OperationResult, ResponseHeader};
 use pmi_wire::Proc;
 
 use super::Server;
@@ -12,7 +12,7 @@ impl Server {
     pub(super) fn affected_attribute(
         &mut self,
         from: Proc,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         request: &ServerRequest<'_>,
     ) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Node)) else { return false };
@@ -39,8 +39,8 @@ impl Server {
                 let waits = AwaitedEvent::NodeAttribute(key.to_vec());
                 let mates = (0..self.size(from.group)).map(|rank| Proc { rank, ..from });
                 let mut mates = mates.filter(|mate| self.server.node(*mate) == node);
-                let first =
-                    mates.find(|mate| self.server.process(*mate).held.iter().any(|h| h.what == waits));
+                let first = mates
+                    .find(|mate| self.server.process(*mate).held.iter().any(|h| h.awaited_event == waits));
                 if let Some((first, header)) =
                     first.and_then(|p| Some((p, self.server.take_held(p, &waits)?)))
                 {

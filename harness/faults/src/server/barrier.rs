@@ -1,7 +1,7 @@
 //! The barrier.
 
 use pmi_reference::server::{AwaitedEvent, HeldRequest, ProcessPhase};
-use pmi_reference::{GroupId, OperationResult, ReplyHeader};
+use pmi_reference::{GroupId, OperationResult, ResponseHeader};
 use pmi_wire::{Operation, Proc, place};
 
 use super::{Server, is_own_key};
@@ -9,8 +9,8 @@ use crate::effect::{BarrierEffect, Effect, NamesEffect};
 
 impl Server {
     /// Enters the barrier of the group.
-    pub(super) fn barrier(&mut self, from: Proc, header: ReplyHeader) {
-        *self.state().entries.entry(from).or_default() += 1;
+    pub(super) fn barrier(&mut self, from: Proc, header: ResponseHeader) {
+        *self.state().barrier_entries.entry(from).or_default() += 1;
         let effect = self.barrier_effect(from);
         if effect == Some(BarrierEffect::AtOnceAndGetsWait) {
             self.server.reply(from, header, OperationResult::done());
@@ -29,15 +29,15 @@ impl Server {
     }
 
     /// Returns whether a process that is already in the barrier is counted again because it enters again.
-    pub(super) fn counts_twice(&mut self, from: Proc) -> bool {
+    pub(super) fn counts_reentry(&mut self, from: Proc) -> bool {
         if !self.server.process(from).is_in_barrier()
             || self.barrier_effect(from) != Some(BarrierEffect::CountsTwice)
         {
             return false;
         }
         let group = &mut self.server.groups[from.group as usize];
-        group.entered += 1;
-        if group.entered >= group.procs.len() as u32 {
+        group.entered_count += 1;
+        if group.entered_count >= group.procs.len() as u32 {
             self.release(from.group);
         }
         true
@@ -49,8 +49,8 @@ impl Server {
 
     fn affected_barrier(&mut self, from: Proc, effect: BarrierEffect, full: bool) {
         let size = self.size(from.group);
-        let in_all_groups: u32 = self.server.groups.iter().map(|g| g.entered).sum();
-        let (puts, toggles) = (self.state().puts, self.state().toggles);
+        let in_all_groups: u32 = self.server.groups.iter().map(|g| g.entered_count).sum();
+        let (puts, toggles) = (self.state().puts, self.state().opened_barriers);
         let is_first = from.group == 0 && !self.state().rounds.contains_key(&0);
         let rare = &self.state().rare;
         let order = rare.entered.get(&from.group).cloned().unwrap_or_default();
@@ -60,7 +60,7 @@ impl Server {
         let is_stuck = rare.stuck.contains(&from.group);
         let (is_after_abort, earlier) = (is_first && rare.before.aborted, rare.before.waiting);
         let group = &mut self.server.groups[from.group as usize];
-        let entered = group.entered;
+        let entered = group.entered_count;
         let release = match effect {
             BarrierEffect::Never => return,
             BarrierEffect::AtOnce => true,
@@ -85,14 +85,17 @@ impl Server {
                     BarrierEffect::LeavesOutLast => size - 1,
                     _ => from.rank,
                 };
-                group.procs[left_out as usize].held.retain(|held| held.what != AwaitedEvent::Barrier);
+                group.procs[left_out as usize]
+                    .held
+                    .retain(|held| held.awaited_event != AwaitedEvent::Barrier);
                 true
             }
             BarrierEffect::ReleasesEverybody if entered == 1 => {
                 let joined = group.procs.iter_mut().filter(|proc| proc.phase == ProcessPhase::Joined);
-                let header = ReplyHeader::line(Operation::Barrier.exchange());
+                let header = ResponseHeader::line(Operation::Barrier.exchange());
                 joined.filter(|proc| !proc.is_in_barrier()).for_each(|proc| {
-                    proc.held.push(HeldRequest { header: header.clone(), what: AwaitedEvent::Barrier });
+                    proc.held
+                        .push(HeldRequest { header: header.clone(), awaited_event: AwaitedEvent::Barrier });
                 });
                 true
             }
@@ -103,7 +106,7 @@ impl Server {
             _ => full,
         };
         if release {
-            self.state().toggles += 1;
+            self.state().opened_barriers += 1;
             self.release(from.group);
         } else {
             self.fail_barrier(from);
@@ -126,7 +129,7 @@ impl Server {
     pub(super) fn fail_barrier(&mut self, by: Proc) {
         if self.server.is_barrier_lost(by.group) {
             if self.barrier_effect(by) == Some(BarrierEffect::LeaverCounts) {
-                self.server.fail_parts(by.group);
+                self.server.fail_group_barriers(by.group);
                 return self.release(by.group);
             }
             self.forget_round(by.group);
@@ -159,7 +162,7 @@ impl Server {
 
     /// Returns whether every process of a group has entered as many barriers as this one.
     pub(super) fn all_entered(&mut self, p: Proc) -> bool {
-        let entries = |server: &mut Self, p| server.state().entries.get(&p).copied().unwrap_or(0);
+        let entries = |server: &mut Self, p| server.state().barrier_entries.get(&p).copied().unwrap_or(0);
         let own = entries(self, p);
         (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
     }
@@ -171,7 +174,9 @@ impl Server {
             if !self.all_entered(to) {
                 continue;
             }
-            for HeldRequest { header, what } in std::mem::take(&mut self.server.process_mut(to).held) {
+            for HeldRequest { header, awaited_event: what } in
+                std::mem::take(&mut self.server.process_mut(to).held)
+            {
                 match &what {
                     AwaitedEvent::Pair(key) => {
                         let value = self.server.groups[group as usize].kvs.get(key).cloned();

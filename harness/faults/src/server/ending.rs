@@ -1,7 +1,7 @@
 //! Init, finalize, abort, the end of a connection, and protocol errors.
 
 use pmi_reference::server::{ProcessPhase, ProtocolError, ServerProcess};
-use pmi_reference::{GroupId, OperationResult, ReplyHeader, ServerAction};
+use pmi_reference::{GroupId, OperationResult, ResponseHeader, ServerAction};
 use pmi_wire::{Operation, Proc, Version, node_of, protocol};
 
 use super::Server;
@@ -10,7 +10,7 @@ use crate::effect::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEff
 
 impl Server {
     /// Performs a finalize, even one without effects, because it may fail a barrier.
-    pub(super) fn finalize(&mut self, from: Proc, header: &ReplyHeader) {
+    pub(super) fn finalize(&mut self, from: Proc, header: &ResponseHeader) {
         if !self.affected_finalize(from, header) {
             self.server.leave(from);
             self.server.reply(from, header.clone(), OperationResult::done());
@@ -24,7 +24,7 @@ impl Server {
         match self.server.close(from) {
             // The barrier counts a process that left without finalize as entered, so this is not a protocol error.
             Err(_) if joined && self.barrier_effect(from) == Some(BarrierEffect::LeaverCounts) => {
-                if self.server.groups[from.group as usize].entered > 0 {
+                if self.server.groups[from.group as usize].entered_count > 0 {
                     self.release(from.group);
                 }
             }
@@ -41,7 +41,7 @@ impl Server {
     }
 
     /// Ends the processes of a group that `which` selects, and leaves the others alone.
-    pub(super) fn end_some(&mut self, group: GroupId, which: impl Fn(u32, &ServerProcess) -> bool) {
+    pub(super) fn close_selected(&mut self, group: GroupId, which: impl Fn(u32, &ServerProcess) -> bool) {
         for rank in 0..self.size(group) {
             let proc = Proc { group, rank };
             let process = self.server.process_mut(proc);
@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// Returns whether an effect has handled the init.
-    pub(super) fn affected_init(&mut self, from: Proc, header: &ReplyHeader, offered: Version) -> bool {
+    pub(super) fn affected_init(&mut self, from: Proc, header: &ResponseHeader, offered: Version) -> bool {
         let is_of_pmi2 = self.server.config.pmi2 && offered.version == 2;
         if offered == Version::V1_1 || is_of_pmi2 || self.server.process(from).phase == ProcessPhase::Joined {
             return false;
@@ -83,7 +83,7 @@ impl Server {
     }
 
     /// Returns whether an effect has handled the finalize.
-    fn affected_finalize(&mut self, from: Proc, header: &ReplyHeader) -> bool {
+    fn affected_finalize(&mut self, from: Proc, header: &ResponseHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Finalize)) else { return false };
         self.server.leave(from);
         if effect != FinalizeEffect::WaitsForAll {
@@ -115,29 +115,31 @@ impl Server {
                     self.server.groups[from.group as usize].kvs.remove(&key);
                 }
             }
-            FinalizeEffect::StopsServing => self.state().mute = true,
+            FinalizeEffect::StopsServing => self.state().stopped_answering = true,
             FinalizeEffect::Closes => self.server.act(ServerAction::Close { proc: from, end: false }),
         }
         true
     }
 
     /// Returns whether an effect has handled the abort.
-    pub(super) fn affected_abort(&mut self, from: Proc, header: &ReplyHeader) -> bool {
+    pub(super) fn affected_abort(&mut self, from: Proc, header: &ResponseHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Abort)) else { return false };
         let size = self.size(from.group);
         let nodes = self.server.config.nodes;
         let node = |rank: u32| node_of(rank, size, nodes);
         match effect {
             AbortEffect::Ignored => self.server.reply(from, header.clone(), OperationResult::done()),
-            AbortEffect::SenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
-            AbortEffect::SparesSender => self.end_some(from.group, |rank, _| rank != from.rank),
-            AbortEffect::SparesLast => self.end_some(from.group, |rank, _| size == 1 || rank + 1 != size),
-            AbortEffect::SparesFinalized => {
-                self.end_some(from.group, |_, p| p.phase != ProcessPhase::Finalized)
+            AbortEffect::SenderOnly => self.close_selected(from.group, |rank, _| rank == from.rank),
+            AbortEffect::SparesSender => self.close_selected(from.group, |rank, _| rank != from.rank),
+            AbortEffect::SparesLast => {
+                self.close_selected(from.group, |rank, _| size == 1 || rank + 1 != size)
             }
-            AbortEffect::SparesWaiting => self.end_some(from.group, |_, p| !p.is_in_barrier()),
+            AbortEffect::SparesFinalized => {
+                self.close_selected(from.group, |_, p| p.phase != ProcessPhase::Finalized)
+            }
+            AbortEffect::SparesWaiting => self.close_selected(from.group, |_, p| !p.is_in_barrier()),
             AbortEffect::SparesOtherNode => {
-                self.end_some(from.group, |rank, _| node(rank) == node(from.rank));
+                self.close_selected(from.group, |rank, _| node(rank) == node(from.rank));
             }
             AbortEffect::OpensBarrier => {
                 self.release(from.group);
@@ -164,15 +166,15 @@ impl Server {
         let framing = self.server.process(from).framing;
         let named = protocol::by_request(framing, command(line)).filter(|_| !spawning);
         let other = if spawning { Operation::Spawn } else { Operation::Put };
-        let header = ReplyHeader::new(framing, named.or(Some(other.exchange())));
+        let header = ResponseHeader::new(framing, named.or(Some(other.exchange())));
         match effect {
             ErrorEffect::Ignored => {}
             ErrorEffect::AnsweredOk => self.server.reply(from, header, OperationResult::done()),
             ErrorEffect::AnsweredFail => {
                 self.server.reply(from, header, OperationResult::failed("malformed"))
             }
-            ErrorEffect::OffenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
-            ErrorEffect::OthersOnly => self.end_some(from.group, |rank, _| rank != from.rank),
+            ErrorEffect::OffenderOnly => self.close_selected(from.group, |rank, _| rank == from.rank),
+            ErrorEffect::OthersOnly => self.close_selected(from.group, |rank, _| rank != from.rank),
             ErrorEffect::Unlogged => self.server.abort(from, 1, String::new()),
         }
         true

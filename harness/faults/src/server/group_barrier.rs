@@ -1,7 +1,7 @@
 //! Barriers over part of a process group (PMI-1.2).
 
 use pmi_reference::server::{BarrierIdentity, ProtocolError};
-use pmi_reference::{OperationResult, ReplyHeader};
+use pmi_reference::{OperationResult, ResponseHeader};
 use pmi_wire::{GroupBarrier, Members, Proc};
 
 use super::Server;
@@ -12,7 +12,7 @@ impl Server {
     pub(super) fn enter(
         &mut self,
         from: Proc,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         group: Option<&[u8]>,
     ) -> Result<bool, ProtocolError> {
         let has_groups = self.server.process(from).version.has_group_barriers();
@@ -41,7 +41,7 @@ impl Server {
     fn enter_part(&mut self, from: Proc, barrier: GroupBarrier<'_>) -> Result<bool, ProtocolError> {
         let Some(effect) = self.pick(from, picked!(Effect::GroupBarrier)) else { return Ok(false) };
         let Some(mut name) = self.affected_name(from, barrier, effect) else { return Ok(false) };
-        let open = self.server.open_parts(from);
+        let open = self.server.count_open_group_barriers(from);
         match effect {
             GroupBarrierEffect::Never => return Ok(true),
             GroupBarrierEffect::OneAtATime if open > 0 => return Ok(true),
@@ -49,24 +49,26 @@ impl Server {
             GroupBarrierEffect::TagsAlike => name.tag = 0,
             _ => {}
         }
-        let full = self.server.join_part(from, &name, barrier.tag)?;
+        let full = self.server.enter_group_barrier(from, &name, barrier.tag)?;
         let entered = self.server.groups[from.group as usize].open_barriers.iter();
         let entered = entered.filter(|open| open.name == name).map(|open| open.entered.len()).sum::<usize>();
         let opens = match effect {
             GroupBarrierEffect::AtOnce => true,
             GroupBarrierEffect::Short => entered + 1 >= name.members.len(),
-            GroupBarrierEffect::OpensOnce => self.state().opened.contains(&(from.group, name.clone())),
+            GroupBarrierEffect::OpensOnce => {
+                self.state().opened_group_barriers.contains(&(from.group, name.clone()))
+            }
             _ => false,
         };
         if !full && !opens {
-            self.server.fail_parts(from.group);
+            self.server.fail_group_barriers(from.group);
             return Ok(true);
         }
-        let mut out = self.server.take_part(from.group, &name);
+        let mut out = self.server.take_group_barrier(from.group, &name);
         match effect {
             GroupBarrierEffect::LeavesOutLatest if out.len() > 1 => drop(out.pop()),
             GroupBarrierEffect::LastOutFirst => out.reverse(),
-            GroupBarrierEffect::OpensOnce => self.state().opened.push((from.group, name)),
+            GroupBarrierEffect::OpensOnce => self.state().opened_group_barriers.push((from.group, name)),
             _ => {}
         }
         for (rank, tag) in out {

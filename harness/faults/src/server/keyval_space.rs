@@ -1,7 +1,7 @@
 //! Keyval spaces other than those of the groups, which RFC 13 does not have.
 
 use pmi_reference::server::ServerRequest;
-use pmi_reference::{OperationResult, ReplyHeader};
+use pmi_reference::{OperationResult, ResponseHeader};
 use pmi_wire::Proc;
 
 use super::Server;
@@ -12,7 +12,7 @@ impl Server {
     pub(super) fn affected_keyval_space(
         &mut self,
         from: Proc,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         request: &ServerRequest<'_>,
     ) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::KeyvalSpace)) else { return false };

@@ -1,7 +1,7 @@
 //! The keyval space: put and get.
 
 use pmi_reference::server::AwaitedEvent;
-use pmi_reference::{OperationResult, ReplyHeader};
+use pmi_reference::{OperationResult, ResponseHeader};
 use pmi_wire::Proc;
 
 use super::rare::value_of;
@@ -31,7 +31,7 @@ impl Server {
         key: &[u8],
         value: &[u8],
     ) -> Option<OperationResult> {
-        let maxes = self.server.config.maxes;
+        let limits = self.server.config.limits;
         let effect = self.pick(from, picked!(Effect::Put));
         let known = self.server.is_own_space(from, space);
         let ok = Some(OperationResult::done());
@@ -51,8 +51,8 @@ impl Server {
             true => self.state().origins.contains_key(&at),
             false => self.server.groups[from.group as usize].kvs.contains_key(key),
         };
-        let long_key = key.len() as u64 + 1 == maxes.keylen_max;
-        let long_value = value.len() as u64 + 1 == maxes.vallen_max;
+        let long_key = key.len() as u64 + 1 == limits.keylen_max;
+        let long_value = value.len() as u64 + 1 == limits.vallen_max;
         self.state().puts += 1;
         match effect {
             Some(PutEffect::Lost) => return ok,
@@ -238,7 +238,7 @@ impl Server {
     }
 
     /// Holds a get back until all processes have entered the barrier, if the server's barrier does not block. Returns whether it does so.
-    pub(super) fn held_for_barrier(&mut self, from: Proc, header: &ReplyHeader, key: &[u8]) -> bool {
+    pub(super) fn held_for_barrier(&mut self, from: Proc, header: &ResponseHeader, key: &[u8]) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndGetsWait)).then_some(());
         let held = self.pick(from, pick).is_some() && !self.all_entered(from);
         if held {

@@ -24,14 +24,14 @@ mod state;
 use std::collections::VecDeque;
 
 use pmi_reference::server::{PendingAction, ProcessPhase, ProtocolError, ServerRequest};
-use pmi_reference::{GroupId, GroupSpec, ReplyParts, ServerAction};
+use pmi_reference::{GroupId, GroupSpec, ResponseParts, ServerAction};
 use pmi_wire::{ConnectionMethod, Framing, Proc, ResponseOutcome, SpawnRequest};
 
 use crate::behaviour::Behaviour;
 use crate::circumstances::Circumstances;
-use crate::draft::ReplyDraft;
 use crate::edit::{Edit, Editable, RequestText, SingletonMessages, first_frame};
 use crate::effect::Effect;
+use crate::response_draft::ResponseDraft;
 pub use rare::EarlierJob;
 use state::EffectState;
 
@@ -54,9 +54,9 @@ impl Server {
         if !behaviour.is_rehearsed() {
             for (effect, ..) in behaviour.effects() {
                 match effect {
-                    Effect::Maxes(maxes) => {
-                        config.maxes = maxes;
-                        config.make_room();
+                    Effect::Limits(limits) => {
+                        config.limits = limits;
+                        config.raise_line_max();
                     }
                     Effect::Universe(size) => config.universe_size = Some(size),
                     _ => {}
@@ -103,7 +103,8 @@ impl Server {
         let asks = self.server.welcome();
         match self.connection_method() {
             ConnectionMethod::Singleton => {
-                self.affect_singinit(SingletonMessages { asks, ..SingletonMessages::default() }).asks
+                self.affect_singinit(SingletonMessages { request: asks, ..SingletonMessages::default() })
+                    .request
             }
             ConnectionMethod::Fd | ConnectionMethod::Port => asks,
         }
@@ -137,7 +138,7 @@ impl Server {
                 Ok(message) => self.message(from, message),
                 Err(error) => self.protocol_error(from, &error, b""),
             }
-            self.pass_on();
+            self.forward_actions();
             if self.server.is_gone(from) {
                 return;
             }
@@ -153,7 +154,7 @@ impl Server {
             Some(_) => {
                 self.note_waiting(from);
                 self.close(from);
-                self.pass_on();
+                self.forward_actions();
             }
         }
     }
@@ -161,7 +162,7 @@ impl Server {
     /// See [`pmi_reference::Server::spawned`].
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         self.server.spawned(group, errcodes);
-        self.pass_on();
+        self.forward_actions();
     }
 
     /// See [`pmi_reference::Server::is_joined`].
@@ -198,8 +199,8 @@ impl Server {
             waiting: self.state.as_ref().and_then(|s| s.waiting).unwrap_or_else(|| self.waiting(p.group)),
             round: self.state.as_ref().and_then(|s| s.rounds.get(&p.group)).map_or(1, |rounds| rounds + 1),
             refused: self.state.as_ref().is_some_and(|s| s.refused.contains(&p)),
-            burst: self.state.as_ref().is_some_and(|s| s.burst),
-            uses: 0,
+            in_burst: self.state.as_ref().is_some_and(|s| s.burst),
+            use_count: 0,
         }
     }
 
@@ -288,16 +289,18 @@ impl Server {
     fn message(&mut self, from: Proc, message: &[u8]) {
         let is_frame = self.server.process(from).framing == Framing::Frames;
         let in_spawn = self.server.process(from).spawn.is_some() || message.starts_with(b"mcmd=");
-        if self.state().mute || ((is_frame || !in_spawn) && self.rejects(from, message)) {
+        if self.state().stopped_answering || ((is_frame || !in_spawn) && self.rejects(from, message)) {
             return;
         }
         let mut heard = message.to_vec();
         let enters = message == b"cmd=barrier_in" || is_frame && message.starts_with(b"cmd=kvs-fence;");
-        if enters && self.counts_twice(from) {
+        if enters && self.counts_reentry(from) {
             return;
         }
         let circumstances = self.circumstances(from);
-        let pick = |e: &Effect| if let Effect::Hear(which, edit) = e { Some((*which, *edit)) } else { None };
+        let pick = |e: &Effect| {
+            if let Effect::IncomingRequest(which, edit) = e { Some((*which, *edit)) } else { None }
+        };
         match self
             .pick(from, pick)
             .filter(|(which, _)| which.apply(&mut RequestText(message), &circumstances))
@@ -327,7 +330,7 @@ impl Server {
 
     fn request(&mut self, from: Proc, message: &[u8]) -> Result<(), ProtocolError> {
         let Some(mut asked) = self.server.read(from, message)? else { return Ok(()) };
-        self.keep_order(from, &asked.request)?;
+        self.reject_concurrent(from, &asked.request)?;
         let header = &asked.header;
         if self.affect_request(from, header, &mut asked.request) {
             return Ok(());
@@ -372,13 +375,13 @@ impl Server {
     }
 
     /// If an effect says so, treats a request as a protocol error while another one is unanswered. PMI-1.2 and PMI-2 allow such a request.
-    fn keep_order(&mut self, from: Proc, request: &ServerRequest<'_>) -> Result<(), ProtocolError> {
-        let waits = !self.server.process(from).held.is_empty() || self.server.has_part_open(from);
+    fn reject_concurrent(&mut self, from: Proc, request: &ServerRequest<'_>) -> Result<(), ProtocolError> {
+        let waits = !self.server.process(from).held.is_empty() || self.server.is_in_group_barrier(from);
         let is_exempt = matches!(request, ServerRequest::Abort { .. } | ServerRequest::Barrier { .. });
         if !waits || is_exempt {
             return Ok(());
         }
-        match self.pick(from, |e| matches!(e, Effect::OneAtATime).then_some(())) {
+        match self.pick(from, |e| matches!(e, Effect::RejectsConcurrent).then_some(())) {
             Some(()) => Err("request before the last one is answered".into()),
             None => Ok(()),
         }
@@ -387,17 +390,17 @@ impl Server {
     // ----- replies
 
     /// Passes on the replies and actions of the reference, as changed by effects.
-    fn pass_on(&mut self) {
+    fn forward_actions(&mut self) {
         if self.state.is_none() {
             return;
         }
         while let Some(output) = self.server.next_output() {
             match output {
-                PendingAction::Reply(to, reply) => self.send(to, &reply),
-                PendingAction::Action(ServerAction::Spawn { group, by, programs }) => {
+                PendingAction::Reply(to, response) => self.send(to, &response),
+                PendingAction::Action(ServerAction::Spawn { group, requester: by, programs }) => {
                     self.affect_group(group);
                     let programs = self.affect_start(by, group, SpawnRequest { programs });
-                    self.actions.push_back(ServerAction::Spawn { group, by, programs });
+                    self.actions.push_back(ServerAction::Spawn { group, requester: by, programs });
                 }
                 PendingAction::Action(action) => self.actions.push_back(action),
             }
@@ -406,22 +409,22 @@ impl Server {
     }
 
     /// Sends a reply as changed by effects, and records whether it was a refusal.
-    fn send(&mut self, asker: Proc, reply: &ReplyParts) {
+    fn send(&mut self, asker: Proc, response: &ResponseParts) {
         let is_pmi2 = self.server.process(asker).framing == Framing::Frames;
-        let mut draft = ReplyDraft::new(asker, reply);
+        let mut draft = ResponseDraft::new(asker, response);
         let edits = |e: &Effect| match e {
-            Effect::Reply(which, edit) if which.fits(reply, is_pmi2) => Some(*edit),
+            Effect::Response(which, edit) if which.matches(response, is_pmi2) => Some(*edit),
             _ => None,
         };
         self.edit(asker, edits, &mut draft);
-        match reply.is_success() {
+        match response.is_success() {
             true => self.state().refused.remove(&asker),
             false => self.state().refused.insert(asker),
         };
-        if reply.header.operation() == "get" {
+        if response.header.operation() == "get" {
             let rare = &mut self.state().rare;
-            rare.last_gets.insert(asker, reply.answer.clone());
-            match reply.answer.outcome {
+            rare.last_gets.insert(asker, response.result.clone());
+            match response.result.outcome {
                 ResponseOutcome::Success => rare.missed.remove(&asker.group),
                 _ => rare.missed.insert(asker.group, asker.rank),
             };
@@ -431,11 +434,11 @@ impl Server {
             return;
         }
         let writes = |e: &Effect| match e {
-            Effect::Writes(which, writes) if which.fits(reply, is_pmi2) => Some(*writes),
+            Effect::Writes(which, writes) if which.matches(response, is_pmi2) => Some(*writes),
             _ => None,
         };
         let writes = match self.pick(asker, writes) {
-            Some(writes) => writes.of(bytes),
+            Some(writes) => writes.split(bytes),
             None => vec![bytes],
         };
         let to = draft.to;
@@ -454,7 +457,7 @@ fn is_own_key(key: &[u8]) -> bool {
 mod tests {
 
     use super::*;
-    use crate::client::{Act, PlainSession};
+    use crate::client::{PlainSession, SessionAction};
     use crate::{faults, variations};
 
     /// Returns the actions of a server while the plain session of a client is played.
@@ -467,18 +470,18 @@ mod tests {
                     continue;
                 }
                 let proc = Proc { group: step.group, rank: step.rank };
-                let bytes = match &step.act {
-                    Act::Close => Vec::new(),
-                    Act::Write(line) => line.clone(),
-                    Act::Frames(bodies) => {
+                let bytes = match &step.action {
+                    SessionAction::Close => Vec::new(),
+                    SessionAction::Write(line) => line.clone(),
+                    SessionAction::Frames(bodies) => {
                         let frame = |body: &Vec<u8>| Framing::Frames.complete(body.clone()).unwrap();
                         bodies.iter().flat_map(frame).collect()
                     }
                 };
                 let name = format!("kvs-{}", step.group);
                 let bytes = String::from_utf8(bytes).unwrap().replace("{kvs}", &name);
-                match step.act {
-                    Act::Close => server.closed(proc),
+                match step.action {
+                    SessionAction::Close => server.closed(proc),
                     _ => server.receive(proc, bytes.as_bytes()),
                 }
                 while let Some(action) = server.next_action() {
@@ -500,7 +503,7 @@ mod tests {
             let config = pmi_reference::Config { pmi2: true, pmi12: true, ..Default::default() };
             let reference = actions_of!(pmi_reference::Server::new(config.clone()), plain);
             assert!(reference.len() > 20, "{reference:?}");
-            for behaviour in [Behaviour::default(), behaviour.clone().rehearsed()] {
+            for behaviour in [Behaviour::default(), behaviour.clone().with_rehearsal()] {
                 let (config, ()) = config.clone().rewrap(behaviour);
                 assert_eq!(actions_of!(Server::new(config), plain), reference, "{plain:?}");
             }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use pmi_reference::server::{ProcessPhase, ServerRequest};
-use pmi_reference::{GroupId, OperationResult, ReplyHeader};
+use pmi_reference::{GroupId, OperationResult, ResponseHeader};
 use pmi_wire::{Framer, Framing, Proc};
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ impl Server {
             names: self.server.names.iter().map(|(name, port)| (name.clone(), port.clone())).collect(),
             withdrawn: state.rare.withdrawn.clone(),
             aborted: state.rare.aborted,
-            waiting: group.entered,
+            waiting: group.entered_count,
         }
     }
 
@@ -105,7 +105,7 @@ impl Server {
     pub(super) fn affect_request(
         &mut self,
         from: Proc,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         request: &mut ServerRequest<'_>,
     ) -> bool {
         self.state().rare.aborted |= matches!(request, ServerRequest::Abort { .. });
@@ -145,7 +145,7 @@ impl Server {
     fn situation(
         &mut self,
         from: Proc,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         request: &ServerRequest<'_>,
     ) -> RequestSituation {
         let is_put = matches!(request, ServerRequest::Put { .. });
@@ -309,7 +309,7 @@ mod tests {
     fn first_rank_counts_as_finalized_after_its_connection_ends() {
         let mut server = server("finalize-first");
         let situation = |server: &mut Server| {
-            let header = ReplyHeader::line(pmi_wire::Operation::Get.exchange());
+            let header = ResponseHeader::line(pmi_wire::Operation::Get.exchange());
             server.situation(Proc { group: 0, rank: 1 }, &header, &ServerRequest::Maxes).first_finalized
         };
         assert!(!situation(&mut server));

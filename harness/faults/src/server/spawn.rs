@@ -1,6 +1,6 @@
 //! Spawn.
 
-use pmi_reference::{GroupId, OperationResult, ReplyHeader};
+use pmi_reference::{GroupId, OperationResult, ResponseHeader};
 use pmi_wire::{Proc, SpawnProgram, SpawnRequest};
 
 use super::{Server, is_own_key};
@@ -16,7 +16,7 @@ impl Server {
     pub(super) fn affected_spawn(
         &mut self,
         by: Proc,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         request: &mut SpawnRequest,
     ) -> bool {
         self.edit(by, picked!(Effect::SpawnRequest), request);

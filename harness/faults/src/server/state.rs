@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use pmi_reference::server::BarrierIdentity;
-use pmi_reference::{GroupId, ReplyHeader};
+use pmi_reference::{GroupId, ResponseHeader};
 use pmi_wire::Proc;
 
 use super::rare::RareState;
 use crate::behaviour::Behaviour;
-use crate::circumstances::{Circumstances, When};
+use crate::circumstances::{Circumstances, Occasion};
 use crate::dialects::Dialects;
 use crate::effect::Effect;
 
@@ -16,9 +16,9 @@ use crate::effect::Effect;
 #[derive(Debug)]
 struct ActiveEffect {
     effect: Effect,
-    when: When,
+    when: Occasion,
     dialects: Dialects,
-    uses: u64,
+    use_count: u64,
     /// True if it has shown, or would have.
     shown: bool,
 }
@@ -29,8 +29,8 @@ impl ActiveEffect {
         if circumstances.framing.is_some_and(|framing| !self.dialects.has(framing)) {
             return false;
         }
-        self.uses += 1;
-        let holds = self.when.holds(&Circumstances { uses: self.uses, ..*circumstances });
+        self.use_count += 1;
+        let holds = self.when.holds(&Circumstances { use_count: self.use_count, ..*circumstances });
         self.shown |= holds;
         holds && !rehearsed
     }
@@ -46,7 +46,7 @@ pub(super) struct PutOrigin {
 /// The effects of a server, and what it remembers for them beyond what the reference needs.
 #[derive(Debug, Default)]
 pub(super) struct EffectState {
-    list: Vec<ActiveEffect>,
+    effects: Vec<ActiveEffect>,
     /// True if the effects are only rehearsed.
     rehearsed: bool,
     /// The processes whose last reply was a refusal.
@@ -70,19 +70,19 @@ pub(super) struct EffectState {
     /// The value that the last get found.
     pub(super) last_value: Option<Vec<u8>>,
     /// The processes whose finalize waits until the others finalize.
-    pub(super) held: Vec<(Proc, ReplyHeader)>,
+    pub(super) held: Vec<(Proc, ResponseHeader)>,
     /// Pairs that become visible at the next barrier.
     pub(super) deferred: Vec<(GroupId, Vec<u8>, Vec<u8>)>,
     /// True if requests are no longer answered.
-    pub(super) mute: bool,
+    pub(super) stopped_answering: bool,
     /// The number of barriers that have opened.
-    pub(super) toggles: u64,
+    pub(super) opened_barriers: u64,
     /// Group barriers that have been opened.
-    pub(super) opened: Vec<(GroupId, BarrierIdentity)>,
+    pub(super) opened_group_barriers: Vec<(GroupId, BarrierIdentity)>,
     /// The name that all created spaces get.
     pub(super) space_name: Option<Vec<u8>>,
     /// The number of barriers that each process has entered.
-    pub(super) entries: HashMap<Proc, u64>,
+    pub(super) barrier_entries: HashMap<Proc, u64>,
     /// The number of unpublish requests.
     pub(super) unpublished: u64,
     /// The state of rare faults.
@@ -92,26 +92,26 @@ pub(super) struct EffectState {
 impl EffectState {
     /// Returns the effects of a behaviour, or `None` if it has none. For the reference, this costs only a test for an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
-        let active = |(effect, when, dialects): (Effect, When, Dialects)| ActiveEffect {
+        let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),
             effect,
             when,
             dialects,
-            uses: 0,
+            use_count: 0,
         };
         let list: Vec<ActiveEffect> = behaviour.effects().map(active).collect();
         let rehearsed = behaviour.is_rehearsed();
-        (!list.is_empty()).then(|| Box::new(Self { list, rehearsed, ..Self::default() }))
+        (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, ..Self::default() }))
     }
 
     /// Returns, for each effect, whether it has shown, or would have shown in a rehearsal. Rehearsed effects do not influence each other.
     pub(super) fn shown(&self) -> Vec<bool> {
-        self.list.iter().map(|effect| effect.shown).collect()
+        self.effects.iter().map(|effect| effect.shown).collect()
     }
 
     /// Returns whether the server has such an effect.
     pub(super) fn has(&self, is: impl Fn(&Effect) -> bool) -> bool {
-        self.list.iter().any(|active| is(&active.effect))
+        self.effects.iter().any(|active| is(&active.effect))
     }
 
     /// Returns the first effect that `pick` accepts and that shows on this occasion.
@@ -121,7 +121,7 @@ impl EffectState {
         pick: impl Fn(&Effect) -> Option<T>,
     ) -> Option<T> {
         let rehearsed = self.rehearsed;
-        self.list.iter_mut().find_map(|effect| {
+        self.effects.iter_mut().find_map(|effect| {
             let picked = pick(&effect.effect)?;
             effect.shows(circumstances, rehearsed).then_some(picked)
         })
@@ -134,11 +134,11 @@ impl EffectState {
         pick: impl Fn(&Effect) -> Option<T>,
         mut apply: impl FnMut(T, &Circumstances),
     ) {
-        for effect in &mut self.list {
+        for effect in &mut self.effects {
             if let Some(picked) = pick(&effect.effect)
                 && effect.shows(circumstances, self.rehearsed)
             {
-                apply(picked, &Circumstances { uses: effect.uses, ..*circumstances });
+                apply(picked, &Circumstances { use_count: effect.use_count, ..*circumstances });
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arbitrary::{Result as Decided, Unstructured};
 use pmi_runner::suite::FilesError;
-use pmi_scenario::ast::{Expr, Piece, UnderTest};
+use pmi_scenario::ast::{Expr, ImplementationKind, Piece};
 use serde::{Deserialize, Serialize};
 
 use super::frontier::Frontier;
@@ -31,13 +31,13 @@ use crate::triage::store::{self, ReadError};
 pub const FOLDER: &str = "corpus";
 
 /// Maximum number of cases; the largest are removed first.
-const MOST: usize = 2000;
+const MAX_CASES: usize = 2000;
 
 /// Percentage of cases that are derived from the corpus, once it is not empty.
-const SHARE: u32 = 30;
+const CORPUS_PERCENT: u32 = 30;
 
 /// Percentage of cases that are derived from the corpus or from the frontier, whose cases cover rare edges of the implementation's program.
-const EXPLORED: u32 = 65;
+const EXPLORED_PERCENT: u32 = 65;
 
 /// The cases that got further than those before them. See the module's documentation.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ pub struct Corpus {
     folder: Option<PathBuf>,
     entries: Vec<CorpusEntry>,
     /// Number of cases that the user gave.
-    given: usize,
+    given_count: usize,
 }
 
 #[derive(Debug)]
@@ -110,10 +110,10 @@ impl Corpus {
     /// # Errors
     ///
     /// A file cannot be written.
-    pub fn give(&mut self, cases: &[Case]) -> Result<(), CorpusError> {
+    pub fn add_given(&mut self, cases: &[Case]) -> Result<(), CorpusError> {
         for case in cases {
-            self.add(format!("given-{:06}", self.given), case.clone())?;
-            self.given += 1;
+            self.add(format!("given-{:06}", self.given_count), case.clone())?;
+            self.given_count += 1;
         }
         Ok(())
     }
@@ -164,9 +164,9 @@ impl Corpus {
 
     /// Inserts a case, and returns the name of the case that had to be removed, if any.
     fn insert(&mut self, name: String, case: Case) -> Option<String> {
-        let weight = case.weight();
+        let weight = case.size();
         self.entries.push(CorpusEntry { name, case, weight });
-        if self.entries.len() <= MOST {
+        if self.entries.len() <= MAX_CASES {
             return None;
         }
         // Among equals, the last one.
@@ -200,19 +200,19 @@ impl Corpus {
         };
         let second = second.unwrap_or(&case).clone();
         vary(&mut case, &second, u)?;
-        Ok(fits(&case, scope).then_some(case))
+        Ok(is_in_scope(&case, scope).then_some(case))
     }
 }
 
 /// A generator of cases for a server that also derives cases from those that got further than others.
 #[derive(Debug)]
-pub struct Evolving {
+pub struct EvolvingGenerator {
     scope: SessionFeatures,
     corpus: Mutex<Corpus>,
     frontier: Mutex<Frontier>,
 }
 
-impl Evolving {
+impl EvolvingGenerator {
     /// Creates a generator within a scope, with an initial corpus.
     pub fn new(scope: SessionFeatures, corpus: Corpus) -> Self {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
@@ -234,18 +234,18 @@ impl Evolving {
             return self.corpus().vary_one(case, self.scope, u);
         }
         explore(&mut case, u)?;
-        Ok(fits(&case, self.scope).then_some(case))
+        Ok(is_in_scope(&case, self.scope).then_some(case))
     }
 }
 
-impl Generator for Evolving {
+impl Generator for EvolvingGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
         // Mutations do not influence the cases of the model.
         let share = percent(mutations)?;
         if self.scope.mutate {
             let made = match share {
-                0..SHARE => self.corpus().vary(self.scope, mutations)?,
-                SHARE..EXPLORED => self.explore(mutations)?,
+                0..CORPUS_PERCENT => self.corpus().vary(self.scope, mutations)?,
+                CORPUS_PERCENT..EXPLORED_PERCENT => self.explore(mutations)?,
                 _ => None,
             };
             if let Some(case) = made {
@@ -253,7 +253,7 @@ impl Generator for Evolving {
             }
         }
         let case = self.scope.generate(valid, mutations)?;
-        jobs::perhaps_after_job(self.scope, case, valid)
+        jobs::maybe_after_job(self.scope, case, valid)
     }
 
     fn fixed(&self, number: u64) -> Option<Case> {
@@ -274,14 +274,16 @@ impl Generator for Evolving {
 }
 
 /// Returns whether a case stays within the scope.
-fn fits(case: &Case, scope: SessionFeatures) -> bool {
+fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
     let has = |wanted: &dyn Fn(&Piece) -> bool| {
-        let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
+        let sent =
+            case.scenario.body.iter().filter_map(|statement| sent(statement, ImplementationKind::Server));
         sent.flatten().flat_map(|line| &line.pieces).any(wanted)
     };
     // A word can continue after the end of a write, in the next piece.
     let says = |wanted: &dyn Fn(&[u8]) -> bool| {
-        let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
+        let sent =
+            case.scenario.body.iter().filter_map(|statement| sent(statement, ImplementationKind::Server));
         sent.flatten().any(|line| wanted(&bytes_of(line)))
     };
     let contains = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
@@ -308,25 +310,25 @@ fn fits(case: &Case, scope: SessionFeatures) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::numbered;
+    use crate::generate::case_from_number;
     use crate::generate::server::scope::DialectChoice;
     use crate::mutate::Mutation;
-    use crate::session::decisions::draw;
+    use crate::session::decisions::draw_bytes;
     use crate::session::statement::close;
-    use crate::session::testing::read_again;
+    use crate::session::testing::assert_round_trip;
     use pmi_scenario::ast::Dialect;
 
     fn corpus(folder: Option<&Path>, cases: u64) -> Corpus {
         let mut corpus = Corpus { folder: folder.map(Path::to_owned), ..Corpus::default() };
         let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         for number in 0..cases {
-            corpus.keep(number, &numbered(&scope, 3, number)).unwrap();
+            corpus.keep(number, &case_from_number(&scope, 3, number)).unwrap();
         }
         corpus
     }
 
     fn varied(corpus: &Corpus, scope: SessionFeatures, number: u64) -> Option<Case> {
-        corpus.vary(scope, &mut Unstructured::new(&draw(1, number))).unwrap()
+        corpus.vary(scope, &mut Unstructured::new(&draw_bytes(1, number))).unwrap()
     }
 
     #[test]
@@ -340,7 +342,7 @@ mod tests {
             made += 1;
             assert!(case.is_sound(), "{number}: {}", case.text());
             assert_eq!(varied(&corpus, scope, number).map(|c| c.scenario), Some(case.scenario.clone()));
-            read_again(&case);
+            assert_round_trip(&case);
             mutations.extend(case.ingredients.into_iter().filter(|i| i.starts_with("corpus:")));
         }
         assert!(made > 900, "{made}");
@@ -352,7 +354,7 @@ mod tests {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let mut corpus = Corpus::default();
         for number in 0..80 {
-            corpus.keep(number, &numbered(&scope, 3, number)).unwrap();
+            corpus.keep(number, &case_from_number(&scope, 3, number)).unwrap();
         }
         let scope = SessionFeatures { dialects: DialectChoice::One(Dialect::Pmi2), ..scope };
         let mut spawns = 0;
@@ -361,7 +363,7 @@ mod tests {
             let text = case.text();
             assert!(text.contains("dialect pmi-2") && !text.contains(" kvsname="), "{text}");
             spawns += usize::from(text.contains("cmd=spawn;"));
-            read_again(&case);
+            assert_round_trip(&case);
         }
         assert!(spawns > 20, "{spawns}");
     }
@@ -370,11 +372,11 @@ mod tests {
     fn varies_corpus_cases_only_if_mutating() {
         let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
         let share = |mutate| {
-            let evolving = Evolving::new(
+            let evolving = EvolvingGenerator::new(
                 SessionFeatures { mutate, upstream: true, ..SessionFeatures::default() },
                 corpus(None, 30),
             );
-            (0..1000).filter(|n| is_made(&numbered(&evolving, 1, *n))).count()
+            (0..1000).filter(|n| is_made(&case_from_number(&evolving, 1, *n))).count()
         };
         let made = share(true);
         assert!((200..400).contains(&made), "{made}");
@@ -421,14 +423,14 @@ mod tests {
     fn full_corpus_drops_the_largest_case() {
         let folder = tempfile::tempdir().unwrap();
         let mut corpus = Corpus { folder: Some(folder.path().to_owned()), ..Corpus::default() };
-        let of = |steps: usize| Case::new(UnderTest::Server, 1, vec![close(0); steps]);
-        for number in 0..MOST {
+        let of = |steps: usize| Case::new(ImplementationKind::Server, 1, vec![close(0); steps]);
+        for number in 0..MAX_CASES {
             corpus.insert(format!("{number}"), of(2));
         }
         corpus.add("large".into(), of(3)).unwrap();
-        assert!(corpus.len() == MOST && !folder.path().join("large.pmi").exists());
+        assert!(corpus.len() == MAX_CASES && !folder.path().join("large.pmi").exists());
         corpus.add("small".into(), of(1)).unwrap();
-        assert!(corpus.len() == MOST && folder.path().join("small.pmi").exists());
-        assert_eq!(corpus.entries.iter().filter(|e| e.case.len() == 2).count(), MOST - 1);
+        assert!(corpus.len() == MAX_CASES && folder.path().join("small.pmi").exists());
+        assert_eq!(corpus.entries.iter().filter(|e| e.case.len() == 2).count(), MAX_CASES - 1);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::queue::{FailureOccurrence, PendingShrink, next_to_shrink, next_to_try};
-use super::{Campaign, Shared};
+use super::{Campaign, SharedState};
 use crate::observe::failure::{Failure, FailureKey};
 use crate::session::WriteError;
 use crate::session::case::Case;
@@ -22,10 +22,10 @@ impl Campaign<'_> {
     /// Examines the failures that players have encountered, until no player is left and the queues are empty.
     pub(super) fn examine_others(&self) {
         loop {
-            let nothing = |shared: &mut Shared| {
+            let nothing = |shared: &mut SharedState| {
                 shared.waiting.is_empty() && shared.confirmed.is_empty() && shared.playing > 0
             };
-            let shared = self.more.wait_while(self.lock(), nothing);
+            let shared = self.work_available.wait_while(self.lock(), nothing);
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
             // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
@@ -51,69 +51,70 @@ impl Campaign<'_> {
     /// Confirms a new failure. A failure that does not recur by itself may depend on what the previous job has left behind.
     pub(super) fn examine(&self, occurrence: &FailureOccurrence) {
         self.lock().examining += 1;
-        if !self.shows_again(occurrence, &occurrence.case) && !self.shows_after_another(occurrence) {
-            self.unconfirmed(&occurrence.failure.key);
+        if !self.recurs(occurrence, &occurrence.case) && !self.recurs_after_previous(occurrence) {
+            self.record_unconfirmed(&occurrence.failure.key);
         }
         self.lock().examining -= 1;
     }
 
     /// Plays the case again after the case that the same worker had played before. Few failures need that, so one run decides whether more
     /// are made, and none is made after the time is up.
-    fn shows_after_another(&self, occurrence: &FailureOccurrence) -> bool {
+    fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
-            .before
+            .previous_case
             .as_ref()
             .filter(|_| !self.schedule.is_over())
-            .and_then(|before| occurrence.case.after(before));
+            .and_then(|before| occurrence.case.with_earlier_job(before));
         after.is_some_and(|case| {
-            self.examiner.shows(&occurrence.failure, &case) && self.shows_again(occurrence, &case)
+            self.examiner.recurs(&occurrence.failure, &case) && self.recurs(occurrence, &case)
         })
     }
 
     /// Plays the case again, and returns whether the failure recurs.
-    fn shows_again(&self, occurrence: &FailureOccurrence, case: &Case) -> bool {
+    fn recurs(&self, occurrence: &FailureOccurrence, case: &Case) -> bool {
         let failure = &occurrence.failure;
         let bucket = failure.key.to_string();
-        let Some((root, smaller)) = self.examiner.root(failure, case) else {
+        let Some((root, smaller)) = self.examiner.root_cause(failure, case) else {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
             // A failure that was an alias is examined again from time to time, and may have been confirmed under its own key before.
-            let is_confirmed = shared.shown.contains(&bucket) && !shared.needs_invalid_input(&bucket);
+            let is_confirmed =
+                shared.confirmed_buckets.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);
-            return is_confirmed || self.confirms(occurrence, failure, case);
+            return is_confirmed || self.confirm(occurrence, failure, case);
         };
         let mut shared = self.lock();
         let of = root.key.to_string();
         let place = root.key.place().map(ToString::to_string);
         let known = self.options.known.name(&of, place.as_deref()).is_some();
         let alias = shared.state.aliases.entry(bucket).or_default();
-        (alias.of, alias.place) = (of.clone(), place);
+        (alias.bucket, alias.place) = (of.clone(), place);
         let needs_invalid_input = shared.needs_invalid_input(&of);
-        let fresh = shared.taken.insert(of.clone());
+        let fresh = shared.claimed.insert(of.clone());
         drop(shared);
         if fresh && !known {
-            if !self.confirms(occurrence, &root, &smaller) {
-                self.unconfirmed(&root.key);
+            if !self.confirm(occurrence, &root, &smaller) {
+                self.record_unconfirmed(&root.key);
             }
         } else if needs_invalid_input && self.examiner.shows_by_valid_input(&root, &smaller) {
-            self.confirms(occurrence, &root, &smaller);
+            self.confirm(occurrence, &root, &smaller);
         }
         true
     }
 
     /// Confirms a failure, and returns whether it recurs. If it does, its case is minimized, now or when an examiner is free.
-    fn confirms(&self, occurrence: &FailureOccurrence, failure: &Failure, case: &Case) -> bool {
-        let Some(shown) = self.examiner.try_again(failure, case, occurrence.number) else { return false };
+    fn confirm(&self, occurrence: &FailureOccurrence, failure: &Failure, case: &Case) -> bool {
+        let Some(shown) = self.examiner.confirm(failure, case, occurrence.number) else { return false };
         if self.options.valid && !shown.is_valid() {
             return true;
         }
-        let confirmed = PendingShrink { shown, time: occurrence.time };
+        let confirmed = PendingShrink { failure: shown, time: occurrence.time };
         let mut shared = self.lock();
-        shared.shown.insert(failure.key.to_string());
+        shared.confirmed_buckets.insert(failure.key.to_string());
         if self.has_examiners {
             shared.confirmed.push_back(confirmed);
             drop(shared);
-            self.more.notify_one();
+            self.work_available.notify_one();
         } else {
             drop(shared);
             self.shrink(confirmed);
@@ -122,7 +123,7 @@ impl Campaign<'_> {
     }
 
     /// Records that a failure did not recur, or that it was not examined because the campaign was interrupted.
-    fn unconfirmed(&self, key: &FailureKey) {
+    fn record_unconfirmed(&self, key: &FailureKey) {
         let name = self.options.known.name_of_unseen(key);
         let mut shared = self.lock();
         // It was confirmed before, with invalid input.
@@ -136,12 +137,12 @@ impl Campaign<'_> {
         let times = shared.progress.unconfirmed.entry(name).or_default();
         *times += 1;
         if *times < MAX_FAILED_CONFIRMATIONS {
-            shared.taken.remove(&key.to_string());
+            shared.claimed.remove(&key.to_string());
         }
     }
 
     /// Minimizes the case of a confirmed failure and stores it.
-    fn shrink(&self, PendingShrink { shown, time }: PendingShrink) {
+    fn shrink(&self, PendingShrink { failure: shown, time }: PendingShrink) {
         let others = {
             let mut shared = self.lock();
             shared.examining += 1;
@@ -151,14 +152,18 @@ impl Campaign<'_> {
         match self.examiner.shrink(shown, others) {
             Some(minimized) => self.store(&minimized, time),
             None => {
-                self.lock().shown.remove(&key.to_string());
-                self.unconfirmed(&key);
+                self.lock().confirmed_buckets.remove(&key.to_string());
+                self.record_unconfirmed(&key);
             }
         }
         self.lock().examining -= 1;
     }
 
-    fn store(&self, MinimizedFailure { found, case, run, symptom }: &MinimizedFailure, time: Duration) {
+    fn store(
+        &self,
+        MinimizedFailure { finding: found, case, run, symptom }: &MinimizedFailure,
+        time: Duration,
+    ) {
         let version = self.target.version();
         let command = self.target.command();
         let origin = FindingOrigin { command, version: &version, replay: &self.options.replay };
@@ -175,7 +180,8 @@ impl Campaign<'_> {
                 None => false,
             }
         };
-        if let Err(error) = store(&self.options.out, found, case, &run.seen.events, symptom.as_ref(), &origin)
+        if let Err(error) =
+            store(&self.options.out, found, case, &run.observation.events, symptom.as_ref(), &origin)
         {
             let file = self.options.out.join(&found.bucket);
             self.reporter.error(&WriteError { file, error }.into());
@@ -186,7 +192,7 @@ impl Campaign<'_> {
         let mut shared = self.lock();
         *shared.state.buckets.entry(found.bucket.clone()).or_default() += 1;
         *shared.progress.new.entry(found.bucket.clone()).or_default() += 1;
-        shared.met.insert(found.bucket.clone(), time);
+        shared.first_met.insert(found.bucket.clone(), time);
         shared.found.push(found.clone());
         drop(shared);
         self.reporter.found(found);

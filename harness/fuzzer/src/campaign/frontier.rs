@@ -10,10 +10,10 @@ use crate::observe::edges::Edges;
 use crate::session::case::Case;
 
 /// Number of additional turns of a new edge.
-const FIRST: i64 = 32;
+const NEW_EDGE_TURNS: i64 = 32;
 
 /// An edge that more than one in this many cases covers is not part of the frontier, because ordinary cases reach the code beyond it.
-const FEW: u64 = 12;
+const RARE_EDGE_RATIO: u64 = 12;
 
 /// The rare edges and their cases. See the module's documentation.
 #[derive(Debug, Default)]
@@ -33,42 +33,42 @@ struct FrontierEdge {
     /// Number of turns taken. A new edge begins below the others, so that it gets its additional turns first.
     turns: i64,
     /// The weight that the case had when the edge was last given the turns of a new one.
-    tried: usize,
+    tried_weight: usize,
 }
 
 impl Frontier {
     fn is_rare(&self, known: &FrontierEdge) -> bool {
-        known.cases * FEW <= self.cases
+        known.cases * RARE_EDGE_RATIO <= self.cases
     }
 
-    fn least(&self) -> Option<i64> {
+    fn fewest_turns(&self) -> Option<i64> {
         self.edges.values().filter(|known| self.is_rare(known)).map(|known| known.turns).min()
     }
 
     /// Records the edges that a case covered.
     pub(crate) fn record_edges(&mut self, case: &Case, edges: &Edges) {
-        let weight = case.weight();
-        let turns = self.least().unwrap_or(FIRST) - FIRST;
+        let weight = case.size();
+        let turns = self.fewest_turns().unwrap_or(NEW_EDGE_TURNS) - NEW_EDGE_TURNS;
         let mut shared = None;
         self.cases += 1;
         for edge in edges.all() {
             let mut this = || Arc::clone(shared.get_or_insert_with(|| Arc::new(case.clone())));
-            let new = || FrontierEdge { cases: 0, case: this(), weight, turns, tried: weight };
+            let new = || FrontierEdge { cases: 0, case: this(), weight, turns, tried_weight: weight };
             let known = self.edges.entry(edge).or_insert_with(new);
             known.cases += 1;
             if weight < known.weight {
                 (known.case, known.weight) = (this(), weight);
             }
-            if weight <= known.tried / 2 {
+            if weight <= known.tried_weight / 2 {
                 // Mutations of the larger case mostly changed parts that were unrelated to the edge.
-                (known.turns, known.tried) = (turns, weight);
+                (known.turns, known.tried_weight) = (turns, weight);
             }
         }
     }
 
     /// Chooses the case of an edge with the fewest turns.
     pub(crate) fn choose(&mut self, u: &mut Unstructured<'_>) -> Result<Option<Case>> {
-        let Some(least) = self.least() else { return Ok(None) };
+        let Some(least) = self.fewest_turns() else { return Ok(None) };
         let has_turn = |known: &FrontierEdge| known.turns == least && self.is_rare(known);
         let mut first: Vec<u32> =
             self.edges.iter().filter(|(_, known)| has_turn(known)).map(|(edge, _)| *edge).collect();
@@ -86,28 +86,28 @@ impl Frontier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::decisions::draw;
+    use crate::session::decisions::draw_bytes;
     use crate::session::statement::close;
-    use pmi_scenario::ast::UnderTest;
+    use pmi_scenario::ast::ImplementationKind;
 
     #[test]
     fn prefers_smallest_cases_of_rare_and_new_edges() {
-        let case = |steps: usize| Case::new(UnderTest::Server, 1, vec![close(0); steps]);
+        let case = |steps: usize| Case::new(ImplementationKind::Server, 1, vec![close(0); steps]);
         let went = |all: &[u32]| Edges::of(all.iter().map(|edge| (*edge, 1)).collect());
         let mut frontier = Frontier::default();
-        let bytes = draw(1, 1);
+        let bytes = draw_bytes(1, 1);
         let mut u = Unstructured::new(&bytes);
         assert!(frontier.choose(&mut u).unwrap().is_none());
         (0..40).for_each(|_| frontier.record_edges(&case(1), &went(&[1])));
         frontier.record_edges(&case(5), &went(&[1, 2]));
         frontier.record_edges(&case(4), &went(&[1, 2]));
         // An edge that all cases cover is not part of the frontier.
-        for _ in 0..FIRST + 5 {
+        for _ in 0..NEW_EDGE_TURNS + 5 {
             assert_eq!(frontier.choose(&mut u).unwrap().unwrap().len(), 4);
         }
         frontier.record_edges(&case(7), &went(&[1, 3]));
         let lengths: Vec<usize> =
-            (0..2 * FIRST).map(|_| frontier.choose(&mut u).unwrap().unwrap().len()).collect();
+            (0..2 * NEW_EDGE_TURNS).map(|_| frontier.choose(&mut u).unwrap().unwrap().len()).collect();
         assert!(lengths.iter().filter(|length| **length == 7).count() > 40, "{lengths:?}");
         assert!(lengths.contains(&4), "{lengths:?}");
     }

@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 
 use queue::{FailureOccurrence, PendingShrink};
 
-use crate::generate::{Generator, numbered};
+use crate::generate::{Generator, case_from_number};
 use crate::observe::edges::{Edges, NewCoverage};
 use crate::observe::transition::transitions;
 use crate::session::WriteError;
 use crate::session::case::Case;
 use crate::target::exclusive::ExclusiveTarget;
-use crate::target::{CaseRun, Pace, Target, Tracing};
+use crate::target::{CaseRun, Target, Thoroughness, Tracing};
 use crate::triage::confirm::Examiner;
-use crate::triage::known_failures::{KnownFailures, Steering};
+use crate::triage::known_failures::{IngredientStatistics, KnownFailures};
 use crate::triage::schedule::Schedule;
-use crate::triage::shrink::leave_out;
+use crate::triage::shrink::drop_steps_only;
 use crate::triage::store::StoredFinding;
 use state::{CampaignState, StateError};
 
@@ -102,7 +102,7 @@ pub struct Progress {
 
 /// The progress of a campaign at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct ProgressSample {
     /// Time since the campaign began.
     pub time: Duration,
     /// Cases played.
@@ -119,7 +119,7 @@ const MAX_MOMENTS: usize = 400;
 /// Moments of a campaign, in order.
 #[derive(Debug)]
 struct ProgressHistory {
-    moments: Vec<Moment>,
+    moments: Vec<ProgressSample>,
     /// Minimum time between two moments.
     step: Duration,
 }
@@ -143,7 +143,7 @@ impl ProgressHistory {
 
     fn end(&mut self, progress: &Progress) {
         let Progress { time, sessions, transitions, edges, .. } = *progress;
-        self.moments.push(Moment { time, sessions, transitions, edges });
+        self.moments.push(ProgressSample { time, sessions, transitions, edges });
     }
 }
 
@@ -172,32 +172,32 @@ pub trait Reporter: Sync {
 
 /// The result of a campaign.
 #[derive(Debug)]
-pub struct Summary {
+pub struct CampaignSummary {
     /// The final progress.
     pub progress: Progress,
     /// The progress over time, in order; the last moment is the end.
-    pub history: Vec<Moment>,
+    pub history: Vec<ProgressSample>,
     /// Findings that were stored.
     pub found: Vec<StoredFinding>,
     /// The time when each of these buckets was first encountered.
-    pub met: BTreeMap<String, Duration>,
+    pub first_met: BTreeMap<String, Duration>,
     /// True if the user interrupted the campaign.
     pub interrupted: bool,
 }
 
 /// The data that the workers share.
-struct Shared {
+struct SharedState {
     state: CampaignState,
-    steering: Steering,
+    ingredient_statistics: IngredientStatistics,
     progress: Progress,
     /// Buckets that a worker examines or has stored.
-    taken: BTreeSet<String>,
+    claimed: BTreeSet<String>,
     /// Buckets with a confirmed failure.
-    shown: BTreeSet<String>,
+    confirmed_buckets: BTreeSet<String>,
     /// Buckets that were found with invalid input and later encountered with valid input, which is why they are examined again.
     valid: BTreeSet<String>,
     found: Vec<StoredFinding>,
-    met: BTreeMap<String, Duration>,
+    first_met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
     /// Failures that wait to be confirmed.
     waiting: VecDeque<FailureOccurrence>,
@@ -211,7 +211,7 @@ struct Shared {
     trimmed: u64,
 }
 
-impl Shared {
+impl SharedState {
     /// Returns whether a bucket was found, but only with invalid input.
     fn needs_invalid_input(&self, bucket: &str) -> bool {
         self.found.iter().any(|found| found.bucket == bucket && !found.valid)
@@ -230,9 +230,9 @@ struct Campaign<'a> {
     schedule: Schedule,
     /// True if some workers only examine the failures that the others encounter.
     has_examiners: bool,
-    shared: Mutex<Shared>,
+    shared: Mutex<SharedState>,
     /// Notified when a failure waits to be examined, or when the last player ends.
-    more: Condvar,
+    work_available: Condvar,
 }
 
 /// Runs a campaign, beginning with the case that the state names.
@@ -243,7 +243,7 @@ pub fn run(
     state: CampaignState,
     interrupted: &AtomicBool,
     reporter: &dyn Reporter,
-) -> Summary {
+) -> CampaignSummary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
     // Most players only wait, for a silence or for the end of a job. At any time, only about as many as there are workers are busy.
@@ -264,15 +264,15 @@ pub fn run(
         next: AtomicU64::new(first),
         end: AtomicBool::new(false),
         schedule,
-        shared: Mutex::new(Shared {
-            steering: Steering::default(),
+        shared: Mutex::new(SharedState {
+            ingredient_statistics: IngredientStatistics::default(),
             progress: Progress { transitions: state.transitions.len(), ..Progress::default() },
             state,
-            taken,
-            shown: BTreeSet::new(),
+            claimed: taken,
+            confirmed_buckets: BTreeSet::new(),
             valid: BTreeSet::new(),
             found: Vec::new(),
-            met: BTreeMap::new(),
+            first_met: BTreeMap::new(),
             silences: Vec::new(),
             waiting: VecDeque::new(),
             confirmed: VecDeque::new(),
@@ -281,7 +281,7 @@ pub fn run(
             trimmed: 0,
         }),
         has_examiners: examiners > 0,
-        more: Condvar::new(),
+        work_available: Condvar::new(),
     };
     let mut overdue = false;
     let mut history = ProgressHistory { moments: Vec::new(), step: Duration::from_millis(900) };
@@ -311,17 +311,17 @@ pub fn run(
     let progress = campaign.progress();
     history.end(&progress);
     let shared = campaign.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Summary {
+    CampaignSummary {
         progress,
         history: history.moments,
         found: shared.found,
-        met: shared.met,
+        first_met: shared.first_met,
         interrupted: interrupted.load(Ordering::Relaxed) && !overdue,
     }
 }
 
 impl Campaign<'_> {
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -357,7 +357,7 @@ impl Campaign<'_> {
     fn work(&self, first: u64) {
         self.play(first);
         self.lock().playing -= 1;
-        self.more.notify_all();
+        self.work_available.notify_all();
         self.examine_others();
     }
 
@@ -368,11 +368,11 @@ impl Campaign<'_> {
             if self.is_over(first, number) {
                 return;
             }
-            let case = numbered(self.generator, self.options.seed, number);
-            if self.leaves_out(&case, number) {
+            let case = case_from_number(self.generator, self.options.seed, number);
+            if self.skips(&case, number) {
                 continue;
             }
-            match self.target.play(&case, Pace::Fast, Tracing::Off) {
+            match self.target.play(&case, Thoroughness::Fast, Tracing::Off) {
                 Ok(run) => self.judge(&case, before.as_ref(), number, &run),
                 Err(_) if self.interrupted.load(Ordering::Relaxed) => return,
                 Err(error) => self.unjudged(error.to_string()),
@@ -381,11 +381,11 @@ impl Campaign<'_> {
         }
     }
 
-    fn leaves_out(&self, case: &Case, number: u64) -> bool {
+    fn skips(&self, case: &Case, number: u64) -> bool {
         let mut shared = self.lock();
         shared.state.next = shared.state.next.max(number + 1);
-        let skip =
-            self.options.known.avoids(&case.ingredients) || shared.steering.skips(&case.ingredients, number);
+        let skip = self.options.known.avoids(&case.ingredients)
+            || shared.ingredient_statistics.skips(&case.ingredients, number);
         shared.progress.skipped += u64::from(skip);
         skip
     }
@@ -400,13 +400,13 @@ impl Campaign<'_> {
     }
 
     fn judge(&self, case: &Case, before: Option<&Case>, number: u64, run: &CaseRun) {
-        if let Some(why) = run.seen.unjudged.clone().filter(|_| run.failures.is_empty()) {
+        if let Some(why) = run.observation.unjudged.clone().filter(|_| run.failures.is_empty()) {
             return self.unjudged(why);
         }
         let fatal = run.failures.iter().any(|failure| failure.key.is_fatal());
         // Edges of a case that ended the implementation may be reached again without ending it.
-        let edges = run.seen.edges.as_ref().filter(|_| !fatal);
-        let reaching = edges.and_then(|edges| self.reaches(case, edges));
+        let edges = run.observation.edges.as_ref().filter(|_| !fatal);
+        let reaching = edges.and_then(|edges| self.case_to_keep(case, edges));
         let mut fresh = Vec::new();
         let mut trouble = None;
         let mut not_instrumented = false;
@@ -414,21 +414,21 @@ impl Campaign<'_> {
             let mut shared = self.lock();
             let shared = &mut *shared;
             shared.progress.sessions += 1;
-            shared.progress.requests += run.seen.requests as u64;
-            if let Some(edges) = &run.seen.edges {
+            shared.progress.requests += run.observation.requests as u64;
+            if let Some(edges) = &run.observation.edges {
                 not_instrumented = shared.progress.edges.replace(0).is_none() && edges.is_empty();
             }
             shared.state.sessions += 1;
-            let grown = run.seen.growth.as_ref().map_or(0, |g| g.bytes);
+            let grown = run.observation.growth.as_ref().map_or(0, |g| g.bytes);
             shared.progress.growth = shared.progress.growth.max(grown);
             let before = shared.state.transitions.len();
-            shared.state.transitions.extend(transitions(&run.seen).iter().map(ToString::to_string));
+            shared.state.transitions.extend(transitions(&run.observation).iter().map(ToString::to_string));
             let further = shared.state.transitions.len() > before || reaching.is_some();
             if further && !fatal {
                 trouble = self.generator.keep(number, reaching.as_ref().unwrap_or(case)).err();
             }
             if shared.silences.len() < MAX_SILENCES {
-                shared.silences.extend(&run.seen.silences);
+                shared.silences.extend(&run.observation.silences);
             }
             let mut ended_as_known = false;
             let counts = |failure: &&crate::observe::failure::Failure| {
@@ -441,7 +441,7 @@ impl Campaign<'_> {
                     if alias.is_due() {
                         fresh.push(failure.clone());
                     }
-                    bucket.clone_from(&alias.of);
+                    bucket.clone_from(&alias.bucket);
                     place.clone_from(&alias.place);
                 }
                 // If the crash is an alias, only a debugger can establish that it is the same crash.
@@ -462,11 +462,11 @@ impl Campaign<'_> {
                     let new = shared.found.iter().any(|f| f.bucket == bucket);
                     let counts = if new { &mut shared.progress.new } else { &mut shared.progress.known };
                     *counts.entry(bucket).or_default() += 1;
-                } else if shared.taken.insert(bucket) {
+                } else if shared.claimed.insert(bucket) {
                     fresh.push(failure.clone());
                 }
             }
-            shared.steering.note(&case.ingredients, ended_as_known);
+            shared.ingredient_statistics.note(&case.ingredients, ended_as_known);
         }
         if not_instrumented {
             self.reporter.not_instrumented();
@@ -476,13 +476,18 @@ impl Campaign<'_> {
         }
         for failure in fresh {
             let (case, before) = (case.clone(), before.cloned());
-            let occurrence =
-                FailureOccurrence { failure, case, before, number, time: self.schedule.elapsed() };
+            let occurrence = FailureOccurrence {
+                failure,
+                case,
+                previous_case: before,
+                number,
+                time: self.schedule.elapsed(),
+            };
             let mut shared = self.lock();
             if self.has_examiners && shared.waiting.len() < MAX_WAITING_FAILURES {
                 shared.waiting.push_back(occurrence);
                 drop(shared);
-                self.more.notify_one();
+                self.work_available.notify_one();
             } else {
                 drop(shared);
                 self.examine(&occurrence);
@@ -491,11 +496,11 @@ impl Campaign<'_> {
     }
 
     /// Returns the case to keep if it covers an edge for the first time or a known edge more often: the case itself, or a trimmed one.
-    fn reaches(&self, case: &Case, edges: &Edges) -> Option<Case> {
+    fn case_to_keep(&self, case: &Case, edges: &Edges) -> Option<Case> {
         let news = self.lock().state.edges.add(edges);
         let play = |case: &Case| {
-            let run = self.target.play(case, Pace::Fast, Tracing::Off).ok()?;
-            run.seen.edges.filter(|_| !run.failures.iter().any(|failure| failure.key.is_fatal()))
+            let run = self.target.play(case, Thoroughness::Fast, Tracing::Off).ok()?;
+            run.observation.edges.filter(|_| !run.failures.iter().any(|failure| failure.key.is_fatal()))
         };
         let (kept, edges) = match news {
             NewCoverage::None => (None, edges.clone()),
@@ -506,7 +511,7 @@ impl Campaign<'_> {
             }
             NewCoverage::Edges(new) => {
                 let mut last = edges.clone();
-                let kept = leave_out(case.clone(), self.trims(), &mut |candidate| {
+                let kept = drop_steps_only(case.clone(), self.reserve_trim_plays(), &mut |candidate| {
                     let went = play(candidate).filter(|went| went.has(&new));
                     went.map(|went| last = went).is_some()
                 });
@@ -518,7 +523,7 @@ impl Campaign<'_> {
     }
 
     /// Reserves runs for trimming a case. In total, trimming does not take many more runs than the campaign itself.
-    fn trims(&self) -> usize {
+    fn reserve_trim_plays(&self) -> usize {
         let mut shared = self.lock();
         let left = (shared.progress.sessions + TRIM_ALLOWANCE).saturating_sub(shared.trimmed);
         let plays = left.min(MAX_TRIM_PLAYS);
@@ -531,14 +536,14 @@ impl Campaign<'_> {
 mod tests {
     use std::path::Path;
 
-    use pmi_judge::backtrace::Place;
+    use pmi_judge::backtrace::CrashLocation;
     use pmi_judge::event::{Bytes, Event, EventKind};
-    use pmi_scenario::UnderTest;
+    use pmi_scenario::ImplementationKind;
     use pmi_wire::Proc;
 
     use super::*;
-    use crate::campaign::corpus::{Corpus, Evolving};
-    use crate::campaign::stored::Stored;
+    use crate::campaign::corpus::{Corpus, EvolvingGenerator};
+    use crate::campaign::stored::StoredCases;
     use crate::generate::server::scope::SessionFeatures;
     use crate::observe::failure::{CrashCause, CrashSite, Failure, FailureKey, LastAction};
     use crate::observe::observation::Observation;
@@ -550,7 +555,7 @@ mod tests {
     struct Plays<F>(F);
 
     impl<F: Fn(&Case, Tracing) -> CaseRun + Sync> Target for Plays<F> {
-        fn play(&self, case: &Case, _: Pace, tracing: Tracing) -> std::io::Result<CaseRun> {
+        fn play(&self, case: &Case, _: Thoroughness, tracing: Tracing) -> std::io::Result<CaseRun> {
             Ok((self.0)(case, tracing))
         }
 
@@ -568,7 +573,7 @@ mod tests {
     }
 
     fn shows(failures: impl IntoIterator<Item = Failure>) -> CaseRun {
-        CaseRun { seen: Observation::default(), failures: failures.into_iter().collect() }
+        CaseRun { observation: Observation::default(), failures: failures.into_iter().collect() }
     }
 
     impl Reporter for () {
@@ -594,7 +599,7 @@ mod tests {
 
     /// Runs a campaign against an implementation that compares the first bytes of keys one by one, which its responses do not reveal.
     /// Returns one more than the number of bytes that were right, and the summary.
-    fn looked(tells: bool) -> (u64, Summary) {
+    fn looked(tells: bool) -> (u64, CampaignSummary) {
         let folder = tempfile::tempdir().unwrap();
         let most = AtomicU64::new(0);
         let target = Plays(|case: &Case, _| {
@@ -606,9 +611,9 @@ mod tests {
             most.fetch_max(u64::from(deepest), Ordering::Relaxed);
             let edges = Edges::of((0..=deepest).map(|edge| (edge, 1)).collect());
             let seen = Observation { edges: tells.then_some(edges), ..Observation::default() };
-            CaseRun { seen, failures: Vec::new() }
+            CaseRun { observation: seen, failures: Vec::new() }
         });
-        let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
+        let generator = EvolvingGenerator::new(SessionFeatures::default(), Corpus::default());
         let options = options(folder.path(), Some(3000));
         let summary =
             run(&target, &generator, &options, CampaignState::default(), &AtomicBool::new(false), &());
@@ -630,8 +635,8 @@ mod tests {
 
     fn failure() -> Failure {
         let after = LastAction::Start;
-        let key = FailureKey::Rule { who: None, requirement: "rfc13.barrier.generic".into(), after };
-        Failure { key, what: String::new(), requirement: None, seq: None, backtrace: None }
+        let key = FailureKey::Rule { party: None, requirement: "rfc13.barrier.generic".into(), after };
+        Failure { key, description: String::new(), requirement: None, seq: None, backtrace: None }
     }
 
     /// Returns the findings of a campaign that plays jobs with these lines, and its folder. The implementation fails in the job after one
@@ -642,9 +647,9 @@ mod tests {
         for (number, lines) in jobs.iter().enumerate() {
             let said = lines.iter().map(|line| write(0, vec![text(*line)], false)).collect();
             files.push(folder.path().join(format!("{number}.pmi")));
-            std::fs::write(&files[number], Case::new(UnderTest::Server, 1, said).text()).unwrap();
+            std::fs::write(&files[number], Case::new(ImplementationKind::Server, 1, said).text()).unwrap();
         }
-        let generator = Stored::read(&files, UnderTest::Server).unwrap();
+        let generator = StoredCases::read(&files, ImplementationKind::Server).unwrap();
         let options = options(&folder.path().join("out"), Some(jobs.len() as u64));
         let aborted = AtomicBool::new(false);
         let fails = |case: &Case| {
@@ -665,7 +670,8 @@ mod tests {
     #[test]
     fn finding_keeps_the_earlier_job_it_needs() {
         let (found, folder) = remembered(&[&["cmd=barrier_in"], &["cmd=abort"], &["cmd=barrier_in"]]);
-        let told: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job, f.again_minimal)).collect();
+        let told: Vec<_> =
+            found.iter().map(|f| (f.number, f.needs_earlier_job, f.repetitions_minimal)).collect();
         assert_eq!(told, [(2, true, 5)]);
         let (told, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
         let earlier = case.earlier.as_ref().unwrap().text();
@@ -690,9 +696,9 @@ mod tests {
         for (number, line) in lines.iter().enumerate() {
             files.push(folder.path().join(format!("{number}.pmi")));
             let said = vec![write(0, vec![text(*line)], false)];
-            std::fs::write(&files[number], Case::new(UnderTest::Server, 1, said).text()).unwrap();
+            std::fs::write(&files[number], Case::new(ImplementationKind::Server, 1, said).text()).unwrap();
         }
-        let generator = Stored::read(&files, UnderTest::Server).unwrap();
+        let generator = StoredCases::read(&files, ImplementationKind::Server).unwrap();
         let options =
             CampaignOptions { valid, ..options(&folder.path().join("out"), Some(lines.len() as u64)) };
         let target = Plays(|case: &Case, _| {
@@ -704,7 +710,7 @@ mod tests {
             let events: Vec<Event> = asks.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             let fails = !events.is_empty();
             let seen = Observation { events, ..Observation::default() };
-            CaseRun { seen, failures: fails.then(failure).into_iter().collect() }
+            CaseRun { observation: seen, failures: fails.then(failure).into_iter().collect() }
         });
         let summary =
             run(&target, &generator, &options, CampaignState::default(), &AtomicBool::new(false), &());
@@ -740,10 +746,11 @@ mod tests {
                 interrupted.store(played >= after, Ordering::Relaxed);
                 shows([failure()])
             });
-            let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
+            let generator = EvolvingGenerator::new(SessionFeatures::default(), Corpus::default());
             let options = options(folder.path(), None);
             let summary = run(&target, &generator, &options, CampaignState::default(), &interrupted, &());
-            let found: Vec<_> = summary.found.iter().map(|f| (f.again, f.again_minimal)).collect();
+            let found: Vec<_> =
+                summary.found.iter().map(|f| (f.repetitions, f.repetitions_minimal)).collect();
             assert_eq!(found, Vec::from_iter(told));
             if let [found] = &summary.found[..] {
                 assert_eq!(found.steps[0], found.steps[1]);
@@ -755,19 +762,19 @@ mod tests {
     #[test]
     fn crash_without_a_location_is_found_once() {
         let folder = tempfile::tempdir().unwrap();
-        let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
+        let generator = EvolvingGenerator::new(SessionFeatures::default(), Corpus::default());
         let options = options(folder.path(), Some(30));
         // A debugger locates the crash the first ten times, but not after that.
         let looks = AtomicU64::new(0);
         let target = Plays(|_: &Case, tracing| {
             let site = match tracing {
-                Tracing::Off => Some(CrashSite::Unseen { call: None, after: None }),
+                Tracing::Off => Some(CrashSite::Unknown { call: None, after: None }),
                 Tracing::On => match looks.fetch_add(1, Ordering::Relaxed) {
-                    0..10 => Some(CrashSite::Place(Place::Function("f".into()))),
+                    0..10 => Some(CrashSite::Place(CrashLocation::Function("f".into()))),
                     _ => None,
                 },
             };
-            let died = |site| FailureKey::Crash { who: "pm".into(), cause: CrashCause::Signal(13), site };
+            let died = |site| FailureKey::Crash { program: "pm".into(), cause: CrashCause::Signal(13), site };
             shows(site.map(|site| Failure { key: died(site), ..failure() }))
         });
         let summary =

@@ -12,7 +12,7 @@ pub(super) struct FailureOccurrence {
     pub(super) failure: Failure,
     pub(super) case: Case,
     /// The case that the same worker had played before.
-    pub(super) before: Option<Case>,
+    pub(super) previous_case: Option<Case>,
     /// The number of the case.
     pub(super) number: u64,
     /// Time since the campaign began.
@@ -21,7 +21,7 @@ pub(super) struct FailureOccurrence {
 
 /// A confirmed failure whose case is to be minimized.
 pub(super) struct PendingShrink {
-    pub(super) shown: ConfirmedFailure,
+    pub(super) failure: ConfirmedFailure,
     /// Time when it was encountered, since the campaign began.
     pub(super) time: Duration,
 }
@@ -29,12 +29,12 @@ pub(super) struct PendingShrink {
 /// Takes the waiting failure to confirm next: the one that takes the least time, so that slow ones do not block the others until the
 /// campaign is over. Among equals, this is the one that was encountered first.
 pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<FailureOccurrence> {
-    take_first_by(waiting, |occurrence| occurrence.failure.key.patience())
+    take_first_by(waiting, |occurrence| occurrence.failure.key.confirmation_cost())
 }
 
 /// Takes the confirmed failure to minimize next: the most serious one, and among equals the first.
 pub(super) fn next_to_shrink(confirmed: &mut VecDeque<PendingShrink>) -> Option<PendingShrink> {
-    take_first_by(confirmed, |confirmed| confirmed.shown.seriousness())
+    take_first_by(confirmed, |confirmed| confirmed.failure.severity_key())
 }
 
 /// Takes the element with the smallest key, and among equals the first.
@@ -45,7 +45,7 @@ fn take_first_by<T, K: Ord>(queue: &mut VecDeque<T>, key: impl Fn(&T) -> K) -> O
 
 #[cfg(test)]
 mod tests {
-    use pmi_scenario::UnderTest;
+    use pmi_scenario::ImplementationKind;
 
     use super::*;
     use crate::observe::failure::{FailureKey, LastAction};
@@ -53,25 +53,25 @@ mod tests {
     #[test]
     fn tries_fast_failures_first_then_oldest() {
         let rule =
-            |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: LastAction::Start };
+            |of: &str| FailureKey::Rule { party: None, requirement: of.into(), after: LastAction::Start };
         let keys = [
-            FailureKey::JobStays(LastAction::Start),
+            FailureKey::JobKeepsRunning(LastAction::Start),
             FailureKey::HangDuringPartialRequest,
             rule("rfc13.put.unique"),
             FailureKey::Leak(vec!["sleep".into()]),
-            FailureKey::Hang { who: None, requirement: None, call: None, after: LastAction::Start },
+            FailureKey::Hang { party: None, requirement: None, call: None, after: LastAction::Start },
             rule("rfc13.get.value"),
         ];
         let occurrence = |(number, key): (usize, &FailureKey)| FailureOccurrence {
             failure: Failure {
                 key: key.clone(),
-                what: String::new(),
+                description: String::new(),
                 requirement: None,
                 seq: None,
                 backtrace: None,
             },
-            case: Case::new(UnderTest::Server, 1, Vec::new()),
-            before: None,
+            case: Case::new(ImplementationKind::Server, 1, Vec::new()),
+            previous_case: None,
             number: number as u64,
             time: Duration::ZERO,
         };

@@ -25,7 +25,7 @@ pub struct CampaignState {
     pub buckets: BTreeMap<String, u64>,
     /// Buckets that are the same as others, because a server's crash is often noticed only some requests later.
     #[serde(default)]
-    pub aliases: BTreeMap<String, Alias>,
+    pub aliases: BTreeMap<String, BucketAlias>,
     /// Transitions of the model that were covered, as displayed.
     pub transitions: BTreeSet<String>,
     /// Edges that were covered in the implementation's program, if it is instrumented.
@@ -56,9 +56,10 @@ pub enum StateError {
 
 /// The bucket that another name stands for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alias {
+pub struct BucketAlias {
     /// The bucket.
-    pub of: String,
+    #[serde(rename = "of")]
+    pub bucket: String,
     /// Number of times that it was seen under this name.
     pub seen: u64,
     /// The place of a crash, if the bucket is named after it.
@@ -66,16 +67,16 @@ pub struct Alias {
     pub place: Option<String>,
 }
 
-/// The first occurrences of an alias with a known place, up to this number, are all examined; after that, one in [`LATER`].
+/// The first occurrences of an alias with a known place, up to this number, are all examined; after that, one in [`RECHECK_FACTOR`].
 const MAX_ALIAS_RUNS: u64 = 16;
-const LATER: u64 = 8;
+const RECHECK_FACTOR: u64 = 8;
 
-impl Alias {
+impl BucketAlias {
     /// Counts an occurrence, and returns whether to examine it, since another failure may have the same name. This becomes rarer over time.
     pub(crate) fn is_due(&mut self) -> bool {
         self.seen += 1;
         match self.place {
-            Some(_) => self.seen <= MAX_ALIAS_RUNS || self.seen.is_multiple_of(LATER),
+            Some(_) => self.seen <= MAX_ALIAS_RUNS || self.seen.is_multiple_of(RECHECK_FACTOR),
             None => self.seen >= 8 && self.seen.is_power_of_two(),
         }
     }

@@ -7,38 +7,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arbitrary::{Result as Decided, Unstructured};
 use pmi_runner::suite;
-use pmi_scenario::ast::UnderTest;
+use pmi_scenario::ast::ImplementationKind;
 
 use super::corpus::CorpusError;
 use crate::generate::Generator;
 use crate::observe::edges::Edges;
 use crate::observe::transition::transitions;
 use crate::session::case::Case;
-use crate::target::{Pace, Target, Tracing};
+use crate::target::{Target, Thoroughness, Tracing};
 use crate::triage::store::ReadError;
 
 /// Cases in the order of their files.
 #[derive(Debug, Default)]
-pub struct Stored {
+pub struct StoredCases {
     cases: Vec<Case>,
-    others: usize,
+    other_count: usize,
 }
 
-impl Stored {
+impl StoredCases {
     /// Reads the cases among the scenarios below these folders.
     ///
     /// # Errors
     ///
     /// A file cannot be read or is not a scenario.
-    pub fn read(folders: &[PathBuf], tests: UnderTest) -> Result<Self, CorpusError> {
+    pub fn read(folders: &[PathBuf], tests: ImplementationKind) -> Result<Self, CorpusError> {
         let mut stored = Self::default();
         for (name, source) in suite::scenario_files(folders)? {
             let scenario = pmi_scenario::parse(source, &name).map_err(ReadError::Scenario)?;
             match Case::from_scenario(scenario) {
-                Ok(case) if case.tests() == tests && (tests != UnderTest::Server || case.is_sound()) => {
+                Ok(case)
+                    if case.tests() == tests && (tests != ImplementationKind::Server || case.is_sound()) =>
+                {
                     stored.cases.push(case);
                 }
-                _ => stored.others += 1,
+                _ => stored.other_count += 1,
             }
         }
         Ok(stored)
@@ -50,8 +52,8 @@ impl Stored {
     }
 
     /// Returns the number of scenarios that are not cases of this kind.
-    pub fn others(&self) -> usize {
-        self.others
+    pub fn other_count(&self) -> usize {
+        self.other_count
     }
 
     /// Plays every case once, and returns a small subset that together covers every transition, edge and failure of all cases. Small cases
@@ -66,19 +68,20 @@ impl Stored {
             if interrupted.load(Ordering::Relaxed) {
                 break;
             }
-            let run = target.play(case, Pace::Fast, Tracing::Off)?;
-            let mut all: BTreeSet<String> = transitions(&run.seen).iter().map(ToString::to_string).collect();
+            let run = target.play(case, Thoroughness::Fast, Tracing::Off)?;
+            let mut all: BTreeSet<String> =
+                transitions(&run.observation).iter().map(ToString::to_string).collect();
             all.extend(run.failures.iter().map(|failure| failure.key.to_string()));
-            all.extend(run.seen.edges.iter().flat_map(Edges::names));
+            all.extend(run.observation.edges.iter().flat_map(Edges::names));
             reached.push(all);
         }
-        let weights: Vec<usize> = self.cases.iter().map(Case::weight).collect();
-        Ok(covering(&reached, &weights).into_iter().map(|at| &self.cases[at]).collect())
+        let weights: Vec<usize> = self.cases.iter().map(Case::size).collect();
+        Ok(smallest_cover(&reached, &weights).into_iter().map(|at| &self.cases[at]).collect())
     }
 }
 
 /// Returns the indices of sets that together cover the union, with a preference for light ones. None of them is redundant.
-fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
+fn smallest_cover(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|at| (weights[*at], *at));
     let mut covered: BTreeSet<&String> = BTreeSet::new();
@@ -102,7 +105,7 @@ fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
     kept
 }
 
-impl Generator for Stored {
+impl Generator for StoredCases {
     fn generate(&self, valid: &mut Unstructured<'_>, _: &mut Unstructured<'_>) -> Decided<Case> {
         Ok(valid.choose(&self.cases)?.clone())
     }
@@ -124,10 +127,10 @@ mod tests {
     fn covering_is_complete_and_minimal() {
         let set = |all: &str| all.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
         let sets = ["a b", "a", "b c", "c d", "", "a b"].map(set);
-        assert_eq!(covering(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);
+        assert_eq!(smallest_cover(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);
         // Among equals, the lighter one.
-        assert_eq!(covering(&sets, &[9, 1, 5, 3, 1, 2]), [3, 5]);
-        assert_eq!(covering(&[], &[]), Vec::<usize>::new());
+        assert_eq!(smallest_cover(&sets, &[9, 1, 5, 3, 1, 2]), [3, 5]);
+        assert_eq!(smallest_cover(&[], &[]), Vec::<usize>::new());
     }
 
     #[test]
@@ -135,12 +138,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().to_owned()];
         suite::export(folder.path()).unwrap();
-        let stored = Stored::read(&folders, UnderTest::Server).unwrap();
-        assert!(stored.cases().len() > 10 && stored.others() > 10, "{stored:?}");
+        let stored = StoredCases::read(&folders, ImplementationKind::Server).unwrap();
+        assert!(stored.cases().len() > 10 && stored.other_count() > 10, "{stored:?}");
         assert_eq!(stored.fixed(3).unwrap().text(), stored.cases()[3].text());
         assert!(stored.fixed(stored.cases().len() as u64).is_none());
         std::fs::write(folder.path().join("broken.pmi"), "0 X: y\n").unwrap();
-        let error = Stored::read(&folders, UnderTest::Server).unwrap_err().to_string();
+        let error = StoredCases::read(&folders, ImplementationKind::Server).unwrap_err().to_string();
         assert!(error.contains("broken.pmi"), "{error}");
     }
 }

@@ -48,12 +48,14 @@ pub trait Generator: Sync {
 }
 
 /// Makes a case from decision bytes; any bytes are valid.
-pub fn decided(generator: &dyn Generator, bytes: &[u8]) -> Case {
+pub fn case_from_bytes(generator: &dyn Generator, bytes: &[u8]) -> Case {
     let (mut valid, mut mutations) = decisions::split(bytes);
     generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
 /// Makes the case with a number.
-pub fn numbered(generator: &dyn Generator, seed: u64, number: u64) -> Case {
-    generator.fixed(number).unwrap_or_else(|| decided(generator, &decisions::draw(seed, number)))
+pub fn case_from_number(generator: &dyn Generator, seed: u64, number: u64) -> Case {
+    generator
+        .fixed(number)
+        .unwrap_or_else(|| case_from_bytes(generator, &decisions::draw_bytes(seed, number)))
 }

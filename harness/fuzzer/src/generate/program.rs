@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::{Result, Unstructured};
 use pmi_faults::variations;
-use pmi_scenario::ast::{Setting, UnderTest};
+use pmi_scenario::ast::{ImplementationKind, Setting};
 
 use super::Generator;
-use super::systematic::turn;
-use super::trace::{AnswerChange, PASSED, RequestAction, Trace, TracedRequest, write};
-use crate::generate::systematic::answers;
+use super::systematic::systematic_index;
+use super::trace::{MAX_SKIPPED_REQUESTS, RequestAction, ResponseReplacement, Trace, TracedRequest, write};
+use crate::generate::systematic::program_responses;
 use crate::mutate::Mutation;
 use crate::session::case::Case;
 use crate::session::decisions::{percent, pick};
 use crate::session::op::Op;
-use crate::session::pieces::unplaced;
+use crate::session::pieces::without_span;
 
 /// A generator of cases for a program.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Generator for ProgramGenerator {
             u: mutations,
             case: Case::in_dialect(
                 trace.dialect,
-                UnderTest::Client,
+                ImplementationKind::Client,
                 trace.exchanges().len() as u32,
                 Vec::new(),
             ),
@@ -58,11 +58,11 @@ impl Generator for ProgramGenerator {
     }
 
     fn fixed(&self, number: u64) -> Option<Case> {
-        let at = turn(number)?;
+        let at = systematic_index(number)?;
         // The trace of the most processes covers the most.
         let trace = self.traces.last()?;
-        let through = answers::all(trace, self.mutate).into_iter().nth(at)?;
-        Some(answers::made(trace, through))
+        let through = program_responses::all(trace, self.mutate).into_iter().nth(at)?;
+        Some(program_responses::make_case(trace, through))
     }
 }
 
@@ -78,7 +78,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         for _ in 0..u.int_in_range(1..=2)? {
             let name = pick(u, &all)?;
             if self.case.ingredients.insert(format!("vary:{name}")) {
-                self.case.scenario.serving.variations.push(unplaced(name.to_owned()));
+                self.case.scenario.server_setup.variations.push(without_span(name.to_owned()));
             }
         }
         Ok(())
@@ -98,13 +98,13 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         };
         let name = Setting::NAMES.iter().find(|(_, s)| *s == setting).map_or("", |(name, _)| name);
         self.case.ingredients.insert(format!("serve:{name}"));
-        self.case.scenario.serving.settings.push((unplaced(setting), pick(u, numbers)?));
+        self.case.scenario.server_setup.settings.push((without_span(setting), pick(u, numbers)?));
         Ok(())
     }
 
     fn mutate(&mut self, count: usize) -> Result<()> {
         let ranks = self.trace.exchanges().len() as u32;
-        let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, AnswerChange>> = BTreeMap::new();
+        let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, ResponseReplacement>> = BTreeMap::new();
         // Values from other processes have any length and content, and programs receive many of them.
         if count > 0 && self.u.ratio(1, 4)? {
             targets.insert(None, self.values()?);
@@ -134,7 +134,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
                 // A program may retry after a failure response.
                 let same = |e: &TracedRequest| (e.op, e.mapping) == (asked[at].op, asked[at].mapping);
                 let next = (at + 1..asked.len()).find(|next| same(&asked[*next]));
-                if let Some(next) = next.filter(|_| !target.every)
+                if let Some(next) = next.filter(|_| !target.replaces_all)
                     && self.u.ratio(1, 4)?
                 {
                     targets.insert(next, target.clone());
@@ -155,12 +155,15 @@ impl ProgramSessionBuilder<'_, '_, '_> {
     }
 
     /// Returns other values for the keys that the processes get.
-    fn values(&mut self) -> Result<BTreeMap<usize, AnswerChange>> {
+    fn values(&mut self) -> Result<BTreeMap<usize, ResponseReplacement>> {
         let mut targets = BTreeMap::new();
-        for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(PASSED) {
-            if let Some(said) = self.trace.answer_to(exchange).with(Mutation::Value, self.u)? {
+        for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(MAX_SKIPPED_REQUESTS) {
+            if let Some(said) = self.trace.answer_to(exchange).mutate(Mutation::Value, self.u)? {
                 self.case.ingredients.insert(format!("{}:{}", Mutation::Value.name(), exchange.op));
-                targets.insert(at, AnswerChange { every: false, done: RequestAction::Respond(said) });
+                targets.insert(
+                    at,
+                    ResponseReplacement { replaces_all: false, action: RequestAction::Respond(said) },
+                );
             }
         }
         Ok(targets)
@@ -179,7 +182,7 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         asked: &[TracedRequest],
         kind: Option<(Op, bool)>,
         ranks: u32,
-    ) -> Result<Option<(usize, AnswerChange)>> {
+    ) -> Result<Option<(usize, ResponseReplacement)>> {
         let same: Vec<usize> =
             (0..asked.len()).filter(|i| Some((asked[*i].op, asked[*i].mapping)) == kind).collect();
         if same.is_empty() {
@@ -187,29 +190,29 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         }
         let mut at = pick(self.u, &same)?;
         let mut every = self.u.ratio(1, 6)?;
-        if asked[..at].iter().filter(|e| e.is_named_by(&asked[at])).count() > PASSED {
+        if asked[..at].iter().filter(|e| e.matches_pattern_of(&asked[at])).count() > MAX_SKIPPED_REQUESTS {
             (at, every) = (same[0], true);
         }
         let exchange = &asked[at];
         let kind = exchange.op;
         if ranks > 1 && self.u.ratio(1, 30)? {
             self.case.ingredients.insert(format!("death:{kind}"));
-            return Ok(Some((at, AnswerChange { every: false, done: RequestAction::Kill })));
+            return Ok(Some((at, ResponseReplacement { replaces_all: false, action: RequestAction::Kill })));
         }
         let (mutation, said) = self.trace.answer_to(exchange).mutated(self.u)?;
         self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
-        Ok(Some((at, AnswerChange { every, done: RequestAction::Respond(said) })))
+        Ok(Some((at, ResponseReplacement { replaces_all: every, action: RequestAction::Respond(said) })))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::numbered;
+    use crate::generate::case_from_number;
     use crate::generate::trace::tests::{pmi2_trace, trace};
     use crate::mutate::ResponseStep;
     use crate::mutate::client_steps::{pattern, request_step, response_step};
-    use crate::session::testing::{mutations, read_again};
+    use crate::session::testing::{assert_round_trip, mutations};
     use pmi_wire::Framing;
     use pmi_wire::Operation;
 
@@ -220,15 +223,15 @@ mod tests {
     /// Returns the systematic sessions.
     fn fixed(programs: &ProgramGenerator) -> Vec<Case> {
         let trace = programs.traces.last().unwrap();
-        let all = answers::all(trace, programs.mutate).into_iter();
-        all.map(|through| answers::made(trace, through)).collect()
+        let all = program_responses::all(trace, programs.mutate).into_iter();
+        all.map(|through| program_responses::make_case(trace, through)).collect()
     }
 
     #[test]
     fn systematic_sessions_are_distinct_and_round_trip() {
         for traces in [vec![trace(1), trace(3)], vec![pmi2_trace(1), pmi2_trace(3)]] {
             let all = fixed(&ProgramGenerator { traces, mutate: true });
-            all.iter().for_each(read_again);
+            all.iter().for_each(assert_round_trip);
             assert!(all.iter().all(|case| case.ranks() == 3 && case.ingredients.len() < 20));
             let changed: BTreeSet<String> = all.iter().flat_map(mutations).collect();
             for name in ["value", "pieces", "order", "refusal", "number", "mapping", "vary", "serve"] {
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn unmutated_fixed_cases_have_an_empty_script() {
         for case in fixed(&programs(false)) {
-            assert_eq!(case.scenario.body, [crate::session::statement::ends()], "{}", case.text());
+            assert_eq!(case.scenario.body, [crate::session::statement::end_step()], "{}", case.text());
         }
     }
 
@@ -266,10 +269,12 @@ mod tests {
     fn case_depends_only_on_seed_and_number() {
         let programs = programs(true);
         for number in 0..200 {
-            let make = || numbered(&programs, 7, number).scenario;
+            let make = || case_from_number(&programs, 7, number).scenario;
             assert_eq!(make(), make());
         }
-        let other = |n: &u64| numbered(&programs, 7, *n).scenario != numbered(&programs, 8, *n).scenario;
+        let other = |n: &u64| {
+            case_from_number(&programs, 7, *n).scenario != case_from_number(&programs, 8, *n).scenario
+        };
         // Every second session is systematic.
         assert!((0..400).filter(other).count() > 150);
     }
@@ -279,11 +284,11 @@ mod tests {
         let programs = programs(true);
         let mut changed = BTreeSet::new();
         for number in 0..3000 {
-            let case = numbered(&programs, 1, number);
-            read_again(&case);
+            let case = case_from_number(&programs, 1, number);
+            assert_round_trip(&case);
             changed.extend(mutations(&case));
         }
-        let all = Mutation::of_answers(Framing::Lines).iter().map(|mutation| mutation.name());
+        let all = Mutation::of_responses(Framing::Lines).iter().map(|mutation| mutation.name());
         let missing: Vec<String> = all
             .chain(["vary", "serve", "death"].map(str::to_owned))
             .filter(|name| !changed.contains(name))
@@ -296,12 +301,12 @@ mod tests {
         let programs = ProgramGenerator { traces: vec![pmi2_trace(1), pmi2_trace(3)], mutate: true };
         let (mut changed, mut texts) = (BTreeSet::new(), String::new());
         for number in 0..3000 {
-            let case = numbered(&programs, 1, number);
-            read_again(&case);
+            let case = case_from_number(&programs, 1, number);
+            assert_round_trip(&case);
             changed.extend(mutations(&case));
             texts += &case.text();
         }
-        let all = Mutation::of_answers(Framing::Frames).iter().map(|mutation| mutation.name());
+        let all = Mutation::of_responses(Framing::Frames).iter().map(|mutation| mutation.name());
         let missing: Vec<String> = all
             .chain(["vary", "serve", "death"].map(str::to_owned))
             .filter(|name| !changed.contains(name))
@@ -318,16 +323,18 @@ mod tests {
     fn unmutated_drawn_cases_have_an_empty_script() {
         let programs = programs(false);
         for number in 0..300 {
-            let case = numbered(&programs, 3, number);
-            assert_eq!(case.scenario.body, [crate::session::statement::ends()], "{}", case.text());
+            let case = case_from_number(&programs, 3, number);
+            assert_eq!(case.scenario.body, [crate::session::statement::end_step()], "{}", case.text());
         }
     }
 
     #[test]
     fn change_can_apply_to_a_later_request() {
         let trace = trace(1);
-        let target =
-            || AnswerChange { every: false, done: RequestAction::Respond(vec![ResponseStep::Close]) };
+        let target = || ResponseReplacement {
+            replaces_all: false,
+            action: RequestAction::Respond(vec![ResponseStep::Close]),
+        };
         let mut body = Vec::new();
         let next = write(&trace, &mut body, Some(0), 0, 3, target());
         write(&trace, &mut body, Some(0), next, 6, target());

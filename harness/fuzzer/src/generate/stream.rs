@@ -4,18 +4,18 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
 use pmi_wire::{Framing, HEADER};
 
-use super::decided;
+use super::case_from_bytes;
 use crate::generate::server::scope::{DialectChoice, SessionFeatures};
 use crate::mutate::values::requests;
 use crate::mutate::{Mutation, contents};
 use crate::session::case::Case;
-use crate::session::decisions::{draw, percent, pick};
-use crate::session::fields::{Written, text, tuples_of};
+use crate::session::decisions::{draw_bytes, percent, pick};
+use crate::session::fields::{WriteContent, text, tuples_of};
 use crate::session::pieces::written_bytes;
 use crate::session::statement::ServerStep;
 
 /// The mutations of a message.
-const OF_MESSAGES: &[Mutation] = &[
+const MESSAGE_MUTATIONS: &[Mutation] = &[
     Mutation::Token,
     Mutation::Separator,
     Mutation::Length,
@@ -35,13 +35,13 @@ enum MessagePart {
     /// The body of a frame.
     Frame(Vec<u8>),
     /// Other bytes.
-    Rest(Vec<u8>),
+    OtherBytes(Vec<u8>),
 }
 
 impl MessagePart {
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Line(bytes) | Self::Rest(bytes) => bytes.clone(),
+            Self::Line(bytes) | Self::OtherBytes(bytes) => bytes.clone(),
             Self::Frame(body) => written_bytes(Encoding::Body, &[text(body.clone())], false),
         }
     }
@@ -49,7 +49,7 @@ impl MessagePart {
 
 /// Mutates a byte stream of a dialect. The result depends only on the input and the seed, and has at most `most` bytes.
 pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8> {
-    let decisions = draw(seed, bytes.len() as u64);
+    let decisions = draw_bytes(seed, bytes.len() as u64);
     let mut u = Unstructured::new(&decisions);
     // Draws never fail: after the last decision, the first choice is taken.
     let mut all = change(bytes, dialect, &mut u).unwrap_or_else(|_| bytes.to_vec());
@@ -58,10 +58,10 @@ pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8
 }
 
 /// Returns the bytes that a process sends to a server in a random session.
-pub fn drawn(dialect: Dialect, seed: u64) -> Vec<u8> {
+pub fn draw_stream(dialect: Dialect, seed: u64) -> Vec<u8> {
     let scope =
         SessionFeatures { dialects: DialectChoice::One(dialect), ranks: 2, ..SessionFeatures::default() };
-    sent_bytes(&decided(&scope, &draw(seed, 0)))
+    sent_bytes(&case_from_bytes(&scope, &draw_bytes(seed, 0)))
 }
 
 /// Returns the bytes that the first process sends.
@@ -71,8 +71,8 @@ fn sent_bytes(case: &Case) -> Vec<u8> {
         Framing::Frames => "2 pmi_subversion=0",
     };
     let mut all = format!("cmd=init pmi_version={version}\n").into_bytes();
-    for stmt in &case.scenario.body {
-        if let Some(ServerStep::Write { rank: 0, encoding, lines, partial }) = ServerStep::of(stmt) {
+    for statement in &case.scenario.body {
+        if let Some(ServerStep::Write { rank: 0, encoding, lines, partial }) = ServerStep::of(statement) {
             all.extend(written_bytes(encoding, lines, partial));
         }
     }
@@ -88,7 +88,7 @@ fn parts(bytes: &[u8], dialect: Dialect) -> Vec<MessagePart> {
             (Framing::Frames, Some(body)) => (MessagePart::Frame(body.to_vec()), HEADER + body.len()),
             _ => match memchr::memchr(b'\n', rest) {
                 Some(end) => (MessagePart::Line(rest[..=end].to_vec()), end + 1),
-                None => (MessagePart::Rest(rest.to_vec()), rest.len()),
+                None => (MessagePart::OtherBytes(rest.to_vec()), rest.len()),
             },
         };
         all.push(part);
@@ -108,7 +108,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
     let mut parts = parts(bytes, dialect);
     for _ in 0..u.int_in_range(1..=3)? {
         let other = |u: &mut Unstructured<'_>| -> Result<Vec<MessagePart>> {
-            Ok(self::parts(&drawn(dialect, u.arbitrary()?), dialect))
+            Ok(self::parts(&draw_stream(dialect, u.arbitrary()?), dialect))
         };
         if parts.is_empty() || u.ratio(1, 40)? {
             parts = other(u)?;
@@ -137,7 +137,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
                 let mut half = parts[at].bytes();
                 half.truncate(u.int_in_range(0..=half.len())?);
                 parts.truncate(at);
-                parts.push(MessagePart::Rest(half));
+                parts.push(MessagePart::OtherBytes(half));
             }
         }
     }
@@ -152,27 +152,27 @@ fn changed(part: &MessagePart, dialect: Dialect, u: &mut Unstructured<'_>) -> Re
             (Encoding::Dialect, tuples_of(Framing::Lines, line.strip_suffix(b"\n").unwrap_or(line)))
         }
         MessagePart::Frame(body) => (Encoding::Body, tuples_of(Framing::Frames, body)),
-        MessagePart::Rest(_) => (Encoding::Bytes, Vec::new()),
+        MessagePart::OtherBytes(_) => (Encoding::Bytes, Vec::new()),
     };
     if message.is_empty() {
         let mut line = text(part.bytes());
         contents(&mut line, u)?;
-        let mut draft = Written::Lines(Encoding::Bytes, vec![line]);
+        let mut draft = WriteContent::Lines(Encoding::Bytes, vec![line]);
         Mutation::Bytes.change(&mut draft, commands, u)?;
-        return Ok(MessagePart::Rest(of(&draft)));
+        return Ok(MessagePart::OtherBytes(of(&draft)));
     }
-    let mut draft = Written::Messages(encoding, vec![message]);
+    let mut draft = WriteContent::Messages(encoding, vec![message]);
     if u.ratio(1, 3)? {
         let mut lines: Vec<Template> = draft.lines();
         lines.iter_mut().try_for_each(|line| contents(line, u))?;
-        draft = Written::Lines(encoding, lines);
+        draft = WriteContent::Lines(encoding, lines);
     } else {
-        pick(u, OF_MESSAGES)?.change(&mut draft, commands, u)?;
+        pick(u, MESSAGE_MUTATIONS)?.change(&mut draft, commands, u)?;
     }
-    Ok(MessagePart::Rest(of(&draft)))
+    Ok(MessagePart::OtherBytes(of(&draft)))
 }
 
-fn of(draft: &Written) -> Vec<u8> {
+fn of(draft: &WriteContent) -> Vec<u8> {
     written_bytes(draft.encoding(), &draft.lines(), false)
 }
 
@@ -187,13 +187,13 @@ mod tests {
         let all = parts(bytes, Dialect::Pmi2);
         assert_eq!(all[..2], [line(b"cmd=init pmi_version=2\n"), MessagePart::Frame(b"cmd=put;a=".to_vec())]);
         assert_eq!(all.iter().flat_map(MessagePart::bytes).collect::<Vec<u8>>(), bytes);
-        assert_eq!(parts(b"a\nb", Dialect::Pmi1), [line(b"a\n"), MessagePart::Rest(b"b".to_vec())]);
+        assert_eq!(parts(b"a\nb", Dialect::Pmi1), [line(b"a\n"), MessagePart::OtherBytes(b"b".to_vec())]);
     }
 
     #[test]
     fn mutation_is_deterministic_and_within_its_limit() {
         for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
-            let first = drawn(dialect, 7);
+            let first = draw_stream(dialect, 7);
             assert!(first.starts_with(b"cmd=init pmi_version=") && parts(&first, dialect).len() > 3);
             let (mut bytes, mut same) = (first.clone(), 0);
             for seed in 0..3000 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, EventKind};
-use pmi_scenario::ast::{Dialect, Piece, Stmt, Template};
+use pmi_scenario::ast::{Dialect, Piece, Statement, Template};
 use pmi_wire::{Connection, Direction, Framed, Framing, Operation, Proc};
 
 use crate::mutate::client_steps::{MAPPING, kill_all, of_thread, pattern, request_step, response_step};
@@ -19,7 +19,7 @@ use crate::session::statement::kill;
 pub(super) type RequestKind = (Op, bool);
 
 /// Maximum number of requests of a kind that a case passes over to reach a later one.
-pub(super) const PASSED: usize = 40;
+pub(super) const MAX_SKIPPED_REQUESTS: usize = 40;
 /// The limits of the reference server, for a program that does not request them.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
@@ -48,7 +48,7 @@ impl TracedRequest {
     }
 
     /// Returns whether the pattern of another exchange matches this one, too.
-    pub(super) fn is_named_by(&self, other: &Self) -> bool {
+    pub(super) fn matches_pattern_of(&self, other: &Self) -> bool {
         self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
     }
 
@@ -87,7 +87,7 @@ impl ConnectionTrace {
                 Direction::ToServer => {
                     let (op, is_complete) = request(framing, text);
                     let op = op.filter(|op| is_complete && !op.exchange().is_block);
-                    self.pending.extend(op.map(|op| (op, asks_for_mapping(op, &fields))));
+                    self.pending.extend(op.map(|op| (op, requests_mapping(op, &fields))));
                 }
                 Direction::FromServer => self.is_answered(fields),
             }
@@ -112,7 +112,7 @@ impl ConnectionTrace {
 }
 
 /// Returns whether a request asks for the process mapping, which is an attribute of the job in PMI-2 and a key in PMI-1.
-fn asks_for_mapping(op: Op, fields: &FieldList) -> bool {
+fn requests_mapping(op: Op, fields: &FieldList) -> bool {
     let asks = match op.framing() {
         Framing::Lines => op.is(&["get"]),
         Framing::Frames => op.is(&["get-job-attribute"]),
@@ -206,18 +206,18 @@ fn with_name(value: &Template, name: &[u8]) -> Template {
 /// Writes the steps at a request, and passes over the requests of its kind since the last one. Returns the index of the next request.
 pub(super) fn write(
     trace: &Trace,
-    body: &mut Vec<Stmt>,
+    body: &mut Vec<Statement>,
     whom: Option<u32>,
     next: usize,
     at: usize,
-    target: AnswerChange,
+    target: ResponseReplacement,
 ) -> usize {
     let asked = &trace.exchanges[whom.unwrap_or(0) as usize];
     let wanted = asked[at].pattern();
-    let passed = asked[next.min(at)..at].iter().filter(|e| e.is_named_by(&asked[at])).count();
+    let passed = asked[next.min(at)..at].iter().filter(|e| e.matches_pattern_of(&asked[at])).count();
     body.extend((0..passed).map(|_| request_step(whom, wanted.clone(), false)));
-    body.push(request_step(whom, wanted, target.every));
-    match target.done {
+    body.push(request_step(whom, wanted, target.replaces_all));
+    match target.action {
         RequestAction::Kill => body.push(match whom {
             Some(rank) => kill(rank, 9),
             None => kill_all(9),
@@ -228,9 +228,9 @@ pub(super) fn write(
 }
 
 #[derive(Clone)]
-pub(super) struct AnswerChange {
-    pub(super) every: bool,
-    pub(super) done: RequestAction,
+pub(super) struct ResponseReplacement {
+    pub(super) replaces_all: bool,
+    pub(super) action: RequestAction,
 }
 
 #[derive(Clone)]

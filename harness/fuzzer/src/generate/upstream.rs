@@ -7,26 +7,26 @@ use pmi_scenario::ast::{Encoding, UpstreamAction};
 use pmi_wire::{Operation, SpawnProgram};
 
 use crate::generate::server::requests::{own_space, spawn_messages};
-use crate::mutate::{Mutation, cached, junk_line, split};
+use crate::mutate::{Mutation, draw_cache_line, junk_line, split};
 use crate::session::decisions::{percent, pick, shuffle};
-use crate::session::fields::{FieldList, Written, field, text};
+use crate::session::fields::{FieldList, WriteContent, field, text};
 use crate::session::op::Op;
 use crate::session::plan::{PlannedStep, ask, may_answer, request_of};
-use crate::session::statement::{close, exit, passed_on, upstream};
+use crate::session::statement::{await_forwarded, close, exit, upstream};
 
 /// A response from the upstream.
-struct UpstreamReply {
+struct UpstreamResponse {
     /// The number of the request that it answers, from 1.
     number: u32,
     rank: u32,
-    draft: Written,
+    draft: WriteContent,
     partial: bool,
     /// Send the upstream's normal response instead.
-    usual: bool,
+    is_correct: bool,
     before: Vec<PlannedStep>,
     after: Vec<PlannedStep>,
     close: bool,
-    never: bool,
+    is_omitted: bool,
 }
 
 /// Requests of one kind, the responses from the upstream, and the mutations.
@@ -36,7 +36,7 @@ pub(super) struct UpstreamExchange {
 }
 
 /// Draws the operation whose requests the steps of the upstream answer.
-pub(super) fn held(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result<Op> {
+pub(super) fn draw_operation(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result<Op> {
     let held = match percent(u)? {
         0..25 if names => Operation::Lookup,
         25..35 if names => Operation::Publish,
@@ -73,29 +73,29 @@ pub(super) fn exchange(
     let alike = u.ratio(1, 6)?;
     let mut takes = Vec::new();
     for (i, rank) in askers.iter().enumerate() {
-        plan.push(unknown_to_a_proxy(op, *rank, if alike { 0 } else { i }));
+        plan.push(forwarded_request(op, *rank, if alike { 0 } else { i }));
         if !is_barrier {
             let at = if together { &mut takes } else { &mut plan };
-            at.push(PlannedStep::Stmt(passed_on(op)));
+            at.push(PlannedStep::Stmt(await_forwarded(op)));
         }
     }
     // The proxy passes on one barrier request per node.
     if is_barrier {
-        takes.extend((0..=numbers).map(|_| PlannedStep::Stmt(passed_on(op))));
+        takes.extend((0..=numbers).map(|_| PlannedStep::Stmt(await_forwarded(op))));
     }
     plan.extend(takes);
     let mut replies = Vec::new();
     for (i, rank) in askers.iter().enumerate() {
-        replies.push(UpstreamReply {
+        replies.push(UpstreamResponse {
             number: i as u32 + 1 + numbers,
             rank: *rank,
-            draft: Written::of_lines(vec![answer(op, i, u.ratio(1, 4)?)]),
+            draft: WriteContent::of_lines(vec![answer(op, i, u.ratio(1, 4)?)]),
             partial: false,
-            usual: mutations == 0 && u.ratio(3, 5)?,
+            is_correct: mutations == 0 && u.ratio(3, 5)?,
             before: Vec::new(),
             after: Vec::new(),
             close: false,
-            never: false,
+            is_omitted: false,
         });
     }
     if is_barrier {
@@ -111,21 +111,21 @@ pub(super) fn exchange(
     }
     first.extend(plan);
     let mut plan = first;
-    for reply in replies {
-        plan.extend(reply.before);
-        if reply.never {
+    for response in replies {
+        plan.extend(response.before);
+        if response.is_omitted {
             continue;
         }
-        let to = Some(reply.number);
-        plan.push(PlannedStep::Stmt(upstream(match (reply.close, reply.usual) {
+        let to = Some(response.number);
+        plan.push(PlannedStep::Stmt(upstream(match (response.close, response.is_correct) {
             (true, _) => UpstreamAction::Close,
-            (_, true) => UpstreamAction::Usual { to },
-            _ => UpstreamAction::Answer { to, partial: reply.partial, lines: reply.draft.lines() },
+            (_, true) => UpstreamAction::CorrectResponse { to },
+            _ => UpstreamAction::Response { to, partial: response.partial, lines: response.draft.lines() },
         })));
-        let waiting: &[u32] = if is_barrier { &askers } else { &[reply.rank] };
+        let waiting: &[u32] = if is_barrier { &askers } else { &[response.rank] };
         plan.extend(waiting.iter().map(|rank| may_answer(*rank)));
-        plan.extend(reply.after);
-        if reply.close {
+        plan.extend(response.after);
+        if response.close {
             break;
         }
     }
@@ -133,7 +133,7 @@ pub(super) fn exchange(
 }
 
 /// Returns a request that a proxy of one node cannot answer by itself.
-fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> PlannedStep {
+fn forwarded_request(op: Op, rank: u32, number: usize) -> PlannedStep {
     let fields = [
         own_space(),
         ("key", text(format!("elsewhere-{number}"))),
@@ -168,7 +168,7 @@ fn mutate(
     mutation: Mutation,
     op: Op,
     ranks: u32,
-    replies: &mut [UpstreamReply],
+    replies: &mut [UpstreamResponse],
     first: &mut Vec<PlannedStep>,
     u: &mut Unstructured<'_>,
 ) -> Result<bool> {
@@ -185,32 +185,32 @@ fn mutate(
     ];
     let count = replies.len();
     let at = u.choose_index(count)?;
-    let reply = &mut replies[at];
+    let response = &mut replies[at];
     let says =
-        |lines, partial, to| PlannedStep::Stmt(upstream(UpstreamAction::Answer { to, partial, lines }));
+        |lines, partial, to| PlannedStep::Stmt(upstream(UpstreamAction::Response { to, partial, lines }));
     match mutation {
         Mutation::Another => {
-            let Some(messages) = reply.draft.messages_mut() else { return Ok(false) };
+            let Some(messages) = response.draft.messages_mut() else { return Ok(false) };
             *messages = vec![answer(pick(u, OTHERS)?.into(), 0, u.arbitrary()?)];
         }
         Mutation::Surplus => {
-            let Some(messages) = reply.draft.messages_mut() else { return Ok(false) };
+            let Some(messages) = response.draft.messages_mut() else { return Ok(false) };
             messages.push(answer(op, 7, u.arbitrary()?));
         }
-        Mutation::Cache => reply.before.push(says(vec![cached(u)?], false, None)),
+        Mutation::Cache => response.before.push(says(vec![draw_cache_line(u)?], false, None)),
         Mutation::Repeat => {
             for _ in 0..u.int_in_range(1..=2)? {
-                reply.after.push(says(reply.draft.lines(), false, Some(reply.number)));
+                response.after.push(says(response.draft.lines(), false, Some(response.number)));
             }
-            reply.after.push(may_answer(reply.rank));
+            response.after.push(may_answer(response.rank));
         }
         Mutation::Late => match u.int_in_range(0..=3)? {
-            0 => reply.before.push(PlannedStep::Stmt(close(reply.rank))),
-            1 => reply.before.push(PlannedStep::Stmt(exit(reply.rank, 0))),
+            0 => response.before.push(PlannedStep::Stmt(close(response.rank))),
+            1 => response.before.push(PlannedStep::Stmt(exit(response.rank, 0))),
             _ => {
-                let other = (reply.rank + 1) % ranks.max(1);
-                reply.before.push(request_of(other, Operation::Universe.into(), &[]));
-                reply.before.push(may_answer(other));
+                let other = (response.rank + 1) % ranks.max(1);
+                response.before.push(request_of(other, Operation::Universe.into(), &[]));
+                response.before.push(may_answer(other));
             }
         },
         Mutation::Order => {
@@ -218,24 +218,24 @@ fn mutate(
             return Ok(count > 1);
         }
         Mutation::Half => {
-            let (start, rest) = split(&reply.draft.lines()[0], u)?;
-            reply.draft = Written::Lines(Encoding::Dialect, vec![start]);
-            reply.partial = true;
+            let (start, rest) = split(&response.draft.lines()[0], u)?;
+            response.draft = WriteContent::Lines(Encoding::Dialect, vec![start]);
+            response.partial = true;
             if u.arbitrary()? {
-                reply.after.insert(0, says(vec![rest], false, Some(reply.number)));
-                reply.after.insert(1, may_answer(reply.rank));
+                response.after.insert(0, says(vec![rest], false, Some(response.number)));
+                response.after.insert(1, may_answer(response.rank));
             }
         }
         Mutation::Unasked => {
             let lines = match u.arbitrary()? {
-                true => Written::of_lines(vec![answer(op, 0, false)]).lines(),
+                true => WriteContent::of_lines(vec![answer(op, 0, false)]).lines(),
                 false => vec![junk_line(u)?],
             };
             first.push(says(lines, false, None));
         }
-        Mutation::Never => reply.never = true,
-        Mutation::Close => reply.close = true,
-        of_text => return of_text.change(&mut reply.draft, &["get_result", "frobnicate", ""], u),
+        Mutation::Never => response.is_omitted = true,
+        Mutation::Close => response.close = true,
+        of_text => return of_text.change(&mut response.draft, &["get_result", "frobnicate", ""], u),
     }
     Ok(true)
 }

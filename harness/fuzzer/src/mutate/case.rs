@@ -1,7 +1,7 @@
 //! Derivation of a case from others.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Encoding, Expr, Piece, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Encoding, Expr, ImplementationKind, Piece, Statement, Template};
 
 use super::content;
 use super::message::{bytes, junk, separator};
@@ -12,7 +12,7 @@ use crate::session::case::bindings::BoundNames;
 use crate::session::case::waits;
 use crate::session::decisions::pick;
 use crate::session::op::Op;
-use crate::session::pieces::tidy;
+use crate::session::pieces::join_adjacent;
 use crate::session::statement::{
     AwaitedResponse, ServerStep, close, encoding_of, sent, sent_mut, set_rank, toggle_partial, wait, write_as,
 };
@@ -25,7 +25,7 @@ pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> R
     for _ in 0..u.int_in_range(1..=2)? {
         pick(u, Mutation::OF_CASES)?.vary(case, other, u)?;
     }
-    mend(case);
+    repair_bindings(case);
     Ok(())
 }
 
@@ -35,12 +35,12 @@ pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     for mutation in [pick(u, &[Mutation::Multiply, Mutation::Content])?, Mutation::Multiply] {
         mutation.vary(case, &other, u)?;
     }
-    mend(case);
+    repair_bindings(case);
     Ok(())
 }
 
 /// Draws a range of consecutive steps.
-fn run(steps: &[Stmt], u: &mut Unstructured<'_>) -> Result<std::ops::Range<usize>> {
+fn draw_range(steps: &[Statement], u: &mut Unstructured<'_>) -> Result<std::ops::Range<usize>> {
     let from = u.int_in_range(0..=steps.len())?;
     Ok(from..(from + u.int_in_range(1..=7)?).min(steps.len()))
 }
@@ -67,13 +67,13 @@ impl Mutation {
                 case.scenario.ranks = ranks.max(other.ranks());
             }
             Self::Insert => {
-                let some = others[run(others, u)?].to_vec();
+                let some = others[draw_range(others, u)?].to_vec();
                 body.splice(at..at, some);
                 case.scenario.ranks = ranks.max(other.ranks());
             }
-            Self::Drop => drop(body.drain(run(body, u)?)),
+            Self::Drop => drop(body.drain(draw_range(body, u)?)),
             Self::Repeat => {
-                let some = body[run(body, u)?].to_vec();
+                let some = body[draw_range(body, u)?].to_vec();
                 let times = if u.ratio(1, 8)? { 20 } else { 1 };
                 (0..times).for_each(|_| drop(body.splice(at..at, some.clone())));
             }
@@ -88,10 +88,11 @@ impl Mutation {
             }
             Self::Close => body.insert(at, close(u.int_in_range(0..=ranks - 1)?)),
             Self::Content => content::change(body, u)?,
-            Self::Multiply => content::multiply(body, u)?,
+            Self::Multiply => content::replicate_request(body, u)?,
             _ => {
-                let writes: Vec<usize> =
-                    (0..body.len()).filter(|i| sent(&body[*i], UnderTest::Server).is_some()).collect();
+                let writes: Vec<usize> = (0..body.len())
+                    .filter(|i| sent(&body[*i], ImplementationKind::Server).is_some())
+                    .collect();
                 if !writes.is_empty() {
                     self.change_write(&mut body[pick(u, &writes)?], ranks, u)?;
                 }
@@ -101,13 +102,13 @@ impl Mutation {
         Ok(())
     }
 
-    fn change_write(self, stmt: &mut Stmt, ranks: u32, u: &mut Unstructured<'_>) -> Result<()> {
+    fn change_write(self, statement: &mut Statement, ranks: u32, u: &mut Unstructured<'_>) -> Result<()> {
         match self {
-            Self::Rank => set_rank(stmt, u.int_in_range(0..=ranks - 1)?),
-            Self::Partial => toggle_partial(stmt),
+            Self::Rank => set_rank(statement, u.int_in_range(0..=ranks - 1)?),
+            Self::Partial => toggle_partial(statement),
             _ => {
-                let encoding = encoding_of(stmt);
-                let lines = sent_mut(stmt, UnderTest::Server).filter(|lines| !lines.is_empty());
+                let encoding = encoding_of(statement);
+                let lines = sent_mut(statement, ImplementationKind::Server).filter(|lines| !lines.is_empty());
                 let Some(lines) = lines else { return Ok(()) };
                 let at = u.choose_index(lines.len())?;
                 change_line(&mut lines[at], encoding, u)?;
@@ -125,27 +126,29 @@ fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>
             let at = u.int_in_range(0..=line.pieces.len())?;
             line.pieces.insert(at, any_length(u)?);
             line.pieces.retain(|piece| *piece != Piece::Fill(Expr::Number(0)));
-            tidy(line);
+            join_adjacent(line);
             Ok(())
         }
     }
 }
 
 /// Makes a case playable: names are bound, and waits are only for responses that must come.
-fn mend(case: &mut Case) {
-    waits::realign(&mut case.scenario);
-    case.scenario.body.retain(|stmt| !matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. })));
+fn repair_bindings(case: &mut Case) {
+    waits::adapt_waits(&mut case.scenario);
+    case.scenario
+        .body
+        .retain(|statement| !matches!(ServerStep::of(statement), Some(ServerStep::Children { .. })));
     let mut bound = BoundNames::default();
-    case.scenario.body.retain_mut(|stmt| {
-        if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt) {
+    case.scenario.body.retain_mut(|statement| {
+        if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(statement) {
             let binds = |op: Op| op.bindings().next().is_some();
             if !matches!(answer, AwaitedResponse::Due(op) if binds(op)) {
-                *stmt = wait(rank, AwaitedResponse::Optional);
+                *statement = wait(rank, AwaitedResponse::Optional);
             }
         }
-        let stays = bound.take(stmt);
-        if let Some(lines) = sent_mut(stmt, UnderTest::Server) {
-            bound.stand_in(lines);
+        let stays = bound.take(statement);
+        if let Some(lines) = sent_mut(statement, ImplementationKind::Server) {
+            bound.fill_placeholders(lines);
         }
         stays
     });

@@ -1,12 +1,12 @@
 //! Statements in cases where the harness is the server. They define which request is answered, and how.
 
-use pmi_scenario::ast::{Piece, ProcessAction, Role, StepAction, Stmt, Template, ValueType, WriteMode};
+use pmi_scenario::ast::{Piece, ProcessAction, Role, Statement, StepAction, Template, ValueType, WriteMode};
 
 use super::ResponseStep;
 use crate::session::fields::text;
 use crate::session::op::Op;
 use crate::session::pieces::{literal, push};
-use crate::session::statement::{step, whom};
+use crate::session::statement::{rank_or_all, step};
 
 /// The key of the process mapping, in PMI-1 and PMI-2.
 pub(crate) const MAPPING: &str = "PMI_process_mapping";
@@ -25,22 +25,22 @@ pub(crate) fn of_thread(mut pattern: Template) -> Template {
 }
 
 /// Returns a step in which a process makes a request. The steps after it answer the request.
-pub(crate) fn request_step(who: Option<u32>, pattern: Template, every: bool) -> Stmt {
+pub(crate) fn request_step(who: Option<u32>, pattern: Template, every: bool) -> Statement {
     let mode = WriteMode { every, ..WriteMode::default() };
-    step(whom(who), Role::Client, StepAction::Message { mode, lines: vec![pattern] })
+    step(rank_or_all(who), Role::Client, StepAction::Message { mode, lines: vec![pattern] })
 }
 
 /// Returns a step in which the harness sends a response or closes the connection.
-pub(crate) fn response_step(who: Option<u32>, said: ResponseStep) -> Stmt {
+pub(crate) fn response_step(who: Option<u32>, said: ResponseStep) -> Statement {
     let action = match said {
         ResponseStep::Write(lines, mode) => StepAction::Message { mode, lines },
-        ResponseStep::Right => StepAction::Right,
+        ResponseStep::Correct => StepAction::CorrectResponse,
         ResponseStep::Close => StepAction::Close,
     };
-    step(whom(who), Role::Server, action)
+    step(rank_or_all(who), Role::Server, action)
 }
 
 /// Returns a step that kills every process with a signal.
-pub(crate) fn kill_all(signal: u8) -> Stmt {
-    step(whom(None), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
+pub(crate) fn kill_all(signal: u8) -> Statement {
+    step(rank_or_all(None), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{ImplementationKind, Piece, Statement, Template};
 
 use crate::session::decisions::{percent, pick};
 use crate::session::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wait};
@@ -15,28 +15,30 @@ const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
 const CONTENTS: [&[u8]; 2] = [b"value", b"port"];
 
 /// Percentage of names and contents that are changed.
-const SHARE: u32 = 50;
+const CHANGE_PERCENT: u32 = 50;
 
 /// Characters with a special meaning in some syntax.
 const PUNCTUATION: &[u8] = b"%$\\'\"`{}<>()[]/:,.*?-_+@#&|~^!";
 
 /// Changes names and contents in a line.
 pub(crate) fn contents(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
-    rewrite(line, |_, old| if percent(u)? < SHARE { other(old, u) } else { Ok(old.to_vec()) })
+    rewrite(line, |_, old| if percent(u)? < CHANGE_PERCENT { other(old, u) } else { Ok(old.to_vec()) })
 }
 
 /// Changes names and contents, each name in the same way wherever it occurs.
-pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> {
+pub(super) fn change(body: &mut [Statement], u: &mut Unstructured<'_>) -> Result<()> {
     let mut renamed: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
-    for line in body.iter_mut().filter_map(|stmt| sent_mut(stmt, UnderTest::Server)).flatten() {
+    for line in
+        body.iter_mut().filter_map(|statement| sent_mut(statement, ImplementationKind::Server)).flatten()
+    {
         rewrite(line, |key, old| {
             if CONTENTS.contains(&key) {
-                return if percent(u)? < SHARE { other(old, u) } else { Ok(old.to_vec()) };
+                return if percent(u)? < CHANGE_PERCENT { other(old, u) } else { Ok(old.to_vec()) };
             }
             if let Some(new) = renamed.get(old) {
                 return Ok(new.clone());
             }
-            let new = if percent(u)? < SHARE { other(old, u)? } else { old.to_vec() };
+            let new = if percent(u)? < CHANGE_PERCENT { other(old, u)? } else { old.to_vec() };
             renamed.insert(old.to_vec(), new.clone());
             Ok(new)
         })?;
@@ -45,8 +47,8 @@ pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> 
 }
 
 /// Replicates one request many times, with other names or other contents. If its name is requested later, so are the new names.
-pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result<()> {
-    let has_name = |stmt: &Stmt| name_of(stmt).is_some();
+pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<'_>) -> Result<()> {
+    let has_name = |statement: &Statement| name_of(statement).is_some();
     let all: Vec<usize> = (0..body.len()).filter(|at| has_name(&body[*at])).collect();
     if all.is_empty() {
         return Ok(());
@@ -66,9 +68,9 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
         let other_name = asks || u.arbitrary()?;
         let name =
             if other_name { other(&old, u)? } else { [&old[..], number.to_string().as_bytes()].concat() };
-        let mut new = |stmt: &Stmt, rank| -> Result<[Stmt; 2]> {
-            let mut stmt = stmt.clone();
-            for line in sent_mut(&mut stmt, UnderTest::Server).into_iter().flatten() {
+        let mut new = |statement: &Statement, rank| -> Result<[Statement; 2]> {
+            let mut statement = statement.clone();
+            for line in sent_mut(&mut statement, ImplementationKind::Server).into_iter().flatten() {
                 line.pieces.retain(|piece| !(shorter && matches!(piece, Piece::Fill(_))));
                 rewrite(line, |key, text| match (CONTENTS.contains(&key), other_name) {
                     (true, true) => Ok(text.to_vec()),
@@ -76,7 +78,7 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
                     (false, _) => Ok(name.clone()),
                 })?;
             }
-            Ok([stmt, wait(rank, AwaitedResponse::Optional)])
+            Ok([statement, wait(rank, AwaitedResponse::Optional)])
         };
         made.extend(new(&body[at], rank)?);
         if let Some(later) = reads
@@ -96,15 +98,15 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
 }
 
 /// Returns the position after a request and its response.
-fn text_after(body: &[Stmt], at: usize) -> usize {
+fn text_after(body: &[Statement], at: usize) -> usize {
     let answered = body.get(at + 1).and_then(ServerStep::of);
     at + if matches!(answered, Some(ServerStep::Wait { .. })) { 2 } else { 1 }
 }
 
 /// Returns whether a request asks for contents rather than stating them.
-fn requests_content(stmt: &Stmt) -> bool {
+fn requests_content(statement: &Statement) -> bool {
     let mut tells = false;
-    for line in sent(stmt, UnderTest::Server).into_iter().flatten() {
+    for line in sent(statement, ImplementationKind::Server).into_iter().flatten() {
         // The closure never fails.
         let _ = rewrite(&mut line.clone(), |key, old| {
             tells |= CONTENTS.contains(&key);
@@ -115,8 +117,9 @@ fn requests_content(stmt: &Stmt) -> bool {
 }
 
 /// Returns the rank that makes a request, and the name in it, if the request is a single message.
-fn name_of(stmt: &Stmt) -> Option<(u32, Vec<u8>)> {
-    let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(stmt) else {
+fn name_of(statement: &Statement) -> Option<(u32, Vec<u8>)> {
+    let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(statement)
+    else {
         return None;
     };
     let mut name = None;
@@ -186,18 +189,22 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::decisions::draw;
+    use crate::session::decisions::draw_bytes;
     use crate::session::pieces::{bytes_of, literal, template};
     use crate::session::statement::write_as;
     use pmi_scenario::ast::Encoding;
 
-    fn body(lines: &[&str]) -> Vec<Stmt> {
+    fn body(lines: &[&str]) -> Vec<Statement> {
         let write = |text: &&str| write_as(0, Encoding::Dialect, vec![template(vec![literal(*text)])], false);
         lines.iter().map(write).collect()
     }
 
-    fn said(body: &[Stmt]) -> Vec<Vec<u8>> {
-        body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten().map(bytes_of).collect()
+    fn said(body: &[Statement]) -> Vec<Vec<u8>> {
+        body.iter()
+            .filter_map(|statement| sent(statement, ImplementationKind::Server))
+            .flatten()
+            .map(bytes_of)
+            .collect()
     }
 
     #[test]
@@ -207,7 +214,7 @@ mod tests {
         let mut differ = 0;
         for number in 0..200 {
             let mut body = body(&lines);
-            change(&mut body, &mut Unstructured::new(&draw(3, number))).unwrap();
+            change(&mut body, &mut Unstructured::new(&draw_bytes(3, number))).unwrap();
             let said = said(&body);
             let key = said[1].strip_prefix(b"cmd=get kvsname=a key=".as_slice()).unwrap();
             let put = [b"cmd=put kvsname=a key=", key, b" value="].concat();
@@ -224,7 +231,7 @@ mod tests {
         let mut most = 0;
         for number in 0..50 {
             let mut body = body(&lines);
-            multiply(&mut body, &mut Unstructured::new(&draw(3, number))).unwrap();
+            replicate_request(&mut body, &mut Unstructured::new(&draw_bytes(3, number))).unwrap();
             let said = said(&body);
             let barrier = said.iter().position(|line| line == b"cmd=barrier_in").unwrap();
             let key = |line: &Vec<u8>| {

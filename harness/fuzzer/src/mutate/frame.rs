@@ -7,8 +7,8 @@ use pmi_wire::frame_header;
 use super::places::{ByteSource, any_length, cut, positions, split};
 use crate::mutate::values::values;
 use crate::session::decisions::pick;
-use crate::session::fields::{Written, text};
-use crate::session::pieces::{known_length, literal, push, template, tidy};
+use crate::session::fields::{WriteContent, text};
+use crate::session::pieces::{join_adjacent, known_length, literal, push, template};
 
 /// Returns a frame whose body is not a message, or bytes that are not a frame.
 pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
@@ -16,7 +16,7 @@ pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
         0 => (Encoding::Body, text(u.bytes_or_zeros(1..=39)?)),
         1 => (Encoding::Body, template(vec![any_length(u)?])),
         2 | 3 => (Encoding::Body, text(pick(u, &values().bodies)?)),
-        _ => (Encoding::Bytes, text(pick(u, &values().no_frames)?)),
+        _ => (Encoding::Bytes, text(pick(u, &values().invalid_frames)?)),
     })
 }
 
@@ -28,18 +28,21 @@ fn with_header(header: &[u8], body: &Template) -> Template {
 }
 
 /// Returns the bytes of a frame, if its length is known.
-pub(crate) fn whole(body: &Template) -> Option<Template> {
+pub(crate) fn framed(body: &Template) -> Option<Template> {
     Some(with_header(&frame_header(known_length(body)?)?, body))
 }
 
 /// Returns frames with a wrong or invalid length, or without their end. `None` if the length is unknown.
-pub(super) fn misframed(draft: &Written, u: &mut Unstructured<'_>) -> Result<Option<Written>> {
+pub(super) fn with_bad_length(
+    draft: &WriteContent,
+    u: &mut Unstructured<'_>,
+) -> Result<Option<WriteContent>> {
     let mut lines = draft.lines();
     let at = u.choose_index(lines.len())?;
     let Some(length) = known_length(&lines[at]).filter(|_| draft.encoding() == Encoding::Body) else {
         return Ok(None);
     };
-    let Some(whole): Option<Vec<Template>> = lines.iter().map(whole).collect() else { return Ok(None) };
+    let Some(whole): Option<Vec<Template>> = lines.iter().map(framed).collect() else { return Ok(None) };
     let body = std::mem::take(&mut lines[at]);
     let header = |length: usize| frame_header(length).unwrap_or(*b"999999");
     let mut frames = whole;
@@ -68,7 +71,7 @@ pub(super) fn misframed(draft: &Written, u: &mut Unstructured<'_>) -> Result<Opt
             with_header(&header(length + semicolons.len()), &body)
         }
     };
-    Ok(Some(Written::Lines(Encoding::Bytes, frames)))
+    Ok(Some(WriteContent::Lines(Encoding::Bytes, frames)))
 }
 
 /// Returns a body without the semicolon at its end.
@@ -77,12 +80,12 @@ fn without_end(body: &Template) -> Template {
     if let Some(Piece::Literal { bytes, .. }) = body.pieces.last_mut() {
         bytes.pop();
     }
-    tidy(&mut body);
+    join_adjacent(&mut body);
     body
 }
 
 /// A frame in two halves: bytes with the header if the length is known, and otherwise a body that is split into two writes.
-pub(crate) enum Halves {
+pub(crate) enum SplitFrame {
     /// Two writes of bytes.
     Bytes(Template, Template),
     /// One frame with a cut.
@@ -97,18 +100,18 @@ pub(super) fn joined(mut first: Template, second: Template) -> Template {
 }
 
 /// Splits a frame in two, in its header or its body.
-pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<Halves> {
-    if let Some(whole) = whole(body) {
+pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<SplitFrame> {
+    if let Some(whole) = framed(body) {
         if u.ratio(1, 4)? {
             let places = positions(&whole, |_| true);
             let at = u.int_in_range(1..=5usize)?;
             if let Some((first, second)) = places.get(at).map(|place| cut(&whole, *place)) {
-                return Ok(Halves::Bytes(first, second));
+                return Ok(SplitFrame::Bytes(first, second));
             }
         }
         let (first, second) = split(&whole, u)?;
-        return Ok(Halves::Bytes(first, second));
+        return Ok(SplitFrame::Bytes(first, second));
     }
     let (first, second) = split(body, u)?;
-    Ok(Halves::Cut(joined(first, second)))
+    Ok(SplitFrame::Cut(joined(first, second)))
 }

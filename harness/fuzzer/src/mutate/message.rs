@@ -9,15 +9,15 @@ use super::mutation::Mutation;
 use super::places::{ByteSource, any_length, positions};
 use crate::mutate::values::{self, LENGTHS, values};
 use crate::session::decisions::pick;
-use crate::session::fields::{FieldList, MessageField, Written, field, text};
-use crate::session::pieces::{kvsname, letters, literal, push, template, tidy};
+use crate::session::fields::{FieldList, MessageField, WriteContent, field, text};
+use crate::session::pieces::{join_adjacent, kvsname, letters, literal, push, template};
 
 impl Mutation {
     /// Changes a message. Returns false if the mutation is not applicable, or does not change text. `commands` are those that may replace
     /// the right one.
     pub(crate) fn change(
         self,
-        draft: &mut Written,
+        draft: &mut WriteContent,
         commands: &[&str],
         u: &mut Unstructured<'_>,
     ) -> Result<bool> {
@@ -29,16 +29,16 @@ impl Mutation {
                 Self::Separator => separator(&mut lines[at], encoding, u)?,
                 _ => bytes(&mut lines[at], u)?,
             }
-            *draft = Written::Lines(encoding, lines);
+            *draft = WriteContent::Lines(encoding, lines);
             return Ok(true);
         }
         if self == Self::Junk {
             let (encoding, line) = junk(framing(encoding), u)?;
-            *draft = Written::Lines(encoding, vec![line]);
+            *draft = WriteContent::Lines(encoding, vec![line]);
             return Ok(true);
         }
         if self == Self::Frame {
-            let frames = frame::misframed(draft, u)?;
+            let frames = frame::with_bad_length(draft, u)?;
             let changed = frames.is_some();
             if let Some(frames) = frames {
                 *draft = frames;
@@ -241,7 +241,7 @@ pub(super) fn separator(line: &mut Template, encoding: Encoding, u: &mut Unstruc
             }
         }
     }
-    tidy(line);
+    join_adjacent(line);
     Ok(())
 }
 
@@ -266,12 +266,12 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
             _ => drop(bytes.remove(at)),
         }
     }
-    tidy(line);
+    join_adjacent(line);
     Ok(())
 }
 
 /// Draws a line of pairs for a proxy's cache. Some of them are invalid.
-pub(crate) fn cached(u: &mut Unstructured<'_>) -> Result<Template> {
+pub(crate) fn draw_cache_line(u: &mut Unstructured<'_>) -> Result<Template> {
     let mut line = text("cmd=keyval_cache");
     match u.int_in_range(0..=9)? {
         0 => {

@@ -2,10 +2,9 @@
 //! and timing of an upstream's replies are drawn elsewhere, in `generate/upstream.rs`.
 //!
 //! `message` changes the text of messages, which is common to requests, responses and a proxy's upstream. `request` changes the sequence of
-//! requests, `frame` the frames of PMI-2, and `answer` the responses from a server. `case` derives a case from others. `places` finds the
+//! requests, `frame` the frames of PMI-2, and `response` the responses from a server. `case` derives a case from others. `places` finds the
 //! positions of changes within a text.
 
-mod answer;
 mod case;
 pub(crate) mod client_steps;
 mod content;
@@ -14,15 +13,16 @@ mod message;
 mod mutation;
 mod places;
 mod request;
+mod response;
 mod series;
 pub(crate) mod texts;
 pub(crate) mod values;
 
-pub(crate) use answer::{CorrectResponse, ResponseStep};
 pub(crate) use case::{explore, vary};
 pub(crate) use content::contents;
-pub(crate) use message::{cached, junk_line};
+pub(crate) use message::{draw_cache_line, junk_line};
 pub(crate) use mutation::Mutation;
 pub(crate) use places::split;
 pub(crate) use request::mutate as mutate_requests;
-pub(crate) use series::{ResponseChange, Series};
+pub(crate) use response::{CorrectResponse, ResponseStep};
+pub(crate) use series::{ChangeSeries, ResponseChange};

@@ -101,16 +101,16 @@ impl Mutation {
     };
 
     /// Returns the mutations of responses from a server.
-    pub(crate) fn of_answers(framing: Framing) -> &'static [Self] {
-        const OF_LINES: &[Mutation] = &Mutation::answers([Mutation::Limits, Mutation::Kvsname]);
-        const OF_FRAMES: &[Mutation] = &Mutation::answers([Mutation::Thread, Mutation::Frame]);
+    pub(crate) fn of_responses(framing: Framing) -> &'static [Self] {
+        const OF_LINES: &[Mutation] = &Mutation::responses([Mutation::Limits, Mutation::Kvsname]);
+        const OF_FRAMES: &[Mutation] = &Mutation::responses([Mutation::Thread, Mutation::Frame]);
         match framing {
             Framing::Lines => OF_LINES,
             Framing::Frames => OF_FRAMES,
         }
     }
 
-    const fn answers([first, second]: [Self; 2]) -> [Self; 17] {
+    const fn responses([first, second]: [Self; 2]) -> [Self; 17] {
         use Mutation::*;
         [
             Token, Separator, Length, Number, Count, Command, Refusal, Value, Mapping, first, second, Junk,

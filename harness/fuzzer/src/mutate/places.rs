@@ -5,7 +5,7 @@ use pmi_scenario::ast::{Piece, Template};
 
 use crate::mutate::values::LENGTHS;
 use crate::session::decisions::pick;
-use crate::session::pieces::{Limit, letters, letters_to, literal, push, template};
+use crate::session::pieces::{Limit, letters, letters_up_to, literal, push, template};
 
 /// Draws bytes, which are zeros after the last decision.
 pub(super) trait ByteSource {
@@ -24,7 +24,7 @@ impl ByteSource for Unstructured<'_> {
 pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
     Ok(match u.arbitrary()? {
         false => letters(pick(u, LENGTHS)?),
-        true => letters_to(pick(u, &Limit::ALL)?, u.int_in_range(-2..=2)?),
+        true => letters_up_to(pick(u, &Limit::ALL)?, u.int_in_range(-2..=2)?),
     })
 }
 

@@ -3,13 +3,13 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
 
-use super::frame::{self, Halves};
+use super::frame::{self, SplitFrame};
 use super::message::junk;
 use super::mutation::Mutation;
 use super::places::split;
 use crate::mutate::values;
 use crate::session::decisions::pick;
-use crate::session::fields::Written;
+use crate::session::fields::WriteContent;
 use crate::session::plan::{PlannedStep, may_answer};
 use crate::session::statement::{close, exit, kill, write_as};
 
@@ -58,7 +58,7 @@ pub(crate) fn mutate(
             plan.insert(at, PlannedStep::Stmt(write_as(rank, how, vec![line], false)));
         }
         Mutation::Half => {
-            let lines = Written::Messages(how, messages.clone()).lines();
+            let lines = WriteContent::Messages(how, messages.clone()).lines();
             half(plan, at, rank, how, lines, u)?;
         }
         Mutation::Pipeline => pipeline(plan, at, rank, dialect, u)?,
@@ -74,13 +74,13 @@ pub(crate) fn mutate(
             plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         }
         of_text => {
-            let mut draft = Written::Messages(how, messages.clone());
+            let mut draft = WriteContent::Messages(how, messages.clone());
             if !of_text.change(&mut draft, values::requests(op.framing()), u)? {
                 return Ok(None);
             }
             plan[at] = match draft {
-                Written::Messages(_, messages) => PlannedStep::Request { rank, op, messages },
-                Written::Lines(how, lines) => PlannedStep::Stmt(write_as(rank, how, lines, false)),
+                WriteContent::Messages(_, messages) => PlannedStep::Request { rank, op, messages },
+                WriteContent::Lines(how, lines) => PlannedStep::Stmt(write_as(rank, how, lines, false)),
             };
         }
     }
@@ -98,8 +98,8 @@ fn half(
     let cut_line = u.choose_index(lines.len())?;
     let (how, first, second) = if how == Encoding::Body {
         match frame::halves(&lines[cut_line], u)? {
-            Halves::Bytes(first, second) => (Encoding::Bytes, first, second),
-            Halves::Cut(body) => {
+            SplitFrame::Bytes(first, second) => (Encoding::Bytes, first, second),
+            SplitFrame::Cut(body) => {
                 plan[at] = PlannedStep::Stmt(write_as(rank, how, vec![body], false));
                 return Ok(());
             }
@@ -152,7 +152,7 @@ fn pipeline(
             }
             PlannedStep::Request { rank: r, op, messages } if *r == rank => {
                 let of_this = *how.get_or_insert(op.encoding(dialect));
-                lines.extend(Written::Messages(of_this, messages.clone()).lines());
+                lines.extend(WriteContent::Messages(of_this, messages.clone()).lines());
                 taken += 1;
                 plan.remove(i);
             }

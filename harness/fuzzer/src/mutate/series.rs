@@ -3,18 +3,18 @@
 
 use pmi_scenario::ast::{Encoding, Template};
 
-use super::answer::{CorrectResponse, ResponseStep, blocks};
-use super::frame::{self, Halves};
+use super::frame::{self, SplitFrame};
 use super::mutation::Mutation;
 use super::places::{cut, positions};
+use super::response::{CorrectResponse, ResponseStep, mapping_blocks};
 use crate::mutate::texts::{self, Text};
 use crate::mutate::values::{LENGTHS, values};
-use crate::session::fields::{FieldList, Written, field, text};
+use crate::session::fields::{FieldList, WriteContent, field, text};
 use crate::session::pieces::{letters, template};
 
 /// The kind of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Series {
+pub(crate) enum ChangeSeries {
     /// Texts that other processes may have put.
     Texts,
     /// The response in two writes, split before each byte.
@@ -29,7 +29,7 @@ pub(crate) enum Series {
     Mappings,
 }
 
-impl Series {
+impl ChangeSeries {
     /// Returns the mutation that the changes count as.
     pub(crate) fn mutation(self) -> Mutation {
         match self {
@@ -49,15 +49,15 @@ pub(crate) enum ResponseChange {
     SetValue(&'static Text),
     /// Splits it before the byte with this index among the known ones.
     Split(usize),
-    Backwards,
-    CodeLast,
+    ReversedFields,
+    ReturnCodeLast,
     /// Sends an empty message.
     Empty,
     /// Sends a failure with this code and a message of this length.
     Refuse(&'static str, Option<i64>),
     /// Sets the number in the tuple with this index; without a number, removes the tuple.
     Number(usize, Option<&'static str>),
-    Map(Template),
+    Mapping(Template),
 }
 
 /// The length of the longest failure message that every implementation should accept.
@@ -65,20 +65,20 @@ const LONGEST_MESSAGE: i64 = 512;
 
 impl CorrectResponse<'_> {
     /// Returns all changes of a series, the most promising first. The list is empty if the series does not apply.
-    pub(crate) fn series(&self, series: Series) -> Vec<ResponseChange> {
+    pub(crate) fn series(&self, series: ChangeSeries) -> Vec<ResponseChange> {
         match series {
-            Series::Texts => match self.value_field() {
+            ChangeSeries::Texts => match self.value_field() {
                 Some((_, used)) => {
-                    texts::every(self.dialect, used).iter().map(ResponseChange::SetValue).collect()
+                    texts::systematic_texts(self.dialect, used).iter().map(ResponseChange::SetValue).collect()
                 }
                 None => Vec::new(),
             },
-            Series::Splits => (1..self.places().len()).map(ResponseChange::Split).collect(),
+            ChangeSeries::Splits => (1..self.places().len()).map(ResponseChange::Split).collect(),
             // A command and a code have only one order.
-            Series::Orders if self.fields.len() < 3 => Vec::new(),
-            Series::Orders => vec![ResponseChange::Backwards, ResponseChange::CodeLast],
-            Series::Refusals => refusals(),
-            Series::Numbers => {
+            ChangeSeries::Orders if self.fields.len() < 3 => Vec::new(),
+            ChangeSeries::Orders => vec![ResponseChange::ReversedFields, ResponseChange::ReturnCodeLast],
+            ChangeSeries::Refusals => refusals(),
+            ChangeSeries::Numbers => {
                 let numeric = |at: &usize| {
                     let field = &self.fields[*at];
                     let is_other = !["cmd", "rc", "thrid", "value"].contains(&field.key.as_str());
@@ -92,8 +92,8 @@ impl CorrectResponse<'_> {
                 };
                 all.filter(is_other).map(|(at, number)| ResponseChange::Number(at, number)).collect()
             }
-            Series::Mappings if self.mapping => mappings(),
-            Series::Mappings => Vec::new(),
+            ChangeSeries::Mappings if self.mapping => mappings(),
+            ChangeSeries::Mappings => Vec::new(),
         }
     }
 
@@ -103,15 +103,15 @@ impl CorrectResponse<'_> {
         match change {
             ResponseChange::SetValue(text) => {
                 if let Some((key, _)) = self.value_field() {
-                    set_field(&mut fields, key, text.as_said(self.dialect));
+                    set_field(&mut fields, key, text.encode(self.dialect));
                 }
             }
             ResponseChange::Split(at) => return self.split_at(*at),
-            ResponseChange::Backwards => {
+            ResponseChange::ReversedFields => {
                 let rest = self.to_end_of_line(&fields);
                 fields[1..rest].reverse();
             }
-            ResponseChange::CodeLast => {
+            ResponseChange::ReturnCodeLast => {
                 let rest = self.to_end_of_line(&fields);
                 if let Some(at) = fields[..rest].iter().position(|field| field.key == "rc") {
                     fields[at..rest].rotate_left(1);
@@ -128,9 +128,12 @@ impl CorrectResponse<'_> {
             }
             ResponseChange::Number(at, Some(number)) => fields[*at].value = text(*number),
             ResponseChange::Number(at, None) => drop(fields.remove(*at)),
-            ResponseChange::Map(mapping) => set_field(&mut fields, "value", mapping.clone()),
+            ResponseChange::Mapping(mapping) => set_field(&mut fields, "value", mapping.clone()),
         }
-        vec![ResponseStep::write(self.encoding(), Written::Messages(self.encoding(), vec![fields]).lines())]
+        vec![ResponseStep::write(
+            self.encoding(),
+            WriteContent::Messages(self.encoding(), vec![fields]).lines(),
+        )]
     }
 
     /// Returns the index of the field that extends to the end of the line, as PMI-1 values and messages do. Nothing may follow it.
@@ -142,7 +145,7 @@ impl CorrectResponse<'_> {
     /// Returns the text to split: a frame with its header, if its length is known.
     fn whole(&self) -> Template {
         let framed = self.encoding() == Encoding::Body;
-        framed.then(|| frame::whole(&self.line())).flatten().unwrap_or_else(|| self.line())
+        framed.then(|| frame::framed(&self.line())).flatten().unwrap_or_else(|| self.line())
     }
 
     fn places(&self) -> Vec<(usize, usize)> {
@@ -154,9 +157,9 @@ impl CorrectResponse<'_> {
         if self.encoding() != Encoding::Body {
             return vec![self.partial(first), ResponseStep::write(self.encoding(), vec![second])];
         }
-        self.halved(match frame::whole(&self.line()) {
-            Some(_) => Halves::Bytes(first, second),
-            None => Halves::Cut(frame::joined(first, second)),
+        self.halved(match frame::framed(&self.line()) {
+            Some(_) => SplitFrame::Bytes(first, second),
+            None => SplitFrame::Cut(frame::joined(first, second)),
         })
     }
 }
@@ -186,9 +189,9 @@ fn mappings() -> Vec<ResponseChange> {
     // Alternating nodes, all different, all the same.
     for nodes in [2, 1000, 1] {
         for count in [9, 3, 17, 2, 33, 65, 257] {
-            all.push(blocks((0..count).map(|at| at % nodes), 1));
+            all.push(mapping_blocks((0..count).map(|at| at % nodes), 1));
         }
     }
     all.extend(values().mappings.iter().map(|mapping| text(*mapping)));
-    all.into_iter().map(ResponseChange::Map).collect()
+    all.into_iter().map(ResponseChange::Mapping).collect()
 }

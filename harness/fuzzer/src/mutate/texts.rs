@@ -16,7 +16,7 @@ use crate::session::pieces::{letters, template};
 
 /// The purpose of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum TextUse {
     /// The value of a put.
     Value,
     /// The key of a put.
@@ -27,7 +27,7 @@ pub(crate) enum Use {
     Port,
 }
 
-impl Use {
+impl TextUse {
     /// Returns the field of the protocol table that holds the text.
     fn field(self, dialect: Dialect) -> Option<&'static Field> {
         let (operation, name) = match self {
@@ -53,10 +53,10 @@ impl Use {
 }
 
 /// Returns the texts of each non-empty kind.
-fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
-    type All = Vec<((Dialect, Use), Vec<Vec<&'static [u8]>>)>;
-    static ALL: LazyLock<All> = LazyLock::new(|| {
-        let of = |(dialect, used): (Dialect, Use)| {
+fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
+    type TextTables = Vec<((Dialect, TextUse), Vec<Vec<&'static [u8]>>)>;
+    static ALL: LazyLock<TextTables> = LazyLock::new(|| {
+        let of = |(dialect, used): (Dialect, TextUse)| {
             let texts = |kind: &ByteStrings| -> Vec<_> {
                 kind.iter().copied().filter(|text| used.accepts(dialect, text)).collect()
             };
@@ -71,7 +71,7 @@ fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
 const UNLIMITED: i64 = 256;
 
 /// Returns the maximum length, given the limits that all known servers announce. Those of PMI-1 include a NUL.
-pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
+pub(crate) fn longest(dialect: Dialect, used: TextUse) -> i64 {
     let limit = match used.field(dialect).and_then(|field| field.limit) {
         Some("keylen_max") => 64,
         Some(_) => 1024,
@@ -81,19 +81,19 @@ pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
 }
 
 /// Round numbers that people choose as buffer sizes.
-const ROUND: [i64; 7] = [10, 20, 50, 100, 200, 500, 1000];
+const ROUND_LENGTHS: [i64; 7] = [10, 20, 50, 100, 200, 500, 1000];
 
 /// Returns the round numbers and their neighbours.
 pub(crate) fn round_lengths() -> Vec<i64> {
-    ROUND.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
+    ROUND_LENGTHS.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
 }
 
 /// Draws a valid length: mostly a power of two or the limit, one less or one more, sometimes a round number, or any.
-pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
+pub(crate) fn length(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) -> Result<i64> {
     let longest = longest(dialect, used);
     let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
     let length = match u.int_in_range(0..=7)? {
-        6 => pick(u, &ROUND)?,
+        6 => pick(u, &ROUND_LENGTHS)?,
         7 => return u.int_in_range(1..=longest),
         _ => match u.choose_index(powers + 1)? {
             power if power < powers => 1 << power,
@@ -104,18 +104,22 @@ pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> R
 }
 
 /// Draws a text of some kind.
-pub(crate) fn plain_content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<&'static [u8]> {
+pub(crate) fn plain_content(
+    dialect: Dialect,
+    used: TextUse,
+    u: &mut Unstructured<'_>,
+) -> Result<&'static [u8]> {
     let kind = u.choose(kinds(dialect, used))?;
     pick(u, kind)
 }
 
 /// Draws a text of some kind, as encoded in a message.
-pub(crate) fn content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<Template> {
-    Ok(as_said(dialect, plain_content(dialect, used, u)?))
+pub(crate) fn content(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) -> Result<Template> {
+    Ok(encode_text(dialect, plain_content(dialect, used, u)?))
 }
 
 /// Encodes a text for a message: in PMI-2, a semicolon in a value is doubled.
-pub(crate) fn as_said(dialect: Dialect, bytes: &[u8]) -> Template {
+pub(crate) fn encode_text(dialect: Dialect, bytes: &[u8]) -> Template {
     let doubles = dialect.framing() == Framing::Frames;
     let times = |byte: u8| if doubles && byte == b';' { 2 } else { 1 };
     text(bytes.iter().flat_map(|byte| std::iter::repeat_n(*byte, times(*byte))).collect::<Vec<u8>>())
@@ -146,33 +150,33 @@ impl Text {
     }
 
     /// Returns the text as encoded in a message.
-    pub(crate) fn as_said(&self, dialect: Dialect) -> Template {
+    pub(crate) fn encode(&self, dialect: Dialect) -> Template {
         match self {
             Self::Letters(_) => self.as_argument(),
-            Self::Bytes(bytes) => as_said(dialect, bytes),
+            Self::Bytes(bytes) => encode_text(dialect, bytes),
         }
     }
 }
 
 /// Number of positions of a byte in a text: at its end, at its beginning, within it, alone.
 pub(crate) const PLACES: u32 = 4;
-const WITHIN: u32 = 2;
+const MIDDLE: u32 = 2;
 
 /// Returns all bytes that such a text may contain.
-pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
+pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<u8> {
     let may_be = |byte: &u8| match (used, dialect.framing()) {
-        (Use::Value, Framing::Lines) => is_string(&[*byte]),
-        (Use::Value, Framing::Frames) => true,
+        (TextUse::Value, Framing::Lines) => is_string(&[*byte]),
+        (TextUse::Value, Framing::Frames) => true,
         _ => is_word(&[*byte]) && *byte != b';',
     };
     (0..=u8::MAX).filter(may_be).collect()
 }
 
 /// Returns whether RFC 13 leaves the interpretation of such a text open.
-pub(crate) fn is_open(dialect: Dialect, used: Use, byte: u8, place: u32) -> bool {
+pub(crate) fn is_ambiguous(dialect: Dialect, used: TextUse, byte: u8, place: u32) -> bool {
     // RFC 13 does not settle whether a space at the end of a value belongs to it.
     let is_line = dialect.framing() == Framing::Lines;
-    used == Use::Value && is_line && matches!(byte, b' ' | b'\t') && place != WITHIN
+    used == TextUse::Value && is_line && matches!(byte, b' ' | b'\t') && place != MIDDLE
 }
 
 /// Returns a text with a byte at its end, at its beginning or within it, or the byte alone.
@@ -181,7 +185,7 @@ pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
     match place {
         0 => [rest, byte].concat(),
         1 => [byte, rest].concat(),
-        WITHIN => [rest, byte, rest].concat(),
+        MIDDLE => [rest, byte, rest].concat(),
         // Longer texts keep their content, so that a key stays unique.
         _ if rest.len() > 1 => [byte, rest, byte].concat(),
         _ => byte.to_vec(),
@@ -191,26 +195,26 @@ pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
 /// Returns whether many buffers have this length, one less or one more.
 fn is_boundary(length: i64, longest: i64) -> bool {
     let near = |boundary: i64| (boundary - 1..=boundary + 1).contains(&length);
-    (0..32).any(|power| near(1 << power)) || ROUND.contains(&length) || length + 1 >= longest
+    (0..32).any(|power| near(1 << power)) || ROUND_LENGTHS.contains(&length) || length + 1 >= longest
 }
 
 /// Returns a text of every length, those of every kind, and one with every byte at every position. Excludes texts with an open
 /// interpretation, and those that a C string cannot hold. The most promising come first.
-pub(crate) fn every(dialect: Dialect, used: Use) -> &'static [Text] {
-    type All = Vec<((Dialect, Use), Vec<Text>)>;
-    static ALL: LazyLock<All> = LazyLock::new(|| {
+pub(crate) fn systematic_texts(dialect: Dialect, used: TextUse) -> &'static [Text] {
+    type TextTables = Vec<((Dialect, TextUse), Vec<Text>)>;
+    static ALL: LazyLock<TextTables> = LazyLock::new(|| {
         pairs().map(|(dialect, used)| ((dialect, used), enumerated(dialect, used))).collect()
     });
     ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, all)| all)
 }
 
-fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
+fn enumerated(dialect: Dialect, used: TextUse) -> Vec<Text> {
     let longest = longest(dialect, used);
     let (boundaries, lengths): (Vec<i64>, Vec<i64>) =
         (1..=longest).partition(|length| is_boundary(*length, longest));
     let held: Vec<u8> = every_byte(dialect, used).into_iter().filter(|byte| *byte != 0).collect();
     let bytes = |place| {
-        let told = held.iter().filter(move |byte| !is_open(dialect, used, **byte, place));
+        let told = held.iter().filter(move |byte| !is_ambiguous(dialect, used, **byte, place));
         told.map(move |byte| Text::Bytes(with_byte("x", *byte, place)))
     };
     let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
@@ -228,8 +232,8 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
     all
 }
 
-fn pairs() -> impl Iterator<Item = (Dialect, Use)> {
-    let uses = [Use::Value, Use::Key, Use::Service, Use::Port];
+fn pairs() -> impl Iterator<Item = (Dialect, TextUse)> {
+    let uses = [TextUse::Value, TextUse::Key, TextUse::Service, TextUse::Port];
     Dialect::ALL.into_iter().flat_map(move |dialect| uses.map(|used| (dialect, used)))
 }
 
@@ -238,16 +242,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::session::decisions::draw;
+    use crate::session::decisions::draw_bytes;
 
     #[test]
     fn draws_every_boundary_and_every_kind() {
         let (mut lengths, mut texts) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..2000 {
-            let bytes = draw(1, number);
+            let bytes = draw_bytes(1, number);
             let mut u = Unstructured::new(&bytes);
-            lengths.insert(length(Dialect::Pmi1, Use::Value, &mut u).unwrap());
-            texts.insert(content(Dialect::Pmi1, Use::Value, &mut u).unwrap().literal().unwrap());
+            lengths.insert(length(Dialect::Pmi1, TextUse::Value, &mut u).unwrap());
+            texts.insert(content(Dialect::Pmi1, TextUse::Value, &mut u).unwrap().literal().unwrap());
         }
         for length in [1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1022, 1023] {
             assert!(lengths.contains(&length), "{length}: {lengths:?}");
@@ -256,13 +260,13 @@ mod tests {
         for text in ["a  b", "a\\b", "100%d", "a=b=c", "\"a\"", "0", "a;b", "rc=0"] {
             assert!(texts.contains(text), "{text}: {texts:?}");
         }
-        assert_eq!(longest(Dialect::Pmi2, Use::Key), 64);
+        assert_eq!(longest(Dialect::Pmi2, TextUse::Key), 64);
     }
 
     #[test]
     fn texts_cover_every_length_and_byte() {
         for (dialect, used) in pairs() {
-            let all = every(dialect, used);
+            let all = systematic_texts(dialect, used);
             let letters = all.iter().filter(|text| matches!(text, Text::Letters(_)));
             let lengths: BTreeSet<i64> = letters.map(Text::len).collect();
             assert!(lengths.into_iter().eq(1..=longest(dialect, used)), "{used:?}");
@@ -279,6 +283,6 @@ mod tests {
             };
             assert_eq!(all.iter().find(|text| !held(text)), None, "{used:?}");
         }
-        assert!(every(Dialect::Pmi1, Use::Value).contains(&Text::Bytes(b"a=b=c".to_vec())));
+        assert!(systematic_texts(Dialect::Pmi1, TextUse::Value).contains(&Text::Bytes(b"a=b=c".to_vec())));
     }
 }

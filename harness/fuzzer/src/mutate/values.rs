@@ -55,7 +55,7 @@ impl Deref for Texts {
 /// The lists of `values.toml`, which explains them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Values {
+pub(crate) struct ValueLists {
     pub(crate) numbers: Texts,
     pub(crate) threads: Texts,
     pub(crate) codes: Texts,
@@ -66,15 +66,16 @@ pub(crate) struct Values {
     line_commands: Texts,
     frame_commands: Texts,
     pub(crate) bodies: ByteStrings,
-    pub(crate) no_frames: ByteStrings,
+    #[serde(rename = "no_frames")]
+    pub(crate) invalid_frames: ByteStrings,
     pub(crate) headers: ByteStrings,
     pub(crate) junk: ByteStrings,
     pub(crate) texts: Vec<ByteStrings>,
 }
 
 /// Returns the lists.
-pub(crate) fn values() -> &'static Values {
-    static VALUES: LazyLock<Values> = LazyLock::new(|| {
+pub(crate) fn values() -> &'static ValueLists {
+    static VALUES: LazyLock<ValueLists> = LazyLock::new(|| {
         toml::from_str(include_str!("values.toml")).unwrap_or_else(|error| panic!("values.toml: {error}"))
     });
     &VALUES

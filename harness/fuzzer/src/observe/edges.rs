@@ -131,11 +131,11 @@ impl Maps {
         let unused = idle().pop();
         let map = unused.map_or_else(EdgeMap::new, Ok)?;
         // Processes that an earlier case left running may have incremented the counters since.
-        if map.was_taken() {
+        if map.was_attached() {
             map.clear();
         }
-        let done = map.offered(play);
-        let edges = if map.was_taken() { Edges::of(map.counted()) } else { Edges::default() };
+        let done = map.offer_during(play);
+        let edges = if map.was_attached() { Edges::of(map.counted()) } else { Edges::default() };
         idle().push(map);
         Ok((done, edges))
     }

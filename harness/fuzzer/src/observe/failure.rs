@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pmi_judge::backtrace::{Backtrace, Place};
+use pmi_judge::backtrace::{Backtrace, CrashLocation};
 use serde::{Deserialize, Serialize};
 
 use super::message_kind::{MessageKind, UpstreamKind};
@@ -13,7 +13,7 @@ pub struct Failure {
     /// Failures with the same key are considered the same.
     pub key: FailureKey,
     /// A description in words.
-    pub what: String,
+    pub description: String,
     /// The broken requirement, if the judge knows it.
     pub requirement: Option<String>,
     /// The event of the judge's finding; `None` if the failure does not come from the judge.
@@ -28,7 +28,7 @@ pub enum FailureKey {
     /// A process died.
     Crash {
         /// The program, or the kind of implementation under test.
-        who: String,
+        program: String,
         /// The cause of its death.
         cause: CrashCause,
         /// The place in the program, or the circumstances.
@@ -37,7 +37,7 @@ pub enum FailureKey {
     /// The implementation never stops sending.
     Flood(LastAction),
     /// The job does not end although all of its processes have ended.
-    JobStays(LastAction),
+    JobKeepsRunning(LastAction),
     /// The memory of this program grows out of proportion.
     Memory(String),
     /// Processes of these programs outlive the process that started them.
@@ -45,7 +45,7 @@ pub enum FailureKey {
     /// A due response does not arrive, or a process does not end.
     Hang {
         /// `client` for a program, `library` for a library, `None` for a server.
-        who: Option<&'static str>,
+        party: Option<&'static str>,
         /// The requirement that makes a server respond.
         requirement: Option<String>,
         /// The library function that was called.
@@ -58,7 +58,7 @@ pub enum FailureKey {
     /// A requirement is broken.
     Rule {
         /// `client` for a program, `library` for a library, `None` for a server.
-        who: Option<&'static str>,
+        party: Option<&'static str>,
         /// The requirement.
         requirement: String,
         /// The last action before.
@@ -94,9 +94,9 @@ pub enum FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashSite {
     /// The place in the program, as seen by a debugger.
-    Place(Place),
+    Place(CrashLocation),
     /// Unknown, since no debugger was or could be attached.
-    Unseen {
+    Unknown {
         /// The library function that was called.
         call: Option<String>,
         /// The last action before; `None` if it is not significant.
@@ -137,7 +137,7 @@ pub enum LastAction {
         /// The last request.
         request: LastRequest,
         /// The kind of response to it.
-        answer: AnswerKind,
+        response: ResponseKind,
     },
 }
 
@@ -154,7 +154,7 @@ pub enum LastRequest {
 
 /// The kind of response to a program's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AnswerKind {
+pub enum ResponseKind {
     /// The correct response.
     Proper,
     /// A success without the requested value.
@@ -168,7 +168,7 @@ pub enum AnswerKind {
     /// A response with the number of another thread, or with one although the request had none.
     OtherThread,
     /// A response with the right command that cannot be parsed.
-    Garbled,
+    Malformed,
     /// Text that is not a message.
     Unreadable,
     /// An invalid PMI-2 frame: its length is not a number, or exceeds any limit.
@@ -188,7 +188,7 @@ impl FailureKey {
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Crash { .. }
-            | Self::JobStays(_)
+            | Self::JobKeepsRunning(_)
             | Self::Flood(_)
             | Self::Difference { .. }
             | Self::Memory(_) => true,
@@ -202,9 +202,9 @@ impl FailureKey {
     }
 
     /// Returns how long it takes to confirm the failure, relative to others: 0 for a wrong response, most for a job that does not end.
-    pub(crate) fn patience(&self) -> u8 {
+    pub(crate) fn confirmation_cost(&self) -> u8 {
         match self {
-            Self::JobStays(_) | Self::Leak(_) => 2,
+            Self::JobKeepsRunning(_) | Self::Leak(_) => 2,
             _ => u8::from(self.is_hang()),
         }
     }
@@ -212,13 +212,13 @@ impl FailureKey {
     /// Returns whether individual bytes of the sent messages may matter. A crash may need one byte; a broken rule is described by its
     /// message.
     pub(crate) fn depends_on_bytes(&self) -> bool {
-        matches!(self, Self::Crash { .. } | Self::JobStays(_) | Self::Flood(_) | Self::Leak(_))
+        matches!(self, Self::Crash { .. } | Self::JobKeepsRunning(_) | Self::Flood(_) | Self::Leak(_))
     }
 
     /// Returns whether both are crashes of the same process with the same cause, regardless of their sites.
     pub(crate) fn is_same_crash(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Crash { who, cause, .. }, Self::Crash { who: other, cause: of, .. }) => {
+            (Self::Crash { program: who, cause, .. }, Self::Crash { program: other, cause: of, .. }) => {
                 (who, cause) == (other, of)
             }
             _ => false,
@@ -228,7 +228,10 @@ impl FailureKey {
     /// Returns whether two failures of a server show the same behaviour after the same request, but cite different requirements.
     pub(crate) fn differs_in_requirement(&self, other: &Self) -> bool {
         let is_of_servers = |key: &Self| {
-            matches!(key, Self::Rule { who: None, .. } | Self::Hang { who: None, requirement: Some(_), .. })
+            matches!(
+                key,
+                Self::Rule { party: None, .. } | Self::Hang { party: None, requirement: Some(_), .. }
+            )
         };
         let is_alike = std::mem::discriminant(self) == std::mem::discriminant(other);
         is_of_servers(self) && is_alike && self.after() == other.after() && self != other
@@ -238,7 +241,9 @@ impl FailureKey {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Crash { .. } => FailureKind::Crash,
-            Self::Hang { .. } | Self::HangDuringPartialRequest | Self::JobStays(_) => FailureKind::Hang,
+            Self::Hang { .. } | Self::HangDuringPartialRequest | Self::JobKeepsRunning(_) => {
+                FailureKind::Hang
+            }
             Self::Flood(_) | Self::Memory(_) | Self::Leak(_) => FailureKind::Excess,
             Self::Rule { .. } => FailureKind::Rule,
             Self::Difference { .. } => FailureKind::Difference,
@@ -247,11 +252,11 @@ impl FailureKey {
 
     /// Returns whether it is a crash whose place is unknown.
     pub(crate) fn is_unseen_crash(&self) -> bool {
-        matches!(self, Self::Crash { site: CrashSite::Unseen { .. }, .. })
+        matches!(self, Self::Crash { site: CrashSite::Unknown { .. }, .. })
     }
 
     /// Returns the place where a process died, if a debugger saw it.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&CrashLocation> {
         match self {
             Self::Crash { site: CrashSite::Place(place), .. } => Some(place),
             _ => None,
@@ -261,9 +266,9 @@ impl FailureKey {
     /// Returns the last action before the failure, if it is known.
     pub(crate) fn after(&self) -> Option<&LastAction> {
         match self {
-            Self::Crash { site: CrashSite::Unseen { after, .. }, .. } => after.as_ref(),
+            Self::Crash { site: CrashSite::Unknown { after, .. }, .. } => after.as_ref(),
             Self::Crash { site: CrashSite::Place(_), .. } => None,
-            Self::Flood(after) | Self::JobStays(after) => Some(after),
+            Self::Flood(after) | Self::JobKeepsRunning(after) => Some(after),
             Self::Hang { after, .. } | Self::Rule { after, .. } => Some(after),
             Self::Memory(_) | Self::Leak(_) | Self::HangDuringPartialRequest | Self::Difference { .. } => {
                 None
@@ -279,7 +284,7 @@ impl Failure {
         distinct.dedup();
         Self {
             key: FailureKey::Leak(distinct),
-            what: format!("processes remain after {starter} has ended: {}", names.join(", ")),
+            description: format!("processes remain after {starter} has ended: {}", names.join(", ")),
             requirement: None,
             seq: None,
             backtrace: None,
@@ -304,7 +309,7 @@ impl fmt::Display for FailureKind {
     }
 }
 
-impl fmt::Display for AnswerKind {
+impl fmt::Display for ResponseKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Proper => "ok",
@@ -313,7 +318,7 @@ impl fmt::Display for AnswerKind {
             Self::Refused => "refused",
             Self::ForOtherRequest => "other",
             Self::OtherThread => "other-thread",
-            Self::Garbled => "garbled",
+            Self::Malformed => "garbled",
             Self::Unreadable => "unreadable",
             Self::NoFrame => "no-frame",
             Self::Overlong => "long",
@@ -335,9 +340,13 @@ impl fmt::Display for LastAction {
             Self::Upstream(kind) => kind.fmt(f),
             Self::UpstreamClose => f.write_str("upstream-close"),
             Self::NoRequest => f.write_str("no-request"),
-            Self::Answered { request: LastRequest::Request(asked), answer } => write!(f, "{asked}-{answer}"),
-            Self::Answered { request: LastRequest::Nothing, answer } => write!(f, "start-{answer}"),
-            Self::Answered { request: LastRequest::NothingMore, answer } => write!(f, "between-{answer}"),
+            Self::Answered { request: LastRequest::Request(asked), response: answer } => {
+                write!(f, "{asked}-{answer}")
+            }
+            Self::Answered { request: LastRequest::Nothing, response: answer } => write!(f, "start-{answer}"),
+            Self::Answered { request: LastRequest::NothingMore, response: answer } => {
+                write!(f, "between-{answer}")
+            }
         }
     }
 }
@@ -355,21 +364,21 @@ impl fmt::Display for FailureKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts: Vec<String> = Vec::new();
         match self {
-            Self::Crash { who, cause, site } => {
+            Self::Crash { program: who, cause, site } => {
                 parts.extend(["crash".to_owned(), slug(who), cause.to_string()]);
                 match site {
                     CrashSite::Place(place) => parts.push(cut_slug(&format!("in-{place}"), PLACE)),
-                    CrashSite::Unseen { call, after } => {
+                    CrashSite::Unknown { call, after } => {
                         parts.extend(call.clone());
                         parts.extend(after.as_ref().map(LastAction::to_string));
                     }
                 }
             }
             Self::Flood(after) => parts.extend(["flood".to_owned(), after.to_string()]),
-            Self::JobStays(after) => parts.extend(["job-stays".to_owned(), after.to_string()]),
+            Self::JobKeepsRunning(after) => parts.extend(["job-stays".to_owned(), after.to_string()]),
             Self::Memory(program) => parts.extend(["memory".to_owned(), slug(program)]),
             Self::Leak(programs) => parts.extend(["leak".to_owned(), slug(&programs.join("-"))]),
-            Self::Hang { who, requirement, call, after } => {
+            Self::Hang { party: who, requirement, call, after } => {
                 parts.push("hang".to_owned());
                 parts.extend(who.map(str::to_owned));
                 parts.extend(requirement.as_deref().map(slug));
@@ -379,7 +388,7 @@ impl fmt::Display for FailureKey {
             Self::HangDuringPartialRequest => {
                 parts.extend(["hang", "behind-half-a-request"].map(str::to_owned))
             }
-            Self::Rule { who, requirement, after } => {
+            Self::Rule { party: who, requirement, after } => {
                 parts.push("rule".to_owned());
                 parts.extend(who.map(str::to_owned));
                 parts.extend([slug(requirement), after.to_string()]);
@@ -424,18 +433,18 @@ mod tests {
     #[test]
     fn displays_key_as_a_folder_name() {
         let get = || LastAction::Message(MessageKind::Request(Operation::Get.into()));
-        let seen = |cause, site| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, site };
-        let crash = |cause, after| seen(cause, CrashSite::Unseen { call: None, after });
+        let seen = |cause, site| FailureKey::Crash { program: "hydra_pmi_proxy".into(), cause, site };
+        let crash = |cause, after| seen(cause, CrashSite::Unknown { call: None, after });
         let key = crash(CrashCause::Signal(11), Some(get()));
         assert_eq!(key.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--get");
         let told = crash(CrashCause::Message("assert (!closed) failed/x".into()), None);
         assert_eq!(told.to_string(), "crash--hydra_pmi_proxy--assert-closed-failed-x");
         assert!(key.is_same_crash(&crash(CrashCause::Signal(11), None)) && !key.is_same_crash(&told));
-        let place = Place::Address { module: "libpmi.so.0".into(), offset: 0x5f30 };
+        let place = CrashLocation::Address { module: "libpmi.so.0".into(), offset: 0x5f30 };
         let located = seen(CrashCause::Signal(11), CrashSite::Place(place));
         assert_eq!(located.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--in-libpmi.so.0+0x5f30");
         assert!(located.is_same_crash(&key) && located != key);
-        let rule = FailureKey::Rule { who: None, requirement: "rfc13.get.value".into(), after: get() };
+        let rule = FailureKey::Rule { party: None, requirement: "rfc13.get.value".into(), after: get() };
         assert_eq!(rule.to_string(), "rule--rfc13.get.value--get");
         assert!(key.is_fatal() && !rule.is_fatal());
     }

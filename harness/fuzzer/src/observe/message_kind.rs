@@ -12,7 +12,7 @@ use crate::session::op::Op;
 use crate::session::reading::{MessageReader, ParsedResponse, WireMessage, request_of};
 
 /// A message with more keys is classified by their number alone. Messages of RFC 13 have at most five.
-const MANY_KEYS: usize = 20;
+const MAX_CLASSIFIED_KEYS: usize = 20;
 
 /// The kind of the last message in a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +61,7 @@ impl MessageKind {
 
     /// Returns the kind of the last of these messages, or that of the partial message after it.
     fn last(said: &[WireMessage], reader: &MessageReader) -> Self {
-        said.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_said)
+        said.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_message)
     }
 
     /// Returns the operation of a request, including a malformed one.
@@ -73,7 +73,7 @@ impl MessageKind {
     }
 
     /// Returns the kind of a message.
-    pub(crate) fn of_said(said: &WireMessage) -> Self {
+    pub(crate) fn of_message(said: &WireMessage) -> Self {
         let (framing, text) = match said {
             WireMessage::Line(line) => (Framing::Lines, line),
             WireMessage::Body(body) => (Framing::Frames, body),
@@ -92,7 +92,7 @@ impl MessageKind {
             Framing::Lines => pairs_of_line(text).iter().filter(|(_, value)| !value.is_empty()).count(),
             Framing::Frames => message.tuples().filter(|tuple| !tuple.value.is_empty()).count(),
         };
-        if op.is_none_or(|op| !op.is_spawn()) && keys() > MANY_KEYS {
+        if op.is_none_or(|op| !op.is_spawn()) && keys() > MAX_CLASSIFIED_KEYS {
             return Self::ManyKeys;
         }
         match (op, request_of(&message).1) {
@@ -199,7 +199,7 @@ mod tests {
             ("mcmd=spawn\nnprocs=1\nendcmd\n", "spawn"),
             ("cmd=frob\n", "unknown-command"),
             ("\n", "no-command"),
-            (&format!("cmd=get_maxes{}\n", " x=1".repeat(MANY_KEYS)), "many-keys"),
+            (&format!("cmd=get_maxes{}\n", " x=1".repeat(MAX_CLASSIFIED_KEYS)), "many-keys"),
         ] {
             assert_eq!(MessageKind::of(bytes.as_bytes()).to_string(), expected, "{bytes}");
         }

@@ -10,7 +10,7 @@ use super::edges::Edges;
 
 /// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than a few hundred kilobytes;
 /// Hydra's processes grow by less than two megabytes in them.
-const GROWTH: u64 = 256 << 20;
+const MAX_GROWTH: u64 = 256 << 20;
 /// Maximum growth in bytes without any input.
 const GROWTH_BASE: u64 = 32 << 20;
 /// Additional growth allowed for each byte of input, because stored data needs headers, copies and tables that double in size.
@@ -18,7 +18,7 @@ const GROWTH_FACTOR: u64 = 64;
 
 /// The growth of a server process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Growth {
+pub struct MemoryGrowth {
     /// The program.
     pub name: String,
     /// Increase in bytes of memory from the start to the end.
@@ -27,15 +27,15 @@ pub struct Growth {
     pub sent: u64,
 }
 
-impl Growth {
+impl MemoryGrowth {
     /// Returns whether the server must be stopped because of it, regardless of the input.
     pub(crate) fn is_dangerous(&self) -> bool {
-        self.bytes > GROWTH
+        self.bytes > MAX_GROWTH
     }
 
     /// Returns whether it is out of proportion to the input.
     pub(crate) fn is_too_much(&self) -> bool {
-        self.bytes > GROWTH.min(GROWTH_BASE.saturating_add(GROWTH_FACTOR.saturating_mul(self.sent)))
+        self.bytes > MAX_GROWTH.min(GROWTH_BASE.saturating_add(GROWTH_FACTOR.saturating_mul(self.sent)))
     }
 }
 
@@ -55,19 +55,19 @@ pub struct Observation {
     /// The exit status of the launcher.
     pub exit: Option<Exit>,
     /// The proof that the job did not end although every process had; `None` if it ended.
-    pub job_stays: Option<SilenceProof>,
+    pub running_job: Option<SilenceProof>,
     /// True if the server exceeded the output limit.
     pub flood: bool,
     /// The server process that has grown most, among those that are measured.
-    pub growth: Option<Growth>,
+    pub growth: Option<MemoryGrowth>,
     /// The reason why the case could not be judged.
     pub unjudged: Option<String>,
     /// Number of events after the last step. Later events belong to the end of the job.
-    pub steps_done: usize,
+    pub scenario_events: usize,
     /// Number of requests.
     pub requests: usize,
     /// Duration of the slowest response.
-    pub slowest: Duration,
+    pub slowest_response: Duration,
     /// Time that it took to establish each silence.
     pub silences: Vec<Duration>,
     /// The edges of the implementation's program that the case covered, if coverage was requested.
@@ -77,13 +77,13 @@ pub struct Observation {
 impl Observation {
     /// Returns the lines of the steps without a response.
     pub(crate) fn unanswered(&self) -> Vec<usize> {
-        let nothing = |event: &&Event| matches!(event.kind, EventKind::NoAnswer { .. });
+        let nothing = |event: &&Event| matches!(event.kind, EventKind::NoResponse { .. });
         self.events.iter().filter(nothing).map(|event| event.line).collect()
     }
 
     /// Returns whether a process has grown so much that the server must be stopped.
     pub(crate) fn grows_dangerously(&self) -> bool {
-        self.growth.as_ref().is_some_and(Growth::is_dangerous)
+        self.growth.as_ref().is_some_and(MemoryGrowth::is_dangerous)
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn growth_limit_depends_on_bytes_sent() {
-        let grown = |mib: u64, sent| Growth { name: "s".into(), bytes: mib << 20, sent }.is_too_much();
+        let grown = |mib: u64, sent| MemoryGrowth { name: "s".into(), bytes: mib << 20, sent }.is_too_much();
         assert!(!grown(32, 0) && grown(33, 0));
         assert!(!grown(90, 1 << 20) && grown(97, 1 << 20));
         assert!(!grown(256, u64::MAX) && grown(257, u64::MAX));

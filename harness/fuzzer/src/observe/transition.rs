@@ -103,7 +103,7 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
                 (*proc, reaction(said))
             }
             EventKind::ClosedByServer { proc } => (*proc, Reaction::Close),
-            EventKind::NoAnswer { proc, .. } => (*proc, Reaction::Silence),
+            EventKind::NoResponse { proc, .. } => (*proc, Reaction::Silence),
             _ => continue,
         };
         let Some(request) = asked.remove(&proc) else { continue };

@@ -10,7 +10,7 @@ use pmi_judge::event::EventKind;
 use pmi_wire::Proc;
 
 /// Maximum length of a reply that every proxy can take.
-const MODEST: usize = 256;
+const MAX_SAFE_REPLY: usize = 256;
 
 /// Maximum number of requests that are remembered.
 const REQUESTS: usize = 10_000;
@@ -31,12 +31,12 @@ pub(crate) struct UpstreamState {
 
 impl UpstreamState {
     /// Returns whether a request waits for a reply that only a step can send.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn awaits_step(&self) -> bool {
         !self.held.is_empty()
     }
 
     /// Records that a request gets the normal reply. The rest is up to the proxy: in a barrier, perhaps nothing happens.
-    pub(crate) fn leave(&mut self, id: u64) {
+    pub(crate) fn record_default(&mut self, id: u64) {
         self.held.remove(&id);
     }
 
@@ -45,7 +45,7 @@ impl UpstreamState {
         match kind {
             EventKind::ToServer { proc, .. } => {
                 let goes_on = !self.waiting.insert(*proc);
-                if goes_on && self.owes() {
+                if goes_on && self.awaits_step() {
                     self.is_invalid.get_or_insert(seq);
                 }
             }
@@ -72,7 +72,7 @@ impl UpstreamState {
     }
 
     /// Returns whether a finding counts against the proxy.
-    pub(crate) fn judges(&self, finding: &Finding) -> bool {
+    pub(crate) fn counts_against_proxy(&self, finding: &Finding) -> bool {
         self.is_invalid.is_none_or(|seq| finding.seq < seq)
     }
 }
@@ -87,7 +87,7 @@ fn operation(text: &[u8]) -> Option<Operation> {
 fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
     let Some(line) = text.strip_suffix(b"\n") else { return false };
     let plain = line.iter().all(|b| (b' '..=b'~').contains(b)) && !line.windows(2).any(|two| two == b"  ");
-    let whole = plain && line.len() <= MODEST && !line.ends_with(b" ");
+    let whole = plain && line.len() <= MAX_SAFE_REPLY && !line.ends_with(b" ");
     let answered = Decoded::new(Direction::FromServer, Framing::Lines, line).operation();
     whole && asked.is_some() && answered == asked
 }
@@ -95,7 +95,7 @@ fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmi_judge::Side;
+    use pmi_judge::PartyKind;
     use pmi_judge::event::Bytes;
 
     fn passed(id: u64, text: &str) -> EventKind {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     fn finding(seq: u64) -> Finding {
-        let broken = Finding::new("hydra.upstream.replies-kept", Side::Server, "", "");
+        let broken = Finding::new("hydra.upstream.replies-kept", PartyKind::Server, "", "");
         Finding { proc: Some(Proc::proxy(0)), seq, ..broken }
     }
 
@@ -130,17 +130,17 @@ mod tests {
         ] {
             let mut state = UpstreamState::default();
             state.observe(3, &passed(0, request));
-            assert!(state.owes());
+            assert!(state.awaits_step());
             state.observe(4, &kind);
-            assert!(state.judges(&finding(3)));
-            assert_eq!(state.judges(&finding(5)), valid, "{kind:?}");
+            assert!(state.counts_against_proxy(&finding(3)));
+            assert_eq!(state.counts_against_proxy(&finding(5)), valid, "{kind:?}");
         }
         let mut state = UpstreamState::default();
         state.observe(3, &passed(0, request));
         state.observe(4, &told(Some(0), proper));
-        assert!(state.judges(&finding(5)) && !state.owes());
+        assert!(state.counts_against_proxy(&finding(5)) && !state.awaits_step());
         state.observe(6, &told(Some(0), proper));
-        assert!(!state.judges(&finding(6)), "twice");
+        assert!(!state.counts_against_proxy(&finding(6)), "twice");
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             state.observe(0, &wrote(0, "cmd=get kvsname=k key=a\n"));
             state.observe(1, &passed(0, "cmd=get kvsname=k key=a"));
             state.observe(2, &wrote(rank, "cmd=get_maxes\n"));
-            assert_eq!(state.judges(&finding(3)), valid);
+            assert_eq!(state.counts_against_proxy(&finding(3)), valid);
         }
     }
 
@@ -164,9 +164,9 @@ mod tests {
         for id in [7, 9] {
             state.observe(id, &passed(id, "cmd=get key=a"));
         }
-        state.leave(7);
-        assert!(state.owes());
+        state.record_default(7);
+        assert!(state.awaits_step());
         state.observe(10, &told(Some(9), "x"));
-        assert!(!state.owes());
+        assert!(!state.awaits_step());
     }
 }

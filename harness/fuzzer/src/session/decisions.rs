@@ -4,15 +4,15 @@
 use arbitrary::{Result, Unstructured};
 
 /// Number of bytes drawn for a case; more than any case needs.
-const DRAWN: usize = 16 << 10;
+const CASE_BYTES: usize = 16 << 10;
 
 /// Returns the bytes that decide the case with a number. Neighbouring seeds and numbers yield unrelated bytes.
-pub(crate) fn draw(seed: u64, number: u64) -> Vec<u8> {
+pub(crate) fn draw_bytes(seed: u64, number: u64) -> Vec<u8> {
     // The finalizer of SplitMix64.
     let mut x = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let mut bytes = vec![0; DRAWN];
+    let mut bytes = vec![0; CASE_BYTES];
     fastrand::Rng::with_seed(x ^ (x >> 31)).fill(&mut bytes);
     bytes
 }
@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn draw_is_deterministic_and_ends_with_first_choice() {
-        assert_eq!(draw(7, 1), draw(7, 1));
-        assert!(draw(7, 1) != draw(7, 2) && draw(7, 1) != draw(8, 1));
+        assert_eq!(draw_bytes(7, 1), draw_bytes(7, 1));
+        assert!(draw_bytes(7, 1) != draw_bytes(7, 2) && draw_bytes(7, 1) != draw_bytes(8, 1));
         let mut u = Unstructured::new(&[]);
         assert_eq!((percent(&mut u), pick(&mut u, &[3, 4])), (Ok(0), Ok(3)));
         let mut order = [0, 1, 2, 3];
@@ -62,7 +62,7 @@ mod tests {
     fn percent_is_evenly_distributed() {
         let mut seen = [0; 100];
         for number in 0..200 {
-            let bytes = draw(1, number);
+            let bytes = draw_bytes(1, number);
             let mut u = Unstructured::new(&bytes);
             (0..100).for_each(|_| seen[percent(&mut u).unwrap() as usize] += 1);
         }

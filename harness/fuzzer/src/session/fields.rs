@@ -18,14 +18,14 @@ pub(crate) type FieldList = Vec<MessageField>;
 
 /// The content of one write, first as messages, then as text.
 #[derive(Debug, Clone)]
-pub(crate) enum Written {
+pub(crate) enum WriteContent {
     /// Messages: one, except for a PMI-1 spawn, which can have several.
     Messages(Encoding, Vec<FieldList>),
     /// Text, from tuples or not.
     Lines(Encoding, Vec<Template>),
 }
 
-impl Written {
+impl WriteContent {
     /// Returns PMI-1 messages.
     pub(crate) fn of_lines(messages: Vec<FieldList>) -> Self {
         Self::Messages(Encoding::Dialect, messages)
@@ -61,7 +61,7 @@ pub(crate) fn field(key: &str, value: impl Into<FieldValue>) -> MessageField {
 }
 
 /// Returns a request with these fields, given by their semantic names. Fields that the operation lacks in this framing are left out.
-pub(crate) fn spelled(op: Op, fields: &[(&str, Template)]) -> FieldList {
+pub(crate) fn spell(op: Op, fields: &[(&str, Template)]) -> FieldList {
     let own = fields.iter().filter_map(|(name, value)| Some(field(&op.key(name)?, value.clone())));
     std::iter::once(field(op.command_key(), op.name())).chain(own).collect()
 }

@@ -10,7 +10,7 @@ use pmi_wire::{Framing, Operation};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op {
     framing: Framing,
-    /// Its row in [`protocol::documented`].
+    /// Its row in [`protocol::documented_exchanges`].
     row: usize,
 }
 
@@ -23,7 +23,7 @@ impl Op {
     /// Returns the operations of a dialect in the order of the table.
     pub(crate) fn all(dialect: Dialect) -> impl Iterator<Item = Self> {
         let framing = dialect.framing();
-        (0..protocol::documented(framing).len()).map(move |row| Self { framing, row })
+        (0..protocol::documented_exchanges(framing).len()).map(move |row| Self { framing, row })
     }
 
     /// Returns the operation that every connection begins with.
@@ -32,7 +32,7 @@ impl Op {
     }
 
     fn find(framing: Framing, fits: impl Fn(&Exchange) -> bool) -> Option<Self> {
-        protocol::documented(framing).iter().position(fits).map(|row| Self { framing, row })
+        protocol::documented_exchanges(framing).iter().position(fits).map(|row| Self { framing, row })
     }
 
     /// Returns the operation with this command in its request.
@@ -49,7 +49,7 @@ impl Op {
     }
 
     pub(crate) fn exchange(self) -> &'static Exchange {
-        &protocol::documented(self.framing)[self.row]
+        &protocol::documented_exchanges(self.framing)[self.row]
     }
 
     /// Returns the name that it has in every framing.

@@ -4,7 +4,7 @@ use pmi_scenario::ast::{BinOp, Encoding, Expr, Piece, Span, Spanned, Template};
 use pmi_wire::{HEADER, frame_header};
 
 /// Returns a value without a position in a file.
-pub(crate) fn unplaced<T>(value: T) -> Spanned<T> {
+pub(crate) fn without_span<T>(value: T) -> Spanned<T> {
     Spanned { value, span: Span::default() }
 }
 
@@ -70,8 +70,8 @@ impl Limit {
 }
 
 /// Returns as many letters and digits as a limit allows, plus `plus`.
-pub(crate) fn letters_to(limit: Limit, plus: i64) -> Piece {
-    let name = Expr::Var(unplaced(limit.name().to_owned()));
+pub(crate) fn letters_up_to(limit: Limit, plus: i64) -> Piece {
+    let name = Expr::Var(without_span(limit.name().to_owned()));
     let number = Box::new(Expr::Number(plus.abs()));
     Piece::Fill(match plus {
         0 => name,
@@ -116,7 +116,7 @@ pub(crate) fn push(template: &mut Template, piece: Piece) {
 }
 
 /// Joins adjacent bytes.
-pub(crate) fn tidy(template: &mut Template) {
+pub(crate) fn join_adjacent(template: &mut Template) {
     for piece in std::mem::take(&mut template.pieces) {
         push(template, piece);
     }

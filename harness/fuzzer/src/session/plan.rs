@@ -1,9 +1,9 @@
 //! The plan of a case before it becomes statements: requests are still messages, so that mutations can change them.
 
-use pmi_scenario::ast::{Dialect, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Dialect, ImplementationKind, Statement, Template};
 use pmi_wire::{Framing, SpawnRequest};
 
-use super::fields::{FieldList, Written, body, line, spelled};
+use super::fields::{FieldList, WriteContent, body, line, spell};
 use super::op::Op;
 use super::pieces::bytes_of;
 use super::reading::{request, whole_spawn};
@@ -17,22 +17,22 @@ pub(crate) enum PlannedStep {
     /// A request with its messages: one, except for a spawn.
     Request { rank: u32, op: Op, messages: Vec<FieldList> },
     /// Any other statement.
-    Stmt(Stmt),
+    Stmt(Statement),
 }
 
 impl PlannedStep {
     pub(crate) fn rank(&self) -> Option<u32> {
         match self {
             Self::Request { rank, .. } => Some(*rank),
-            Self::Stmt(stmt) => rank_of(stmt),
+            Self::Stmt(statement) => rank_of(statement),
         }
     }
 
     pub(crate) fn is_wait_of(&self, rank: u32) -> bool {
         match self {
             Self::Request { .. } => false,
-            Self::Stmt(stmt) => {
-                matches!(ServerStep::of(stmt), Some(ServerStep::Wait { rank: r, .. }) if r == rank)
+            Self::Stmt(statement) => {
+                matches!(ServerStep::of(statement), Some(ServerStep::Wait { rank: r, .. }) if r == rank)
             }
         }
     }
@@ -50,7 +50,7 @@ pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> PlannedStep {
 
 /// Returns a request of one message with these fields, by their names in the table.
 pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> PlannedStep {
-    PlannedStep::Request { rank, op, messages: vec![spelled(op, fields)] }
+    PlannedStep::Request { rank, op, messages: vec![spell(op, fields)] }
 }
 
 /// Returns a request of one message and the wait for its response.
@@ -65,18 +65,18 @@ struct PlannedRequest {
     /// True if it has a thread number, so another request may be in progress.
     of_thread: bool,
     /// True if it enters the barrier for a part of a group, during which any other request may be in progress.
-    of_part: bool,
+    is_group_barrier: bool,
 }
 
 /// Converts a plan to statements. After an action that allows the server to end the program, responses are optional. `pristine` is true if
 /// the plan has no mutations; otherwise, the members of a barrier for a part of a group are unknown.
-pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Stmt> {
+pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Statement> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut valid = true;
     let mut asked: Vec<PlannedRequest> = Vec::new();
     let mut bound = BoundNames::default();
     for item in plan {
-        let mut stmt = match item {
+        let mut statement = match item {
             PlannedStep::Request { rank, op, messages } => {
                 let has = |name: &str| {
                     let key = op.key(name);
@@ -84,19 +84,19 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                 };
                 let (of_thread, of_part) = (has("thrid"), has("group"));
                 let beside = |other: &PlannedRequest| {
-                    other.rank != rank || other.of_part || (of_thread && other.of_thread)
+                    other.rank != rank || other.is_group_barrier || (of_thread && other.of_thread)
                 };
                 valid &= is_as_generated(op, &messages) && asked.iter().all(beside);
                 valid &= !op.is_abort() && (pristine || !of_part);
-                asked.push(PlannedRequest { rank, op, of_thread, of_part });
+                asked.push(PlannedRequest { rank, op, of_thread, is_group_barrier: of_part });
                 let encoding = op.encoding(dialect);
-                write_as(rank, encoding, Written::Messages(encoding, messages).lines(), false)
+                write_as(rank, encoding, WriteContent::Messages(encoding, messages).lines(), false)
             }
-            PlannedStep::Stmt(stmt) => match ServerStep::of(&stmt) {
+            PlannedStep::Stmt(statement) => match ServerStep::of(&statement) {
                 Some(ServerStep::Wait { rank, answer }) => {
                     let of_rank: Vec<usize> = (0..asked.len()).filter(|at| asked[*at].rank == rank).collect();
                     let at = match answer {
-                        AwaitedResponse::Due(op) | AwaitedResponse::InTime(op) => {
+                        AwaitedResponse::Due(op) | AwaitedResponse::Delayable(op) => {
                             of_rank.iter().find(|at| asked[**at].op == op).or(of_rank.first())
                         }
                         AwaitedResponse::Optional => of_rank.last(),
@@ -111,21 +111,21 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                         _ => wait(rank, AwaitedResponse::Optional),
                     }
                 }
-                Some(ServerStep::Join | ServerStep::Leave) => stmt,
+                Some(ServerStep::Join | ServerStep::Leave) => statement,
                 // If the program may have ended, the spawned processes may never start.
-                Some(ServerStep::OfChildren { group }) if !valid || !bound.has_spawned(group) => continue,
-                Some(ServerStep::OfChildren { .. }) => stmt,
+                Some(ServerStep::Children { group }) if !valid || !bound.has_spawned(group) => continue,
+                Some(ServerStep::Children { .. }) => statement,
                 _ => {
                     valid = false;
-                    stmt
+                    statement
                 }
             },
         };
-        bound.take(&stmt);
-        if let Some(lines) = sent_mut(&mut stmt, UnderTest::Server) {
-            bound.stand_in(lines);
+        bound.take(&statement);
+        if let Some(lines) = sent_mut(&mut statement, ImplementationKind::Server) {
+            bound.fill_placeholders(lines);
         }
-        statements.push(stmt);
+        statements.push(statement);
     }
     statements
 }

@@ -108,7 +108,7 @@ pub(crate) fn request_of(message: &Decoded<'_>) -> (Option<Op>, bool) {
         Framing::Frames => {
             // A body that is not a series of tuples has a command as well.
             let name = text.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
-            (name, message.is_well_formed() && !message.is_part())
+            (name, message.is_well_formed() && !message.is_request_part())
         }
     };
     (name.and_then(|name| Op::of_request(message.framing, name)), is_complete)
@@ -163,7 +163,7 @@ impl<'a> ParsedResponse<'a> {
     }
 
     /// Returns whether a field that a success requires is missing.
-    pub(crate) fn is_bare(&self) -> bool {
+    pub(crate) fn lacks_field(&self) -> bool {
         let needed = |field: &&Field| match self.op.framing() {
             Framing::Lines => true,
             Framing::Frames => !field.optional || field.name == "value" && self.is_found(),
@@ -215,7 +215,7 @@ mod tests {
             (Framing::Frames, "cmd=job-getid-response;rc=0;", true),
         ] {
             let answered = ParsedResponse::read(framing, text.as_bytes()).unwrap();
-            assert_eq!(answered.is_bare(), expected, "{text}");
+            assert_eq!(answered.lacks_field(), expected, "{text}");
         }
     }
 }

@@ -1,69 +1,69 @@
 //! Constructors and readers of the statements that generators and mutations use, so that everything else works on the syntax tree.
 
 use pmi_scenario::ast::{
-    Alternative, Dialect, Encoding, Grade, Piece, ProcessAction, RankSet, Role, Span, Step, StepAction,
-    StepTarget, Stmt, Template, UnderTest, UpstreamAction, ValueType, WriteMode,
+    Alternative, Dialect, Encoding, Grade, ImplementationKind, Piece, ProcessAction, RankSet, Role, Span,
+    Statement, Step, StepAction, StepTarget, Template, UpstreamAction, ValueType, WriteMode,
 };
 use pmi_wire::{Framing, Proc};
 
 use super::op::Op;
-use super::pieces::{length, literal, push, template, unplaced};
+use super::pieces::{length, literal, push, template, without_span};
 
-pub(crate) fn one(rank: u32) -> StepTarget {
+pub(crate) fn one_rank(rank: u32) -> StepTarget {
     StepTarget::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
 }
 
 /// Selects one rank, or all.
-pub(crate) fn whom(rank: Option<u32>) -> StepTarget {
-    rank.map_or(StepTarget::Ranks { group: 0, set: RankSet::All }, one)
+pub(crate) fn rank_or_all(rank: Option<u32>) -> StepTarget {
+    rank.map_or(StepTarget::Ranks { group: 0, set: RankSet::All }, one_rank)
 }
 
 fn the_proxy() -> StepTarget {
-    StepTarget::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(vec![(0, 0)]) }
+    StepTarget::Ranks { group: Proc::PROXY_GROUP, set: RankSet::Ranges(vec![(0, 0)]) }
 }
 
-pub(crate) fn step(target: StepTarget, role: Role, action: StepAction) -> Stmt {
-    Stmt::Step(Step { who: target, role, cites: None, action, span: Span::default() })
+pub(crate) fn step(target: StepTarget, role: Role, action: StepAction) -> Statement {
+    Statement::Step(Step { target, role, cites: None, action, span: Span::default() })
 }
 
 /// Returns a write of PMI-1 messages by the harness; `partial` leaves out the last newline.
 #[cfg(test)]
-pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Stmt {
+pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Statement {
     write_as(rank, Encoding::Dialect, lines, partial)
 }
 
 /// Returns a write by the harness; `partial` leaves out the last byte.
-pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Stmt {
+pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Statement {
     let mode = WriteMode { partial, encoding, ..WriteMode::default() };
-    step(one(rank), Role::Client, StepAction::Message { mode, lines })
+    step(one_rank(rank), Role::Client, StepAction::Message { mode, lines })
 }
 
 /// The prefix of the names of PMI-2 fragments.
 const OF_FRAMES: &str = "pmi2-";
 
 /// Returns the fragment of this name in a dialect.
-fn fragment(dialect: Dialect, name: &str) -> Stmt {
+fn fragment(dialect: Dialect, name: &str) -> Statement {
     let prefix = if dialect.framing() == Framing::Frames { OF_FRAMES } else { "" };
-    Stmt::Use { name: unplaced(format!("{prefix}{name}")), with: Vec::new() }
+    Statement::Use { name: without_span(format!("{prefix}{name}")), with: Vec::new() }
 }
 
 /// Returns the start of every rank: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
-pub(crate) fn join(dialect: Dialect) -> Stmt {
+pub(crate) fn join(dialect: Dialect) -> Statement {
     fragment(dialect, "joined")
 }
 
 /// Returns the end of every rank: finalize and its response.
-pub(crate) fn leave(dialect: Dialect) -> Stmt {
+pub(crate) fn leave(dialect: Dialect) -> Statement {
     fragment(dialect, "finalized")
 }
 
 /// Returns the steps of a spawned group, by its number. All of its processes start, make these requests, and leave.
-pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Stmt> {
+pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Statement> {
     let target = || StepTarget::Ranks { group, set: RankSet::All };
     let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
     let mut begin = fragment(dialect, CHILDREN_JOIN);
-    if let Stmt::Use { with, .. } = &mut begin {
-        with.extend(number.map(|number| (unplaced("group".to_owned()), number)));
+    if let Statement::Use { with, .. } = &mut begin {
+        with.extend(number.map(|number| (without_span("group".to_owned()), number)));
     }
     let mut all = vec![step(target(), Role::Process, StepAction::Process(ProcessAction::Started)), begin];
     for (op, line) in requests {
@@ -78,37 +78,37 @@ pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template
 const CHILDREN_JOIN: &str = "child-joined";
 
 /// Returns the name of a fragment without the prefix of its dialect.
-fn bare(name: &str) -> &str {
+fn fragment_name(name: &str) -> &str {
     name.strip_prefix(OF_FRAMES).unwrap_or(name)
 }
 
 /// Maximum number of groups in a case that are spawned and make requests.
-pub(crate) const MOST_GROUPS: u32 = 4;
+pub(crate) const MAX_SPAWNED_GROUPS: u32 = 4;
 
 /// Returns the number of the spawned group that a statement belongs to.
-fn spawned_group(stmt: &Stmt) -> Option<u32> {
-    let number = match stmt {
-        Stmt::Use { name, with } if bare(&name.value) == CHILDREN_JOIN => match &with[..] {
+fn spawned_group(statement: &Statement) -> Option<u32> {
+    let number = match statement {
+        Statement::Use { name, with } if fragment_name(&name.value) == CHILDREN_JOIN => match &with[..] {
             [] => 1,
             [(key, number)] if key.value == "group" => number.literal()?.parse().ok()?,
             _ => return None,
         },
-        Stmt::Step(Step { who: StepTarget::Ranks { group, set: RankSet::All }, .. }) => *group,
+        Statement::Step(Step { target: StepTarget::Ranks { group, set: RankSet::All }, .. }) => *group,
         _ => return None,
     };
-    (1..=MOST_GROUPS).contains(&number).then_some(number)
+    (1..=MAX_SPAWNED_GROUPS).contains(&number).then_some(number)
 }
 
-pub(crate) fn close(rank: u32) -> Stmt {
-    step(one(rank), Role::Client, StepAction::Close)
+pub(crate) fn close(rank: u32) -> Statement {
+    step(one_rank(rank), Role::Client, StepAction::Close)
 }
 
-pub(crate) fn exit(rank: u32, status: u8) -> Stmt {
-    step(one(rank), Role::Process, StepAction::Process(ProcessAction::Exit(status)))
+pub(crate) fn exit(rank: u32, status: u8) -> Statement {
+    step(one_rank(rank), Role::Process, StepAction::Process(ProcessAction::Exit(status)))
 }
 
-pub(crate) fn kill(rank: u32, signal: u8) -> Stmt {
-    step(one(rank), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
+pub(crate) fn kill(rank: u32, signal: u8) -> Statement {
+    step(one_rank(rank), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
 }
 
 /// The response that a wait expects.
@@ -117,19 +117,19 @@ pub(crate) enum AwaitedResponse {
     /// The response to this request, which the server has no reason to withhold.
     Due(Op),
     /// The response is due, but the server may first wait for the rest of another process's message.
-    InTime(Op),
+    Delayable(Op),
     /// A response, the end of the connection or nothing.
     Optional,
 }
 
-pub(crate) fn wait(rank: u32, answer: AwaitedResponse) -> Stmt {
-    step(one(rank), Role::Server, expected(answer))
+pub(crate) fn wait(rank: u32, answer: AwaitedResponse) -> Statement {
+    step(one_rank(rank), Role::Server, expected(answer))
 }
 
 fn expected(answer: AwaitedResponse) -> StepAction {
     match answer {
         AwaitedResponse::Due(op) => message(response(op)),
-        AwaitedResponse::InTime(op) => {
+        AwaitedResponse::Delayable(op) => {
             one_of(&[(Grade::Pass, message(response(op))), (Grade::Note, StepAction::Silence)])
         }
         AwaitedResponse::Optional => {
@@ -175,7 +175,7 @@ fn response(op: Op) -> Template {
 
 /// Returns a wait for a request that the proxy may pass on to its upstream, which is the harness. The case answers all requests of this
 /// kind. Any other first request matches too, and the next reply then answers that one.
-pub(crate) fn passed_on(op: Op) -> Stmt {
+pub(crate) fn await_forwarded(op: Op) -> Statement {
     let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
     let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);
     let pass = [message(wanted), message(any), StepAction::Close, StepAction::Silence];
@@ -183,7 +183,7 @@ pub(crate) fn passed_on(op: Op) -> Stmt {
 }
 
 /// Returns an action of the harness as the upstream.
-pub(crate) fn upstream(action: UpstreamAction) -> Stmt {
+pub(crate) fn upstream(action: UpstreamAction) -> Statement {
     step(the_proxy(), Role::Upstream, StepAction::Upstream(action))
 }
 
@@ -216,29 +216,29 @@ pub(crate) enum ServerStep<'a> {
     PassedOn,
     Upstream(&'a UpstreamAction),
     /// A step of the processes of a spawned group.
-    OfChildren {
+    Children {
         group: u32,
     },
 }
 
 impl<'a> ServerStep<'a> {
     /// Returns the meaning of a statement, or `None` if campaigns do not generate such statements.
-    pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
-        let step = match stmt {
-            Stmt::Use { name, with } => {
-                return match bare(&name.value) {
+    pub(crate) fn of(statement: &'a Statement) -> Option<Self> {
+        let step = match statement {
+            Statement::Use { name, with } => {
+                return match fragment_name(&name.value) {
                     "joined" if with.is_empty() => Some(Self::Join),
                     "finalized" if with.is_empty() => Some(Self::Leave),
-                    _ => spawned_group(stmt).map(|group| Self::OfChildren { group }),
+                    _ => spawned_group(statement).map(|group| Self::Children { group }),
                 };
             }
-            Stmt::Step(step) => step,
+            Statement::Step(step) => step,
             _ => return None,
         };
-        if let StepTarget::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
+        if let StepTarget::Ranks { group: Proc::PROXY_GROUP, set: RankSet::Ranges(proxies) } = &step.target {
             return Self::of_proxy(&step.action).filter(|_| proxies[..] == [(0, 0)]);
         }
-        if let Some(group) = spawned_group(stmt) {
+        if let Some(group) = spawned_group(statement) {
             let is_sent = match &step.action {
                 StepAction::Message { mode, lines } if step.role == Role::Client => {
                     !mode.bytewise && are_sent(lines)
@@ -248,9 +248,9 @@ impl<'a> ServerStep<'a> {
                         || *action == StepAction::Process(ProcessAction::Started)
                 }
             };
-            return is_sent.then_some(Self::OfChildren { group });
+            return is_sent.then_some(Self::Children { group });
         }
-        let rank = rank_of(stmt)?;
+        let rank = rank_of(statement)?;
         Some(match (&step.action, step.role) {
             (StepAction::Message { mode, lines }, Role::Client) if !mode.bytewise && are_sent(lines) => {
                 Self::Write { rank, encoding: mode.encoding, lines, partial: mode.partial }
@@ -260,7 +260,7 @@ impl<'a> ServerStep<'a> {
             (StepAction::Process(ProcessAction::Kill(signal)), _) => Self::Kill { rank, signal: *signal },
             (StepAction::OneOf(all), Role::Server) => match &all[..] {
                 [answer, Alternative { grade: Grade::Note, action: StepAction::Silence, .. }] => {
-                    Self::Wait { rank, answer: AwaitedResponse::InTime(answers(&answer.action)?) }
+                    Self::Wait { rank, answer: AwaitedResponse::Delayable(answers(&answer.action)?) }
                 }
                 _ => Self::Wait { rank, answer: AwaitedResponse::Optional },
             },
@@ -275,7 +275,7 @@ impl<'a> ServerStep<'a> {
                 let request = command(&all.first()?.action)?;
                 Op::of_request(Framing::Lines, request.as_bytes()).map(|_| Self::PassedOn)
             }
-            StepAction::Upstream(UpstreamAction::Answer { lines, .. }) if !are_sent(lines) => None,
+            StepAction::Upstream(UpstreamAction::Response { lines, .. }) if !are_sent(lines) => None,
             StepAction::Upstream(action) => Some(Self::Upstream(action)),
             _ => None,
         }
@@ -312,8 +312,10 @@ fn are_sent(lines: &[Template]) -> bool {
 }
 
 /// Returns the rank in the first group that a statement belongs to, if it belongs to exactly one.
-pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
-    let Stmt::Step(Step { who: StepTarget::Ranks { group: 0, set: RankSet::Ranges(ranges) }, .. }) = stmt
+pub(crate) fn rank_of(statement: &Statement) -> Option<u32> {
+    let Statement::Step(Step {
+        target: StepTarget::Ranks { group: 0, set: RankSet::Ranges(ranges) }, ..
+    }) = statement
     else {
         return None;
     };
@@ -324,62 +326,70 @@ pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
 }
 
 /// Moves a statement that belongs to one rank to another.
-pub(crate) fn set_rank(stmt: &mut Stmt, rank: u32) {
-    if rank_of(stmt).is_some()
-        && let Stmt::Step(step) = stmt
+pub(crate) fn set_rank(statement: &mut Statement, rank: u32) {
+    if rank_of(statement).is_some()
+        && let Statement::Step(step) = statement
     {
-        step.who = one(rank);
+        step.target = one_rank(rank);
     }
 }
 
 /// Returns the lines that a statement sends: to a server as a client or as the upstream, to others as their server.
-pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
-    let Stmt::Step(step) = stmt else { return None };
+pub(crate) fn sent(statement: &Statement, to: ImplementationKind) -> Option<&Vec<Template>> {
+    let Statement::Step(step) = statement else { return None };
     match (&step.action, step.role, to) {
-        (StepAction::Message { lines, .. }, Role::Client, UnderTest::Server)
-        | (StepAction::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
-        | (StepAction::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
+        (StepAction::Message { lines, .. }, Role::Client, ImplementationKind::Server)
+        | (
+            StepAction::Message { lines, .. },
+            Role::Server,
+            ImplementationKind::Client | ImplementationKind::Library,
+        )
+        | (StepAction::Upstream(UpstreamAction::Response { lines, .. }), ..) => Some(lines),
         _ => None,
     }
 }
 
 /// Returns these lines so that they can be changed.
-pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Template>> {
-    let Stmt::Step(step) = stmt else { return None };
+pub(crate) fn sent_mut(statement: &mut Statement, to: ImplementationKind) -> Option<&mut Vec<Template>> {
+    let Statement::Step(step) = statement else { return None };
     match (&mut step.action, step.role, to) {
-        (StepAction::Message { lines, .. }, Role::Client, UnderTest::Server)
-        | (StepAction::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
-        | (StepAction::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
+        (StepAction::Message { lines, .. }, Role::Client, ImplementationKind::Server)
+        | (
+            StepAction::Message { lines, .. },
+            Role::Server,
+            ImplementationKind::Client | ImplementationKind::Library,
+        )
+        | (StepAction::Upstream(UpstreamAction::Response { lines, .. }), ..) => Some(lines),
         _ => None,
     }
 }
 
 /// Returns the encoding of the lines that a statement sends.
-pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
-    match stmt {
-        Stmt::Step(Step { action: StepAction::Message { mode, .. }, .. }) => mode.encoding,
+pub(crate) fn encoding_of(statement: &Statement) -> Encoding {
+    match statement {
+        Statement::Step(Step { action: StepAction::Message { mode, .. }, .. }) => mode.encoding,
         _ => Encoding::Dialect,
     }
 }
 
 /// Removes the newline of the lines that a statement sends, or restores it.
-pub(crate) fn toggle_partial(stmt: &mut Stmt) {
-    if let Stmt::Step(Step {
+pub(crate) fn toggle_partial(statement: &mut Statement) {
+    if let Statement::Step(Step {
         action:
             StepAction::Message { mode: WriteMode { partial, .. }, .. }
-            | StepAction::Upstream(UpstreamAction::Answer { partial, .. }),
+            | StepAction::Upstream(UpstreamAction::Response { partial, .. }),
         ..
-    }) = stmt
+    }) = statement
     {
         *partial ^= true;
     }
 }
 
 /// Returns the last step of every case for a program: it must end, in any way.
-pub(crate) fn ends() -> Stmt {
-    step(whom(None), Role::Process, StepAction::Process(ProcessAction::EndsAnyhow))
+pub(crate) fn end_step() -> Statement {
+    step(rank_or_all(None), Role::Process, StepAction::Process(ProcessAction::Ends))
 }
 
-pub(crate) fn is_end(stmt: &Stmt) -> bool {
-    matches!(stmt, Stmt::Step(Step { action: StepAction::Process(ProcessAction::EndsAnyhow), .. }))
+pub(crate) fn is_end(statement: &Statement) -> bool {
+    matches!(statement, Statement::Step(Step { action: StepAction::Process(ProcessAction::Ends), .. }))
 }

@@ -13,7 +13,7 @@ pub(crate) fn mutations(case: &Case) -> BTreeSet<String> {
 }
 
 /// Writes a case and reads it. Panics if the result differs.
-pub(crate) fn read_again(case: &Case) {
+pub(crate) fn assert_round_trip(case: &Case) {
     let text = case.text();
     let source = Arc::new(SourceFile { path: "generated.pmi".into(), text: text.clone() });
     let scenario = pmi_scenario::parse(source, "generated").unwrap_or_else(|e| panic!("{e:?}\n{text}"));

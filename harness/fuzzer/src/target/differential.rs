@@ -10,7 +10,7 @@ use pmi_judge::event::EventKind;
 use pmi_wire::{Connection, Direction, Framed, Proc};
 
 use super::server::ServerTarget;
-use super::{CaseRun, Pace, Target, Tracing};
+use super::{CaseRun, Target, Thoroughness, Tracing};
 use crate::observe::failure::{Failure, FailureKey, LastAction};
 use crate::observe::message_kind::{MessageKind, MessageWrites};
 use crate::observe::observation::Observation;
@@ -30,19 +30,19 @@ impl Differential {
 }
 
 impl Target for Differential {
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
+    fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> io::Result<CaseRun> {
         let mut all = Vec::new();
         for server in &self.servers {
-            let seen = server.play(case, pace, tracing)?.seen;
+            let seen = server.play(case, pace, tracing)?.observation;
             // If one server could not be judged, nothing can be compared.
             if seen.unjudged.is_some() {
-                return Ok(CaseRun { seen, failures: Vec::new() });
+                return Ok(CaseRun { observation: seen, failures: Vec::new() });
             }
             all.push(seen);
         }
         let failures = first_difference(&all).map(|d| d.failure(&self.servers)).into_iter().collect();
         let seen = all.into_iter().next().ok_or_else(|| io::Error::other("no server to compare"))?;
-        Ok(CaseRun { seen, failures })
+        Ok(CaseRun { observation: seen, failures })
     }
 
     fn label(&self) -> String {
@@ -76,7 +76,7 @@ impl ServerDifference {
             .map(|(server, answer)| format!("{} answers {answer}", server.label()))
             .collect();
         Failure {
-            what: format!("to {} of rank {}: {}", self.request, self.proc, told.join("; ")),
+            description: format!("to {} of rank {}: {}", self.request, self.proc, told.join("; ")),
             key: FailureKey::Difference { request: self.request, answers: self.answers },
             requirement: None,
             seq: None,
@@ -133,7 +133,7 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
             EventKind::ClosedByServer { proc } if last.contains_key(proc) => {
                 (*proc, vec!["close".to_owned()])
             }
-            EventKind::NoAnswer { proc, .. } => (*proc, vec!["silence".to_owned()]),
+            EventKind::NoResponse { proc, .. } => (*proc, vec!["silence".to_owned()]),
             _ => continue,
         };
         if proc.group == 0 {
@@ -169,7 +169,7 @@ mod tests {
     use pmi_faults::{Config, faults};
 
     use super::*;
-    use crate::generate::numbered;
+    use crate::generate::case_from_number;
     use crate::generate::server::scope::SessionFeatures;
     use crate::target::server::Access;
 
@@ -182,7 +182,12 @@ mod tests {
         let target = Differential::new(vec![server(Config::default()), server(other)]);
         let scope = SessionFeatures { spawn: false, mutate: false, ..SessionFeatures::default() };
         let mut found: Vec<String> = (0..60)
-            .flat_map(|n| target.play(&numbered(&scope, 1, n), Pace::Fast, Tracing::Off).unwrap().failures)
+            .flat_map(|n| {
+                target
+                    .play(&case_from_number(&scope, 1, n), Thoroughness::Fast, Tracing::Off)
+                    .unwrap()
+                    .failures
+            })
             .map(|failure| failure.key.to_string())
             .collect();
         found.sort();

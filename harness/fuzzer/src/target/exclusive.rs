@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use super::{CaseRun, Pace, Target, Tracing};
+use super::{CaseRun, Target, Thoroughness, Tracing};
 use crate::session::case::Case;
 
 /// An implementation that is shared by parallel users, each with its own wrapper and the same `jobs`.
@@ -21,7 +21,7 @@ pub(crate) struct ExclusiveTarget<'a> {
 }
 
 impl Target for ExclusiveTarget<'_> {
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
+    fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> io::Result<CaseRun> {
         let play = || match self.interrupted.load(Ordering::Relaxed) {
             true => Err(io::ErrorKind::Interrupted.into()),
             false => self.target.play(case, pace, tracing),

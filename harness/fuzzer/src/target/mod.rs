@@ -11,9 +11,9 @@ use std::io;
 use std::path::Path;
 
 use pmi_judge::event::{Event, EventKind};
-use pmi_judge::{Side, is_reached_by_valid_input};
+use pmi_judge::{PartyKind, is_reached_by_valid_input};
 use pmi_process::trace;
-use pmi_scenario::UnderTest;
+use pmi_scenario::ImplementationKind;
 
 use crate::observe::failure::{Failure, FailureKey};
 use crate::observe::observation::Observation;
@@ -21,7 +21,7 @@ use crate::session::case::Case;
 
 /// The level of thoroughness in judging a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum Thoroughness {
     /// Accepts a silence quickly.
     Fast,
     /// Accepts a silence as in the suite, and gives processes twice the time.
@@ -39,7 +39,7 @@ pub enum Tracing {
 
 /// Number of launches for everything that was played: sessions, earlier jobs and confirmations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Launched {
+pub struct LaunchCounts {
     /// Number of jobs.
     pub jobs: u64,
     /// Number of processes that have reported to the harness, including spawned ones.
@@ -53,7 +53,7 @@ pub trait Target: Sync {
     /// # Errors
     ///
     /// The implementation cannot be started.
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun>;
+    fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> io::Result<CaseRun>;
     /// Returns a description of the implementation.
     fn label(&self) -> String;
     /// Returns the command that starts the implementation, with placeholders.
@@ -61,7 +61,7 @@ pub trait Target: Sync {
     /// Returns the version of the implementation, in words.
     fn version(&self) -> String;
     /// Returns the number of launches so far, if they are counted.
-    fn launched(&self) -> Option<Launched> {
+    fn launched(&self) -> Option<LaunchCounts> {
         None
     }
     /// Returns the number of cases to play in parallel for this number of workers, including cases that only wait.
@@ -74,7 +74,7 @@ pub trait Target: Sync {
 #[derive(Debug)]
 pub struct CaseRun {
     /// The observation.
-    pub seen: Observation,
+    pub observation: Observation,
     /// The failures, the worst first.
     pub failures: Vec<Failure>,
 }
@@ -88,7 +88,7 @@ fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, 
 }
 
 /// Appends events that were reported after the end.
-fn tell_last(events: &mut Vec<Event>, told: Vec<EventKind>) {
+fn append_events(events: &mut Vec<Event>, told: Vec<EventKind>) {
     for kind in told {
         let time_us = events.last().map_or(0, |event| event.time_us);
         events.push(Event { time_us, ..Event::new(events.len() as u64, kind) });
@@ -102,8 +102,9 @@ impl CaseRun {
     }
 
     /// Returns whether only valid input led to a failure, given the kind of implementation under test.
-    pub(crate) fn is_valid(&self, tests: UnderTest, failure: &Failure) -> bool {
-        let under_test = if tests == UnderTest::Server { Side::Server } else { Side::Client };
-        is_reached_by_valid_input(&self.seen.events, under_test, failure.seq)
+    pub(crate) fn is_valid(&self, tests: ImplementationKind, failure: &Failure) -> bool {
+        let under_test =
+            if tests == ImplementationKind::Server { PartyKind::Server } else { PartyKind::Client };
+        is_reached_by_valid_input(&self.observation.events, under_test, failure.seq)
     }
 }

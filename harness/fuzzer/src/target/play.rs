@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use pmi_judge::event::{Event, EventKind, SilenceProof};
 use pmi_process::Memory;
-use pmi_runner::interpret::{EventSink, Watched, Watcher, watch};
+use pmi_runner::interpret::{EventSink, RunWatcher, WatchedRun, watch};
 use pmi_runner::party::proxy::UpstreamCommand;
-use pmi_runner::party::{Limits, Party};
+use pmi_runner::party::{Party, ScenarioLimits};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use crate::observe::message_kind::MessageWrites;
-use crate::observe::observation::{Growth, Observation};
+use crate::observe::observation::{MemoryGrowth, Observation};
 use crate::observe::upstream_state::UpstreamState;
 use crate::session::case::Case;
 
@@ -20,7 +20,7 @@ struct CasePlayer {
     writes: MessageWrites,
     upstream: UpstreamState,
     /// The memory of the server's processes when all ranks had started.
-    before: Vec<Memory>,
+    initial_memory: Vec<Memory>,
     seen: Observation,
 }
 
@@ -30,20 +30,20 @@ pub(crate) fn play(
     suite: &Suite,
     party: &mut dyn Party,
     command: Vec<String>,
-    limits: Limits,
+    limits: ScenarioLimits,
     ending: Duration,
 ) -> Observation {
     let dialect = case.scenario.dialect;
     let mut driver = CasePlayer::new(dialect);
     let fragments = |name: &str| suite.fragment(name);
-    let Watched { outcome, exit, steps_done, stays } =
+    let WatchedRun { outcome, exit, steps_done, running_job_proof: stays } =
         watch(&case.scenario, &fragments, command, party, limits, ending, &mut driver);
     let CasePlayer { upstream, mut seen, .. } = driver;
     seen.findings = outcome.findings;
-    seen.findings.retain(|f| upstream.judges(f));
+    seen.findings.retain(|f| upstream.counts_against_proxy(f));
     seen.unjudged = outcome.unjudged.map(|why| why.to_string());
     (seen.events, seen.crashed) = (outcome.events, outcome.crashed);
-    (seen.exit, seen.steps_done, seen.job_stays) = (exit, steps_done, stays);
+    (seen.exit, seen.scenario_events, seen.running_job) = (exit, steps_done, stays);
     seen.dialect = dialect;
     seen.segfaults = case.kills_by(signal_hook::consts::SIGSEGV);
     seen
@@ -55,7 +55,7 @@ impl CasePlayer {
             sent: 0,
             writes: MessageWrites::new(dialect),
             upstream: UpstreamState::default(),
-            before: Vec::new(),
+            initial_memory: Vec::new(),
             seen: Observation::default(),
         }
     }
@@ -75,41 +75,41 @@ impl EventSink for CasePlayer {
         }
     }
 
-    fn watcher(&mut self) -> Option<&mut dyn Watcher> {
+    fn watcher(&mut self) -> Option<&mut dyn RunWatcher> {
         Some(self)
     }
 }
 
-impl Watcher for CasePlayer {
+impl RunWatcher for CasePlayer {
     fn started(&mut self, memory: Vec<Memory>) {
-        self.before = memory;
+        self.initial_memory = memory;
     }
 
-    fn holds(&mut self, memory: Vec<Memory>) -> bool {
+    fn exceeds_memory(&mut self, memory: Vec<Memory>) -> bool {
         let sent = self.sent;
         let growth = |now: Memory| {
-            let then = self.before.iter().find(|then| then.pid == now.pid)?;
-            Some(Growth { name: now.name, bytes: now.bytes.saturating_sub(then.bytes), sent })
+            let then = self.initial_memory.iter().find(|then| then.pid == now.pid)?;
+            Some(MemoryGrowth { name: now.name, bytes: now.bytes.saturating_sub(then.bytes), sent })
         };
-        let grown: Vec<Growth> = memory.into_iter().filter_map(growth).collect();
+        let grown: Vec<MemoryGrowth> = memory.into_iter().filter_map(growth).collect();
         self.seen.growth = self.seen.growth.take().into_iter().chain(grown).max_by_key(|g| g.bytes);
         self.seen.grows_dangerously()
     }
 
     fn received(&mut self, waited: Duration) {
-        self.seen.slowest = self.seen.slowest.max(waited);
+        self.seen.slowest_response = self.seen.slowest_response.max(waited);
     }
 
     fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool {
         if proof != SilenceProof::Timeout {
             self.seen.silences.push(waited);
         }
-        !self.upstream.owes()
+        !self.upstream.awaits_step()
     }
 
     fn ordered(&mut self, command: &UpstreamCommand) {
-        if let UpstreamCommand::Usual(id) = command {
-            self.upstream.leave(*id);
+        if let UpstreamCommand::CorrectResponse(id) = command {
+            self.upstream.record_default(*id);
         }
     }
 }

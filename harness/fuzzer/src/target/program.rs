@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use pmi_judge::event::{Event, EventKind, PlainRun};
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{Judge, ScenarioOutcome, Side};
+use pmi_judge::{Judge, PartyKind, ScenarioOutcome};
 use pmi_runner::interpret::library::play as play_library;
 use pmi_runner::interpret::program;
-use pmi_runner::party::Limits;
+use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
-use pmi_scenario::UnderTest;
+use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use super::command::output_of;
-use super::{CaseRun, Pace, Target, Tracing, tell_last, traced};
-use crate::generate::library::sign_of_life;
+use super::{CaseRun, Target, Thoroughness, Tracing, append_events, traced};
+use crate::generate::library::probe_case;
 use crate::generate::trace::Trace;
 use crate::observe::failure::Failure;
 use crate::observe::observation::Observation;
@@ -28,11 +28,11 @@ use crate::observe::oracle::client::failures;
 use crate::session::case::Case;
 
 /// Minimum time without activity before a process counts as hanging, when a failure is confirmed.
-const THOROUGH: Duration = Duration::from_secs(5);
+const MIN_HANG_TIME: Duration = Duration::from_secs(5);
 /// A process hangs if it does nothing for this many times the duration of a plain run.
-const PLAIN: u32 = 4;
+const HANG_FACTOR: u32 = 4;
 /// A start may take this many times the timeout of a step.
-const START: u32 = 4;
+const START_FACTOR: u32 = 4;
 
 /// The client under test.
 pub enum ClientKind {
@@ -49,7 +49,7 @@ pub struct ClientTarget {
     command: Vec<String>,
     wait: Duration,
     /// True if it leaves processes behind in a plain run. Set once this has been checked.
-    leaves: OnceLock<bool>,
+    leaves_processes: OnceLock<bool>,
     /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
     dialect: Option<Dialect>,
     /// Our own binary, which can act as a debugger.
@@ -71,7 +71,7 @@ pub enum CaseError {
     Case(usize, String),
     /// The program fails even in a plain run, so its failures prove nothing.
     #[error("it fails although its server does nothing unusual: {0}")]
-    FailsPlain(String),
+    FailsPlainRun(String),
 }
 
 impl ClientTarget {
@@ -91,7 +91,16 @@ impl ClientTarget {
             ClientKind::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
             ClientKind::Library(library) => vec![library.path.display().to_string()],
         };
-        Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, tracer, interrupted }
+        Self {
+            subject,
+            suite,
+            command,
+            wait,
+            leaves_processes: OnceLock::new(),
+            dialect,
+            tracer,
+            interrupted,
+        }
     }
 
     /// Records the program's requests in plain runs of one to `ranks` ranks. Skips runs that do not end successfully, or use another
@@ -105,9 +114,9 @@ impl ClientTarget {
         let mut why = "not a program".to_owned();
         for ranks in 1..=ranks {
             let begin = Instant::now();
-            let outcome = self.outcome(&self.plain(ranks), THOROUGH.max(self.wait))?;
+            let outcome = self.outcome(&self.plain(ranks), MIN_HANG_TIME.max(self.wait))?;
             match (plain_run(&outcome.events), outcome.unjudged) {
-                (PlainRun::EndedBadly(end), _) => why = format!("with {ranks} processes, {end}"),
+                (PlainRun::ProcessFailed(end), _) => why = format!("with {ranks} processes, {end}"),
                 (_, Some(what)) => why = format!("with {ranks} processes, {what}"),
                 (_, None) => match Trace::read(&outcome.events, ranks) {
                     Some(trace) if self.dialect.is_none_or(|wanted| wanted == trace.dialect) => {
@@ -117,9 +126,9 @@ impl ClientTarget {
                     None => why = "it sends no request".to_owned(),
                 },
             }
-            self.wait = self.wait.max(begin.elapsed() * PLAIN);
+            self.wait = self.wait.max(begin.elapsed() * HANG_FACTOR);
         }
-        if traces.is_empty() { Err(CaseError::FailsPlain(why)) } else { Ok(traces) }
+        if traces.is_empty() { Err(CaseError::FailsPlainRun(why)) } else { Ok(traces) }
     }
 
     /// Returns whether a library sends requests to the harness.
@@ -128,7 +137,7 @@ impl ClientTarget {
     ///
     /// The library cannot be loaded.
     pub fn has_requests(&self, dialect: Dialect) -> Result<bool, CaseError> {
-        let outcome = self.outcome(&sign_of_life(dialect), THOROUGH.max(self.wait))?;
+        let outcome = self.outcome(&probe_case(dialect), MIN_HANG_TIME.max(self.wait))?;
         match outcome.unjudged {
             Some(why) => Err(CaseError::Unjudged(why.to_string())),
             None => Ok(outcome.events.iter().any(|e| matches!(e.kind, EventKind::ToServer { .. }))),
@@ -138,20 +147,20 @@ impl ClientTarget {
     /// Returns a case without anything unusual. A PMI-2 server also accepts an offer of PMI-1.
     fn plain(&self, ranks: u32) -> Case {
         let dialect = self.dialect.unwrap_or(Dialect::Pmi2);
-        Case::in_dialect(dialect, UnderTest::Client, ranks, Vec::new())
+        Case::in_dialect(dialect, ImplementationKind::Client, ranks, Vec::new())
     }
 
     /// Returns whether it leaves processes behind in a plain run, too.
-    fn leaves(&self, ranks: u32) -> bool {
-        *self.leaves.get_or_init(|| {
-            self.outcome(&self.plain(ranks), THOROUGH.max(self.wait))
+    fn leaves_processes(&self, ranks: u32) -> bool {
+        *self.leaves_processes.get_or_init(|| {
+            self.outcome(&self.plain(ranks), MIN_HANG_TIME.max(self.wait))
                 .is_ok_and(|outcome| !outcome.leftover_processes.is_empty())
         })
     }
 
     fn outcome(&self, case: &Case, step: Duration) -> Result<ScenarioOutcome, CaseError> {
         let fragment = |name: &str| self.suite.fragment(name);
-        let limits = Limits { step, start: Some(step * START), ..Limits::default() };
+        let limits = ScenarioLimits { step, start: Some(step * START_FACTOR), ..ScenarioLimits::default() };
         let interrupted = &*self.interrupted;
         let outcome = match &self.subject {
             ClientKind::Program(program) => {
@@ -173,34 +182,39 @@ impl ClientTarget {
 }
 
 impl Target for ClientTarget {
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
+    fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> io::Result<CaseRun> {
         let step = match pace {
-            Pace::Fast => self.wait,
-            Pace::Thorough => THOROUGH.max(2 * self.wait),
+            Thoroughness::Fast => self.wait,
+            Thoroughness::Thorough => MIN_HANG_TIME.max(2 * self.wait),
         };
         let mut seen = Observation { dialect: case.scenario.dialect, ..Observation::default() };
         let (played, traces) = traced(tracing, &self.tracer, || self.outcome(case, step));
         let outcome = match played {
             Ok(mut outcome) => {
-                tell_last(&mut outcome.events, traces);
+                append_events(&mut outcome.events, traces);
                 outcome
             }
             // The program did not make the request that the case answers.
-            Err(CaseError::NotApplicable(_)) => return Ok(CaseRun { seen, failures: Vec::new() }),
+            Err(CaseError::NotApplicable(_)) => {
+                return Ok(CaseRun { observation: seen, failures: Vec::new() });
+            }
             Err(why) => {
                 seen.unjudged = Some(why.to_string());
-                return Ok(CaseRun { seen, failures: Vec::new() });
+                return Ok(CaseRun { observation: seen, failures: Vec::new() });
             }
         };
         let mut failures = failures(case, &outcome, &self.suite.catalogue);
-        if !outcome.leftover_processes.is_empty() && outcome.crashed.is_none() && !self.leaves(case.ranks()) {
+        if !outcome.leftover_processes.is_empty()
+            && outcome.crashed.is_none()
+            && !self.leaves_processes(case.ranks())
+        {
             failures.push(Failure::leak("the program", &outcome.leftover_processes));
         }
         seen.unjudged = outcome.unjudged.map(|why| why.to_string());
         seen.requests =
             outcome.events.iter().filter(|e| matches!(e.kind, EventKind::ToServer { .. })).count();
         seen.events = outcome.events;
-        Ok(CaseRun { seen, failures })
+        Ok(CaseRun { observation: seen, failures })
     }
 
     fn label(&self) -> String {
@@ -228,7 +242,7 @@ impl Target for ClientTarget {
 
 /// Returns the result of a plain run.
 fn plain_run(events: &[Event]) -> PlainRun {
-    let mut judge = Judge::without_scenario(Side::Client);
+    let mut judge = Judge::without_scenario(PartyKind::Client);
     events.iter().for_each(|event| judge.observe(event));
     judge.plain_run()
 }

@@ -6,37 +6,37 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pmi_faults::Config;
+use pmi_judge::earlier_names::{EarlierNames, is_found};
 use pmi_judge::event::EventKind;
-use pmi_judge::names_before::{NamesBefore, is_found};
-use pmi_process::observe::tree::left_over;
-use pmi_runner::party::server::{Implementation, LaunchEnvironment, Patience, ServerParty};
-use pmi_runner::party::{Limits, MemoryParty};
+use pmi_process::observe::tree::remaining_processes;
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, ServerParty, SilenceTimes};
+use pmi_runner::party::{MemoryParty, ScenarioLimits};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 use pmi_wire::Framing;
 
 use super::command::{output_of, plain};
-use super::{CaseRun, Launched, Pace, Target, Tracing, tell_last, traced};
+use super::{CaseRun, LaunchCounts, Target, Thoroughness, Tracing, append_events, traced};
 use crate::generate::server::jobs::publish_and_lookup;
 use crate::observe::edges::Maps;
 use crate::observe::failure::Failure;
 use crate::observe::observation::Observation;
-use crate::observe::oracle::server::{consequence, failures};
+use crate::observe::oracle::server::{death_likelihood, failures};
 use crate::observe::proxy_status::{self, ProxyStatus};
 use crate::session::case::Case;
 use crate::target::play::play;
 
 /// The patience with a silent server in a campaign. Failures that this causes are confirmed with the usual patience.
-const FAST: Patience =
-    Patience { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, believes_polls: true };
+const FAST_SILENCE: SilenceTimes =
+    SilenceTimes { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, accepts_polls: true };
 
 /// A job may take this many times the timeout of a step to end, because launchers sleep.
-const ENDINGS: u32 = 8;
+const END_FACTOR: u32 = 8;
 
-/// A silence is accepted after this many times the slowest response, but not before [`LEAST`].
-const ANSWERS: u32 = 30;
-/// The minimum duration of a silence. See [`ANSWERS`].
-const LEAST: Duration = Duration::from_millis(60);
+/// A silence is accepted after this many times the slowest response, but not before [`MIN_SILENCE`].
+const SILENCE_FACTOR: u32 = 30;
+/// The minimum duration of a silence. See [`SILENCE_FACTOR`].
+const MIN_SILENCE: Duration = Duration::from_millis(60);
 
 /// The way to reach a server.
 pub enum Access {
@@ -60,16 +60,16 @@ pub struct ServerTarget {
     /// The memory for coverage, if coverage was requested.
     maps: Option<Maps>,
     /// The names that the jobs played so far have published.
-    names: Mutex<NamesBefore>,
-    keeps_names: OnceLock<bool>,
-    launched: Mutex<Launched>,
+    names: Mutex<EarlierNames>,
+    names_outlive_jobs: OnceLock<bool>,
+    launched: Mutex<LaunchCounts>,
 }
 
 /// The time limits of a case.
 #[derive(Clone, Copy)]
-struct Times {
-    pace: Pace,
-    limits: Limits,
+struct CaseTimeouts {
+    pace: Thoroughness,
+    limits: ScenarioLimits,
     /// The limit for the end of the job.
     ending: Duration,
 }
@@ -86,14 +86,25 @@ impl ServerTarget {
             Access::Processes(implementation, _) => implementation.template().to_vec(),
         };
         let proxy_status = match &mut access {
-            Access::Processes(implementation, environment) if !environment.foreign_deaths_are_known => {
+            Access::Processes(implementation, environment) if !environment.kernel_reports_exits => {
                 proxy_status::install(implementation)?
             }
             Access::Memory(_) | Access::Processes(..) => None,
         };
         let (slowest, maps) = (AtomicU64::new(0), None);
         let (names, keeps_names, launched) = (Mutex::default(), OnceLock::new(), Mutex::default());
-        Ok(Self { access, command, suite, wait, slowest, proxy_status, maps, names, keeps_names, launched })
+        Ok(Self {
+            access,
+            command,
+            suite,
+            wait,
+            slowest,
+            proxy_status,
+            maps,
+            names,
+            names_outlive_jobs: keeps_names,
+            launched,
+        })
     }
 
     /// Requests coverage of the server's program.
@@ -105,12 +116,17 @@ impl ServerTarget {
     /// took.
     fn fast_wait(&self) -> Duration {
         let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
-        (slowest * ANSWERS).max(LEAST).min(self.wait)
+        (slowest * SILENCE_FACTOR).max(MIN_SILENCE).min(self.wait)
     }
 
     /// Plays one job to its end. Returns the observation, and the processes that the launcher has left behind.
-    fn launch(&self, case: &Case, times: Times, tracing: Tracing) -> io::Result<(Observation, Vec<String>)> {
-        let Times { pace, limits, ending } = times;
+    fn launch(
+        &self,
+        case: &Case,
+        times: CaseTimeouts,
+        tracing: Tracing,
+    ) -> io::Result<(Observation, Vec<String>)> {
+        let CaseTimeouts { pace, limits, ending } = times;
         match &self.access {
             Access::Memory(config) => {
                 let pmi2 = config.pmi2 || case.scenario.dialect.framing() == Framing::Frames;
@@ -123,20 +139,21 @@ impl ServerTarget {
                     let (ranks, nodes) = (case.ranks(), case.scenario.nodes);
                     let (mut party, command) =
                         ServerParty::launch(implementation, ranks, nodes, limits.step, environment)?;
-                    if pace == Pace::Fast {
-                        party.set_patience(FAST);
+                    if pace == Thoroughness::Fast {
+                        party.set_silence_times(FAST_SILENCE);
                     }
                     let mut seen = play(case, &self.suite, &mut party, command, limits, ending);
                     // A process that was told to end, or wrote to a dead one, did not die first.
-                    seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
+                    seen.crashed =
+                        party.deaths().into_iter().chain(seen.crashed).min_by_key(death_likelihood);
                     // With the shell script around a proxy, a launcher that kills its proxy kills only the shell.
                     let looks = seen.exit.is_some() && self.proxy_status.is_none();
-                    let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
+                    let left = if looks { remaining_processes(|| party.leftovers()) } else { Vec::new() };
                     Ok((seen, left))
                 };
                 let (played, traces) = traced(tracing, &environment.agent, play);
                 let (mut seen, left) = played?;
-                tell_last(&mut seen.events, traces);
+                append_events(&mut seen.events, traces);
                 self.count(&seen);
                 Ok((seen, left))
             }
@@ -153,13 +170,13 @@ impl ServerTarget {
     }
 
     /// Returns the names that the jobs so far may have left published.
-    fn names(&self) -> MutexGuard<'_, NamesBefore> {
+    fn names(&self) -> MutexGuard<'_, EarlierNames> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a job can look up the names of an earlier one. The check runs once, with a unique name.
-    fn keeps_names(&self, dialect: Dialect, times: Times) -> bool {
-        *self.keeps_names.get_or_init(|| {
+    fn names_outlive_jobs(&self, dialect: Dialect, times: CaseTimeouts) -> bool {
+        *self.names_outlive_jobs.get_or_init(|| {
             let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
             let name = format!("of-job-{}-{since}", std::process::id());
             let finds = |case: Case| {
@@ -173,21 +190,21 @@ impl ServerTarget {
 
     /// Removes findings about names that another job may have left published, since RFC 13 leaves their lifetime open. These are the names
     /// of the earlier job, and if names outlive jobs, of all jobs so far.
-    fn excuse(&self, seen: &mut Observation, earlier: Option<&Observation>, times: Times) {
-        let mut left = NamesBefore::default();
-        earlier.iter().for_each(|earlier| left.remember(&earlier.events));
-        seen.findings = left.excused(&seen.findings, &seen.events);
-        let others = self.names().excused(&seen.findings, &seen.events);
-        if others.len() < seen.findings.len() && self.keeps_names(seen.dialect, times) {
+    fn drop_excused(&self, seen: &mut Observation, earlier: Option<&Observation>, times: CaseTimeouts) {
+        let mut left = EarlierNames::default();
+        earlier.iter().for_each(|earlier| left.record(&earlier.events));
+        seen.findings = left.without_excused(&seen.findings, &seen.events);
+        let others = self.names().without_excused(&seen.findings, &seen.events);
+        if others.len() < seen.findings.len() && self.names_outlive_jobs(seen.dialect, times) {
             seen.findings = others;
         }
         let mut names = self.names();
-        earlier.into_iter().chain([&*seen]).for_each(|job| names.remember(&job.events));
+        earlier.into_iter().chain([&*seen]).for_each(|job| names.record(&job.events));
     }
 }
 
 impl Target for ServerTarget {
-    fn launched(&self) -> Option<Launched> {
+    fn launched(&self) -> Option<LaunchCounts> {
         let launched = || *self.launched.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(self.access, Access::Processes(..)).then(launched)
     }
@@ -199,10 +216,10 @@ impl Target for ServerTarget {
         }
     }
 
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
+    fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> io::Result<CaseRun> {
         let (wait, ending) = match pace {
-            Pace::Thorough => (2 * self.wait, ENDINGS * self.wait),
-            Pace::Fast => (self.fast_wait(), self.fast_wait()),
+            Thoroughness::Thorough => (2 * self.wait, END_FACTOR * self.wait),
+            Thoroughness::Fast => (self.fast_wait(), self.fast_wait()),
         };
         let (upstream, start) = match &self.access {
             Access::Memory(_) => (false, None),
@@ -210,9 +227,9 @@ impl Target for ServerTarget {
                 (implementation.has_upstream(), implementation.start_timeout)
             }
         };
-        let limits = Limits { step: wait, start, ..Limits::default() };
+        let limits = ScenarioLimits { step: wait, start, ..ScenarioLimits::default() };
         if let Access::Processes(implementation, _) = &self.access
-            && let Some(why) = implementation.lacks_room(case.scenario.ranks, case.scenario.nodes)
+            && let Some(why) = implementation.capacity_problem(case.scenario.ranks, case.scenario.nodes)
         {
             return Err(io::Error::other(format!("the session cannot be played: {why}")));
         }
@@ -221,7 +238,7 @@ impl Target for ServerTarget {
                 "the session plays the upstream of a proxy, so --server must be a bare hydra_pmi_proxy",
             ));
         }
-        let times = Times { pace, limits, ending };
+        let times = CaseTimeouts { pace, limits, ending };
         // Failures of the earlier job belong to another case.
         let earlier = case.earlier.as_ref().map(|earlier| self.launch(earlier, times, Tracing::Off));
         let earlier = earlier.transpose()?.map(|(seen, _)| seen);
@@ -234,8 +251,8 @@ impl Target for ServerTarget {
             None => (self.launch(case, times, tracing)?, None),
         };
         seen.edges = edges;
-        self.excuse(&mut seen, earlier.as_ref(), times);
-        let slowest = seen.slowest.as_micros() as u64;
+        self.drop_excused(&mut seen, earlier.as_ref(), times);
+        let slowest = seen.slowest_response.as_micros() as u64;
         // Decays slowly, so that a slow moment of the machine is remembered for a while.
         let _ = self
             .slowest
@@ -244,7 +261,7 @@ impl Target for ServerTarget {
         if !left.is_empty() && seen.crashed.is_none() {
             failures.push(Failure::leak("the launcher", &left));
         }
-        Ok(CaseRun { seen, failures })
+        Ok(CaseRun { observation: seen, failures })
     }
 
     fn command(&self) -> &[String] {
@@ -269,7 +286,7 @@ mod tests {
     use pmi_faults::{Behaviour, faults, variations};
 
     use super::*;
-    use crate::generate::numbered;
+    use crate::generate::case_from_number;
     use crate::generate::server::scope::{DialectChoice, SessionFeatures};
 
     /// Returns the first failure in this number of PMI-2 cases.
@@ -283,8 +300,9 @@ mod tests {
             ..SessionFeatures::default()
         };
         (0..cases).find_map(|number| {
-            let run = server.play(&numbered(&scope, 1, number), Pace::Fast, Tracing::Off).unwrap();
-            assert_eq!(run.seen.unjudged, None, "{number}");
+            let run =
+                server.play(&case_from_number(&scope, 1, number), Thoroughness::Fast, Tracing::Off).unwrap();
+            assert_eq!(run.observation.unjudged, None, "{number}");
             run.failures.into_iter().next().map(|failure| (number, failure))
         })
     }

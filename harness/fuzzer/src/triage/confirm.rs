@@ -5,18 +5,18 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pmi_judge::crash::untraced;
+use pmi_judge::crash::untraced_reason;
 use pmi_judge::event::{Event, EventKind};
 
 use super::reproducer::Symptom;
 use super::schedule::Schedule;
-use super::shrink::{self, leave_out};
-use super::store::{StoredFinding, TRIES};
+use super::shrink::{self, drop_steps_only};
+use super::store::{CONFIRMATION_RUNS, StoredFinding};
 use crate::observe::failure::{Failure, FailureKey, FailureKind, LastAction};
 use crate::session::case::Case;
 use crate::session::case::waits;
 use crate::session::statement::{join, leave};
-use crate::target::{CaseRun, Pace, Target, Tracing};
+use crate::target::{CaseRun, Target, Thoroughness, Tracing};
 
 /// Maximum number of cases that are played to minimize one finding.
 const MAX_SHRINK_CASES: usize = 200;
@@ -29,7 +29,7 @@ const MAX_SHRINK_TIME: Duration = Duration::from_secs(60);
 const MIN_SHRINK_TIME: Duration = Duration::from_secs(2);
 
 /// A run that takes longer than this spends most of it waiting.
-const SLOW: Duration = Duration::from_millis(500);
+const MIN_WAITING_RUN: Duration = Duration::from_millis(500);
 
 /// The failure that a case must show.
 #[derive(Clone, Copy)]
@@ -67,9 +67,9 @@ pub struct ConfirmedFailure {
     /// The number of the case in the campaign.
     number: u64,
     /// Number of runs that showed it.
-    again: u32,
+    repetitions: u32,
     /// Duration of one run.
-    one: Duration,
+    run_time: Duration,
     /// True if valid input reached it in at least one run.
     valid: bool,
     /// A run that shows it: if `valid`, one with valid input.
@@ -88,7 +88,7 @@ impl ConfirmedFailure {
     }
 
     /// Returns a sort key that is smaller for more serious failures.
-    pub(crate) fn seriousness(&self) -> (FailureKind, bool) {
+    pub(crate) fn severity_key(&self) -> (FailureKind, bool) {
         (self.key.kind(), !self.valid)
     }
 }
@@ -97,7 +97,7 @@ impl ConfirmedFailure {
 #[derive(Debug)]
 pub struct MinimizedFailure {
     /// The description of the failure.
-    pub found: StoredFinding,
+    pub finding: StoredFinding,
     /// The smallest case that shows it.
     pub case: Case,
     /// A run of this case.
@@ -121,14 +121,14 @@ fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'stat
 struct MinimizedCase {
     case: Case,
     /// Number of runs that showed the failure.
-    again: u32,
+    repetitions: u32,
     /// Number of cases played to find it.
-    played: usize,
+    cases_played: usize,
 }
 
 /// Makes several runs of a case in parallel, and returns the results of those that succeed. With an earlier job, runs are made one after
 /// the other, so that no other job comes between the two of a case.
-fn at_once<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
+fn run_parallel<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
     if case.earlier.is_some() {
         return (0..runs).filter_map(|_| run()).collect();
     }
@@ -140,19 +140,20 @@ fn at_once<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync
 }
 
 impl Examiner<'_> {
-    fn goes_on(&self) -> bool {
+    fn may_continue(&self) -> bool {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Returns the deadline of an activity that may take `time`, but not longer than the campaign.
-    fn within(&self, time: Duration) -> Instant {
+    fn deadline(&self, time: Duration) -> Instant {
         let deadline = Instant::now() + time;
-        self.schedule.late().map_or(deadline, |late| late.min(deadline))
+        self.schedule.late_deadline().map_or(deadline, |late| late.min(deadline))
     }
 
     /// Plays a case, and returns the run if it shows the wanted failure.
-    fn showing(&self, case: &Case, pace: Pace, filter: FailureFilter<'_>) -> Option<CaseRun> {
-        let run = self.goes_on().then(|| self.target.play(case, pace, tracing(filter.key)).ok()).flatten()?;
+    fn play_for(&self, case: &Case, pace: Thoroughness, filter: FailureFilter<'_>) -> Option<CaseRun> {
+        let run =
+            self.may_continue().then(|| self.target.play(case, pace, tracing(filter.key)).ok()).flatten()?;
         let shown = run.failure(filter.key)?;
         let shows = !filter.valid || self.is_valid(case, &run, shown);
         shows.then_some(run)
@@ -161,7 +162,7 @@ impl Examiner<'_> {
     /// Returns whether only valid input led to a failure of a case, including the job before it.
     fn is_valid(&self, case: &Case, run: &CaseRun, failure: &Failure) -> bool {
         let is_valid_alone = |earlier: &Case| {
-            let run = self.target.play(earlier, Pace::Fast, Tracing::Off);
+            let run = self.target.play(earlier, Thoroughness::Fast, Tracing::Off);
             let whole = Failure { seq: None, ..failure.clone() };
             run.is_ok_and(|run| run.is_valid(case.tests(), &whole))
         };
@@ -169,27 +170,28 @@ impl Examiner<'_> {
     }
 
     /// Returns how many of several more runs show a failure.
-    fn again(&self, case: &Case, filter: FailureFilter<'_>) -> u32 {
-        self.again_in(case, filter, 0).0.len() as u32
+    fn count_repetitions(&self, case: &Case, filter: FailureFilter<'_>) -> u32 {
+        self.repeat_runs(case, filter, 0).0.len() as u32
     }
 
     /// Makes several more runs, and returns those that show a failure, and the duration of one run. Stops when fewer than `least` of them
     /// can show it. If a run mostly waits, for a hang or for a launcher that sleeps, runs are made in parallel. The exception is a launcher
     /// that cannot run two jobs at once.
-    fn again_in(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
-        let (tries, least) = (TRIES as usize, least as usize);
-        let run = || self.showing(case, Pace::Thorough, filter);
+    fn repeat_runs(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
+        let (tries, least) = (CONFIRMATION_RUNS as usize, least as usize);
+        let run = || self.play_for(case, Thoroughness::Thorough, filter);
         let start = Instant::now();
         if filter.key.is_hang() {
-            let shown = at_once(case, tries, run);
+            let shown = run_parallel(case, tries, run);
             return (shown, start.elapsed());
         }
         let mut shown: Vec<CaseRun> = run().into_iter().collect();
         let mut made = 1;
         let one = start.elapsed();
         let goes_on = |shown: usize, made: usize| made < tries && shown + (tries - made) >= least;
-        if goes_on(shown.len(), made) && one > SLOW && self.target.plays_at_once(tries - made) > 1 {
-            shown.extend(at_once(case, tries - made, run));
+        if goes_on(shown.len(), made) && one > MIN_WAITING_RUN && self.target.plays_at_once(tries - made) > 1
+        {
+            shown.extend(run_parallel(case, tries - made, run));
             return (shown, one);
         }
         while goes_on(shown.len(), made) {
@@ -200,25 +202,27 @@ impl Examiner<'_> {
     }
 
     /// Returns whether at least `least` of several more runs show a failure.
-    fn shows_as_often(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> bool {
-        self.again_in(case, filter, least).0.len() as u32 >= least
+    fn recurs_as_often(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> bool {
+        self.repeat_runs(case, filter, least).0.len() as u32 >= least
     }
 
     /// Returns whether a case shows a failure once more.
-    pub fn shows(&self, failure: &Failure, case: &Case) -> bool {
-        self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: false }).is_some()
+    pub fn recurs(&self, failure: &Failure, case: &Case) -> bool {
+        self.play_for(case, Thoroughness::Thorough, FailureFilter { key: &failure.key, valid: false })
+            .is_some()
     }
 
     /// Returns whether a case shows a failure once more, and only valid input leads to it.
     pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
-        self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: true }).is_some()
+        self.play_for(case, Thoroughness::Thorough, FailureFilter { key: &failure.key, valid: true })
+            .is_some()
     }
 
     /// Returns the failure without the circumstances in its key that it does not need, or `None` if its key stays the same.
-    pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
+    pub fn root_cause(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),
-            FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. } => {
+            FailureKey::Rule { party: None, .. } | FailureKey::Hang { party: None, .. } => {
                 self.in_whole_writes(failure, case)
             }
             _ => None,
@@ -228,11 +232,11 @@ impl Examiner<'_> {
     /// A requirement about split writes takes precedence if requests were split. This returns the failure, of another requirement, that the
     /// case shows with whole requests.
     fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
-        let whole = case.in_whole_writes().filter(|_| self.goes_on() && !self.schedule.is_late())?;
-        let run = self.target.play(&whole, Pace::Thorough, Tracing::Off).ok()?;
+        let whole = case.in_whole_writes().filter(|_| self.may_continue() && !self.schedule.is_late())?;
+        let run = self.target.play(&whole, Thoroughness::Thorough, Tracing::Off).ok()?;
         let other = run.failures.into_iter().find(|other| other.key.differs_in_requirement(&failure.key))?;
         // A failure that the original case shows as well is unrelated.
-        let in_pieces = self.target.play(case, Pace::Thorough, Tracing::Off).ok()?;
+        let in_pieces = self.target.play(case, Thoroughness::Thorough, Tracing::Off).ok()?;
         in_pieces.failure(&other.key).is_none().then_some((other, whole))
     }
 
@@ -241,19 +245,20 @@ impl Examiner<'_> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
         // The place of a crash is more informative than any action before it.
-        let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
+        let look = || same(self.target.play(case, Thoroughness::Thorough, Tracing::On).ok()?);
         // If the crash does not recur, there is nothing to minimize.
-        let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.goes_on()).find_map(|_| look())?;
+        let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.may_continue()).find_map(|_| look())?;
         if located.key.place().is_some() {
             return Some((located, case.clone()));
         }
-        let deadline = self.within(SHRINK_TIME / 2);
-        let case = leave_out(case.clone(), MAX_SHRINK_CASES, &mut |candidate| {
-            let play =
-                |_| self.target.play(candidate, Pace::Fast, Tracing::Off).ok().and_then(same).is_some();
-            Instant::now() < deadline && self.goes_on() && (0..2).all(play)
+        let deadline = self.deadline(SHRINK_TIME / 2);
+        let case = drop_steps_only(case.clone(), MAX_SHRINK_CASES, &mut |candidate| {
+            let play = |_| {
+                self.target.play(candidate, Thoroughness::Fast, Tracing::Off).ok().and_then(same).is_some()
+            };
+            Instant::now() < deadline && self.may_continue() && (0..2).all(play)
         });
-        let root = self.target.play(&case, Pace::Thorough, Tracing::Off).ok().and_then(same)?;
+        let root = self.target.play(&case, Thoroughness::Thorough, Tracing::Off).ok().and_then(same)?;
         (root.key != failure.key).then_some((root, case))
     }
 
@@ -261,27 +266,27 @@ impl Examiner<'_> {
     /// several findings to a small one.
     fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
         let of_campaign = self.schedule.time().map_or(MAX_SHRINK_TIME, |time| time / 6);
-        let left = self.schedule.late().map(|late| late.saturating_duration_since(Instant::now()));
+        let left = self.schedule.late_deadline().map(|late| late.saturating_duration_since(Instant::now()));
         let share = left.map_or(MAX_SHRINK_TIME, |left| left / (waiting as u32 + 1));
         let most = of_campaign.min(share).clamp(MIN_SHRINK_TIME, MAX_SHRINK_TIME);
         (one * MAX_SHRINK_CASES as u32).clamp(SHRINK_TIME.min(most), most)
     }
 
     /// Returns the reason why no debugger sees where a process in the case dies.
-    fn why_unseen(&self, case: &Case) -> Option<String> {
-        let run = self.target.play(case, Pace::Thorough, Tracing::On).ok()?;
-        untraced(&run.seen.events).map(str::to_owned)
+    fn untraced_reason(&self, case: &Case) -> Option<String> {
+        let run = self.target.play(case, Thoroughness::Thorough, Tracing::On).ok()?;
+        untraced_reason(&run.observation.events).map(str::to_owned)
     }
 
     /// Plays the case of a failure several times. Returns `None` if it does not recur.
-    pub fn try_again(&self, failure: &Failure, case: &Case, number: u64) -> Option<ConfirmedFailure> {
+    pub fn confirm(&self, failure: &Failure, case: &Case, number: u64) -> Option<ConfirmedFailure> {
         let key = &failure.key;
-        let (mut runs, one) = self.again_in(case, FailureFilter { key, valid: false }, 0);
+        let (mut runs, one) = self.repeat_runs(case, FailureFilter { key, valid: false }, 0);
         let again = runs.len() as u32;
         // A timeout that occurs only once may be caused by machine load.
-        let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
+        let by_clock = key.is_hang() || matches!(key, FailureKey::JobKeepsRunning(_));
         // If the user interrupted the runs, the frequency of the failure is unknown.
-        if by_clock && again < 2 || again < TRIES && !self.goes_on() {
+        if by_clock && again < 2 || again < CONFIRMATION_RUNS && !self.may_continue() {
             return None;
         }
         let is_valid =
@@ -289,109 +294,114 @@ impl Examiner<'_> {
         let valid = runs.iter().position(is_valid);
         let run = runs.drain(..).nth(valid.unwrap_or(0))?;
         let (key, case, valid) = (key.clone(), case.clone(), valid.is_some());
-        Some(ConfirmedFailure { key, case, number, again, one, valid, run })
+        Some(ConfirmedFailure { key, case, number, repetitions: again, run_time: one, valid, run })
     }
 
     /// Minimizes the case of a failure, while `waiting` others wait for this. If valid input reaches the failure, it still does afterwards.
     /// Returns `None` if the failure does not show reliably after the earlier job that it seems to need.
     pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
-        let ConfirmedFailure { ref key, ref case, number, again, one, valid, .. } = shown;
+        let ConfirmedFailure { ref key, ref case, number, repetitions: again, run_time: one, valid, .. } =
+            shown;
         let time = self.shrinking_time(one, waiting);
         let filter = FailureFilter { key, valid };
-        let mut best = self.smaller(case, filter, again, 2, time);
-        if best.again < again {
+        let mut best = self.minimize(case, filter, again, 2, time);
+        if best.repetitions < again {
             // A removed step made the failure reliable: minimize again, with more runs for each candidate.
-            let stricter = self.smaller(case, filter, again, 5, time);
-            let played = best.played + stricter.played;
-            if stricter.again > best.again {
+            let stricter = self.minimize(case, filter, again, 5, time);
+            let played = best.cases_played + stricter.cases_played;
+            if stricter.repetitions > best.repetitions {
                 best = stricter;
             }
-            best.played = played;
+            best.cases_played = played;
         }
-        if best.again == 0 || best.again < again && !self.goes_on() {
-            (best.case, best.again) = (case.clone(), again);
+        if best.repetitions == 0 || best.repetitions < again && !self.may_continue() {
+            (best.case, best.repetitions) = (case.clone(), again);
         }
         // A scenario needs a regular start as its control, and a wait for the effect of its last step.
-        for fitted in [Case::joined_instead, Case::joined, Case::awaited] {
+        for fitted in [Case::with_regular_start, Case::joined, Case::with_final_wait] {
             if self.schedule.is_late() {
                 break;
             }
-            if let Some(fitted) = fitted(&best.case).filter(|f| self.shows_as_often(f, filter, best.again)) {
+            if let Some(fitted) =
+                fitted(&best.case).filter(|f| self.recurs_as_often(f, filter, best.repetitions))
+            {
                 best.case = fitted;
             }
         }
-        if best.again > TRIES / 2
+        if best.repetitions > CONFIRMATION_RUNS / 2
             && !self.schedule.is_late()
-            && let Some(after_itself) = self.after_itself(&best.case, filter, best.again)
+            && let Some(after_itself) = self.after_itself(&best.case, filter, best.repetitions)
         {
             best.case = after_itself;
         }
         best = self.without_idle_earlier(best, filter)?;
-        let showing = |_| self.showing(&best.case, Pace::Thorough, filter);
-        let last = if best.case.is_same(case) { None } else { (0..TRIES).find_map(showing) };
+        let showing = |_| self.play_for(&best.case, Thoroughness::Thorough, filter);
+        let last = if best.case.is_same(case) { None } else { (0..CONFIRMATION_RUNS).find_map(showing) };
         let run = match last {
             Some(run) => run,
             None => {
-                best = MinimizedCase { case: case.clone(), again, ..best };
+                best = MinimizedCase { case: case.clone(), repetitions: again, ..best };
                 shown.run
             }
         };
         let told = run.failure(key)?.clone();
         // Shrinking may have removed the invalid messages.
         let valid = valid || self.is_valid(&best.case, &run, &told);
-        let symptom = Symptom::of_failure(&told, &run.seen.events);
+        let symptom = Symptom::of_failure(&told, &run.observation.events);
         let steps = [case.len(), best.case.len()];
         if key.is_hang() {
-            waits::tighten(
+            waits::mark_missing(
                 &mut best.case.scenario,
-                &run.seen.unanswered(),
+                &run.observation.unanswered(),
                 *key == FailureKey::HangDuringPartialRequest,
             );
         }
         let found = StoredFinding {
             bucket: key.to_string(),
-            what: told.what,
+            description: told.description,
             requirement: told.requirement,
             kind: key.kind(),
             valid,
             needs_earlier_job: best.case.earlier.is_some(),
             backtrace: told.backtrace.map(|trace| *trace),
-            untraced: (key.is_unseen_crash() && self.goes_on())
-                .then(|| self.why_unseen(&best.case))
+            untraced: (key.is_unseen_crash() && self.may_continue())
+                .then(|| self.untraced_reason(&best.case))
                 .flatten(),
             server: self.target.label(),
             seed: self.seed,
             number,
             ingredients: case.ingredients.iter().cloned().collect(),
-            again,
-            again_minimal: best.again,
+            repetitions: again,
+            repetitions_minimal: best.repetitions,
             steps,
-            shrinking: best.played,
+            minimizing_cases: best.cases_played,
         };
-        let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
+        let summary = format!("Found by fuzzing: {}.", found.description.trim_end_matches('.'));
         best.case.finish(
             &summary,
-            found.requirement.as_deref().or(for_proxies(&best.case, key, &run.seen.events)),
+            found.requirement.as_deref().or(for_proxies(&best.case, key, &run.observation.events)),
         );
-        Some(MinimizedFailure { found, case: best.case, run, symptom })
+        Some(MinimizedFailure { finding: found, case: best.case, run, symptom })
     }
 
     /// Returns the case with an earlier job that does nothing, if a server is under test.
     fn after_idle(case: &Case) -> Option<Case> {
         let dialect = case.scenario.dialect;
         let idle = Case::in_dialect(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
-        case.after(&idle)
+        case.with_earlier_job(&idle)
     }
 
     /// Returns the case with itself as the earlier job, if it needs that. When one case is played repeatedly, every run but the first
     /// follows a run of the same case. The check is whether the failure disappears after an idle job.
     fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
-        if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, filter).is_some()) {
+        if (0..CONFIRMATION_RUNS)
+            .any(|_| self.play_for(&after_idle, Thoroughness::Thorough, filter).is_some())
+        {
             return None;
         }
-        let after_itself = case.after(case)?;
-        self.shows_as_often(&after_itself, filter, again).then_some(after_itself)
+        let after_itself = case.with_earlier_job(case)?;
+        self.recurs_as_often(&after_itself, filter, again).then_some(after_itself)
     }
 
     /// Removes the earlier job if an intermittent failure followed it only by chance. Returns the case without it if the failure also shows
@@ -401,15 +411,16 @@ impl Examiner<'_> {
             return Some(best);
         }
         let alone = Case { earlier: None, ..best.case.clone() };
-        let again = Self::after_idle(&alone).map_or(0, |after_idle| self.again(&after_idle, filter));
+        let again =
+            Self::after_idle(&alone).map_or(0, |after_idle| self.count_repetitions(&after_idle, filter));
         match again {
-            0 => (best.again + 1 >= TRIES).then_some(best),
-            again => Some(MinimizedCase { case: alone, again, ..best }),
+            0 => (best.repetitions + 1 >= CONFIRMATION_RUNS).then_some(best),
+            again => Some(MinimizedCase { case: alone, repetitions: again, ..best }),
         }
     }
 
     /// Minimizes a case. If the failure always showed, a candidate must show it `runs` times in a row.
-    fn smaller(
+    fn minimize(
         &self,
         case: &Case,
         filter: FailureFilter<'_>,
@@ -419,25 +430,25 @@ impl Examiner<'_> {
     ) -> MinimizedCase {
         let key = filter.key;
         let played = AtomicUsize::new(0);
-        let deadline = self.within(time);
+        let deadline = self.deadline(time);
         if Instant::now() >= deadline {
-            return MinimizedCase { case: case.clone(), again, played: 0 };
+            return MinimizedCase { case: case.clone(), repetitions: again, cases_played: 0 };
         }
         let mut shows = |candidate: &Case| {
             let run = || {
                 played.fetch_add(1, Ordering::Relaxed);
-                let showing = || self.showing(candidate, Pace::Fast, filter);
+                let showing = || self.play_for(candidate, Thoroughness::Fast, filter);
                 (Instant::now() < deadline).then(showing).flatten()
             };
-            match (again == TRIES, key.is_hang()) {
-                (true, true) => at_once(candidate, runs, run).len() == runs,
+            match (again == CONFIRMATION_RUNS, key.is_hang()) {
+                (true, true) => run_parallel(candidate, runs, run).len() == runs,
                 (true, false) => (0..runs).all(|_| run().is_some()),
-                (false, true) => !at_once(candidate, 2 * runs, run).is_empty(),
+                (false, true) => !run_parallel(candidate, 2 * runs, run).is_empty(),
                 (false, false) => (0..2 * runs).any(|_| run().is_some()),
             }
         };
         let case = shrink::shrink(case.clone(), MAX_SHRINK_CASES, key.depends_on_bytes(), &mut shows);
-        let again = self.again(&case, filter);
-        MinimizedCase { case, again, played: played.into_inner() }
+        let again = self.count_repetitions(&case, filter);
+        MinimizedCase { case, repetitions: again, cases_played: played.into_inner() }
     }
 }

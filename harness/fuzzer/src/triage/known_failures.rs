@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use pmi_scenario::names::NamePattern;
 
 use pmi_judge::backtrace::Backtrace;
-use pmi_judge::deviations::UNWRITTEN;
+use pmi_judge::deviations::PLACEHOLDER_REASON;
 
 use super::store::StoredFinding;
 use crate::observe::failure::{CrashSite, FailureKey};
@@ -67,9 +67,9 @@ pub struct KnownBucket {
 
 impl KnownBucket {
     /// Returns whether the entry matches a failure. An entry with neither a bucket nor a place matches nothing.
-    fn fits(&self, bucket: &str, place: Option<&str>) -> bool {
-        let bucket = self.bucket.as_ref().map(|pattern| pattern.fits(bucket));
-        let place = self.place.as_ref().map(|pattern| place.is_some_and(|place| pattern.fits(place)));
+    fn matches(&self, bucket: &str, place: Option<&str>) -> bool {
+        let bucket = self.bucket.as_ref().map(|pattern| pattern.matches(bucket));
+        let place = self.place.as_ref().map(|pattern| place.is_some_and(|place| pattern.matches(place)));
         (bucket.is_some() || place.is_some()) && bucket.unwrap_or(true) && place.unwrap_or(true)
     }
 
@@ -113,7 +113,7 @@ impl KnownFailures {
                     place: place.as_deref().map(NamePattern::new),
                     bucket,
                     sensitive: false,
-                    reason: UNWRITTEN.to_owned(),
+                    reason: PLACEHOLDER_REASON.to_owned(),
                     avoid: Vec::new(),
                 });
             }
@@ -124,7 +124,7 @@ impl KnownFailures {
     /// Returns the name that a failure is known by, given its bucket and the place of its crash. The name is the bucket, or the text of the
     /// entry if that is sensitive.
     pub fn name(&self, bucket: &str, place: Option<&str>) -> Option<String> {
-        let entry = self.known.iter().find(|known| known.fits(bucket, place))?;
+        let entry = self.known.iter().find(|known| known.matches(bucket, place))?;
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
@@ -133,9 +133,9 @@ impl KnownFailures {
     pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
         let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
         match key {
-            FailureKey::Crash { who, cause, site: CrashSite::Unseen { .. } } if is_hidden => {
-                let site = CrashSite::Unseen { call: None, after: None };
-                FailureKey::Crash { who: who.clone(), cause: cause.clone(), site }.to_string()
+            FailureKey::Crash { program: who, cause, site: CrashSite::Unknown { .. } } if is_hidden => {
+                let site = CrashSite::Unknown { call: None, after: None };
+                FailureKey::Crash { program: who.clone(), cause: cause.clone(), site }.to_string()
             }
             key => key.to_string(),
         }
@@ -144,7 +144,7 @@ impl KnownFailures {
     /// Returns whether a case with these ingredients must be skipped.
     pub fn avoids(&self, ingredients: &BTreeSet<String>) -> bool {
         let patterns = || self.known.iter().flat_map(|k| &k.avoid);
-        ingredients.iter().any(|i| patterns().any(|p| p.fits(i)))
+        ingredients.iter().any(|i| patterns().any(|p| p.matches(i)))
     }
 }
 
@@ -153,16 +153,16 @@ const MIN_INGREDIENT_CASES: u32 = 12;
 
 /// Learns which ingredients only lead to known failures.
 #[derive(Debug, Default)]
-pub struct Steering {
+pub struct IngredientStatistics {
     /// For each ingredient, the number of cases with it, and of those that ended in a known crash or hang.
-    seen: HashMap<String, (u32, u32)>,
+    counts: HashMap<String, (u32, u32)>,
 }
 
-impl Steering {
+impl IngredientStatistics {
     /// Records the end of a case.
     pub fn note(&mut self, ingredients: &BTreeSet<String>, ended_as_known: bool) {
         for ingredient in ingredients {
-            let (played, known) = self.seen.entry(ingredient.clone()).or_default();
+            let (played, known) = self.counts.entry(ingredient.clone()).or_default();
             *played += 1;
             *known += u32::from(ended_as_known);
         }
@@ -171,7 +171,7 @@ impl Steering {
     /// Returns whether to skip a case. One in eight, chosen by number, is played anyway, since it may show what the known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
-            self.seen
+            self.counts
                 .get(i)
                 .is_some_and(|(played, known)| *played >= MIN_INGREDIENT_CASES && *known * 2 > *played)
         };
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn hides_trigger_of_possibly_sensitive_crash() {
         let crash = FailureKey::Crash {
-            who: "pm".to_owned(),
+            program: "pm".to_owned(),
             cause: CrashCause::Signal(11),
-            site: CrashSite::Unseen { call: None, after: Some(LastAction::Close) },
+            site: CrashSite::Unknown { call: None, after: Some(LastAction::Close) },
         };
         let name = |text: &str| toml::from_str::<KnownFailures>(text).unwrap().name_of_unseen(&crash);
         assert_eq!(name("[[known]]\nplace = \"handle_put\"\nsensitive = true"), "crash--pm--SIGSEGV");
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn mostly_skips_ingredients_with_known_findings() {
-        let mut steering = Steering::default();
+        let mut steering = IngredientStatistics::default();
         for _ in 0..MIN_INGREDIENT_CASES {
             steering.note(&set(&["junk:put"]), true);
             steering.note(&set(&["half:put"]), false);

@@ -31,13 +31,13 @@ impl Schedule {
     }
 
     /// Returns the deadline after which findings are stored with their cases as they are, without minimizing or extending them.
-    pub(crate) fn late(self) -> Option<Instant> {
+    pub(crate) fn late_deadline(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }
 
     /// Returns whether that time has passed.
     pub(crate) fn is_late(self) -> bool {
-        self.late().is_some_and(|late| Instant::now() >= late)
+        self.late_deadline().is_some_and(|late| Instant::now() >= late)
     }
 
     /// Returns whether running examinations must be cancelled. A campaign may take a tenth longer than intended, and twice as long if it

@@ -6,18 +6,25 @@ use pmi_wire::Framing;
 use crate::session::case::Case;
 use crate::session::pieces::{length, letters, literal, template};
 
-/// Minimizes `case`. `shows` plays a candidate and returns whether it still shows the failure; it is called at most `budget` times. The
+/// Minimizes `case`. `shows_failure` plays a candidate and returns whether it still shows the failure; it is called at most `budget` times. The
 /// result was played, unless nothing smaller showed the failure. `bytes` also tries to remove single bytes, which helps only if the failure
 /// depends on bytes. An earlier job is removed as a whole first and minimized last, because few failures need it and a candidate without it
 /// takes one launch instead of two.
-pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
-    let mut shrinker = Shrinker { best: case, left: budget, bytes, shows };
+pub(crate) fn shrink(
+    case: Case,
+    budget: usize,
+    bytes: bool,
+    shows_failure: &mut dyn FnMut(&Case) -> bool,
+) -> Case {
+    let mut shrinker = Shrinker { best: case, budget, bytes, shows_failure };
     shrinker.drop_earlier();
     shrinker.shrink();
-    let Shrinker { mut best, left, .. } = shrinker;
+    let Shrinker { mut best, budget: left, .. } = shrinker;
     let Some(earlier) = best.earlier.take() else { return best };
-    let mut shows_after = |earlier: &Case| best.after(earlier).is_some_and(|case| shows(&case));
-    let mut shrinker = Shrinker { best: *earlier, left, bytes: false, shows: &mut shows_after };
+    let mut shows_after =
+        |earlier: &Case| best.with_earlier_job(earlier).is_some_and(|case| shows_failure(&case));
+    let mut shrinker =
+        Shrinker { best: *earlier, budget: left, bytes: false, shows_failure: &mut shows_after };
     shrinker.shrink();
     let earlier = shrinker.best;
     best.earlier = Some(Box::new(earlier));
@@ -25,8 +32,12 @@ pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnM
 }
 
 /// Removes the earlier job, steps and ranks only; otherwise like [`shrink`].
-pub(crate) fn leave_out(case: Case, budget: usize, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
-    let mut shrinker = Shrinker { best: case, left: budget, bytes: false, shows };
+pub(crate) fn drop_steps_only(
+    case: Case,
+    budget: usize,
+    shows_failure: &mut dyn FnMut(&Case) -> bool,
+) -> Case {
+    let mut shrinker = Shrinker { best: case, budget, bytes: false, shows_failure };
     shrinker.drop_earlier();
     shrinker.cut_tail();
     shrinker.drop_steps();
@@ -36,16 +47,16 @@ pub(crate) fn leave_out(case: Case, budget: usize, shows: &mut dyn FnMut(&Case) 
 
 struct Shrinker<'a> {
     best: Case,
-    left: usize,
+    budget: usize,
     bytes: bool,
-    shows: &'a mut dyn FnMut(&Case) -> bool,
+    shows_failure: &'a mut dyn FnMut(&Case) -> bool,
 }
 
 impl Shrinker<'_> {
     /// Minimizes the case in every way, until nothing changes.
     fn shrink(&mut self) {
         loop {
-            let before = self.best.weight();
+            let before = self.best.size();
             if let Some(whole) = self.best.in_whole_writes() {
                 self.try_one(whole);
             }
@@ -54,7 +65,7 @@ impl Shrinker<'_> {
             self.drop_ranks();
             self.drop_nodes();
             self.simplify_lines();
-            if self.best.weight() >= before || self.left == 0 {
+            if self.best.size() >= before || self.budget == 0 {
                 return;
             }
         }
@@ -62,11 +73,11 @@ impl Shrinker<'_> {
 
     /// Plays a candidate, and keeps it if it shows the failure.
     fn try_one(&mut self, mut candidate: Case) -> bool {
-        if self.left == 0 || !candidate.repair() || candidate.is_same(&self.best) {
+        if self.budget == 0 || !candidate.repair() || candidate.is_same(&self.best) {
             return false;
         }
-        self.left -= 1;
-        let shown = (self.shows)(&candidate);
+        self.budget -= 1;
+        let shown = (self.shows_failure)(&candidate);
         if shown {
             self.best = candidate;
         }
@@ -91,7 +102,7 @@ impl Shrinker<'_> {
             if !self.try_one(candidate) {
                 low = middle + 1;
             }
-            if self.left == 0 {
+            if self.budget == 0 {
                 return;
             }
         }
@@ -102,7 +113,7 @@ impl Shrinker<'_> {
         let mut size = self.best.len().max(1).div_ceil(2);
         loop {
             let mut at = 0;
-            while at < self.best.len() && self.left > 0 {
+            while at < self.best.len() && self.budget > 0 {
                 let mut candidate = self.best.clone();
                 candidate.drop_steps(at..(at + size).min(candidate.len()));
                 if !self.try_one(candidate) {
@@ -138,7 +149,7 @@ impl Shrinker<'_> {
 
     fn simplify_lines(&mut self) {
         let mut at = 0;
-        while at < self.best.len() && self.left > 0 {
+        while at < self.best.len() && self.budget > 0 {
             if self.lines(at).is_some() {
                 self.drop_lines(at);
                 let lines = self.lines(at).map_or(0, |l| l.len());
@@ -167,7 +178,7 @@ impl Shrinker<'_> {
         let mut size = self.lines(at).map_or(0, Vec::len).div_ceil(2);
         while size > 0 {
             let mut i = 0;
-            while self.left > 0 && self.lines(at).is_some_and(|l| l.len() > 1 && i < l.len()) {
+            while self.budget > 0 && self.lines(at).is_some_and(|l| l.len() > 1 && i < l.len()) {
                 let candidate = self.with_lines(at, |lines| {
                     let end = (i + size).min(lines.len());
                     drop(lines.drain(i.min(end)..end));
@@ -188,9 +199,9 @@ impl Shrinker<'_> {
         for by_bytes in [false, true].into_iter().take(1 + usize::from(self.bytes)) {
             let mut units = self.units(at, line, by_bytes);
             let mut size = units.len().div_ceil(2);
-            while size > 0 && self.left > 0 {
+            while size > 0 && self.budget > 0 {
                 let mut i = 0;
-                while i < units.len() && self.left > 0 {
+                while i < units.len() && self.budget > 0 {
                     let mut fewer = units.clone();
                     fewer.drain(i..(i + size).min(fewer.len()));
                     let candidate = self.with_lines(at, |lines| {
@@ -267,7 +278,7 @@ impl Shrinker<'_> {
                 }
                 Piece::Fill(Expr::Number(plus)) => {
                     let (mut low, mut high) = (1, plus);
-                    while low < high && self.left > 0 {
+                    while low < high && self.budget > 0 {
                         let middle = low + (high - low) / 2;
                         let candidate = replace(self, letters(middle));
                         if self.try_one(candidate) {
@@ -286,36 +297,37 @@ impl Shrinker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::numbered;
+    use crate::generate::case_from_number;
     use crate::generate::server::scope::{DialectChoice, SessionFeatures};
     use crate::session::fields::text;
     use crate::session::pieces::bytes_of;
     use crate::session::statement::{AwaitedResponse, join, leave, rank_of, sent, wait, write};
     use pmi_scenario::ast::Dialect;
-    use pmi_scenario::ast::{Stmt, UnderTest};
+    use pmi_scenario::ast::{ImplementationKind, Statement};
 
-    fn server(ranks: u32, body: Vec<Stmt>) -> Case {
-        Case::new(UnderTest::Server, ranks, body)
+    fn server(ranks: u32, body: Vec<Statement>) -> Case {
+        Case::new(ImplementationKind::Server, ranks, body)
     }
 
     #[test]
     fn keeps_only_the_needed_message() {
         let mut tried = 0;
         for number in 0..400 {
-            let case = numbered(&SessionFeatures::default(), 5, number);
-            let says = |stmt: &Stmt| {
-                let lines = sent(stmt, UnderTest::Server).filter(|_| rank_of(stmt).is_some());
+            let case = case_from_number(&SessionFeatures::default(), 5, number);
+            let says = |statement: &Statement| {
+                let lines =
+                    sent(statement, ImplementationKind::Server).filter(|_| rank_of(statement).is_some());
                 lines
                     .into_iter()
                     .flatten()
                     .any(|line| memchr::memmem::find(&bytes_of(line), b"barrier_in").is_some())
             };
-            let mut shows = |case: &Case| case.scenario.body.iter().any(says);
-            if !shows(&case) {
+            let mut shows_failure = |case: &Case| case.scenario.body.iter().any(says);
+            if !shows_failure(&case) {
                 continue;
             }
             tried += 1;
-            let small = shrink(case, 2000, true, &mut shows);
+            let small = shrink(case, 2000, true, &mut shows_failure);
             assert_eq!((small.ranks(), small.len()), (1, 1), "{}", small.text());
             assert!(
                 small.text().ends_with("0  C: barrier_in\n")
@@ -334,15 +346,18 @@ mod tests {
             mutate: false,
             ..SessionFeatures::default()
         };
-        let mut shows = |case: &Case| {
+        let mut shows_failure = |case: &Case| {
             assert!(case.is_bounded(), "{}", case.text());
             case.text().contains("subcmd=")
         };
-        let spawning: Vec<Case> =
-            (0..300).map(|number| numbered(&scope, 5, number)).filter(&mut shows).take(20).collect();
+        let spawning: Vec<Case> = (0..300)
+            .map(|number| case_from_number(&scope, 5, number))
+            .filter(&mut shows_failure)
+            .take(20)
+            .collect();
         assert_eq!(spawning.len(), 20);
         for case in spawning {
-            let small = shrink(case, 2000, true, &mut shows);
+            let small = shrink(case, 2000, true, &mut shows_failure);
             assert_eq!((small.ranks(), small.len()), (1, 1), "{}", small.text());
         }
     }
@@ -358,15 +373,17 @@ mod tests {
             write(1, "cmd=get key=c"),
             leave(Dialect::Pmi1),
         ];
-        let shows = |case: &Case| {
+        let shows_failure = |case: &Case| {
             let body = &case.scenario.body;
             let find = |part: &str| {
                 let has = |line: &Template| line.literal().is_some_and(|text| text.ends_with(part));
-                body.iter().position(|stmt| sent(stmt, UnderTest::Server).is_some_and(|lines| has(&lines[0])))
+                body.iter().position(|statement| {
+                    sent(statement, ImplementationKind::Server).is_some_and(|lines| has(&lines[0]))
+                })
             };
             matches!((find("=a"), find("=c")), (Some(a), Some(c)) if a < c && rank_of(&body[a]) != rank_of(&body[c]))
         };
-        let small = shrink(server(4, steps), 500, true, &mut { shows });
+        let small = shrink(server(4, steps), 500, true, &mut { shows_failure });
         assert_eq!(small.scenario, server(2, vec![write(1, "=a"), write(0, "=c")]).scenario);
     }
 
@@ -382,20 +399,20 @@ mod tests {
 
     #[test]
     fn drops_an_unneeded_earlier_job_first() {
-        let case = job("cmd=get key=b").after(&job("cmd=put key=a")).unwrap();
+        let case = job("cmd=get key=b").with_earlier_job(&job("cmd=put key=a")).unwrap();
         let mut with = 0;
         let small = shrink(case.clone(), 500, true, &mut |case| {
             with += usize::from(case.earlier.is_some());
             says(case, "key=b")
         });
         assert_eq!((with, small.earlier.is_none(), small.len()), (0, true, 1));
-        let mut shows = |case: &Case| says(case, "key=b");
-        assert!(leave_out(case, 500, &mut shows).earlier.is_none());
+        let mut shows_failure = |case: &Case| says(case, "key=b");
+        assert!(drop_steps_only(case, 500, &mut shows_failure).earlier.is_none());
     }
 
     #[test]
     fn shrinks_a_needed_earlier_job() {
-        let case = job("cmd=get key=b").after(&job("cmd=put key=a")).unwrap();
+        let case = job("cmd=get key=b").with_earlier_job(&job("cmd=put key=a")).unwrap();
         let needs = |case: &Case| {
             says(case, "key=b") && case.earlier.as_ref().is_some_and(|earlier| says(earlier, "key=a"))
         };
@@ -419,7 +436,8 @@ mod tests {
         let long = vec![template(vec![literal("key="), letters(70_000)])];
         let case = server(1, vec![write(0, long, false)]);
         let length = |case: &Case| {
-            let lines = case.scenario.body.first().and_then(|stmt| sent(stmt, UnderTest::Server));
+            let lines =
+                case.scenario.body.first().and_then(|statement| sent(statement, ImplementationKind::Server));
             lines.into_iter().flatten().flat_map(|line| &line.pieces).fold(0, |n, piece| match piece {
                 Piece::Fill(Expr::Number(length)) => n + length,
                 _ => n,
@@ -427,7 +445,7 @@ mod tests {
         };
         let small = shrink(case.clone(), 200, true, &mut |case| length(case) >= 1025);
         assert_eq!(length(&small), 1025);
-        assert_eq!(small.weight(), 100 + 10 + 2 + 3 + 10);
+        assert_eq!(small.size(), 100 + 10 + 2 + 3 + 10);
         let mut calls = 0;
         shrink(case, 7, true, &mut |_| {
             calls += 1;

@@ -5,12 +5,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use pmi_judge::backtrace::{Backtrace, Place};
+use pmi_judge::backtrace::{Backtrace, CrashLocation};
 use pmi_judge::event::Event;
 use pmi_scenario::Diagnostic;
 use serde::{Deserialize, Serialize};
 
-use super::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use super::reproducer::{FindingSummary, NotReproducible, Reproducer, Symptom, reproducer};
 use crate::observe::failure::{Failure, FailureKind};
 use crate::session::case::Case;
 use crate::session::statement::ServerStep;
@@ -29,7 +29,8 @@ pub struct StoredFinding {
     /// The failure's key as displayed, which is also the name of the folder.
     pub bucket: String,
     /// A description in words.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub description: String,
     /// The broken requirement, if the judge knows it.
     pub requirement: Option<String>,
     /// The kind of failure. Folders of earlier versions do not contain it.
@@ -56,57 +57,60 @@ pub struct StoredFinding {
     /// The ingredients of that case.
     pub ingredients: Vec<String>,
     /// The number of runs that showed it, out of five more runs of that case.
-    pub again: u32,
+    #[serde(rename = "again")]
+    pub repetitions: u32,
     /// The same number for the stored case.
-    pub again_minimal: u32,
+    #[serde(rename = "again_minimal")]
+    pub repetitions_minimal: u32,
     /// Number of steps of the original case and of the stored one.
     pub steps: [usize; 2],
     /// Number of cases played to minimize it.
-    pub shrinking: usize,
+    #[serde(rename = "shrinking")]
+    pub minimizing_cases: usize,
 }
 
 /// The common cause of findings: the place of a crash, the broken requirement, or else the bucket. The most serious causes sort first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Root {
+pub struct RootCause {
     needs_invalid_input: bool,
     kind: FailureKind,
-    what: Common,
+    description: CommonCauseKey,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Common {
-    Place(Place),
+enum CommonCauseKey {
+    Place(CrashLocation),
     Requirement(String),
     Bucket(String),
 }
 
-impl Root {
+impl RootCause {
     /// Returns whether all of its findings need invalid input.
     pub fn needs_invalid_input(&self) -> bool {
         self.needs_invalid_input
     }
 }
 
-impl fmt::Display for Root {
+impl fmt::Display for RootCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.what {
-            Common::Place(place) => write!(f, "{} in {place}", self.kind),
-            Common::Requirement(requirement) => write!(f, "{}: {requirement}", self.kind),
-            Common::Bucket(_) => write!(f, "{}", self.kind),
+        match &self.description {
+            CommonCauseKey::Place(place) => write!(f, "{} in {place}", self.kind),
+            CommonCauseKey::Requirement(requirement) => write!(f, "{}: {requirement}", self.kind),
+            CommonCauseKey::Bucket(_) => write!(f, "{}", self.kind),
         }
     }
 }
 
 /// Number of runs that confirm a finding.
-pub const TRIES: u32 = 5;
+pub const CONFIRMATION_RUNS: u32 = 5;
 
 impl StoredFinding {
     /// Returns the common cause.
-    pub fn root(&self) -> Root {
-        let place = self.backtrace.as_ref().and_then(Backtrace::place).map(Common::Place);
-        let requirement = || self.requirement.clone().map(Common::Requirement);
-        let what = place.or_else(requirement).unwrap_or_else(|| Common::Bucket(self.bucket.clone()));
-        Root { needs_invalid_input: !self.valid, kind: self.kind, what }
+    pub fn root(&self) -> RootCause {
+        let place = self.backtrace.as_ref().and_then(Backtrace::place).map(CommonCauseKey::Place);
+        let requirement = || self.requirement.clone().map(CommonCauseKey::Requirement);
+        let what = place.or_else(requirement).unwrap_or_else(|| CommonCauseKey::Bucket(self.bucket.clone()));
+        RootCause { needs_invalid_input: !self.valid, kind: self.kind, description: what }
     }
 
     /// Returns whether a failure is a crash of the same process by the same signal, regardless of the place.
@@ -119,9 +123,9 @@ impl StoredFinding {
 
     /// Returns `deterministic` or the frequency, and whether the finding needs an earlier job.
     pub fn label(&self) -> String {
-        let often = match self.again_minimal {
-            TRIES => "deterministic".into(),
-            n => format!("flaky {n}/{TRIES}"),
+        let often = match self.repetitions_minimal {
+            CONFIRMATION_RUNS => "deterministic".into(),
+            n => format!("flaky {n}/{CONFIRMATION_RUNS}"),
         };
         if self.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
     }
@@ -193,16 +197,17 @@ fn script(
     }
     // The events of a case have the number of its statement instead of a line.
     let quote = |number: usize| {
-        let stmt = number.checked_sub(1).and_then(|at| case.scenario.body.get(at));
-        match stmt.and_then(ServerStep::of) {
+        let statement = number.checked_sub(1).and_then(|at| case.scenario.body.get(at));
+        match statement.and_then(ServerStep::of) {
             Some(ServerStep::Exit { status, .. }) => format!("exit {status}"),
             Some(ServerStep::Kill { signal, .. }) => format!("kill {signal}"),
             _ => String::new(),
         }
     };
     let symptom = symptom.ok_or(NotReproducible::Symptom)?;
-    let (expected, seen) = found.what.split_once("; seen: ").unwrap_or(("no such end", &found.what));
-    let about = About { title: &found.bucket, expected, seen, shown: None };
+    let (expected, seen) =
+        found.description.split_once("; seen: ").unwrap_or(("no such end", &found.description));
+    let about = FindingSummary { title: &found.bucket, expected, seen, run_counts: None };
     reproducer(about, events, symptom, &quote)
 }
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Severity;
-use crate::bytes::{Bytes, SHOWN, quoted};
+use crate::bytes::{Bytes, MAX_SHOWN_BYTES, quoted};
 use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE, Param};
 
 /// An argument of a call.
@@ -31,7 +31,7 @@ impl fmt::Display for CallArgument {
         match self {
             Self::Text(text) => {
                 let text = text.to_string();
-                write!(f, "\"{}\"", &text[..text.floor_char_boundary(SHOWN)])
+                write!(f, "\"{}\"", &text[..text.floor_char_boundary(MAX_SHOWN_BYTES)])
             }
             Self::Number(number) => number.fmt(f),
             Self::Null => f.write_str("NULL"),
@@ -43,7 +43,7 @@ impl fmt::Display for CallArgument {
 
 /// A call that has begun.
 #[derive(Debug)]
-pub struct BegunCall {
+pub struct PendingCall {
     /// The function.
     pub function: &'static Function,
     /// Its arguments.
@@ -52,7 +52,8 @@ pub struct BegunCall {
 
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Returned {
+#[serde(rename = "Returned")]
+pub struct CallResult {
     /// The return code.
     pub result: i32,
     /// The values of the output arguments, in order.
@@ -76,14 +77,14 @@ pub enum OutputValue {
     Opaque,
 }
 
-impl Returned {
+impl CallResult {
     /// Formats the return code and the output arguments of a call.
     pub fn shown(&self, function: &str) -> String {
         let mut shown = signature::function(function)
             .map_or_else(String::new, |function| function.result_name(self.result));
         for (name, held) in self.outs.iter().filter(|(_, held)| *held != OutputValue::Opaque) {
             let mut text = held.text(function).unwrap_or_else(|| b"(unset)".to_vec());
-            text.truncate(SHOWN);
+            text.truncate(MAX_SHOWN_BYTES);
             shown += &format!(" {name}={}", text.escape_ascii());
         }
         shown
@@ -117,7 +118,7 @@ impl OutputValue {
 }
 
 /// Requirements on the caller of a library, which is the scenario here.
-pub(crate) const CALLERS: &[&str] = &[
+pub(crate) const CALLER_REQUIREMENTS: &[&str] = &[
     ids::RFC13_PUT_ONCE,
     ids::RFC13_PUT_UNIQUE,
     ids::RFC13_PUT_LENGTH,
@@ -148,9 +149,9 @@ fn violation(
     ApiViolation { requirement, at_most: None, expected: expected.into(), seen: seen.into() }
 }
 
-impl BegunCall {
+impl PendingCall {
     /// Returns whether the caller passed a length of 0 for this buffer. In PMI-1, that is a caller error that the library must report.
-    fn has_no_room(&self, out: &str) -> bool {
+    fn has_empty_buffer(&self, out: &str) -> bool {
         let place =
             self.arguments.iter().position(|a| matches!(a, CallArgument::Out(name, _) if name == out));
         let length = match place.and_then(|place| self.function.params.get(place)) {
@@ -167,18 +168,18 @@ pub(crate) fn is_abort(function: &Function) -> bool {
 }
 
 /// Judges the result of a call.
-pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolation> {
+pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViolation> {
     let function = call.function;
     let mut all = Vec::new();
     let code = function.result_name(returned.result);
     if is_abort(function) {
         let expected = format!("{} does not return", function.name);
-        all.push(violation(function.does, expected, format!("it returned {code}")));
+        all.push(violation(function.effect_requirement, expected, format!("it returned {code}")));
         return all;
     }
     for name in &returned.overrun {
         let expected = format!("nothing is written outside {name}");
-        let id = function.dialect.pick([function.does, ids::PMI2_COMMON_API_BUFFERS]);
+        let id = function.dialect.pick([function.effect_requirement, ids::PMI2_COMMON_API_BUFFERS]);
         all.push(violation(id, expected, "memory around it was changed"));
     }
     let result = returned.result;
@@ -192,36 +193,41 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolatio
         all.push(found);
     } else if function.is_of_rfc13() && !(FAIL..=LAST_CODE).contains(&result) {
         all.push(violation(ids::RFC13_API_RETURN_CODES, "a return code of RFC 13", code));
-    } else if result != 0 && result != ERR_INIT && !function.errors.is_empty() {
-        if !function.codes.is_empty() && !function.codes.contains(&result) {
-            let listed: Vec<String> = function.codes.iter().map(|code| function.result_name(*code)).collect();
+    } else if result != 0 && result != ERR_INIT && !function.error_requirement.is_empty() {
+        if !function.error_codes.is_empty() && !function.error_codes.contains(&result) {
+            let listed: Vec<String> =
+                function.error_codes.iter().map(|code| function.result_name(*code)).collect();
             let expected = format!("{} reports failure by {}", function.name, listed.join(" or "));
-            let mut found = violation(function.errors, expected, code);
+            let mut found = violation(function.error_requirement, expected, code);
             found.at_most = Some(Severity::Note);
             all.push(found);
         }
-    } else if result == 0 && !function.errors.is_empty() {
+    } else if result == 0 && !function.error_requirement.is_empty() {
         let last = returned.outs.last().and_then(|(_, held)| held.number());
-        let misses = function.tells_found && last == Some(0);
+        let misses = function.reports_found && last == Some(0);
         // If a value does not fit, a PMI-2 library returns a negative length.
         let cut = !function.is_of_rfc13() && last.is_some_and(|n| n < 0);
         for (name, held) in returned.outs.iter().filter(|_| !misses) {
             let seen = match held {
                 OutputValue::Int(None) => "it was not set",
                 // A buffer without any bytes has no room for the NUL.
-                OutputValue::Text(None) if !cut && !call.has_no_room(name) => {
+                OutputValue::Text(None) if !cut && !call.has_empty_buffer(name) => {
                     "no terminating NUL within the given size"
                 }
                 _ => continue,
             };
-            all.push(violation(function.does, format!("{name} is set upon success"), seen));
+            all.push(violation(function.effect_requirement, format!("{name} is set upon success"), seen));
         }
     }
     all
 }
 
 /// Judges the result of a call that requested one value from the server and received `received`.
-pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, received: &[u8]) -> Option<ApiViolation> {
+pub(crate) fn returned_of(
+    call: &PendingCall,
+    returned: &CallResult,
+    received: &[u8],
+) -> Option<ApiViolation> {
     if !matches!(call.function.name, "PMI_KVS_Get" | "PMI2_KVS_Get") || returned.result != 0 {
         return None;
     }
@@ -231,6 +237,6 @@ pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, received: &[u8]
     let cut = length.and_then(OutputValue::number).is_some_and(|n| n < 0) || received.contains(&0);
     (text.0 != received && !cut).then(|| {
         let expected = format!("the value that it received, {}", quoted(received));
-        violation(call.function.does, expected, format!("it returned {}", quoted(&text.0)))
+        violation(call.function.effect_requirement, expected, format!("it returned {}", quoted(&text.0)))
     })
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use pmi_scenario::ast::Grade;
 use pmi_wire::{Framing, Proc};
 
-use super::{BegunCall, LibraryJudge, LibraryRequest, api};
+use super::{LibraryJudge, LibraryRequest, PendingCall, api};
 use crate::Severity;
 use crate::event::{Exit, SilenceProof};
 use crate::expectation::ExpectationState;
 use crate::expectation::{
     Captures, Choice, Expectation, ExpectationKind, Matcher, Mismatch, Pattern, ReturnCode,
 };
-use crate::seen::{NO_PROOF, Unended};
-use crate::unjudged::{Unjudged, Unloadable};
+use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX};
+use crate::unjudged::{LoadFailure, UnjudgedReason};
 
 /// The proof that nothing more will come, and how long the runner waited for it.
 type SilenceEvidence = Option<(SilenceProof, Duration)>;
@@ -22,7 +22,7 @@ fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
         SilenceProof::Idle => "nothing: the process waits, and nothing is on its way to it".into(),
         SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
-            format!("nothing for {waited:?}{NO_PROOF}")
+            format!("nothing for {waited:?}{NO_PROOF_SUFFIX}")
         }
     }
 }
@@ -47,36 +47,41 @@ impl LibraryJudge {
     ) -> ExpectationState {
         if let Some(why) = &self.process(p).missing {
             // RFC 13 requires all functions, and the scenarios about the library's file report those that are missing.
-            self.unjudged = Some(Unjudged::NoSuchFunction(why.clone()));
+            self.unjudged = Some(UnjudgedReason::NoSuchFunction(why.clone()));
             return ExpectationState::Broken;
         }
         let cites = expectation.cites.as_str();
         match &expectation.kind {
             ExpectationKind::Started => self.check_start(p, cites, silence),
-            ExpectationKind::Asks(patterns) => self.check_request(p, cites, patterns, silence, captures),
+            ExpectationKind::SendsRequest(patterns) => {
+                self.check_request(p, cites, patterns, silence, captures)
+            }
             ExpectationKind::OneOf(choices) => self.check_choices(p, cites, choices, silence, captures),
-            ExpectationKind::Silence => match self.next(p, silence) {
-                CallInput::Request(request) => self.broken(p, cites, "no request", request.shown()),
+            ExpectationKind::Silence => match self.next_input(p, silence) {
+                CallInput::Request(request) => self.report_broken(p, cites, "no request", request.shown()),
                 CallInput::None => ExpectationState::Met,
-                CallInput::Open => ExpectationState::Open,
+                CallInput::Open => ExpectationState::Pending,
             },
             ExpectationKind::Close => {
                 match (self.process(p).closed || self.process(p).exit.is_some(), silence) {
                     (true, _) => ExpectationState::Met,
-                    (false, Some(silence)) => {
-                        self.broken(p, cites, "the library closes its connection", describe_silence(silence))
-                    }
-                    (false, None) => ExpectationState::Open,
+                    (false, Some(silence)) => self.report_broken(
+                        p,
+                        cites,
+                        "the library closes its connection",
+                        describe_silence(silence),
+                    ),
+                    (false, None) => ExpectationState::Pending,
                 }
             }
             ExpectationKind::Returns { code, outs } => {
                 self.check_return(p, cites, code, outs, silence, captures)
             }
-            ExpectationKind::Ended => self.check_end(p, cites, silence),
+            ExpectationKind::IsEnded => self.check_end(p, cites, silence),
             ExpectationKind::ExitsAsInstructed => match (self.process(p).exit, silence) {
                 (Some(_), _) => ExpectationState::Met,
-                (None, Some(silence)) => self.hangs(p, cites, "the process exits", silence),
-                (None, None) => ExpectationState::Open,
+                (None, Some(silence)) => self.report_hang(p, cites, "the process exits", silence),
+                (None, None) => ExpectationState::Pending,
             },
             // Other expectations do not apply to libraries.
             _ => ExpectationState::Met,
@@ -87,23 +92,23 @@ impl LibraryJudge {
         let process = self.process(p);
         let why = match (&process.loaded, process.exit) {
             (Some(None), None) => return ExpectationState::Met,
-            (Some(None), Some(_)) => return self.ended(p, cites),
-            (Some(Some(why)), _) => Unloadable::Refused(why.clone()),
+            (Some(None), Some(_)) => return self.report_end(p, cites),
+            (Some(Some(why)), _) => LoadFailure::Refused(why.clone()),
             (None, Some(Exit::Signal(_))) => return ExpectationState::Broken,
-            (None, Some(exit)) if process.started => Unloadable::Ended(exit),
-            (None, Some(_)) => Unloadable::LauncherEnded(p.rank),
+            (None, Some(exit)) if process.started => LoadFailure::Ended(exit),
+            (None, Some(_)) => LoadFailure::LauncherEnded(p.rank),
             (None, None) => match silence {
-                None => return ExpectationState::Open,
-                Some(_) if process.started => Unloadable::Stuck,
-                Some((_, waited)) => Unloadable::Unseen(p.rank, waited),
+                None => return ExpectationState::Pending,
+                Some(_) if process.started => LoadFailure::TimedOut,
+                Some((_, waited)) => LoadFailure::NoReport(p.rank, waited),
             },
         };
-        self.unjudged = Some(Unjudged::Unloadable(why));
+        self.unjudged = Some(UnjudgedReason::Unloadable(why));
         ExpectationState::Broken
     }
 
     /// Returns the next request that waits for the scenario.
-    fn next(&mut self, p: Proc, silence: SilenceEvidence) -> CallInput {
+    fn next_input(&mut self, p: Proc, silence: SilenceEvidence) -> CallInput {
         let process = self.process(p);
         match process.held_requests.pop_front() {
             Some(request) => CallInput::Request(request),
@@ -115,7 +120,7 @@ impl LibraryJudge {
     }
 
     /// Describes what a call did instead of making the expected request.
-    fn without(&mut self, p: Proc) -> String {
+    fn describe_missing_request(&mut self, p: Proc) -> String {
         let process = self.process(p);
         let Some(function) = process.function() else { return "there is no call".to_owned() };
         let name = function.name;
@@ -137,20 +142,20 @@ impl LibraryJudge {
         captures: &mut Captures,
     ) -> ExpectationState {
         loop {
-            match self.next(p, silence) {
-                CallInput::Open => return ExpectationState::Open,
+            match self.next_input(p, silence) {
+                CallInput::Open => return ExpectationState::Pending,
                 CallInput::None => {
                     let shown = patterns.first().map_or("", |pattern| &pattern.shown);
-                    let seen = self.without(p);
-                    return self.waits(p, cites, shown, seen);
+                    let seen = self.describe_missing_request(p);
+                    return self.report_waiting_call(p, cites, shown, seen);
                 }
-                CallInput::Request(request) => match request.fits(patterns) {
+                CallInput::Request(request) => match request.matches(patterns) {
                     Some(found) => {
                         *captures = found;
-                        self.process(p).taken = Some(request);
+                        self.process(p).consumed_request = Some(request);
                         return ExpectationState::Met;
                     }
-                    None => self.beside.push((p, request)),
+                    None => self.unscripted_requests.push((p, request)),
                 },
             }
         }
@@ -165,15 +170,15 @@ impl LibraryJudge {
         captures: &mut Captures,
     ) -> ExpectationState {
         loop {
-            let next = self.next(p, silence);
+            let next = self.next_input(p, silence);
             if matches!(next, CallInput::Open) {
-                return ExpectationState::Open;
+                return ExpectationState::Pending;
             }
             let closed = self.process(p).closed;
             let chosen = choices.iter().find_map(|choice| {
                 let found = match (&choice.kind, &next) {
-                    (ExpectationKind::Asks(patterns), CallInput::Request(request)) => {
-                        request.fits(patterns)?
+                    (ExpectationKind::SendsRequest(patterns), CallInput::Request(request)) => {
+                        request.matches(patterns)?
                     }
                     (ExpectationKind::Silence, CallInput::None) => Captures::new(),
                     (ExpectationKind::Close, CallInput::None) if closed => Captures::new(),
@@ -184,27 +189,27 @@ impl LibraryJudge {
             match (chosen, next) {
                 (Some((choice, found)), next) => {
                     *captures = found;
-                    return self.chosen(p, cites, choice, next);
+                    return self.check_chosen(p, cites, choice, next);
                 }
-                (None, CallInput::Request(request)) => self.beside.push((p, request)),
+                (None, CallInput::Request(request)) => self.unscripted_requests.push((p, request)),
                 (None, _) => {
-                    let seen = self.without(p);
-                    return self.broken(p, cites, "one of the outcomes that the scenario names", seen);
+                    let seen = self.describe_missing_request(p);
+                    return self.report_broken(p, cites, "one of the outcomes that the scenario names", seen);
                 }
             }
         }
     }
 
-    fn chosen(&mut self, p: Proc, cites: &str, choice: &Choice, next: CallInput) -> ExpectationState {
+    fn check_chosen(&mut self, p: Proc, cites: &str, choice: &Choice, next: CallInput) -> ExpectationState {
         let seen = match &next {
             CallInput::Request(request) => request.shown(),
-            _ => self.without(p),
+            _ => self.describe_missing_request(p),
         };
         let process = self.process(p);
         match next {
-            CallInput::Request(request) => process.taken = Some(request),
+            CallInput::Request(request) => process.consumed_request = Some(request),
             // Without the request, the scenario has nothing to answer, and the rest of this process's steps is skipped.
-            _ => process.over = true,
+            _ => process.skips_steps = true,
         }
         let (at_most, state) = match choice.grade {
             Grade::Pass => return ExpectationState::Met,
@@ -231,25 +236,25 @@ impl LibraryJudge {
         let name = function.name;
         let Some(returned) = process.returned.take() else {
             return match (process.exit, silence) {
-                (Some(_), _) => self.ended(p, cites),
-                (None, Some(silence)) => self.hangs(p, cites, &format!("{name} returns"), silence),
-                (None, None) => ExpectationState::Open,
+                (Some(_), _) => self.report_end(p, cites),
+                (None, Some(silence)) => self.report_hang(p, cites, &format!("{name} returns"), silence),
+                (None, None) => ExpectationState::Pending,
             };
         };
         process.call = None;
-        if !code.fits(returned.result) {
+        if !code.matches(returned.result) {
             let seen = format!("it returned {}", function.result_name(returned.result));
-            return self.broken(p, cites, format!("{name} returns {code}"), seen);
+            return self.report_broken(p, cites, format!("{name} returns {code}"), seen);
         }
         for (out, matcher) in outs {
             let held = returned.outs.iter().find(|(n, _)| n == out).map(|(_, held)| held);
             let seen = held.and_then(|held| held.text(name));
-            if let Err(Mismatch(what)) = matcher.fits(Framing::Lines, out, seen.as_deref(), captures) {
+            if let Err(Mismatch(what)) = matcher.matches(Framing::Lines, out, seen.as_deref(), captures) {
                 let seen = match seen {
                     Some(seen) => format!("{out}={}", seen.escape_ascii()),
                     None => format!("{out} was not set"),
                 };
-                return self.broken(p, cites, format!("{name}: {what}"), seen);
+                return self.report_broken(p, cites, format!("{name}: {what}"), seen);
             }
         }
         ExpectationState::Met
@@ -259,39 +264,39 @@ impl LibraryJudge {
         let process = self.process(p);
         if let Some(returned) = process.returned.take() {
             // Every return of PMI_Abort is reported elsewhere.
-            let Some(BegunCall { function, .. }) = process.call.take() else {
+            let Some(PendingCall { function, .. }) = process.call.take() else {
                 return ExpectationState::Broken;
             };
             if api::is_abort(function) {
                 return ExpectationState::Broken;
             }
             let seen = format!("the call returned {}", function.result_name(returned.result));
-            return self.broken(p, cites, "the process ends", seen);
+            return self.report_broken(p, cites, "the process ends", seen);
         }
         match (process.exit, silence) {
-            (Some(_), _) => self.ended(p, cites),
-            (None, Some(silence)) => self.hangs(p, cites, "the process ends", silence),
-            (None, None) => ExpectationState::Open,
+            (Some(_), _) => self.report_end(p, cites),
+            (None, Some(silence)) => self.report_hang(p, cites, "the process ends", silence),
+            (None, None) => ExpectationState::Pending,
         }
     }
 
     /// Handles the end of a process. The rest of its steps is skipped, and the end is reported once.
-    fn ended(&mut self, p: Proc, cites: &str) -> ExpectationState {
+    fn report_end(&mut self, p: Proc, cites: &str) -> ExpectationState {
         let process = self.process(p);
-        let (Some(exit), Some(end)) = (process.exit, process.end()) else { return ExpectationState::Open };
-        process.over = true;
+        let (Some(exit), Some(end)) = (process.exit, process.end()) else { return ExpectationState::Pending };
+        process.skips_steps = true;
         let function = process.call.take().map(|call| call.function);
-        if std::mem::replace(&mut process.done, true)
+        if std::mem::replace(&mut process.end_judged, true)
             || function.is_some_and(api::is_abort)
             || process.may_end(exit)
         {
             return ExpectationState::Met;
         }
         let seen = format!("the process ended in {}, {end}", function.map_or("between calls", |f| f.name));
-        self.broken(p, cites, "the call returns", seen)
+        self.report_broken(p, cites, "the call returns", seen)
     }
 
-    fn hangs(
+    fn report_hang(
         &mut self,
         p: Proc,
         cites: &str,
@@ -299,20 +304,28 @@ impl LibraryJudge {
         silence: (SilenceProof, Duration),
     ) -> ExpectationState {
         self.hung = true;
-        self.waits(p, cites, expected, describe_silence(silence))
+        self.report_waiting_call(p, cites, expected, describe_silence(silence))
     }
 
     /// Reports a call that waits or ends without the expected result. An incomplete request explains why the call waits.
-    fn waits(&mut self, p: Proc, cites: &str, expected: &str, seen: String) -> ExpectationState {
+    fn report_waiting_call(
+        &mut self,
+        p: Proc,
+        cites: &str,
+        expected: &str,
+        seen: String,
+    ) -> ExpectationState {
         let process = self.process(p);
-        let unended = Unended::new(process.framing, &process.begun, &seen);
+        let unended = IncompleteMessage::new(process.framing, &process.partial_request, &seen);
         match unended.filter(|_| process.is_in_call()) {
-            Some(Unended { rule, expected, seen }) => self.broken(p, rule, expected, seen.text),
-            None => self.broken(p, cites, expected, seen),
+            Some(IncompleteMessage { rule, expected, seen }) => {
+                self.report_broken(p, rule, expected, seen.text)
+            }
+            None => self.report_broken(p, cites, expected, seen),
         }
     }
 
-    fn broken(
+    fn report_broken(
         &mut self,
         p: Proc,
         cites: &str,

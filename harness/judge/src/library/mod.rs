@@ -18,26 +18,26 @@ use crate::crash::SignalCause;
 use crate::event::{Event, EventKind, Exit};
 use crate::expectation::ExpectationKind;
 use crate::kvs::is_ambiguous;
-use crate::program::EXITS;
-use crate::{Finding, SeenKind, Severity, Side, Unjudged};
-pub use api::BegunCall;
-use api::{ApiViolation, CALLERS, CallArgument, Returned};
+use crate::program::CLIENT_EXITS;
+use crate::{Finding, ObservationKind, PartyKind, Severity, UnjudgedReason};
+pub use api::PendingCall;
+use api::{ApiViolation, CALLER_REQUIREMENTS, CallArgument, CallResult};
 pub use request::LibraryRequest;
 use request::RequestAssembler;
 
 /// Attributes a finding about a client to the library. Returns false if the library's caller is responsible, as for requirements that bind
 /// callers and for the end of a process without PMI_Finalize.
-pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
-    let ours = CALLERS.contains(&finding.requirement.as_str())
+pub(crate) fn attribute_to_library(finding: &mut Finding, event: &Event) -> bool {
+    let ours = CALLER_REQUIREMENTS.contains(&finding.requirement.as_str())
         || matches!(event.kind, EventKind::ClosedByClient { .. });
-    let concerned = finding.party == Side::Client && !ours;
-    finding.party = Side::Library;
+    let concerned = finding.party == PartyKind::Client && !ours;
+    finding.party = PartyKind::Library;
     concerned
 }
 
 /// The values that a process received during a call.
 #[derive(Debug, Default)]
-enum AnsweredInCall {
+enum ReceivedInCall {
     #[default]
     Nothing,
     /// One value.
@@ -52,10 +52,10 @@ struct LibraryProcess {
     started: bool,
     /// The outcome of loading the library: the error, if any.
     loaded: Option<Option<String>>,
-    call: Option<BegunCall>,
+    call: Option<PendingCall>,
     /// True if its requests wait until the scenario expects them.
-    held: bool,
-    returned: Option<Returned>,
+    holds_requests: bool,
+    returned: Option<CallResult>,
     /// The reason why a function that the scenario called is missing.
     missing: Option<String>,
     /// The number of barriers that it has entered.
@@ -65,34 +65,34 @@ struct LibraryProcess {
     requests: RequestAssembler,
     /// The framing of its connection, the incomplete request, and whether it has received half a message.
     framing: Framing,
-    begun: Vec<u8>,
-    half_answered: bool,
+    partial_request: Vec<u8>,
+    has_partial_response: bool,
     /// The requests of the call that wait for a step.
     held_requests: VecDeque<LibraryRequest>,
     /// The request that a step has taken last.
-    taken: Option<LibraryRequest>,
+    consumed_request: Option<LibraryRequest>,
     /// The values that it received in this call.
-    response: AnsweredInCall,
+    response: ReceivedInCall,
     /// The number of the event with its last response.
     answered_at: u64,
     /// The requests without a response.
     unanswered: VecDeque<Option<&'static Exchange>>,
     /// True if the harness has broken the protocol, so the process may end.
-    we_broke_protocol: bool,
+    harness_broke_protocol: bool,
     /// True if the connection has ended.
     closed: bool,
     /// True if the harness has closed it.
-    hung_up: bool,
+    closed_by_harness: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
     /// True if its exit status or signal is unknown, so `exit` is a placeholder.
-    end_unseen: bool,
+    has_unknown_exit: bool,
     /// True if the runner has told it to exit.
     exiting: bool,
     /// True if its end has been judged, or if the runner ended it.
-    done: bool,
+    end_judged: bool,
     /// True if no further step can apply to it.
-    over: bool,
+    skips_steps: bool,
 }
 
 impl LibraryProcess {
@@ -107,8 +107,9 @@ impl LibraryProcess {
 
     /// Returns its exit status or signal in words, if it has ended.
     fn end(&self) -> Option<String> {
-        let seen =
-            |exit: Exit| if self.end_unseen { "exit status unknown".to_owned() } else { exit.to_string() };
+        let seen = |exit: Exit| {
+            if self.has_unknown_exit { "exit status unknown".to_owned() } else { exit.to_string() }
+        };
         self.exit.map(seen)
     }
 
@@ -122,25 +123,27 @@ impl LibraryProcess {
             message.field("value").filter(|_| is_got)
         });
         let asked = self.unanswered.pop_front().flatten();
-        self.we_broke_protocol |= answered.is_none() || answered != asked;
+        self.harness_broke_protocol |= answered.is_none() || answered != asked;
         self.response = match (&self.response, value) {
-            (AnsweredInCall::Nothing, Some(value)) if !self.we_broke_protocol && !is_ambiguous(&value) => {
-                AnsweredInCall::Value(value.into_owned())
+            (ReceivedInCall::Nothing, Some(value))
+                if !self.harness_broke_protocol && !is_ambiguous(&value) =>
+            {
+                ReceivedInCall::Value(value.into_owned())
             }
-            _ => AnsweredInCall::Otherwise,
+            _ => ReceivedInCall::Otherwise,
         };
     }
 
     /// Returns true if the harness's own behaviour can explain this exit. RFC 13, Error Handling: a client that detects an error aborts.
     fn may_end(&self, exit: Exit) -> bool {
-        let half = self.half_answered;
+        let half = self.has_partial_response;
         match exit {
             Exit::Signal(signal) => match SignalCause::of(signal) {
-                SignalCause::Abort => self.we_broke_protocol || half,
-                SignalCause::BrokenPipe => self.hung_up,
+                SignalCause::Abort => self.harness_broke_protocol || half,
+                SignalCause::BrokenPipe => self.closed_by_harness,
                 _ => false,
             },
-            Exit::Code(code) => code != 0 && (self.we_broke_protocol || half),
+            Exit::Code(code) => code != 0 && (self.harness_broke_protocol || half),
         }
     }
 }
@@ -153,14 +156,14 @@ pub struct LibraryJudge {
     ranks: u32,
     processes: BTreeMap<Proc, LibraryProcess>,
     /// Requests that are not for the scenario and have not been taken.
-    beside: Vec<(Proc, LibraryRequest)>,
+    unscripted_requests: Vec<(Proc, LibraryRequest)>,
     findings: Vec<Finding>,
     /// The number of bytes that the library has sent, and the process that has sent the last ones.
     pub(crate) received: u64,
     pub(crate) last_writer: Option<Proc>,
     pub(crate) crashed: Option<(String, i32)>,
     pub(crate) hung: bool,
-    pub(crate) unjudged: Option<Unjudged>,
+    pub(crate) unjudged: Option<UnjudgedReason>,
     /// The number of the current event.
     seq: u64,
     line: usize,
@@ -172,7 +175,7 @@ impl LibraryJudge {
     }
 
     /// Returns the open call of a process, or one whose return no step has consumed yet.
-    pub fn call(&self, p: Proc) -> Option<&BegunCall> {
+    pub fn call(&self, p: Proc) -> Option<&PendingCall> {
         self.processes.get(&p)?.call.as_ref()
     }
 
@@ -197,16 +200,16 @@ impl LibraryJudge {
     }
 
     /// Returns the last request of a process that a step has consumed.
-    pub fn taken(&self, p: Proc) -> Option<&LibraryRequest> {
-        self.processes.get(&p)?.taken.as_ref()
+    pub fn consumed_request(&self, p: Proc) -> Option<&LibraryRequest> {
+        self.processes.get(&p)?.consumed_request.as_ref()
     }
 
     pub(crate) fn take_unscripted(&mut self) -> Vec<(Proc, LibraryRequest)> {
-        std::mem::take(&mut self.beside)
+        std::mem::take(&mut self.unscripted_requests)
     }
 
     pub(crate) fn is_over(&self, p: Proc) -> bool {
-        self.processes.get(&p).is_some_and(|process| process.over)
+        self.processes.get(&p).is_some_and(|process| process.skips_steps)
     }
 
     pub(crate) fn take_findings(&mut self) -> Vec<Finding> {
@@ -230,7 +233,7 @@ impl LibraryJudge {
             EventKind::LibraryFile { name, soname, functions } => {
                 let file = object::LibraryFile { name, soname: soname.as_deref(), functions };
                 for id in self.requires.clone() {
-                    if let Some((expected, seen)) = file.fault(&id) {
+                    if let Some((expected, seen)) = file.check(&id) {
                         self.find(None, &id, None, expected, seen);
                     }
                 }
@@ -240,10 +243,10 @@ impl LibraryJudge {
             EventKind::Called { proc, function, arguments, held } => {
                 let Some(function) = signature::function(function) else { return };
                 let process = self.process(*proc);
-                process.call = Some(BegunCall { function, arguments: arguments.clone() });
-                process.held = *held;
-                process.response = AnsweredInCall::Nothing;
-                process.taken = None;
+                process.call = Some(PendingCall { function, arguments: arguments.clone() });
+                process.holds_requests = *held;
+                process.response = ReceivedInCall::Nothing;
+                process.consumed_request = None;
                 process.in_barrier = false;
                 process.barriers += u32::from(function.name == "PMI_Barrier");
             }
@@ -252,15 +255,16 @@ impl LibraryJudge {
             EventKind::ToServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 self.last_writer = Some(*proc);
-                self.arrived(*proc, messages, connections);
+                self.read_messages(*proc, messages, connections);
             }
             EventKind::FromServer { proc, .. } => {
                 self.process(*proc).answered_at = event.seq;
-                self.arrived(*proc, messages, connections);
+                self.read_messages(*proc, messages, connections);
             }
             EventKind::ClosedByServer { proc } => {
                 let process = self.process(*proc);
-                (process.closed, process.hung_up, process.we_broke_protocol) = (true, true, true);
+                (process.closed, process.closed_by_harness, process.harness_broke_protocol) =
+                    (true, true, true);
             }
             EventKind::ClosedByClient { proc } => self.process(*proc).closed = true,
             EventKind::Output { proc: Some(proc), stderr: true, line } => {
@@ -271,11 +275,11 @@ impl LibraryJudge {
             EventKind::Exited { proc, exit } => self.exited(*proc, *exit, true),
             EventKind::Ended { proc, ours } => {
                 let process = self.process(*proc);
-                process.done |= *ours;
-                process.over |= *ours;
+                process.end_judged |= *ours;
+                process.skips_steps |= *ours;
                 // The exit status of a process that a process manager has started is unknown.
                 if !process.started {
-                    process.end_unseen = process.exit.is_none();
+                    process.has_unknown_exit = process.exit.is_none();
                     self.exited(*proc, Exit::Code(0), false);
                 }
             }
@@ -283,7 +287,7 @@ impl LibraryJudge {
                 let Some(p) = expectation.proc else { return };
                 match expectation.kind {
                     ExpectationKind::Returns { .. } => {
-                        self.process(p).held = false;
+                        self.process(p).holds_requests = false;
                         self.release(p);
                     }
                     ExpectationKind::ExitsAsInstructed => self.process(p).exiting = true,
@@ -295,17 +299,17 @@ impl LibraryJudge {
     }
 
     /// Records the messages that are complete on the connection of a process, starting with those from the harness.
-    fn arrived(&mut self, p: Proc, messages: &[CompletedMessage<'_>], connections: &Connections) {
+    fn read_messages(&mut self, p: Proc, messages: &[CompletedMessage<'_>], connections: &Connections) {
         let process = self.process(p);
         process.framing = connections.framing(p);
-        process.begun = connections.partial(p, Direction::ToServer).to_vec();
-        process.half_answered = !connections.partial(p, Direction::FromServer).is_empty();
+        process.partial_request = connections.partial(p, Direction::ToServer).to_vec();
+        process.has_partial_response = !connections.partial(p, Direction::FromServer).is_empty();
         let from = |side: Direction| messages.iter().filter(move |(direction, _)| *direction == side);
         from(Direction::FromServer).for_each(|(_, message)| process.answered(message));
         for (_, message) in from(Direction::ToServer) {
             let Some(request) = process.requests.next(message) else { continue };
-            process.in_barrier |= request.asked.is_some_and(|asked| asked.operation == "barrier");
-            process.unanswered.push_back(request.asked);
+            process.in_barrier |= request.exchange.is_some_and(|asked| asked.operation == "barrier");
+            process.unanswered.push_back(request.exchange);
             process.held_requests.push_back(request);
         }
         self.release(p);
@@ -314,18 +318,18 @@ impl LibraryJudge {
     /// Passes on the requests that no step expects.
     fn release(&mut self, p: Proc) {
         let process = self.processes.entry(p).or_default();
-        if !process.held {
-            self.beside.extend(process.held_requests.drain(..).map(|request| (p, request)));
+        if !process.holds_requests {
+            self.unscripted_requests.extend(process.held_requests.drain(..).map(|request| (p, request)));
         }
     }
 
-    fn returned(&mut self, p: Proc, returned: &Returned) {
+    fn returned(&mut self, p: Proc, returned: &CallResult) {
         let process = self.process(p);
         process.returned = Some(returned.clone());
         let Some(call) = &process.call else { return };
         let function = call.function;
         let mut breaches = api::returned(call, returned);
-        if let AnsweredInCall::Value(value) = &process.response {
+        if let ReceivedInCall::Value(value) = &process.response {
             breaches.extend(api::returned_of(call, returned, value));
         }
         for ApiViolation { requirement, at_most, expected, seen } in breaches {
@@ -359,14 +363,14 @@ impl LibraryJudge {
             format!("it returned PMI_SUCCESS before rank {missing} had called it"),
         );
         if let Some(finding) = self.findings.last_mut() {
-            finding.kind = Some(SeenKind::EarlyBarrierExit);
+            finding.kind = Some(ObservationKind::EarlyBarrierExit);
         }
     }
 
     /// Judges the end of a process. `known` is true if its exit status is known.
     fn exited(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
-        if process.exit.replace(exit).is_some() || process.done {
+        if process.exit.replace(exit).is_some() || process.end_judged {
             return;
         }
         let excused = process.may_end(exit);
@@ -385,7 +389,9 @@ impl LibraryJudge {
         match exit {
             // Like any program, the process should end with an exit status. PMI-2 does not define how an aborting process ends.
             Exit::Signal(signal) if aborts && SignalCause::of(signal) == SignalCause::Abort => {}
-            Exit::Signal(_) if excused => self.find(Some(p), EXITS, None, "an exit status", exit.to_string()),
+            Exit::Signal(_) if excused => {
+                self.find(Some(p), CLIENT_EXITS, None, "an exit status", exit.to_string())
+            }
             Exit::Signal(signal) => drop(self.crashed.get_or_insert((when, signal))),
             Exit::Code(_) => {}
         }
@@ -394,7 +400,7 @@ impl LibraryJudge {
     /// Judges the exit of an aborting process. RFC 13, PMI_Abort: the message goes to standard error, then the process exits with the code.
     fn aborted(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
-        let Some(BegunCall { arguments, .. }) = &process.call else { return };
+        let Some(PendingCall { arguments, .. }) = &process.call else { return };
         let message = match arguments.get(1) {
             Some(CallArgument::Text(text)) => text.0.clone(),
             _ => Vec::new(),
@@ -425,8 +431,8 @@ impl LibraryJudge {
             proc,
             seq: self.seq,
             line: self.line,
-            at_most,
-            ..Finding::new(requirement, Side::Library, expected, seen)
+            max_severity: at_most,
+            ..Finding::new(requirement, PartyKind::Library, expected, seen)
         });
     }
 }
@@ -457,7 +463,7 @@ mod tests {
         let returned = |proc, result| EventKind::Returned {
             proc,
             function: "PMI_Barrier".into(),
-            returned: Returned { result, outs: Vec::new(), overrun: Vec::new() },
+            returned: CallResult { result, outs: Vec::new(), overrun: Vec::new() },
         };
         let mut events =
             vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 }, called(second)];

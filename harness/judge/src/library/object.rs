@@ -1,7 +1,7 @@
 //! Requirements on the file of a shared library: its name and its functions.
 
 use pmi_scenario::ids;
-use pmi_scenario::requirement::Set;
+use pmi_scenario::requirement::RequirementSet;
 use pmi_scenario::signature::{function, functions};
 
 /// The requirements that a library has these functions.
@@ -23,17 +23,17 @@ pub(super) struct LibraryFile<'a> {
 impl LibraryFile<'_> {
     /// Checks the file against a requirement. If the file breaks it, returns what was expected and what was seen. Most requirements are not
     /// about files.
-    pub(super) fn fault(&self, requirement: &str) -> Option<(&'static str, String)> {
+    pub(super) fn check(&self, requirement: &str) -> Option<(&'static str, String)> {
         let called = self.soname.unwrap_or(self.name);
         let named = || match self.soname {
             Some(name) => format!("the soname {name}"),
             None => format!("no soname, and a file called {}", self.name),
         };
-        let dialect = Set::of(requirement).dialect().unwrap_or_default();
+        let dialect = RequirementSet::of(requirement).dialect().unwrap_or_default();
         let missing = |expected, which: &dyn Fn(bool, &str) -> bool| {
             let has = |name: &str| self.functions.iter().any(|f| f == name);
             let all = functions(dialect).iter();
-            let all = all.filter(|f| which(f.optional, f.does) && !has(f.name)).map(|f| f.name);
+            let all = all.filter(|f| which(f.optional, f.effect_requirement) && !has(f.name)).map(|f| f.name);
             let all = all.collect::<Vec<_>>().join(", ");
             (!all.is_empty()).then(|| (expected, format!("{all} missing")))
         };
@@ -77,7 +77,7 @@ mod tests {
     fn each_missing_function_is_reported_once() {
         let file = LibraryFile { name: "libpmi.so.0", soname: None, functions: &[] };
         let general = [ids::RFC13_API_ALL_FUNCTIONS, ids::RFC13_API_OPTIONAL_DEFINED];
-        let reports = general.into_iter().chain(KEYVAL_SPACE_FUNCTIONS).filter_map(|id| file.fault(id));
+        let reports = general.into_iter().chain(KEYVAL_SPACE_FUNCTIONS).filter_map(|id| file.check(id));
         let reports: Vec<String> = reports.map(|(_, seen)| seen).collect();
         for function in functions(Dialect::Pmi1) {
             let names = |report: &&String| report.split([',', ' ']).any(|word| word == function.name);

@@ -13,7 +13,7 @@ const BLOCK_LIMIT: usize = 10_000;
 pub struct LibraryRequest {
     framing: Framing,
     /// The row of the protocol table, if the request is well formed.
-    pub(super) asked: Option<&'static Exchange>,
+    pub(super) exchange: Option<&'static Exchange>,
     lines: Vec<Vec<u8>>,
 }
 
@@ -41,21 +41,21 @@ impl LibraryRequest {
 
     /// Compares the request with patterns, and returns the captures. The lines of a spawn request must occur in order, possibly with others
     /// in between.
-    pub fn fits(&self, patterns: &[Pattern]) -> Option<Captures> {
+    pub fn matches(&self, patterns: &[Pattern]) -> Option<Captures> {
         let mut lines = self.lines.iter();
         let mut captures = Captures::new();
         for pattern in patterns {
             captures = lines.find_map(|line| {
                 let mut captures = captures.clone();
-                self.line_fits(pattern, line, &mut captures).ok().map(|()| captures)
+                self.line_matches(pattern, line, &mut captures).ok().map(|()| captures)
             })?;
         }
         Some(captures)
     }
 
-    fn line_fits(&self, pattern: &Pattern, line: &[u8], captures: &mut Captures) -> Result<(), Mismatch> {
+    fn line_matches(&self, pattern: &Pattern, line: &[u8], captures: &mut Captures) -> Result<(), Mismatch> {
         if !self.is_spawn() {
-            captures.extend(pattern.fits(line, self.framing)?);
+            captures.extend(pattern.matches(line, self.framing)?);
             return Ok(());
         }
         // A line of a spawn request is a word or one tuple, whose value extends to the end of the line.
@@ -63,7 +63,7 @@ impl LibraryRequest {
         let (name, value) = split.unwrap_or((b"", line));
         match pattern.fields.first() {
             Some((key, matcher)) if key.as_bytes() == name => {
-                matcher.fits(self.framing, key, Some(value), captures)
+                matcher.matches(self.framing, key, Some(value), captures)
             }
             _ => Err(Mismatch("another line".into())),
         }
@@ -87,11 +87,11 @@ impl RequestAssembler {
         if framing == Framing::Lines && spawn && self.block.len() < BLOCK_LIMIT {
             let last = text == b"endcmd";
             self.block.push(text);
-            let is_complete = last && counted(&self.block).is_none_or(|(total, so_far)| so_far >= total);
+            let is_complete = last && spawn_counts(&self.block).is_none_or(|(total, so_far)| so_far >= total);
             let asked = Some(Operation::Spawn.exchange());
             return is_complete.then(|| LibraryRequest {
                 framing,
-                asked,
+                exchange: asked,
                 lines: std::mem::take(&mut self.block),
             });
         }
@@ -100,12 +100,12 @@ impl RequestAssembler {
             true => Some(Operation::Spawn.exchange()),
             false => well_formed.and_then(|message| message.exchange()),
         };
-        Some(LibraryRequest { framing, asked, lines: vec![text] })
+        Some(LibraryRequest { framing, exchange: asked, lines: vec![text] })
     }
 }
 
 /// Returns the last `totspawns` and `spawnssofar` of a spawn request.
-fn counted(block: &[Vec<u8>]) -> Option<(u64, u64)> {
+fn spawn_counts(block: &[Vec<u8>]) -> Option<(u64, u64)> {
     let last = |key: &str| {
         let found = block.iter().rev().find_map(|line| line.strip_prefix(key.as_bytes()))?;
         std::str::from_utf8(found).ok()?.parse().ok()

@@ -9,9 +9,10 @@ use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome, node_of};
 use super::kvs::{is_within_limits, values_rule};
 use super::mapping::MAPPING_KEY;
 use super::state::{
-    COMPLETE, Monitor, MonitoredGroup, RESERVED, RequestDetail, SingletonState, cite, request_rule,
+    COMPLETE_RESPONSE_REQUIREMENT, Monitor, MonitoredGroup, RESERVED_PREFIX, RequestDetail, SingletonState,
+    cite, request_rule,
 };
-use crate::seen::SeenText;
+use crate::observation::ObservationText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
@@ -31,8 +32,8 @@ impl Monitor {
     pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let Some(op) = op else { return };
         let ok = message.is_success();
-        if let Some(maxes) = message.maxes() {
-            self.rank(p).maxes = Some(maxes);
+        if let Some(limits) = message.limits() {
+            self.rank(p).limits = Some(limits);
         }
         match op {
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
@@ -57,8 +58,8 @@ impl Monitor {
             return;
         }
         let id = match (message.framing, op) {
-            (Framing::Lines, _) if ok => COMPLETE,
-            (Framing::Lines, _) => self.in_pieces_or(p, request_rule(op)),
+            (Framing::Lines, _) if ok => COMPLETE_RESPONSE_REQUIREMENT,
+            (Framing::Lines, _) => self.split_write_rule_or(p, request_rule(op)),
             (Framing::Frames, Operation::Finalize) => ids::PMI2_COMMON_FINALIZE,
             (Framing::Frames, Operation::Kvsname) => ids::PMI2_COMMON_JOBID,
             (Framing::Frames, _) => return,
@@ -69,12 +70,12 @@ impl Monitor {
             (Framing::Frames, _, Operation::Kvsname) => "success with a jobid".to_owned(),
             (Framing::Frames, ..) => "success".to_owned(),
         };
-        self.server_error(p, id, expected, SeenText::message(message.text));
+        self.server_error(p, id, expected, ObservationText::message(message.text));
     }
 
     /// Judges the name of the keyval space: the kvsname of PMI-1, the jobid of PMI-2.
     fn kvsname_answered(&mut self, p: Proc, name: &[u8], message: &Decoded<'_>) {
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         let index = message.framing as usize;
         let is_line = message.framing == Framing::Lines;
         if let Some(SingletonState::Done(received)) = &self.rank(p).singinit
@@ -84,7 +85,7 @@ impl Monitor {
             let expected = format!("kvsname={}, as in singinit_info", received.escape_ascii());
             return self.server_error(p, ids::SINGLETON_KVSNAME, expected, seen());
         }
-        let max = self.rank(p).maxes.map(|m| m.kvsname_max);
+        let max = self.rank(p).limits.map(|m| m.kvsname_max);
         if let Some(max) = max.filter(|max| name.len() as u64 >= *max) {
             let expected = format!("a kvsname of less than kvsname_max={max} bytes");
             self.server_error(p, ids::RFC13_KVSNAME_LENGTH, expected, seen());
@@ -121,11 +122,11 @@ impl Monitor {
     /// Returns true if the server has accepted a put of this node attribute.
     pub(super) fn has_node_attribute(&self, p: Proc, key: &[u8]) -> bool {
         let node = (self.node_of(p), key.to_vec());
-        self.groups.get(&p.group).is_some_and(|group| group.node_there.contains(&node))
+        self.groups.get(&p.group).is_some_and(|group| group.node_attributes.contains(&node))
     }
 
     /// Records a put or get of a node attribute. Any other request that arrives here does not change the state.
-    pub(super) fn attribute_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
+    pub(super) fn attribute_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned).unwrap_or_default();
         match message.exchange().map_or("", |row| row.operation) {
             "put-node-attribute" => {
@@ -146,9 +147,9 @@ impl Monitor {
                     Some(b"TRUE") => ids::PMI2_COMMON_NODEATTR_WAIT,
                     _ => ids::PMI2_DRAFT_BOOLEANS,
                 };
-                let waits = message.truth("wait") == Some(true);
-                let there = self.has_node_attribute(p, &key);
-                RequestDetail::GetNode { key, wait: waits.then_some(rule), there }
+                let waits = message.boolean("wait") == Some(true);
+                let existed = self.has_node_attribute(p, &key);
+                RequestDetail::GetNode { key, wait: waits.then_some(rule), existed }
             }
             "get-job-attribute" if field("key") == MAPPING_KEY => RequestDetail::Mapping,
             _ => RequestDetail::Plain,
@@ -159,32 +160,32 @@ impl Monitor {
     pub(super) fn node_put_answered(&mut self, p: Proc, key: Vec<u8>, valid: bool, message: &Decoded<'_>) {
         let node = self.node_of(p);
         if message.is_success() {
-            self.group(p.group).node_there.insert((node, key));
+            self.group(p.group).node_attributes.insert((node, key));
         } else if valid && !self.may_abort(p) {
-            self.server_error(p, NODE, "the attribute is stored", SeenText::message(message.text));
+            self.server_error(p, NODE, "the attribute is stored", ObservationText::message(message.text));
         }
     }
 
-    /// Judges the response to a get of a node attribute. `wait` is the requirement that a missing value breaks; `there` is true if
+    /// Judges the response to a get of a node attribute. `wait` is the requirement that a missing value breaks; `existed` is true if
     /// the attribute was stored before the request.
     pub(super) fn node_get_answered(
         &mut self,
         p: Proc,
         key: &[u8],
         wait: Option<&'static str>,
-        there: bool,
+        existed: bool,
         message: &Decoded<'_>,
     ) {
         // The nodes of spawned groups are unknown.
         if p.group != 0 || self.state_unknown(p) {
             return;
         }
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         let Some(outcome) = message.outcome() else {
             return self.server_error(p, ids::PMI2_COMMON_GET_FOUND, "found=TRUE or found=FALSE", seen());
         };
         let is_found = outcome == ResponseOutcome::Success;
-        if key.starts_with(RESERVED) {
+        if key.starts_with(RESERVED_PREFIX) {
             return;
         }
         let node = (self.node_of(p), key.to_vec());
@@ -199,7 +200,7 @@ impl Monitor {
             }
             Some(value) if values.contains(&*value) => return,
             None if is_found => (NODE, "a value, since it is found"),
-            None if excused || (wait.is_none() && !there) => return,
+            None if excused || (wait.is_none() && !existed) => return,
             None if wait.is_some() => (wait.unwrap_or(NODE), "no answer before there is a value"),
             _ => (
                 values_rule(message, key, values, [NODE; 2]),

@@ -3,25 +3,25 @@
 use pmi_scenario::ids::rules;
 use pmi_wire::{Decoded, Framing, Proc};
 
-use super::state::{IN_PIECES, Monitor, MonitoredRank, RequestDetail, cite};
+use super::state::{Monitor, MonitoredRank, RequestDetail, SPLIT_WRITE_REQUIREMENT, cite};
 use super::unspecified::Unspecified;
-use crate::seen::{SeenKind, SeenText};
+use crate::observation::{ObservationKind, ObservationText};
 
 impl Monitor {
     /// Records that a process enters the barrier of its group.
-    pub(super) fn barrier_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
+    pub(super) fn barrier_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         self.plain_barrier_entered(p, message.text);
-        self.goes_on_in_barrier(p);
+        self.request_in_barrier(p);
         let rank = self.rank(p);
-        rank.entered += 1;
+        rank.barriers_entered += 1;
         let group = message.field("group").filter(|_| rank.has_group_barriers());
-        rank.world_written = group.map(std::borrow::Cow::into_owned);
-        RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.entered))
+        rank.world_spelling = group.map(std::borrow::Cow::into_owned);
+        RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.barriers_entered))
     }
 
     /// Records a request from a process that may be in a barrier. In the draft, only one thread fences, and finalize comes last. It does
     /// not define a second fence, or a process that leaves during one.
-    pub(super) fn goes_on_in_barrier(&mut self, p: Proc) {
+    pub(super) fn request_in_barrier(&mut self, p: Proc) {
         if self.rank(p).pending.iter().any(|pending| matches!(pending.detail, RequestDetail::Barrier(_))) {
             self.irregular_sent(p);
             self.forget_state(p, Unspecified::OutOfOrder);
@@ -32,35 +32,42 @@ impl Monitor {
     pub(super) fn barrier_left(&mut self, p: Proc, round: u64, message: &Decoded<'_>) {
         let ok = message.is_success();
         let judged = ok && !self.state_unknown(p);
-        self.rank(p).left = round;
+        self.rank(p).barriers_left = round;
         let group = self.group(p.group);
         group.puts_protocol_words &= !ok;
-        group.puts_full &= !ok;
+        group.has_max_length_put &= !ok;
         if judged
             && !group.all_entered(round)
-            && let Some(ranks) = group.all_but(|rank| rank.entered >= round)
+            && let Some(ranks) = group.ranks_except(|rank| rank.barriers_entered >= round)
         {
-            let counted = |rank: &MonitoredRank| rank.entered + u64::from(rank.unended_barrier) >= round;
-            let id = if group.all(counted) { IN_PIECES } else { cite(message, rules::BARRIER_HOLDS) };
-            let mut seen =
-                SeenText::message(message.text).and(format_args!("while rank {ranks} has not entered"));
+            let counted = |rank: &MonitoredRank| {
+                rank.barriers_entered + u64::from(rank.has_incomplete_barrier) >= round
+            };
+            let id = if group.all(counted) {
+                SPLIT_WRITE_REQUIREMENT
+            } else {
+                cite(message, rules::BARRIER_HOLDS)
+            };
+            let mut seen = ObservationText::message(message.text)
+                .with_suffix(format_args!("while rank {ranks} has not entered"));
             let name = cite(message, ["barrier", "fence"]);
             if message.framing == Framing::Frames {
-                seen.kind = Some(SeenKind::EarlyBarrierExit);
+                seen.kind = Some(ObservationKind::EarlyBarrierExit);
             }
             let expected = format!("no process leaves {name} {round} before all have entered it");
             return self.server_error(p, id, expected, seen);
         }
         // A process that is gone will never enter.
-        let lacks =
-            |rank: &MonitoredRank| (rank.finalized || rank.gone || rank.closed) && rank.entered < round;
+        let lacks = |rank: &MonitoredRank| {
+            (rank.finalized || rank.is_gone || rank.closed) && rank.barriers_entered < round
+        };
         if !ok && !group.ranks.values().any(lacks) && !self.may_abort(p) {
             let expected = "success, since nothing went wrong";
             self.server_error(
                 p,
                 cite(message, rules::BARRIER_RELEASED),
                 expected,
-                SeenText::message(message.text),
+                ObservationText::message(message.text),
             );
         }
     }

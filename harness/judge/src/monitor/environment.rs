@@ -2,12 +2,12 @@
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
+use crate::observation::quote_bytes;
 use crate::offer::OFFER_VARIABLES;
-use crate::seen::show;
 use pmi_scenario::ids;
 use pmi_wire::Proc;
 use pmi_wire::port::{Greeting, address};
-use pmi_wire::singleton::{Caller, OPTION, SingletonInfo, check_answer, check_asks};
+use pmi_wire::singleton::{Caller, PMI_ARGS_OPTION, SingletonInfo, check_request, check_response};
 
 impl Monitor {
     pub(super) fn child_started(&mut self, p: Proc) {
@@ -30,21 +30,21 @@ impl Monitor {
         let greeting = match Greeting::parse(received) {
             Ok(greeting) => greeting,
             Err(error) => {
-                return self.server_error(p, ids::PMI_PORT_LINES, error.to_string(), show(received));
+                return self.server_error(p, ids::PMI_PORT_LINES, error.to_string(), quote_bytes(received));
             }
         };
         let group = self.group(p.group);
-        let size = if p.group == 0 { group.size } else { group.told_size(Some(greeting.size)) };
+        let size = if p.group == 0 { group.size } else { group.record_size(Some(greeting.size)) };
         let twice = std::mem::replace(&mut self.rank(p).started, true);
         if size == 0 || (p.group != 0 && self.spawns_unknown) {
             return;
         }
         if greeting.size != size {
-            self.server_error(p, ids::PMI_PORT_SIZE, format!("size={size}"), show(received));
+            self.server_error(p, ids::PMI_PORT_SIZE, format!("size={size}"), quote_bytes(received));
         }
         if greeting.rank != p.rank || twice || greeting.rank >= size {
             let expected = format!("a unique rank from 0 to {}", size.saturating_sub(1));
-            self.server_error(p, ids::PMI_PORT_RANK, expected, show(received));
+            self.server_error(p, ids::PMI_PORT_RANK, expected, quote_bytes(received));
         }
     }
 
@@ -52,12 +52,12 @@ impl Monitor {
     pub(super) fn manager_started(&mut self, p: Proc, args: &[Bytes]) {
         let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(&arg.0)).collect();
         let said = || format!("mpiexec {}", words.join(" "));
-        let after = words.iter().position(|word| word == OPTION).map_or(words.len(), |at| at + 1);
+        let after = words.iter().position(|word| word == PMI_ARGS_OPTION).map_or(words.len(), |at| at + 1);
         if Caller::parse(&words[after..]).is_none() {
-            let expected = format!("{OPTION} and a port, an interface, a key and a process id");
+            let expected = format!("{PMI_ARGS_OPTION} and a port, an interface, a key and a process id");
             self.client_misuse(p, ids::SINGLETON_CLIENT_ARGUMENTS, expected, said());
         }
-        if std::mem::replace(&mut self.rank(p).has_manager, true) {
+        if std::mem::replace(&mut self.rank(p).started_manager, true) {
             self.client_misuse(p, ids::SINGLETON_CLIENT_ONCE, "one process manager", said());
         }
     }
@@ -70,14 +70,14 @@ impl Monitor {
             let expected = "a connection to the port given with -pmi_args, and cmd=singinit on it";
             return self.server_error(p, ids::SINGLETON_CONNECTS, expected, "nothing");
         }
-        if let Err(expected) = line(asked).and_then(|asked| check_asks(&asked)) {
-            return self.server_error(p, ids::SINGLETON_ASKS, expected, show(asked));
+        if let Err(expected) = line(asked).and_then(|asked| check_request(&asked)) {
+            return self.server_error(p, ids::SINGLETON_ASKS, expected, quote_bytes(asked));
         }
-        if let Err(expected) = line(said).and_then(|said| check_answer(&said)) {
-            return self.client_error(p, ids::SINGLETON_CLIENT_ANSWERS, expected, show(said));
+        if let Err(expected) = line(said).and_then(|said| check_response(&said)) {
+            return self.client_error(p, ids::SINGLETON_CLIENT_ANSWERS, expected, quote_bytes(said));
         }
         match line(received).and_then(|received| SingletonInfo::parse(&received)) {
-            Err(expected) => self.server_error(p, ids::SINGLETON_INFO, expected, show(received)),
+            Err(expected) => self.server_error(p, ids::SINGLETON_INFO, expected, quote_bytes(received)),
             Ok(info) => self.rank(p).singinit = Some(SingletonState::Done(info.kvsname)),
         }
     }
@@ -104,7 +104,7 @@ impl Monitor {
         }
         let has_variable = OFFER_VARIABLES.iter().any(|name| env(name).is_some());
         // A process without any variable may still have connected by itself.
-        self.offered = Some(self.offered.unwrap_or_default() || bad_fd.is_none() || has_variable);
+        self.wire_offered = Some(self.wire_offered.unwrap_or_default() || bad_fd.is_none() || has_variable);
         if bad_fd.is_none() && !has_variable {
             // Nothing was offered to this process. It has to request a process manager itself.
             return;
@@ -135,7 +135,7 @@ impl Monitor {
             self.server_error(p, ids::RFC13_CONNECTION_PRECONNECTED, expected, why);
         }
         let group = self.group(p.group);
-        let size = if p.group == 0 { group.size } else { group.told_size(number("PMI_SIZE")) };
+        let size = if p.group == 0 { group.size } else { group.record_size(number("PMI_SIZE")) };
         if size == 0 || (p.group != 0 && self.spawns_unknown) {
             // The request for this group is unknown or outside RFC 13, so its size and ranks cannot be checked.
             return;

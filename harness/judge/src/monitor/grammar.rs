@@ -6,14 +6,14 @@ use pmi_wire::pmi2::{Body, BodyError, SemicolonReading};
 use pmi_wire::protocol::{Exchange, PARTS};
 use pmi_wire::{
     DecodeError, Decoded, Direction, FrameError, Framing, FramingError, MessageError, Operation, Proc,
-    SpawnFault, Tuple,
+    SpawnErrorKind, Tuple,
 };
 
 use super::state::{Monitor, grammar_rule, request_rule};
 use super::unspecified::Unspecified;
 use crate::bytes::LINE_LIMIT;
-use crate::finding::Side;
-use crate::seen::SeenText;
+use crate::finding::PartyKind;
+use crate::observation::ObservationText;
 
 /// The draft does not say whether a value may be empty, and not all servers accept one.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
@@ -73,19 +73,19 @@ fn frame_request_rule(error: &DecodeError) -> &'static str {
 }
 
 /// Returns the requirement that a malformed spawn request breaks.
-pub(super) fn spawn_rule(fault: &SpawnFault) -> &'static str {
+pub(super) fn spawn_rule(fault: &SpawnErrorKind) -> &'static str {
     match fault {
         // Once the request has begun, a line outside of a block stands between two of its blocks.
-        SpawnFault::Interspersed | SpawnFault::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
-        SpawnFault::BadByte { .. } => ids::RFC13_ABNF_STRING,
-        SpawnFault::Malformed => ids::RFC13_WIRE_TUPLES,
-        SpawnFault::CountMismatch { .. } => ids::RFC13_SPAWN_COUNTS_ZERO_OR_MORE,
-        SpawnFault::BadValue { expected: Rule::Uint, .. } => ids::RFC13_ABNF_UINT,
-        SpawnFault::BadValue { expected: Rule::Word, .. } => ids::RFC13_ABNF_WORD,
-        SpawnFault::BadIndex { expected: Rule::Int, .. } => ids::RFC13_ABNF_INT,
-        SpawnFault::BadIndex { .. } => ids::RFC13_ABNF_UINT,
-        SpawnFault::MissingElement(_) => ids::RFC13_SPAWN_INDICES,
-        SpawnFault::MissingArgument(_) => ids::RFC13_SPAWN_ARG_INDICES,
+        SpawnErrorKind::Interspersed | SpawnErrorKind::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
+        SpawnErrorKind::BadByte { .. } => ids::RFC13_ABNF_STRING,
+        SpawnErrorKind::Malformed => ids::RFC13_WIRE_TUPLES,
+        SpawnErrorKind::CountMismatch { .. } => ids::RFC13_SPAWN_COUNTS_ZERO_OR_MORE,
+        SpawnErrorKind::BadValue { expected: Rule::Uint, .. } => ids::RFC13_ABNF_UINT,
+        SpawnErrorKind::BadValue { expected: Rule::Word, .. } => ids::RFC13_ABNF_WORD,
+        SpawnErrorKind::BadIndex { expected: Rule::Int, .. } => ids::RFC13_ABNF_INT,
+        SpawnErrorKind::BadIndex { .. } => ids::RFC13_ABNF_UINT,
+        SpawnErrorKind::MissingElement(_) => ids::RFC13_SPAWN_INDICES,
+        SpawnErrorKind::MissingArgument(_) => ids::RFC13_SPAWN_ARG_INDICES,
         _ => ids::RFC13_ABNF_C_SPAWN,
     }
 }
@@ -126,7 +126,7 @@ fn is_request(message: &Decoded<'_>) -> bool {
 
 impl Monitor {
     /// Judges bytes that cannot be divided into messages.
-    pub(super) fn framing_error(&mut self, p: Proc, side: Side, error: FramingError) {
+    pub(super) fn framing_error(&mut self, p: Proc, side: PartyKind, error: FramingError) {
         let (requirement, expected) = match error {
             FramingError::FrameForLine => {
                 (ids::PMI2_COMMON_FIRST_LINE, "a line, since PMI-2 is not negotiated yet")
@@ -141,14 +141,14 @@ impl Monitor {
             }
         };
         match (side, error) {
-            (Side::Client, _) => {
+            (PartyKind::Client, _) => {
                 self.client_error(p, requirement, expected, error.to_string());
                 self.lose_correlation(p, Unspecified::NotARequest);
             }
             (_, FramingError::Line(_)) => {
                 let seen = format!("more than {LINE_LIMIT} bytes without a newline");
-                self.rank(p).no_message = true;
-                self.unreadable(p, requirement, expected, seen);
+                self.rank(p).received_garbage = true;
+                self.report_unreadable(p, requirement, expected, seen);
             }
             _ if self.state_unknown(p) => {}
             // PMI-2 was not offered on this connection.
@@ -162,7 +162,13 @@ impl Monitor {
 
     /// Reports a message that cannot be read at all. It is reported once for each connection, because its consequences are rarely separate
     /// findings.
-    fn unreadable(&mut self, p: Proc, requirement: &str, expected: &str, seen: impl Into<SeenText>) {
+    fn report_unreadable(
+        &mut self,
+        p: Proc,
+        requirement: &str,
+        expected: &str,
+        seen: impl Into<ObservationText>,
+    ) {
         self.rank(p).pending.pop_front();
         if !std::mem::replace(&mut self.rank(p).unreadable, true) {
             self.server_error(p, requirement, expected, seen);
@@ -172,10 +178,10 @@ impl Monitor {
     /// Judges a message from a client that is not a request.
     pub(super) fn bad_request(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(error) = message.error() else { return };
-        let seen = SeenText::message(message.text);
+        let seen = ObservationText::message(message.text);
         match message.framing {
             Framing::Lines => {
-                self.unknown_sent(p);
+                self.record_unknown(p);
                 let rule = line_request_rule(message, error);
                 self.client_error(p, rule, format!("a request of RFC 13 ({error})"), seen);
             }
@@ -207,7 +213,7 @@ impl Monitor {
     fn bad_line_response(&mut self, p: Proc, error: &DecodeError, message: &Decoded<'_>) {
         let line = message.text;
         let front = self.rank(p).pending.front().map(|pending| pending.row);
-        self.rank(p).got_unasked |= front.is_none();
+        self.rank(p).received_unsolicited |= front.is_none();
         let of_rfc = || format!("a response of RFC 13 ({error})");
         let (id, expected) = match error {
             // The value of a get extends to the end of the line, so an error there is an error in the value.
@@ -249,13 +255,13 @@ impl Monitor {
                 self.rank(p).pending.pop_front();
                 return;
             }
-            self.rank(p).no_message |= !is_readable_leniently(message);
-            return self.unreadable(p, id, &expected, SeenText::message(line));
+            self.rank(p).received_garbage |= !is_readable_leniently(message);
+            return self.report_unreadable(p, id, &expected, ObservationText::message(line));
         }
         let rank = self.rank(p);
         // An error in a response to init is reported once, and not for each request that follows.
         rank.joined |= rank.pending.pop_front().is_some_and(|pending| pending.op == Some(Operation::Init));
-        self.server_error(p, id, expected, SeenText::message(line));
+        self.server_error(p, id, expected, ObservationText::message(line));
     }
 
     fn bad_frame_response(&mut self, p: Proc, error: &DecodeError, message: &Decoded<'_>) {
@@ -278,7 +284,7 @@ impl Monitor {
             _ => ids::PMI2_COMMON_RC,
         };
         let expected = format!("a response of PMI-2 ({error})");
-        self.server_error(p, requirement, expected, SeenText::message(message.text));
+        self.server_error(p, requirement, expected, ObservationText::message(message.text));
     }
 
     /// Returns true if the draft allows this message before the response to a pending request: a challenge before the response to fullinit,

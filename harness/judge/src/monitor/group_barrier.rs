@@ -7,11 +7,11 @@ use pmi_wire::{Decoded, Framing, GroupBarrier, MappingForm, Members, Operation, 
 use super::group_barrier_state::{GroupBarrierKind, GroupBarrierLog, GroupBarrierName};
 use super::state::{Monitor, MonitoredGroup, MonitoredRequest};
 use super::unspecified::Unspecified;
-use crate::seen::{SeenKind, SeenText, show};
+use crate::observation::{ObservationKind, ObservationText, quote_bytes};
 
 impl MonitoredGroup {
     /// Returns the node of each rank: as the processes have reported them, from the mapping if the server has sent one, or as requested.
-    fn places(&self) -> Vec<u32> {
+    fn node_of_ranks(&self) -> Vec<u32> {
         // PMI-1.2 alone has these barriers.
         let told = self.mappings[Framing::Lines as usize].as_deref().and_then(|value| {
             match MappingForm::classify(value) {
@@ -27,9 +27,10 @@ impl MonitoredGroup {
     }
 
     /// Returns the members of this barrier that have entered it fewer than `round` times.
-    fn missing(&self, name: &GroupBarrierName, round: u64) -> Vec<u32> {
-        let entered =
-            |rank: &u32| self.parts.get(name).map_or(0, |part| GroupBarrierLog::times(&part.entered, *rank));
+    fn members_missing(&self, name: &GroupBarrierName, round: u64) -> Vec<u32> {
+        let entered = |rank: &u32| {
+            self.group_barriers.get(name).map_or(0, |part| GroupBarrierLog::times(&part.entered, *rank))
+        };
         name.members.iter().copied().filter(|rank| entered(rank) < round).collect()
     }
 }
@@ -37,17 +38,17 @@ impl MonitoredGroup {
 impl Monitor {
     /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version but got 1.2 as the answer uses it from
     /// its first group barrier on.
-    pub(super) fn speaks_groups(&mut self, p: Proc) -> bool {
+    pub(super) fn uses_group_barriers(&mut self, p: Proc) -> bool {
         let rank = self.rank(p);
-        if rank.granted.is_some_and(Version::has_group_barriers) {
-            rank.version = rank.granted;
+        if rank.answered_version.is_some_and(Version::has_group_barriers) {
+            rank.version = rank.answered_version;
         }
         rank.has_group_barriers()
     }
 
     /// Judges a barrier request that names a group. Returns false if PMI-1.2 was not negotiated, so the request is a barrier of the whole
     /// group.
-    pub(super) fn group_barrier_asked(
+    pub(super) fn group_barrier_requested(
         &mut self,
         p: Proc,
         group: &[u8],
@@ -55,15 +56,15 @@ impl Monitor {
         message: &Decoded<'_>,
     ) -> bool {
         let line = message.text;
-        if !self.speaks_groups(p) {
+        if !self.uses_group_barriers(p) {
             // To a PMI-1.1 server, `group` is a key that RFC 13 does not define.
             let expected = format!("no group in version {}", self.rank(p).version.unwrap_or(Version::V1_1));
-            self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, SeenText::message(line));
+            self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, ObservationText::message(line));
             return false;
         }
-        if let Some((offered, _)) = self.rank(p).unoffered.take() {
+        if let Some((offered, _)) = self.rank(p).version_above_offer.take() {
             let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
-            self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, SeenText::message(line));
+            self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, ObservationText::message(line));
         }
         if !is_canonical {
             self.irregular_sent(p);
@@ -73,14 +74,14 @@ impl Monitor {
             self.request(p, message, None);
             return true;
         }
-        self.order(p, Some(Operation::Barrier), None, message);
+        self.check_order(p, Some(Operation::Barrier), None, message);
         match barrier {
             Ok(barrier) => self.group_barrier_entered(p, barrier, line),
             Err(error) => {
-                self.unknown_sent(p);
+                self.record_unknown(p);
                 let expected = format!("WORLD, NODE or a list of ranks, and a tag after a colon ({error})");
                 let id = ids::MPICH_1_2_CLIENT_GROUP_FORM;
-                self.client_error(p, id, expected, SeenText::message(line));
+                self.client_error(p, id, expected, ObservationText::message(line));
             }
         }
         true
@@ -92,7 +93,7 @@ impl Monitor {
         let (kind, mut members) = match barrier.members {
             Members::World => (GroupBarrierKind::World, (0..size).collect::<Vec<u32>>()),
             Members::Node => {
-                let places = self.group(p.group).places();
+                let places = self.group(p.group).node_of_ranks();
                 let mine = places.get(p.rank as usize);
                 let mates = (0..).zip(&places).filter(|(_, node)| Some(*node) == mine);
                 (GroupBarrierKind::Node, mates.map(|(rank, _)| rank).collect())
@@ -104,25 +105,30 @@ impl Monitor {
         members.dedup();
         let known = members.len() == listed && members.last().is_none_or(|last| *last < size);
         if !known || !members.contains(&p.rank) {
-            self.unknown_sent(p);
+            self.record_unknown(p);
             let expected = "distinct ranks of the process group, including the sender's";
-            return self.client_error(p, ids::MPICH_1_2_CLIENT_MEMBER, expected, SeenText::message(line));
+            return self.client_error(
+                p,
+                ids::MPICH_1_2_CLIENT_MEMBER,
+                expected,
+                ObservationText::message(line),
+            );
         }
         let name = GroupBarrierName { kind, members, tag: barrier.tag };
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
-        if rank.open.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
-            self.lose_correlation(p, Unspecified::Breach);
+        if rank.open_barriers.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
+            self.lose_correlation(p, Unspecified::RuleViolation);
             let expected = "a tag that no open barrier on the connection has";
-            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, SeenText::message(line));
+            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, ObservationText::message(line));
         }
-        let mut knows = self.rank(p).knows.clone();
+        let mut knows = self.rank(p).required_puts.clone();
         let group = self.group(p.group);
-        knows.all_of(p.rank, &group.kvs);
-        let part = group.parts.entry(name.clone()).or_default();
+        knows.add_all(p.rank, &group.kvs);
+        let part = group.group_barriers.entry(name.clone()).or_default();
         part.known.add(&knows);
         *part.entered.entry(p.rank).or_default() += 1;
-        self.rank(p).open.push(name);
+        self.rank(p).open_barriers.push(name);
     }
 
     /// Checks that a barrier of the whole group does not use the tag 0 while it is taken. Before PMI-1.2, any request within a barrier
@@ -130,10 +136,10 @@ impl Monitor {
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
-        if rank.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
-            self.lose_correlation(p, Unspecified::Breach);
+        if rank.has_group_barriers() && (plain || rank.open_barriers.iter().any(|open| open.tag == 0)) {
+            self.lose_correlation(p, Unspecified::RuleViolation);
             let expected = "no barrier with the tag 0 while another one is open on the connection";
-            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, SeenText::message(line));
+            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, ObservationText::message(line));
         }
     }
 
@@ -146,25 +152,31 @@ impl Monitor {
         }
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
-        if rank.open.is_empty() && !plain {
+        if rank.open_barriers.is_empty() && !plain {
             return false;
         }
         let number = message.raw("tag").map_or(Some(0), parse_uint);
-        let open = rank.open.iter().position(|open| Some(open.tag) == number);
+        let open = rank.open_barriers.iter().position(|open| Some(open.tag) == number);
         if plain && open.is_none() && number == Some(0) {
             return false;
         }
         let open = match open {
-            Some(at) => rank.open.remove(at),
+            Some(at) => rank.open_barriers.remove(at),
             None => {
-                let mut tags: Vec<String> = rank.open.iter().map(|open| open.tag.to_string()).collect();
+                let mut tags: Vec<String> =
+                    rank.open_barriers.iter().map(|open| open.tag.to_string()).collect();
                 tags.extend(plain.then(|| "0".to_owned()));
                 // If only one barrier is open, the answer must be for that one, and only its wrong tag is reported.
-                let one = (tags.len() == 1).then(|| rank.open.pop()).flatten();
+                let one = (tags.len() == 1).then(|| rank.open_barriers.pop()).flatten();
                 if !self.state_unknown(p) {
                     let expected =
                         format!("the tag of a barrier that the process is in, {}", tags.join(" or "));
-                    self.server_error(p, ids::MPICH_1_2_BARRIER_TAG, expected, SeenText::message(line));
+                    self.server_error(
+                        p,
+                        ids::MPICH_1_2_BARRIER_TAG,
+                        expected,
+                        ObservationText::message(line),
+                    );
                 }
                 match one {
                     Some(open) => open,
@@ -172,38 +184,39 @@ impl Monitor {
                 }
             }
         };
-        self.part_left(p, open, message.is_success(), line);
+        self.group_barrier_left(p, open, message.is_success(), line);
         true
     }
 
-    fn part_left(&mut self, p: Proc, name: GroupBarrierName, ok: bool, line: &[u8]) {
+    fn group_barrier_left(&mut self, p: Proc, name: GroupBarrierName, ok: bool, line: &[u8]) {
         let group = self.group(p.group);
-        let part = group.parts.entry(name.clone()).or_default();
+        let part = group.group_barriers.entry(name.clone()).or_default();
         let round = GroupBarrierLog::times(&part.left, p.rank) + 1;
         part.left.insert(p.rank, round);
         let known = part.known.clone();
-        let missing = group.missing(&name, round);
-        let left_for_good = |rank: &u32| group.ranks.get(*rank).is_some_and(|r| r.finalized || r.gone);
+        let missing = group.members_missing(&name, round);
+        let left_for_good = |rank: &u32| group.ranks.get(*rank).is_some_and(|r| r.finalized || r.is_gone);
         let lost = name.members.iter().any(left_for_good);
         if ok {
-            self.rank(p).knows.add(&known);
+            self.rank(p).required_puts.add(&known);
         }
         if ok && !missing.is_empty() && !self.state_unknown(p) {
             let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             let expected = "no process leaves a barrier before all of its group have entered it";
-            let seen = SeenText::message(line).and(format!("while rank {ranks} has not entered"));
+            let seen =
+                ObservationText::message(line).with_suffix(format!("while rank {ranks} has not entered"));
             self.server_error(p, self.early_rule(p, &name), expected, seen);
         }
         if !ok && !lost && !self.may_abort(p) {
             let expected = "success, since nothing went wrong";
-            self.server_error(p, self.stuck_rule(p, &name), expected, SeenText::message(line));
+            self.server_error(p, self.stuck_rule(p, &name), expected, ObservationText::message(line));
         }
     }
 
     /// Reports what a process in group barriers is waiting for in vain: the answer to another request, or else a barrier that all members
     /// have entered or whose connection has ended. Returns true if the other request was reported.
-    pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: SeenKind) -> bool {
-        if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open.is_empty() {
+    pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
+        if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
             return false;
         }
         let other = self.rank(p).pending.front().and_then(|pending| pending.op);
@@ -213,12 +226,13 @@ impl Monitor {
             self.report_missing(p, id, None, expected, how);
             return true;
         }
-        let closed = how == SeenKind::ConnectionEnd;
-        let open = self.rank(p).open.clone();
+        let closed = how == ObservationKind::ConnectionEnd;
+        let open = self.rank(p).open_barriers.clone();
         let stuck = open.into_iter().find(|name| {
             let group = self.group(p.group);
-            let left = group.parts.get(name).map_or(0, |part| GroupBarrierLog::times(&part.left, p.rank));
-            closed || group.missing(name, left + 1).is_empty()
+            let left =
+                group.group_barriers.get(name).map_or(0, |part| GroupBarrierLog::times(&part.left, p.rank));
+            closed || group.members_missing(name, left + 1).is_empty()
         });
         if let Some(name) = stuck {
             let expected = format!("barrier_out with the tag {}", name.tag);
@@ -229,12 +243,12 @@ impl Monitor {
 
     /// Returns the requirement that is broken if a barrier opens too early.
     fn early_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
-        let others = self.groups.get(&p.group).into_iter().flat_map(|g| g.parts.keys());
+        let others = self.groups.get(&p.group).into_iter().flat_map(|g| g.group_barriers.keys());
         let alike = |other: &GroupBarrierName| {
             other.tag != name.tag && (other.kind, &other.members) == (name.kind, &name.members)
         };
         let again = |part: &GroupBarrierLog| part.left.values().any(|times| *times > 1);
-        let part = self.groups.get(&p.group).and_then(|g| g.parts.get(name));
+        let part = self.groups.get(&p.group).and_then(|g| g.group_barriers.get(name));
         if name.kind == GroupBarrierKind::Node {
             ids::MPICH_1_2_BARRIER_NODE
         } else if part.is_some_and(again) {
@@ -251,9 +265,9 @@ impl Monitor {
     fn stuck_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let group = self.groups.get(&p.group);
         let rank = group.and_then(|g| g.ranks.get(p.rank));
-        let others = rank.is_some_and(|r| r.open.iter().any(|open| open != name));
+        let others = rank.is_some_and(|r| r.open_barriers.iter().any(|open| open != name));
         let again = group
-            .and_then(|g| g.parts.get(name))
+            .and_then(|g| g.group_barriers.get(name))
             .is_some_and(|part| GroupBarrierLog::times(&part.entered, p.rank) > 1);
         match name {
             GroupBarrierName { members, .. } if members.len() == 1 => ids::MPICH_1_2_BARRIER_SINGLE,
@@ -265,7 +279,7 @@ impl Monitor {
     }
 
     /// Moves the request that this response answers to the front. In PMI-1.2, other requests are answered while a process is in a barrier.
-    pub(super) fn put_first(&mut self, p: Proc, op: Operation) {
+    pub(super) fn move_to_front(&mut self, p: Proc, op: Operation) {
         let rank = self.rank(p);
         if !rank.has_group_barriers() {
             return;
@@ -279,18 +293,19 @@ impl Monitor {
     }
 
     /// Returns true if earlier requests must be answered before this one may be sent.
-    pub(super) fn waits(&mut self, p: Proc, op: Option<Operation>) -> bool {
+    pub(super) fn must_wait(&mut self, p: Proc, op: Option<Operation>) -> bool {
         let rank = self.rank(p);
         let blocks = matches!(op, Some(Operation::Spawn | Operation::Finalize));
         if !rank.has_group_barriers() || blocks {
-            return !rank.pending.is_empty() || !rank.open.is_empty();
+            return !rank.pending.is_empty() || !rank.open_barriers.is_empty();
         }
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
     /// Reports the absence of a value that a process must see, because it left a group barrier together with the process that put it.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
-        let expected = format!("the value of {}, which a process of the group had put before", show(key));
-        self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, SeenText::message(line));
+        let expected =
+            format!("the value of {}, which a process of the group had put before", quote_bytes(key));
+        self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, ObservationText::message(line));
     }
 }

@@ -8,9 +8,11 @@ use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX, is_key};
 use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
 use super::grammar::EMPTY;
-use super::state::{COMPLETE, IN_PIECES, Monitor, RESERVED, RequestDetail, cite};
-use crate::kvs::{PREPUT, is_ambiguous, without_tuples};
-use crate::seen::{SeenText, show};
+use super::state::{
+    COMPLETE_RESPONSE_REQUIREMENT, Monitor, RESERVED_PREFIX, RequestDetail, SPLIT_WRITE_REQUIREMENT, cite,
+};
+use crate::kvs::{PREPUT, is_ambiguous, strip_tuples};
+use crate::observation::{ObservationText, quote_bytes};
 
 /// Returns true if a key is also a field name of the protocol.
 fn is_protocol_word(key: &[u8]) -> bool {
@@ -19,7 +21,7 @@ fn is_protocol_word(key: &[u8]) -> bool {
 }
 
 /// Returns true if the pair is within the limits of every known server.
-pub(super) fn is_short(key: &[u8], value: &[u8]) -> bool {
+pub(super) fn is_within_common_limits(key: &[u8], value: &[u8]) -> bool {
     key.len() < KEY_MAX && value.len() < VALUE_MAX
 }
 
@@ -32,7 +34,7 @@ fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static st
         EMPTY
     } else if value.contains(&b';') {
         ids::PMI2_DRAFT_SEMICOLONS
-    } else if !is_short(key, value) {
+    } else if !is_within_common_limits(key, value) {
         ids::PMI2_DRAFT_LENGTHS_SERVED
     } else if value.iter().any(|b| !(b' '..=b'~').contains(b)) {
         ids::PMI2_DRAFT_ANY_BYTE
@@ -57,26 +59,26 @@ pub(super) fn values_rule<'a>(
 pub(super) fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
     is_key(key)
         && !value.is_empty()
-        && is_short(key, value)
+        && is_within_common_limits(key, value)
         && !value.contains(&b';')
-        && !key.starts_with(RESERVED)
+        && !key.starts_with(RESERVED_PREFIX)
 }
 
 impl Monitor {
     /// Records a put.
-    pub(super) fn put_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
+    pub(super) fn put_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, value) = (field("key").unwrap_or_default(), field("value").unwrap_or_default());
         let valid = match field("kvsname") {
-            Some(kvsname) => self.put_to(p, &kvsname, &key, &value),
+            Some(kvsname) => self.record_put(p, &kvsname, &key, &value),
             None => self.put_to_job(p, &key, &value),
         };
         RequestDetail::Put { key, value, valid }
     }
 
     /// Records a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse it.
-    fn put_to(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
-        let (known, maxes) = (self.group(p.group).names[0].clone(), self.rank(p).maxes);
+    fn record_put(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
+        let (known, maxes) = (self.group(p.group).names[0].clone(), self.rank(p).limits);
         let Some(known) = known else {
             self.irregular = true;
             self.group(p.group).unjudged_keys.insert(key.to_vec());
@@ -84,23 +86,23 @@ impl Monitor {
         };
         if known != kvsname {
             let expected = "the kvsname that get_my_kvsname returned";
-            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, show(kvsname));
+            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, quote_bytes(kvsname));
             // A server that has one keyval space for each group may put the pair there.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         }
-        let entered = self.rank(p).entered;
+        let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
         let unjudged_keys = group.unjudged_keys.contains(key);
         let repeated = group.kvs.contains(key);
-        group.kvs.sent(key, value, p.rank, entered);
+        group.kvs.record_put(key, value, p.rank, entered);
         let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
         if repeated {
             let (id, expected) = match first == p.rank {
                 true => (ids::RFC13_PUT_ONCE, "a key is put once in a keyval space"),
                 false => (ids::RFC13_PUT_UNIQUE, "no two processes put the same key"),
             };
-            self.client_misuse(p, id, expected, show(key));
+            self.client_misuse(p, id, expected, quote_bytes(key));
         }
         // RFC 13, PMI_KVS_Get_key_length_max: the lengths count the terminating NUL.
         let fits =
@@ -114,25 +116,28 @@ impl Monitor {
         }
         let ordinary = !repeated
             && !unjudged_keys
-            && !key.starts_with(RESERVED)
+            && !key.starts_with(RESERVED_PREFIX)
             && !value.is_empty()
             && !is_ambiguous(value);
         // A process that was not told the limits cannot know that a long pair is within them.
-        self.irregular |= !ordinary || !fits && (maxes.is_some() || !is_short(key, value));
+        self.irregular |= !ordinary || !fits && (maxes.is_some() || !is_within_common_limits(key, value));
         fits && ordinary
     }
 
     /// Records a put to the keyval space of the job (PMI-2). Returns true if the server has no reason to refuse it.
     fn put_to_job(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
         self.check_lengths(p, key, value);
-        let entered = self.rank(p).entered;
+        let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
         // A rank that got no value for the key, although it had left a fence after this put.
-        let early = group.misses.get(key).and_then(|misses| {
-            misses.iter().find(|(rank, left)| **rank != p.rank && **left > entered).map(|(rank, _)| *rank)
+        let early = group.missed_gets.get(key).and_then(|misses| {
+            misses
+                .iter()
+                .find(|(rank, barriers_left)| **rank != p.rank && **barriers_left > entered)
+                .map(|(rank, _)| *rank)
         });
         let valid = !group.kvs.contains(key) && is_within_limits(key, value);
-        group.kvs.sent(key, value, p.rank, entered);
+        group.kvs.record_put(key, value, p.rank, entered);
         self.irregular |= !valid;
         if let Some(rank) = early
             && valid
@@ -140,7 +145,7 @@ impl Monitor {
         {
             let expected = format!(
                 "the value of {}, which was put before the fence that rank {rank} had left",
-                show(key)
+                quote_bytes(key)
             );
             self.server_error(
                 p,
@@ -163,7 +168,7 @@ impl Monitor {
     }
 
     /// Records a get.
-    pub(super) fn get_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
+    pub(super) fn get_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, of, jobid) = (field("key").unwrap_or_default(), field("kvsname"), field("jobid"));
         if let Some(kvsname) = &of {
@@ -177,20 +182,26 @@ impl Monitor {
         }
         let rule = if is_empty { ids::PMI2_COMMON_GET_NO_JOBID } else { ids::PMI2_DRAFT_GET_JOBID };
         let srcid = message.field("srcid").and_then(|srcid| parse_int(&srcid));
-        RequestDetail::Get { key, of, left: self.rank(p).left, rule: jobid.map(|_| rule), srcid }
+        RequestDetail::Get {
+            key,
+            of,
+            barriers_left: self.rank(p).barriers_left,
+            rule: jobid.map(|_| rule),
+            srcid,
+        }
     }
 
     /// Compares a get with the name of the keyval space and the limits that the process received (RFC 13).
     fn check_get(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
-        let maxes = self.rank(p).maxes;
+        let limits = self.rank(p).limits;
         let known = self.group(p.group).names[0].as_deref();
         let (is_known, is_other) = (known.is_some(), known.is_some_and(|known| known != kvsname));
-        self.irregular |= !is_known || maxes.is_none() && !is_short(key, &[]);
+        self.irregular |= !is_known || limits.is_none() && !is_within_common_limits(key, &[]);
         if is_other {
             let expected = "the kvsname that get_my_kvsname returned";
-            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, show(kvsname));
+            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, quote_bytes(kvsname));
         }
-        if let Some(max) = maxes.map(|m| m.keylen_max).filter(|max| key.len() as u64 >= *max) {
+        if let Some(max) = limits.map(|m| m.keylen_max).filter(|max| key.len() as u64 >= *max) {
             let expected = format!("a key of less than keylen_max={max} bytes");
             let seen = format!("a key of {} bytes", key.len());
             self.client_misuse(p, ids::RFC13_GET_KEY_LENGTH, expected, seen);
@@ -206,14 +217,14 @@ impl Monitor {
         valid: bool,
         message: &Decoded<'_>,
     ) {
-        let full = self.is_full(p, key, value);
+        let full = self.has_max_length(p, key, value);
         let is_irregular = self.is_irregular(p);
         let group = self.group(p.group);
         if message.is_success() {
             group.puts_protocol_words |= is_protocol_word(key);
             if full {
-                group.puts_full = true;
-                group.full_keys.insert(key.to_vec());
+                group.has_max_length_put = true;
+                group.max_length_keys.insert(key.to_vec());
             }
             // The server may have understood an irregular put in another way, so the pair need not exist.
             if !is_irregular {
@@ -223,29 +234,29 @@ impl Monitor {
         }
         let is_line = message.framing == Framing::Lines;
         if is_line {
-            group.kvs.refused(key, value, p.rank);
+            group.kvs.record_refusal(key, value, p.rank);
         }
         if valid && !self.may_abort(p) {
             let id = cite(message, if full { rules::LIMITS_HONOURED } else { rules::PUT_ACCEPTED });
-            let id = if is_line { self.in_pieces_or(p, id) } else { id };
-            let seen = SeenText::message(message.text);
+            let id = if is_line { self.split_write_rule_or(p, id) } else { id };
+            let seen = ObservationText::message(message.text);
             self.server_error(p, id, "a put within all limits succeeds", seen);
         }
     }
 
     /// Returns true if a key or a value has the maximum length that get_maxes allows.
-    pub(super) fn is_full(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
+    pub(super) fn has_max_length(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
         let full = |length: usize, most: u64| length as u64 + 1 == most;
-        self.rank(p).maxes.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
+        self.rank(p).limits.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
     }
 
-    /// Judges the response to a get of a key in the keyval space of the process. The process had left `left` barriers when it sent
+    /// Judges the response to a get of a key in the keyval space of the process. The process had left `barriers_left` barriers when it sent
     /// the request.
     pub(super) fn get_answered(
         &mut self,
         p: Proc,
         key: &[u8],
-        left: u64,
+        barriers_left: u64,
         srcid: Option<i64>,
         message: &Decoded<'_>,
     ) {
@@ -255,11 +266,16 @@ impl Monitor {
         match message.outcome() {
             Some(ResponseOutcome::Success) => self.found(p, key, message),
             Some(ResponseOutcome::Miss | ResponseOutcome::Failure) => {
-                self.missed(p, key, left, srcid, message)
+                self.missed(p, key, barriers_left, srcid, message)
             }
             None => {
                 let expected = "found=TRUE or found=FALSE";
-                self.server_error(p, ids::PMI2_COMMON_GET_FOUND, expected, SeenText::message(message.text));
+                self.server_error(
+                    p,
+                    ids::PMI2_COMMON_GET_FOUND,
+                    expected,
+                    ObservationText::message(message.text),
+                );
             }
         }
     }
@@ -268,68 +284,68 @@ impl Monitor {
         let is_line = message.framing == Framing::Lines;
         let Some(group) = self.groups.get(&p.group) else { return };
         let puts = group.kvs.puts(key);
-        let values = || format!("the value of {}, {}", show(key), group.kvs.shown(key));
+        let values = || format!("the value of {}, {}", quote_bytes(key), group.kvs.shown(key));
         let (id, expected) = match message.field("value") {
             None if !is_line => (ids::PMI2_COMMON_GET_VALUE, "a value, since it is found".to_owned()),
-            _ if puts.is_empty() && key.starts_with(RESERVED) => return,
+            _ if puts.is_empty() && key.starts_with(RESERVED_PREFIX) => return,
             _ if puts.is_empty() && is_line => {
-                let unended = group.unended_puts.contains(key);
-                let id = if unended { IN_PIECES } else { ids::RFC13_ERROR_RC_NONZERO };
-                (id, format!("an error, since no process has put the key {}", show(key)))
+                let unended = group.incomplete_puts.contains(key);
+                let id = if unended { SPLIT_WRITE_REQUIREMENT } else { ids::RFC13_ERROR_RC_NONZERO };
+                (id, format!("an error, since no process has put the key {}", quote_bytes(key)))
             }
             _ if puts.is_empty() => {
                 let elsewhere =
                     self.groups.iter().any(|(id, group)| *id != p.group && group.kvs.contains(key));
                 let id = if elsewhere { ids::PMI2_COMMON_SPAWN_OWN_JOB } else { ids::PMI2_COMMON_GET_MISS };
-                (id, format!("no value, since no process of this job has put {}", show(key)))
+                (id, format!("no value, since no process of this job has put {}", quote_bytes(key)))
             }
-            None => (COMPLETE, values()),
+            None => (COMPLETE_RESPONSE_REQUIREMENT, values()),
             Some(value) if puts.iter().any(|put| put.value == *value) => return,
             Some(value) if is_line => {
-                let alone = without_tuples(&value);
-                self.adds_tuples |= puts.iter().any(|put| put.value == alone);
+                let alone = strip_tuples(&value);
+                self.appends_tuples |= puts.iter().any(|put| put.value == alone);
                 let ambiguous = puts.iter().any(|put| is_ambiguous(&put.value));
                 (if ambiguous { ids::RFC13_VALUE_BLANK } else { ids::RFC13_GET_VALUE }, values())
             }
             Some(_) => {
                 let id = values_rule(message, key, puts.iter().map(|put| &put.value), rules::GET_VALUE);
-                (id, format!("the value that was put, {}", show(&puts[0].value)))
+                (id, format!("the value that was put, {}", quote_bytes(&puts[0].value)))
             }
         };
-        self.server_error(p, id, expected, SeenText::message(message.text));
+        self.server_error(p, id, expected, ObservationText::message(message.text));
     }
 
-    fn missed(&mut self, p: Proc, key: &[u8], left: u64, srcid: Option<i64>, message: &Decoded<'_>) {
+    fn missed(&mut self, p: Proc, key: &[u8], barriers_left: u64, srcid: Option<i64>, message: &Decoded<'_>) {
         let excused = self.may_abort(p);
         let is_line = message.framing == Framing::Lines;
         let group = self.group(p.group);
         if !is_line {
-            group.misses.entry(key.to_vec()).or_default().insert(p.rank, left);
+            group.missed_gets.entry(key.to_vec()).or_default().insert(p.rank, barriers_left);
         }
         if excused {
             return;
         }
-        let Some(put) = group.kvs.due(key, left) else {
-            if group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.knows)) {
+        let Some(put) = group.kvs.find_due(key, barriers_left) else {
+            if group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.required_puts)) {
                 self.group_value_missing(p, key, message.text);
             }
             return;
         };
-        let misled = srcid.is_some_and(|id| id >= 0 && id != i64::from(put.by));
-        let id = match put.by {
+        let misled = srcid.is_some_and(|id| id >= 0 && id != i64::from(put.rank));
+        let id = match put.rank {
             PREPUT => cite(message, rules::SPAWN_PREPUT),
-            _ if group.full_keys.contains(key) => cite(message, rules::LIMITS_HONOURED),
+            _ if group.max_length_keys.contains(key) => cite(message, rules::LIMITS_HONOURED),
             _ if misled => ids::PMI2_COMMON_SRCID,
             _ => pair_rule(message, key, &put.value, rules::PUT_VISIBLE),
         };
-        let which = match put.by {
+        let which = match put.rank {
             _ if is_line => format!(", {}", group.kvs.shown(key)),
             PREPUT => " put for the new processes".to_owned(),
             by if misled => format!(" that rank {by} put before the fence, whatever srcid says"),
             by => format!(" that rank {by} put before the fence"),
         };
-        let expected = format!("the value of {}{which}", show(key));
-        self.server_error(p, id, expected, SeenText::message(message.text));
+        let expected = format!("the value of {}{which}", quote_bytes(key));
+        self.server_error(p, id, expected, ObservationText::message(message.text));
     }
 }
 

@@ -4,13 +4,13 @@ use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::{parse_bool, parse_int};
 use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, Version};
 
-use super::state::{COMPLETE, Monitor, RequestDetail, cite};
+use super::state::{COMPLETE_RESPONSE_REQUIREMENT, Monitor, RequestDetail, cite};
 use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::event::Exit;
-use crate::finding::Side;
-use crate::program::FINALIZE;
-use crate::seen::{SeenKind, SeenText, Unended};
+use crate::finding::PartyKind;
+use crate::observation::{IncompleteMessage, ObservationKind, ObservationText};
+use crate::program::CLIENT_FINALIZES;
 
 /// The requirement that init comes first and only once, for lines and for frames.
 const INIT_FIRST: [&str; 2] = [ids::RFC13_INIT_FIRST, ids::PMI2_COMMON_FULLINIT_FIRST];
@@ -34,30 +34,30 @@ impl Monitor {
     /// error.
     pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
-        if rank.no_message
+        if rank.received_garbage
             && !line.starts_with(b"cmd=abort")
             && !std::mem::replace(&mut rank.continued_after_error, true)
         {
             let close = "the client closes the connection on which it received an invalid message";
             let abort = "the client aborts when it receives an invalid message";
             for (id, expected) in [(ids::RFC13_ERROR_CLOSE, close), (ids::RFC13_ERROR_ABORT, abort)] {
-                self.client_misuse(p, id, expected, SeenText::message(line));
+                self.client_misuse(p, id, expected, ObservationText::message(line));
             }
         }
     }
 
     /// Checks the order that applies to every request: init comes first, requests wait for responses, and nothing follows finalize.
-    pub(super) fn order(
+    pub(super) fn check_order(
         &mut self,
         p: Proc,
         op: Option<Operation>,
         thrid: Option<&[u8]>,
         message: &Decoded<'_>,
     ) {
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         self.version_used(p, op, message);
         let (is_init, is_abort) = (op == Some(Operation::Init), op == Some(Operation::Abort));
-        let waits_in_turn = self.waits(p, op);
+        let waits_in_turn = self.must_wait(p, op);
         let rank = self.rank(p);
         let sent = rank.init_sent;
         let (first, joined, again, finalized, waits, reports) = match message.framing {
@@ -89,7 +89,7 @@ impl Monitor {
             self.client_error(p, cite(message, rule), format!("{first} first"), seen());
         } else if is_init && again {
             self.client_error(p, cite(message, INIT_FIRST), format!("{first} once"), seen());
-        } else if waits && reports && !self.rank(p).got_unasked {
+        } else if waits && reports && !self.rank(p).received_unsolicited {
             let expected = [
                 "no request before the last one is answered",
                 "no request before the last one is answered, unless each has its own thrid",
@@ -103,19 +103,19 @@ impl Monitor {
         let goes_on = !matches!(op, Some(Operation::Init | Operation::Abort | Operation::Finalize));
         let rank = self.rank(p);
         if let Some((offered, _)) =
-            rank.unoffered.take_if(|(offered, used)| goes_on && used.version != offered.version)
+            rank.version_above_offer.take_if(|(offered, used)| goes_on && used.version != offered.version)
         {
             let expected = format!(
                 "finalize or abort in a version above {offered}, the highest that the client offered"
             );
             let id = ids::RFC13_INIT_HIGHEST_MUTUAL;
-            let seen = SeenText::message(message.text);
-            self.find(Side::Client, p, id, Some(Severity::Note), expected, seen);
+            let seen = ObservationText::message(message.text);
+            self.find(PartyKind::Client, p, id, Some(Severity::Note), expected, seen);
         }
     }
 
     /// Records an offer of a version, or the fullinit of PMI-2.
-    pub(super) fn init_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
+    pub(super) fn init_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(offered) = message.version() {
             // RFC 13 sets no bound, but numbers beyond the API's int are not used for judging.
             if [offered.version, offered.subversion].iter().any(|number| i32::try_from(*number).is_err()) {
@@ -132,18 +132,18 @@ impl Monitor {
         if misled || message.raw("authtype").is_some() {
             self.irregular_sent(p);
         }
-        RequestDetail::Fullinit { bare, misled }
+        RequestDetail::Fullinit { lacks_field: bare, has_wrong_rank: misled }
     }
 
     /// Records a finalize.
-    pub(super) fn finalize_asked(&mut self, p: Proc) -> RequestDetail {
-        self.goes_on_in_barrier(p);
+    pub(super) fn finalize_requested(&mut self, p: Proc) -> RequestDetail {
+        self.request_in_barrier(p);
         self.rank(p).finalized = true;
         RequestDetail::Plain
     }
 
     /// Records an abort, with or without an exit code. The operating system keeps only the low eight bits of a code.
-    pub(super) fn abort_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Option<RequestDetail> {
+    pub(super) fn abort_requested(&mut self, p: Proc, message: &Decoded<'_>) -> Option<RequestDetail> {
         self.allow_abort(p, Unspecified::Abort);
         let exitcode = message.field("exitcode").and_then(|code| parse_int(&code));
         // The draft does not say what isworld=FALSE ends.
@@ -161,15 +161,15 @@ impl Monitor {
 
     /// Judges the response to an offer of a version.
     pub(super) fn init_answered(&mut self, p: Proc, offered: Version, message: &Decoded<'_>) {
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         let (id, ok) = (ids::RFC13_INIT_VERSION_USED, message.is_success());
         self.rank(p).joined |= has_huge_rc(message);
         match message.version() {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
                 let known = *self.first_version.get_or_insert(used) == used;
-                self.rank(p).granted = Some(used);
-                self.rank(p).unoffered = Some((offered, used));
+                self.rank(p).answered_version = Some(used);
+                self.rank(p).version_above_offer = Some((offered, used));
                 if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server_error(p, id, expected, seen());
                 }
@@ -177,15 +177,20 @@ impl Monitor {
             }
             Some(used) if ok => {
                 let rank = self.rank(p);
-                (rank.joined, rank.granted, rank.version) = (true, Some(used), Some(used));
+                (rank.joined, rank.answered_version, rank.version) = (true, Some(used), Some(used));
             }
             None if ok => {
-                self.server_error(p, COMPLETE, "success comes with the version that is used", seen());
+                self.server_error(
+                    p,
+                    COMPLETE_RESPONSE_REQUIREMENT,
+                    "success comes with the version that is used",
+                    seen(),
+                );
                 self.rank(p).joined = true;
             }
-            _ if self.others_speak_otherwise(p) => {}
+            _ if self.group_uses_other_protocol(p) => {}
             _ if offered >= Version::V1_1 && !self.may_abort(p) => {
-                let id = self.in_pieces_or(p, init_rule(offered));
+                let id = self.split_write_rule_or(p, init_rule(offered));
                 let expected = "success, since the client supports version 1.1";
                 self.server_error(p, id, expected, seen());
             }
@@ -201,7 +206,7 @@ impl Monitor {
         misled: bool,
         message: &Decoded<'_>,
     ) {
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         if !message.is_success() {
             self.rank(p).fullinit_accepted |= has_huge_rc(message);
             if !self.may_abort(p) {
@@ -238,30 +243,31 @@ impl Monitor {
     }
 
     /// Returns true if another process of the group has negotiated the other protocol, a case that RFC 13 does not mention.
-    pub(super) fn others_speak_otherwise(&mut self, p: Proc) -> bool {
+    pub(super) fn group_uses_other_protocol(&mut self, p: Proc) -> bool {
         let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
         others.any(|(_, connection)| connection.framing() != self.framing(p))
     }
 
     /// Judges the end of a client's connection. A killed process may end in the middle of a message, and TCP loses the rest of a
     /// message if the client closes its connection with unread bytes.
-    pub(super) fn client_gone(&mut self, p: Proc, by_itself: bool) {
+    pub(super) fn client_ended(&mut self, p: Proc, by_itself: bool) {
         let rank = self.rank(p);
         let (joined, finalized, gone) =
-            (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
+            (rank.joined, rank.finalized, std::mem::replace(&mut rank.is_gone, true));
         let breaks_off = by_itself && !gone && !rank.closed && !rank.left_unread;
         let framing = self.framing(p);
         let partial = self.connections.partial(p, Direction::ToServer).to_vec();
-        let unended = self.connections.unended(p, Direction::ToServer, SeenKind::ConnectionEnd);
-        if let Some(Unended { rule, expected, seen }) = unended.filter(|_| breaks_off) {
+        let unended =
+            self.connections.incomplete_message(p, Direction::ToServer, ObservationKind::ConnectionEnd);
+        if let Some(IncompleteMessage { rule, expected, seen }) = unended.filter(|_| breaks_off) {
             self.client_misuse(p, rule, expected, seen);
             let begun = Decoded::new(Direction::ToServer, framing, &partial);
             match begun.operation() {
                 Some(Operation::Put) => {
                     let key = begun.field("key").unwrap_or_default().into_owned();
-                    self.group(p.group).unended_puts.insert(key);
+                    self.group(p.group).incomplete_puts.insert(key);
                 }
-                Some(Operation::Barrier) => self.rank(p).unended_barrier = true,
+                Some(Operation::Barrier) => self.rank(p).has_incomplete_barrier = true,
                 _ => {}
             }
         } else if breaks_off && self.rank(p).spawn.is_some() {
@@ -269,10 +275,10 @@ impl Monitor {
             self.client_misuse(p, ids::RFC13_ABNF_C_SPAWN, expected, seen);
         }
         if !gone && !finalized && !self.rank(p).closed {
-            self.allow_abort(p, Unspecified::Left);
+            self.allow_abort(p, Unspecified::LeftWithoutFinalize);
             if joined {
                 let expected = "finalize before the connection is closed";
-                self.client_misuse(p, framing.pick(FINALIZE), expected, "closed without it");
+                self.client_misuse(p, framing.pick(CLIENT_FINALIZES), expected, "closed without it");
             }
         }
     }
@@ -282,19 +288,19 @@ impl Monitor {
         if self.rank(p).closed {
             return;
         }
-        self.unanswered(p, SeenKind::ConnectionEnd);
+        self.unanswered(p, ObservationKind::ConnectionEnd);
         let rank = self.rank(p);
         rank.closed = true;
         rank.pending.clear();
-        rank.open.clear();
+        rank.open_barriers.clear();
     }
 
     /// Judges the exit status of the job.
     pub(super) fn job_exited(&mut self, exit: Exit) {
         if exit == Exit::Code(0) && self.aborted && !self.aborted_as_success {
             let expected = "an exit status other than 0, since the job was aborted".to_owned();
-            let seen = SeenText::from(exit.to_string());
-            self.find(Side::Server, None, ids::DE_FACTO_ABORT_JOB_FAILS, None, expected, seen);
+            let seen = ObservationText::from(exit.to_string());
+            self.find(PartyKind::Server, None, ids::DE_FACTO_ABORT_JOB_FAILS, None, expected, seen);
         }
     }
 }

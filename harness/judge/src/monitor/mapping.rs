@@ -3,9 +3,9 @@
 use pmi_scenario::ids;
 use pmi_wire::{Decoded, MappingForm, Proc, ResponseOutcome};
 
-use super::state::{COMPLETE, Monitor};
-use crate::kvs::without_tuples;
-use crate::seen::{SeenText, show};
+use super::state::{COMPLETE_RESPONSE_REQUIREMENT, Monitor};
+use crate::kvs::strip_tuples;
+use crate::observation::{ObservationText, quote_bytes};
 
 /// The key under which the server itself provides the process mapping.
 pub(super) const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
@@ -34,7 +34,7 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 impl Monitor {
     /// Judges the response to a request for the process mapping. In PMI-2, one requirement covers its form and its correctness.
     pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         let cite = |rule| message.framing.pick([rule, ids::PMI2_COMMON_JOBATTR_MAPPING]);
         let ok = message.outcome() == Some(ResponseOutcome::Success);
         let value = message.field("value");
@@ -44,7 +44,12 @@ impl Monitor {
             return;
         }
         if ok && value.is_none() {
-            return self.server_error(p, cite(COMPLETE), "success comes with the value of the key", seen());
+            return self.server_error(
+                p,
+                cite(COMPLETE_RESPONSE_REQUIREMENT),
+                "success comes with the value of the key",
+                seen(),
+            );
         }
         let (true, Some(value)) = (ok, value.as_deref()) else {
             if !self.may_abort(p) {
@@ -56,7 +61,7 @@ impl Monitor {
         let known = &mut self.group(p.group).mappings[message.framing as usize];
         let first = known.get_or_insert_with(|| value.to_vec()).clone();
         if first != value {
-            let expected = format!("the same mapping for every process, {}", show(&first));
+            let expected = format!("the same mapping for every process, {}", quote_bytes(&first));
             self.server_error(p, cite(ids::RFC13_GET_VALUE), expected, seen());
         }
         let form = MappingForm::classify(value);
@@ -65,31 +70,36 @@ impl Monitor {
             // An empty mapping is lawful if the mapping exceeds the limits.
             (MappingForm::Unknown, None) => return,
             (MappingForm::Rfc(_) | MappingForm::Mpich(_), None) => {
-                let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
+                let seen = format!("{}, MPICH's form and not RFC 13's", quote_bytes(value));
                 return self.server_error(p, cite(ids::RFC13_MAPPING_FORMAT), FORM, seen);
             }
             (MappingForm::NotAMapping(error), None) => {
-                let alone = without_tuples(value);
+                let alone = strip_tuples(value);
                 if alone.len() < value.len() && matches!(MappingForm::classify(alone), MappingForm::Rfc(_)) {
-                    self.adds_tuples = true;
-                    let expected = format!("the value {} and nothing after it", show(alone));
+                    self.appends_tuples = true;
+                    let expected = format!("the value {} and nothing after it", quote_bytes(alone));
                     return self.server_error(p, cite(ids::RFC13_GET_VALUE), expected, seen());
                 }
                 let expected = format!("{FORM} ({error})");
-                return self.server_error(p, cite(mapping_rule(value, error.at)), expected, show(value));
+                return self.server_error(
+                    p,
+                    cite(mapping_rule(value, error.at)),
+                    expected,
+                    quote_bytes(value),
+                );
             }
         };
         match mapping.expand(size) {
             Err(too_few) => {
                 let expected = format!("a node for each of the {size} ranks");
-                let seen = format!("{}: {too_few}", show(value));
+                let seen = format!("{}: {too_few}", quote_bytes(value));
                 self.server_error(p, ids::DE_FACTO_MAPPING_COVERS_ALL_RANKS, expected, seen);
             }
             Ok(places) if p.group == 0 => {
                 let group = self.group(p.group);
                 if let Some((expected, seen)) = group.placement.contradiction(&places, group.nodes.min(size))
                 {
-                    let seen = format!("{} {seen}", show(value));
+                    let seen = format!("{} {seen}", quote_bytes(value));
                     self.server_error(p, cite(ids::RFC13_MAPPING_TRUE), expected, seen);
                 }
             }

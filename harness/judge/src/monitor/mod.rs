@@ -44,7 +44,7 @@ impl Monitor {
     /// Reads the bytes of the next event, and returns the messages that it completes.
     pub(crate) fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
         let said = event.kind.message_bytes();
-        self.goes_on =
+        self.continues_message =
             said.is_some_and(|(p, direction, _)| !self.connections.partial(p, direction).is_empty());
         self.connections.read(event)
     }
@@ -58,10 +58,10 @@ impl Monitor {
             | EventKind::FromServer { proc, .. }
             | EventKind::ClosedByClient { proc }
             | EventKind::ClosedByServer { proc }
-            | EventKind::NoAnswer { proc, .. }
-                if proc.group == Proc::STRAYS =>
+            | EventKind::NoResponse { proc, .. }
+                if proc.group == Proc::STRAY_GROUP =>
             {
-                self.strayed = true;
+                self.has_stray_bytes = true;
                 self.irregular |= matches!(event.kind, EventKind::ToServer { .. });
             }
             EventKind::Launched { ranks, nodes, .. } => {
@@ -69,7 +69,7 @@ impl Monitor {
                     .insert(0, MonitoredGroup { size: *ranks, nodes: *nodes, ..MonitoredGroup::default() });
             }
             EventKind::Started { proc, env, bad_fd, .. } => {
-                if proc.group != 0 && proc.group != Proc::PROXIES {
+                if proc.group != 0 && proc.group != Proc::PROXY_GROUP {
                     self.child_started(*proc);
                 }
                 let get = |name: &str| env.get(name).map(String::as_str);
@@ -85,15 +85,15 @@ impl Monitor {
             }
             EventKind::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
             EventKind::FromServer { proc, .. } => self.server_wrote(*proc, messages),
-            EventKind::ClosedByClient { proc } => self.client_gone(*proc, true),
+            EventKind::ClosedByClient { proc } => self.client_ended(*proc, true),
             EventKind::ClosedByServer { proc } => self.closed_by_server(*proc),
-            EventKind::Ended { proc, ours: true } => self.client_gone(*proc, false),
+            EventKind::Ended { proc, ours: true } => self.client_ended(*proc, false),
             // Its connection ends with it; either of the two events may come first.
             EventKind::Ended { proc, ours: false } => self.closed_by_server(*proc),
-            EventKind::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
-            EventKind::NoAnswer { proc, proof } => {
-                self.unproved = *proof == SilenceProof::Timeout;
-                self.no_answer(*proc);
+            EventKind::NoResponse { proc, .. } if proc.group == Proc::PROXY_GROUP => {}
+            EventKind::NoResponse { proc, proof } => {
+                self.lacks_proof = *proof == SilenceProof::Timeout;
+                self.no_response(*proc);
                 self.not_read.clear();
             }
             EventKind::NotRead { proc } => {
@@ -105,8 +105,8 @@ impl Monitor {
             // The runner ends them now.
             EventKind::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
             // From here on, messages to the clients may be effects of the scenario, which states what must hold.
-            EventKind::ToProxy { scripted, .. } => self.scripted |= scripted,
-            EventKind::ClosedByUpstream { .. } => self.scripted = true,
+            EventKind::ToProxy { scripted, .. } => self.upstream_scripted |= scripted,
+            EventKind::ClosedByUpstream { .. } => self.upstream_scripted = true,
             EventKind::FromProxy { .. }
             | EventKind::ProxyEnded { .. }
             | EventKind::NotStarted { .. }
@@ -119,20 +119,20 @@ impl Monitor {
             | EventKind::Exited { .. }
             | EventKind::Backtrace(_)
             | EventKind::Untraced { .. }
-            | EventKind::Nothing { .. }
-            | EventKind::StartsFewer { .. }
-            | EventKind::PlayedAgain { .. }
+            | EventKind::Silence { .. }
+            | EventKind::StartsFewerRanks { .. }
+            | EventKind::Replayed { .. }
             | EventKind::Flooded { .. }
             | EventKind::Abandoned(_)
-            | EventKind::NotReached { .. }
+            | EventKind::StatementsSkipped { .. }
             | EventKind::Crashed { .. }
             | EventKind::PlainRun(_)
-            | EventKind::Reached { .. }
+            | EventKind::SituationReached { .. }
             | EventKind::Aborted { .. }
-            | EventKind::Outlived { .. }
+            | EventKind::OutlivedLauncher { .. }
             | EventKind::BrokenMemory { .. }
             | EventKind::OutputCompared { .. }
-            | EventKind::JobStays { .. }
+            | EventKind::JobKeepsRunning { .. }
             | EventKind::JobEnding(_)
             | EventKind::LeftoverProcesses { .. } => {}
         }

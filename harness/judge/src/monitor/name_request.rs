@@ -38,7 +38,7 @@ impl NameRequest {
     }
 
     /// Returns true if two requests concern the same name and one of them changes it.
-    pub(crate) fn contends(&self, other: &Self) -> bool {
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
         !only_look && self.name() == other.name()
     }

@@ -7,29 +7,29 @@ use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
 use super::kvs::values_rule;
 use super::name_request::NameRequest;
-use super::state::{COMPLETE, Monitor, cite};
+use super::state::{COMPLETE_RESPONSE_REQUIREMENT, Monitor, cite};
 use crate::Severity;
-use crate::finding::Side;
-use crate::seen::{SeenText, show};
+use crate::finding::PartyKind;
+use crate::observation::{ObservationText, quote_bytes};
 
 impl Monitor {
     /// Records that a request about a name overlaps with another one, so a server may handle the two in any order.
-    pub(super) fn name_asked(&mut self, asked: &NameRequest) {
+    pub(super) fn name_requested(&mut self, request: &NameRequest) {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
-        if ranks.any(|rank| rank.open_names().any(|open| open.contends(asked))) {
-            self.contested_names.insert(asked.name().to_vec());
+        if ranks.any(|rank| rank.open_names().any(|open| open.conflicts_with(request))) {
+            self.contested_names.insert(request.name().to_vec());
         }
     }
 
     /// Judges the response to a request about a name.
-    pub(super) fn name_answered(&mut self, p: Proc, asked: NameRequest, message: &Decoded<'_>) {
+    pub(super) fn name_answered(&mut self, p: Proc, request: NameRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
         // Reading a request in an unusual form is a SHOULD, which only the scenario can judge.
         let is_irregular = self.is_irregular(p);
-        match asked {
+        match request {
             NameRequest::Lookup { name } if !is_irregular => self.name_found(p, &name, message),
             NameRequest::Lookup { .. } => {}
-            asked if is_irregular => drop(self.contested_names.insert(asked.name().to_vec())),
+            request if is_irregular => drop(self.contested_names.insert(request.name().to_vec())),
             NameRequest::Publish { name, port } => {
                 if ok {
                     self.names.entry(name).or_default().insert(port);
@@ -46,7 +46,14 @@ impl Monitor {
                     // RFC 13 does not say whether this is an error, because either way the name is not published afterwards.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
-                    self.find(Side::Server, p, id, note, expected, SeenText::message(message.text));
+                    self.find(
+                        PartyKind::Server,
+                        p,
+                        id,
+                        note,
+                        expected,
+                        ObservationText::message(message.text),
+                    );
                 }
             }
         }
@@ -59,7 +66,7 @@ impl Monitor {
         let none = HashSet::new();
         let ports = self.names.get(name).unwrap_or(&none);
         let shown = || {
-            let mut shown: Vec<String> = ports.iter().map(|port| show(port)).collect();
+            let mut shown: Vec<String> = ports.iter().map(|port| quote_bytes(port)).collect();
             shown.sort();
             shown.join(" or ")
         };
@@ -71,21 +78,22 @@ impl Monitor {
                     Some(_) => cite(message, [ids::RFC13_LOOKUP_PORT, ids::PMI2_COMMON_NAMES_MISS]),
                     None => cite(message, rules::NAMES_MISS),
                 };
-                (id, format!("an error, since {} is not published", show(name)))
+                (id, format!("an error, since {} is not published", quote_bytes(name)))
             }
             _ if ports.is_empty() => return,
             Some(port) if found && !ports.contains(&*port) => {
                 let id = values_rule(message, name, ports, rules::NAMES_PORT);
                 (id, format!("the port that was published, {}", shown()))
             }
-            None if found => {
-                (cite(message, [COMPLETE, ids::PMI2_COMMON_NAMES_LOOKUP]), format!("a port, {}", shown()))
-            }
+            None if found => (
+                cite(message, [COMPLETE_RESPONSE_REQUIREMENT, ids::PMI2_COMMON_NAMES_LOOKUP]),
+                format!("a port, {}", shown()),
+            ),
             _ if !found && !self.may_abort(p) => {
                 (cite(message, rules::NAMES_LOOKUP), format!("the port that was published, {}", shown()))
             }
             _ => return,
         };
-        self.server_error(p, id, expected, SeenText::message(message.text));
+        self.server_error(p, id, expected, ObservationText::message(message.text));
     }
 }

@@ -12,11 +12,11 @@ use pmi_wire::{
 use super::grammar::{EMPTY, has_known_keys};
 use super::name_request::NameRequest;
 use super::spawn::number_at_end;
-use super::state::{LONG_REQUEST, Monitor, MonitoredRequest, PAGE, RequestDetail};
+use super::state::{MIN_LONG_REQUEST, Monitor, MonitoredRequest, RequestDetail, USUAL_READ_SIZE};
 use super::unspecified::Unspecified;
 use crate::connections::CompletedMessage;
-use crate::finding::Side;
-use crate::seen::show;
+use crate::finding::PartyKind;
+use crate::observation::quote_bytes;
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
@@ -25,9 +25,9 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 impl Monitor {
     /// Judges a write by a client: its length and the messages that it completes.
     pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[CompletedMessage<'_>]) {
-        self.rank(p).unanswered_pages += length.div_ceil(PAGE);
+        self.rank(p).unanswered_pages += length.div_ceil(USUAL_READ_SIZE);
         for (place, (_, message)) in messages.iter().enumerate() {
-            self.rank(p).split_write = place == 0 && self.goes_on;
+            self.rank(p).split_write = place == 0 && self.continues_message;
             self.request_arrived(p, message, place > 0);
         }
         let partial = self.connections.partial(p, Direction::ToServer);
@@ -43,7 +43,7 @@ impl Monitor {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
         // A server need not wait for the end of such a long request, or for as many bytes as its header announces.
-        if length > LONG_REQUEST {
+        if length > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }
         // A frame with an invalid length before the negotiation: a server may read it as a frame.
@@ -63,12 +63,12 @@ impl Monitor {
         self.messages += 1;
         let message = match message {
             Ok(message) => message,
-            Err(FramingError::Line(_)) => return self.unknown_sent(p),
-            Err(error) => return self.framing_error(p, Side::Client, *error),
+            Err(FramingError::Line(_)) => return self.record_unknown(p),
+            Err(error) => return self.framing_error(p, PartyKind::Client, *error),
         };
         self.settle_framing(p, message);
         self.abort_sent |= message.text.starts_with(b"cmd=abort");
-        if message.text.len() > LONG_REQUEST {
+        if message.text.len() > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }
         match (message.framing, message.exchange()) {
@@ -102,7 +102,7 @@ impl Monitor {
         }
         let is_canonical = message.is_canonical();
         if let (Some(Operation::Barrier), Some(group)) = (message.operation(), message.raw("group"))
-            && self.group_barrier_asked(p, group, is_canonical, message)
+            && self.group_barrier_requested(p, group, is_canonical, message)
         {
             return;
         }
@@ -118,7 +118,7 @@ impl Monitor {
         let body = message.text;
         if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
             let expected = "letters, digits, hyphens and underscores";
-            self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
+            self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, quote_bytes(tuple.key));
             // A server may fail to recognize it as a message at all.
             self.irregular_sent(p);
         }
@@ -128,14 +128,14 @@ impl Monitor {
         }
         self.irregular |= !has_known_keys(row, message);
         // Only the draft has these, and Slurm the ring. A server without them may end the job.
-        let is_draft_only = row.is_draft_only() || message.is_part();
+        let is_draft_only = row.is_draft_only() || message.is_request_part();
         if is_draft_only || row.operation == "ring" {
             self.irregular_sent(p);
         }
         self.spawns_unknown |= is_draft_only;
         if is_draft_only && row.response.is_none() {
             // Part of a longer exchange, which is not followed.
-            return self.lose_correlation(p, Unspecified::Unusual);
+            return self.lose_correlation(p, Unspecified::AmbiguousRequest);
         }
         let key = message.field("key");
         let read = key.clone().filter(|_| row.operation != "get-job-attribute");
@@ -143,7 +143,7 @@ impl Monitor {
         {
             // A server that does not halve semicolons, or that reads a C string, has read a different key.
             self.irregular = true;
-            self.forget_state(p, Unspecified::Unusual);
+            self.forget_state(p, Unspecified::AmbiguousRequest);
         }
         // The draft does not define keys with other characters.
         if key.is_some_and(|key| !is_key(&key)) {
@@ -164,34 +164,39 @@ impl Monitor {
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
         let op = message.operation();
         let thrid = message.field("thrid").map(Cow::into_owned);
-        self.order(p, op, thrid.as_deref(), message);
-        if let Some(asked) = self.asked(p, op, message) {
+        self.check_order(p, op, thrid.as_deref(), message);
+        if let Some(request) = self.record_request(p, op, message) {
             self.rank(p).pending.push_back(MonitoredRequest {
                 row: message.exchange(),
                 op,
                 thrid,
                 needs,
-                detail: asked,
+                detail: request,
             });
         }
     }
 
     /// Records the effect of a request. Returns the part that its answer is compared with, or `None` if it has no answer.
-    fn asked(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) -> Option<RequestDetail> {
+    fn record_request(
+        &mut self,
+        p: Proc,
+        op: Option<Operation>,
+        message: &Decoded<'_>,
+    ) -> Option<RequestDetail> {
         Some(match op {
-            Some(Operation::Init) => self.init_asked(p, message),
-            Some(Operation::Abort) => return self.abort_asked(p, message),
-            Some(Operation::Finalize) => self.finalize_asked(p),
-            Some(Operation::Put) => self.put_asked(p, message),
-            Some(Operation::Get) => self.get_asked(p, message),
-            Some(Operation::Barrier) => self.barrier_asked(p, message),
-            Some(Operation::Spawn) => self.spawn_asked(p, message),
+            Some(Operation::Init) => self.init_requested(p, message),
+            Some(Operation::Abort) => return self.abort_requested(p, message),
+            Some(Operation::Finalize) => self.finalize_requested(p),
+            Some(Operation::Put) => self.put_requested(p, message),
+            Some(Operation::Get) => self.get_requested(p, message),
+            Some(Operation::Barrier) => self.barrier_requested(p, message),
+            Some(Operation::Spawn) => self.spawn_requested(p, message),
             Some(Operation::Publish | Operation::Unpublish | Operation::Lookup) => {
-                let asked = NameRequest::new(message)?;
-                self.name_asked(&asked);
-                RequestDetail::Name(asked)
+                let request = NameRequest::new(message)?;
+                self.name_requested(&request);
+                RequestDetail::Name(request)
             }
-            _ => self.attribute_asked(p, message),
+            _ => self.attribute_requested(p, message),
         })
     }
 }

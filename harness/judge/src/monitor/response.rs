@@ -14,13 +14,16 @@ pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -
     let Some(exchange) = message.exchange().filter(|_| message.has_tuples()) else { return true };
     let fields = || exchange.results.iter().chain(common_results(framing));
     let value = |key: &str| tuples.iter().find(|(k, _)| *k == key.as_bytes()).map(|(_, value)| *value);
-    let is_known = |key: &[u8]| std::str::from_utf8(key).is_ok_and(|key| fields().any(|f| f.fits(key)));
+    let is_known =
+        |key: &[u8]| std::str::from_utf8(key).is_ok_and(|key| fields().any(|f| f.matches_key(key)));
     let repeats = |(n, (key, _)): (usize, &(&[u8], &[u8]))| {
         is_known(key) && tuples[..n].iter().any(|(before, _)| before == key)
     };
     let fits = |(key, value): &(&[u8], &[u8])| {
         let key = std::str::from_utf8(key).unwrap_or_default();
-        fields().find(|field| field.fits(key)).is_none_or(|field| is_regular_value(framing, field, value))
+        fields()
+            .find(|field| field.matches_key(key))
+            .is_none_or(|field| is_regular_value(framing, field, value))
     };
     let count =
         |key: &str| tuples.iter().filter(|(k, _)| fields().any(|f| f.key == key && is_of(f, k))).count();
@@ -44,7 +47,7 @@ pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -
 
 /// Returns true if this key belongs to the field.
 fn is_of(field: &Field, key: &[u8]) -> bool {
-    std::str::from_utf8(key).is_ok_and(|key| field.fits(key))
+    std::str::from_utf8(key).is_ok_and(|key| field.matches_key(key))
 }
 
 /// Returns true if a value matches the rule of its field and its numbers fit the API's int.

@@ -7,13 +7,18 @@ use super::grammar::EMPTY;
 use super::lifecycle::init_rule;
 use super::mapping::MAPPING_KEY;
 use super::response::is_regular;
-use super::spawn::counts_from_one;
-use super::state::{FULL, IN_PIECES, LONG_REQUEST, Monitor, MonitoredRequest, RequestDetail, request_rule};
+use super::spawn::has_one_based_arguments;
+use super::state::{
+    MAX_LENGTH_REQUIREMENT, MIN_LONG_REQUEST, Monitor, MonitoredRequest, RequestDetail,
+    SPLIT_WRITE_REQUIREMENT, request_rule,
+};
 use crate::Severity;
 use crate::connections::CompletedMessage;
-use crate::finding::Side;
+use crate::finding::PartyKind;
 use crate::kvs::is_ambiguous;
-use crate::seen::{NO_PROOF, SeenKind, SeenText, Unended, not_read, show};
+use crate::observation::{
+    IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, ObservationText, not_read, quote_bytes,
+};
 
 /// Returns the requirement that a server breaks if it does not answer this PMI-1 request.
 fn unanswered_duty(pending: &MonitoredRequest) -> Option<&'static str> {
@@ -70,14 +75,14 @@ impl Monitor {
         self.messages += 1;
         let message = match message {
             Ok(message) => message,
-            Err(error) => return self.framing_error(p, Side::Server, *error),
+            Err(error) => return self.framing_error(p, PartyKind::Server, *error),
         };
         self.settle_framing(p, message);
         if self.inspects_responses {
             let pending = &self.rank(p).pending;
             let asked = |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
             let regular = is_regular(message, asked);
-            self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
+            self.irregular_response |= !regular || message.text.len() > MIN_LONG_REQUEST;
         }
         if let Some(version) = message.version().filter(|_| message.is_success()) {
             self.versions.insert(version);
@@ -98,13 +103,13 @@ impl Monitor {
     /// Matches a response with its request. RFC 13, Wire Protocol: a response answers the oldest request.
     fn answers_in_turn(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(op) = message.operation() else { return };
-        self.put_first(p, op);
+        self.move_to_front(p, op);
         let asked = self.rank(p).pending.front().map(|pending| pending.op);
-        self.rank(p).got_unasked |= asked.is_none();
-        if self.rank(p).uncorrelated {
+        self.rank(p).received_unsolicited |= asked.is_none();
+        if self.rank(p).lost_correlation {
             return self.uncorrelated_answer(p, op, message);
         }
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
                 let expected = "one response to a spawn, however many commands it has";
@@ -151,7 +156,7 @@ impl Monitor {
         let place = place(Some(op)).or_else(|| place(None));
         let pending = place.and_then(|i| rank.pending.remove(i));
         // After the last response it is clear again which response belongs to which request.
-        rank.uncorrelated = !rank.pending.is_empty();
+        rank.lost_correlation = !rank.pending.is_empty();
         if let Some(pending) = pending.filter(|pending| pending.op.is_some()) {
             self.answered(p, pending, message);
         }
@@ -159,7 +164,7 @@ impl Monitor {
 
     /// Matches a response with its request. The draft, thrid: a response answers the request of the same thread.
     fn answers_thread(&mut self, p: Proc, message: &Decoded<'_>) {
-        let seen = || SeenText::message(message.text);
+        let seen = || ObservationText::message(message.text);
         let (row, thrid) = (message.exchange().map(|row| row.request), message.field("thrid"));
         let unknown = self.state_unknown(p);
         let pending = &mut self.rank(p).pending;
@@ -175,7 +180,7 @@ impl Monitor {
         }
         let Some(pending) = place.and_then(|place| pending.remove(place)) else {
             let asked = pending.front().and_then(|pending| pending.row);
-            self.rank(p).got_unasked |= asked.is_none();
+            self.rank(p).received_unsolicited |= asked.is_none();
             let (requirement, expected) = match asked {
                 None => (ids::PMI2_COMMON_ONE_RESPONSE, "no message, since nothing was asked".to_owned()),
                 Some(asked) => (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", asked.request)),
@@ -190,7 +195,7 @@ impl Monitor {
         if let Some(asked) =
             pending.thrid.as_ref().filter(|asked| thrid.as_deref() != Some(asked) && !unknown)
         {
-            let expected = format!("thrid={}, as in the request", show(asked));
+            let expected = format!("thrid={}, as in the request", quote_bytes(asked));
             self.server_error(p, ids::PMI2_DRAFT_THRID_ECHOED, expected, seen());
         }
         self.rank(p).refused = !message.is_success();
@@ -201,7 +206,7 @@ impl Monitor {
     fn answered(&mut self, p: Proc, pending: MonitoredRequest, message: &Decoded<'_>) {
         match pending.detail {
             RequestDetail::Init(offered) => self.init_answered(p, offered, message),
-            RequestDetail::Fullinit { bare, misled } => {
+            RequestDetail::Fullinit { lacks_field: bare, has_wrong_rank: misled } => {
                 let optional = bare.then_some(ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS);
                 let id = pending.needs.or(optional).unwrap_or(ids::PMI2_COMMON_FULLINIT);
                 self.fullinit_answered(p, id, misled, message);
@@ -214,15 +219,17 @@ impl Monitor {
             RequestDetail::Get { key, of: Some(_), .. } if key == MAPPING_KEY => {
                 self.mapping_answered(p, message)
             }
-            RequestDetail::Get { key, left, srcid, .. } => self.get_answered(p, &key, left, srcid, message),
+            RequestDetail::Get { key, barriers_left: left, srcid, .. } => {
+                self.get_answered(p, &key, left, srcid, message)
+            }
             RequestDetail::PutNode { key, valid } => self.node_put_answered(p, key, valid, message),
-            RequestDetail::GetNode { key, wait, there } => {
-                self.node_get_answered(p, &key, wait, there, message)
+            RequestDetail::GetNode { key, wait, existed } => {
+                self.node_get_answered(p, &key, wait, existed, message)
             }
             RequestDetail::Mapping => self.mapping_answered(p, message),
             RequestDetail::Name(asked) => self.name_answered(p, asked, message),
             RequestDetail::Barrier(number) => {
-                let round = number.unwrap_or(self.rank(p).left + 1);
+                let round = number.unwrap_or(self.rank(p).barriers_left + 1);
                 self.barrier_left(p, round, message);
             }
             RequestDetail::Spawn(request) => self.spawn_answered(p, &request, message),
@@ -232,72 +239,74 @@ impl Monitor {
     }
 
     /// Reports a response that did not come before the wait was over or the connection ended.
-    pub(super) fn unanswered(&mut self, p: Proc, how: SeenKind) {
+    pub(super) fn unanswered(&mut self, p: Proc, how: ObservationKind) {
         if self.may_abort(p) {
             return;
         }
-        let unended = self.connections.unended(p, Direction::FromServer, how);
+        let unended = self.connections.incomplete_message(p, Direction::FromServer, how);
         let is_line = self.framing(p) == Framing::Lines;
         if self.group_barriers_unanswered(p, how) || is_line && self.rank(p).pending.is_empty() {
             return;
         }
         match unended {
-            Some(Unended { rule, expected, seen }) => self.server_error(p, rule, expected, seen),
-            None if is_line => self.turn_unanswered(p, how),
+            Some(IncompleteMessage { rule, expected, seen }) => self.server_error(p, rule, expected, seen),
+            None if is_line => self.oldest_unanswered(p, how),
             None => self.thread_unanswered(p, how),
         }
     }
 
     /// Reports that the oldest PMI-1 request has no response.
-    fn turn_unanswered(&mut self, p: Proc, how: SeenKind) {
+    fn oldest_unanswered(&mut self, p: Proc, how: ObservationKind) {
         let Some(front) = self.rank(p).pending.front() else { return };
         let (Some(op), Some(duty)) = (front.op, unanswered_duty(front)) else { return };
         // RFC 13, PMI_Spawn_multiple: clients number arguments from zero, so a server need not accept others.
-        let from_one = matches!(&front.detail, RequestDetail::Spawn(request) if counts_from_one(request));
+        let from_one =
+            matches!(&front.detail, RequestDetail::Spawn(request) if has_one_based_arguments(request));
         let offer = if let RequestDetail::Init(offered) = front.detail { Some(offered) } else { None };
-        if from_one && !self.takes_arguments_from_one {
+        if from_one && !self.accepts_one_based_arguments {
             return;
         }
-        let closed = how == SeenKind::ConnectionEnd;
+        let closed = how == ObservationKind::ConnectionEnd;
         // A server may reject a client that does not know any of its versions.
-        if closed && offer.is_some_and(|offered| offered < Version::V1_1 || self.others_speak_otherwise(p)) {
+        if closed && offer.is_some_and(|offered| offered < Version::V1_1 || self.group_uses_other_protocol(p))
+        {
             return;
         }
-        if op == Operation::Barrier && !self.all_in(p) {
+        if op == Operation::Barrier && !self.all_entered_barrier(p) {
             return;
         }
         let full =
-            matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.is_about_full(p);
+            matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.concerns_max_length(p);
         // Silence shows that the server did not join the pieces. If it closed the connection, a pair of maximum length may be the reason
         // instead.
         let id = if self.rank(p).split_write && !(closed && full) {
-            IN_PIECES
+            SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // Such keys distinguish this barrier from others. The manager must distribute them before it opens.
             ids::RFC13_ABNF_WORD
         } else if full {
-            FULL
+            MAX_LENGTH_REQUIREMENT
         } else if closed && duty == self::duty(op) {
             // The server did not accept it as a request.
             request_rule(op)
-        } else if op == Operation::Barrier && self.rank(p).left > 0 {
+        } else if op == Operation::Barrier && self.rank(p).barriers_left > 0 {
             // The barrier has worked before.
             ids::RFC13_BARRIER_GENERIC
         } else {
             duty
         };
         // RFC 13 requires an answer, but the server may first wait for the requests of other processes.
-        let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
+        let at_most = (how == ObservationKind::SilenceDuringPartialRequest).then_some(Severity::Note);
         self.report_missing(p, id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }
 
     /// Reports the first PMI-2 request that has no response and should have one.
-    fn thread_unanswered(&mut self, p: Proc, how: SeenKind) {
+    fn thread_unanswered(&mut self, p: Proc, how: ObservationKind) {
         // A server may wait for the end of a request that it has begun to read.
-        if how == SeenKind::Silence && !self.connections.partial(p, Direction::ToServer).is_empty() {
+        if how == ObservationKind::Silence && !self.connections.partial(p, Direction::ToServer).is_empty() {
             return;
         }
-        let Some(rank) = self.known(p) else { return };
+        let Some(rank) = self.find_rank(p) else { return };
         let Some(pending) = rank.pending.iter().find(|pending| !self.may_be_late(p, pending)) else { return };
         let others = self.groups.get(&p.group).into_iter().flat_map(|group| group.ranks.iter());
         let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
@@ -315,7 +324,7 @@ impl Monitor {
             RequestDetail::GetNode { wait: Some(rule), .. } | RequestDetail::Get { rule: Some(rule), .. } => {
                 rule
             }
-            RequestDetail::Fullinit { bare: true, .. } => ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS,
+            RequestDetail::Fullinit { lacks_field: true, .. } => ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS,
             _ if pending.op == Some(Operation::Finalize) => ids::PMI2_COMMON_FINALIZE,
             _ if finalized => ids::PMI2_COMMON_FINALIZE_ALONE,
             _ => ids::PMI2_COMMON_ANSWERED,
@@ -326,11 +335,12 @@ impl Monitor {
 
     /// Returns true if a missing response to a PMI-2 request is lawful so far.
     fn may_be_late(&self, p: Proc, pending: &MonitoredRequest) -> bool {
-        let entered =
-            |number| self.groups.get(&p.group).is_some_and(|group| group.all(|rank| rank.entered >= number));
+        let entered = |number| {
+            self.groups.get(&p.group).is_some_and(|group| group.all(|rank| rank.barriers_entered >= number))
+        };
         match &pending.detail {
             RequestDetail::Barrier(number) => !entered(number.unwrap_or_default()),
-            RequestDetail::Get { left, .. } => !entered(*left),
+            RequestDetail::Get { barriers_left: left, .. } => !entered(*left),
             RequestDetail::GetNode { key, wait, .. } => wait.is_some() && !self.has_node_attribute(p, key),
             RequestDetail::Unclear => true,
             // A ring ends when all processes have joined it, which the monitor does not track.
@@ -340,43 +350,47 @@ impl Monitor {
 
     /// Returns true if the oldest pending request has a pair of the maximum length. For a barrier, any put in the group since the last one
     /// counts, because a server that has not read a whole pair takes the rest as the next request.
-    fn is_about_full(&mut self, p: Proc) -> bool {
+    fn concerns_max_length(&mut self, p: Proc) -> bool {
         match self.rank(p).pending.front().map(|pending| &pending.detail) {
             Some(RequestDetail::Put { key, value, .. }) => {
                 let (key, value) = (key.clone(), value.clone());
-                self.is_full(p, &key, &value)
+                self.has_max_length(p, &key, &value)
             }
             Some(RequestDetail::Get { key, .. }) => {
                 let key = key.clone();
-                self.group(p.group).full_keys.contains(&key)
+                self.group(p.group).max_length_keys.contains(&key)
             }
-            _ => self.group(p.group).puts_full,
+            _ => self.group(p.group).has_max_length_put,
         }
     }
 
     /// Returns the requirement that a server breaks if it does not understand the last request of a process. If the request came in pieces,
     /// that is the reason.
-    pub(super) fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
-        if self.known(p).is_some_and(|rank| rank.split_write) { IN_PIECES } else { otherwise }
+    pub(super) fn split_write_rule_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
+        if self.find_rank(p).is_some_and(|rank| rank.split_write) {
+            SPLIT_WRITE_REQUIREMENT
+        } else {
+            otherwise
+        }
     }
 
-    /// Like [`in_pieces_or`](Self::in_pieces_or), for a valid request of PMI-1 that has no response.
+    /// Like [`split_write_rule_or`](Self::split_write_rule_or), for a valid request of PMI-1 that has no response.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
-        let pending = self.known(p).and_then(|rank| rank.pending.front());
+        let pending = self.find_rank(p).and_then(|rank| rank.pending.front());
         let is_valid = pending.is_some_and(|request| request.op.is_some());
         if is_valid && self.framing(p) == Framing::Lines {
-            self.in_pieces_or(p, otherwise)
+            self.split_write_rule_or(p, otherwise)
         } else {
             otherwise
         }
     }
 
     /// Returns true if all processes have entered the barrier that this one is in.
-    fn all_in(&mut self, p: Proc) -> bool {
-        let round = self.rank(p).left + 1;
-        let written = self.rank(p).world_written.clone();
+    fn all_entered_barrier(&mut self, p: Proc) -> bool {
+        let round = self.rank(p).barriers_left + 1;
+        let written = self.rank(p).world_spelling.clone();
         // No document says whether WORLD and a missing group name the same barrier.
-        self.group(p.group).all(|rank| rank.entered >= round && rank.world_written == written)
+        self.group(p.group).all(|rank| rank.barriers_entered >= round && rank.world_spelling == written)
     }
 
     /// Reports a missing response. If the server has not read the request, that is the reason, whatever the request is.
@@ -386,25 +400,25 @@ impl Monitor {
         requirement: &str,
         at_most: Option<Severity>,
         expected: String,
-        how: SeenKind,
+        how: ObservationKind,
     ) {
-        let mut seen = SeenText::from(how);
+        let mut seen = ObservationText::from(how);
         let mut unread = None;
-        if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
+        if how != ObservationKind::ConnectionEnd && !self.not_read.is_empty() {
             seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));
             unread = self.unread_rule(&self.not_read);
         }
-        if how != SeenKind::ConnectionEnd && self.unproved {
-            seen.text += NO_PROOF;
+        if how != ObservationKind::ConnectionEnd && self.lacks_proof {
+            seen.text += NO_PROOF_SUFFIX;
         }
-        self.find(Side::Server, p, unread.unwrap_or(requirement), at_most, expected, seen);
+        self.find(PartyKind::Server, p, unread.unwrap_or(requirement), at_most, expected, seen);
     }
 
     /// Judges a response that did not come before the wait was over.
-    pub(super) fn no_answer(&mut self, p: Proc) {
+    pub(super) fn no_response(&mut self, p: Proc) {
         let how = match self.others_mid_request(p) {
-            true => SeenKind::SilenceBehindPartialRequest,
-            false => SeenKind::Silence,
+            true => ObservationKind::SilenceDuringPartialRequest,
+            false => ObservationKind::Silence,
         };
         self.unanswered(p, how);
     }

@@ -6,29 +6,28 @@ use pmi_wire::pmi2::is_key;
 use pmi_wire::{Decoded, Operation, Proc, SpawnCollector, SpawnLimits, SpawnRequest};
 
 use super::grammar::spawn_rule;
-use super::kvs::{is_short, is_within_limits};
-use super::state::{MOST_PROCESSES, Monitor, MonitoredRequest, RESERVED, RequestDetail};
+use super::kvs::{is_within_common_limits, is_within_limits};
+use super::state::{MAX_PROCESSES, Monitor, MonitoredRequest, RESERVED_PREFIX, RequestDetail};
 use crate::Severity;
-use crate::finding::Side;
+use crate::finding::PartyKind;
 use crate::kvs::is_ambiguous;
-use crate::seen::SeenText;
+use crate::observation::ObservationText;
 
 /// Returns true if a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
-fn is_ordinary(request: &SpawnRequest) -> bool {
+fn is_unambiguous(request: &SpawnRequest) -> bool {
     let plain = |value: &[u8]| !value.is_empty() && !is_ambiguous(value);
     request.programs.iter().all(|program| {
-        (1..=MOST_PROCESSES).contains(&program.nprocs)
+        (1..=MAX_PROCESSES).contains(&program.nprocs)
             && program.args.iter().all(|(_, arg)| plain(arg))
             && program.info.iter().all(|(key, value)| plain(key) && plain(value))
-            && program
-                .preput
-                .iter()
-                .all(|(key, value)| plain(value) && is_short(key, value) && !key.starts_with(RESERVED))
+            && program.preput.iter().all(|(key, value)| {
+                plain(value) && is_within_common_limits(key, value) && !key.starts_with(RESERVED_PREFIX)
+            })
     })
 }
 
 /// Returns true if the arguments of a spawn request are numbered from one, which breaks the protocol.
-pub(super) fn counts_from_one(request: &SpawnRequest) -> bool {
+pub(super) fn has_one_based_arguments(request: &SpawnRequest) -> bool {
     request.programs.iter().any(|program| program.args_base().is_some_and(|base| base != 0))
 }
 
@@ -47,7 +46,7 @@ impl Monitor {
         if first {
             self.spawns_unknown |= !self.rank(p).pending.is_empty();
             self.after_error(p, line);
-            self.order(p, Some(Operation::Spawn), None, message);
+            self.check_order(p, Some(Operation::Spawn), None, message);
         }
         let lines = &mut self.rank(p).spawn_lines;
         lines.extend_from_slice(line);
@@ -60,7 +59,7 @@ impl Monitor {
         {
             // The key "endcmd" is not part of the request, but a server that compares only the beginning takes the line as the end.
             Ok(None) if line.trim_ascii().strip_prefix(b"endcmd").is_some_and(|rest| !rest.is_empty()) => {
-                self.unknown_sent(p);
+                self.record_unknown(p);
                 self.spawns_unknown = true;
             }
             Ok(None) => {}
@@ -71,14 +70,14 @@ impl Monitor {
             Err(error) => {
                 self.rank(p).spawn = None;
                 self.rank(p).spawn_lines.clear();
-                self.unknown_sent(p);
+                self.record_unknown(p);
                 self.spawns_unknown = true;
-                let id = spawn_rule(&error.fault);
+                let id = spawn_rule(&error.kind);
                 self.client_error(
                     p,
                     id,
                     format!("a spawn request of RFC 13 ({error})"),
-                    SeenText::message(line),
+                    ObservationText::message(line),
                 );
             }
         }
@@ -89,9 +88,9 @@ impl Monitor {
         let mut canonical = Vec::new();
         request.programs.iter().for_each(|program| program.write_to(&mut canonical));
         let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
-        self.irregular |= canonical != as_written || !is_ordinary(&request);
-        self.group_asked(p, request.processes(), request.programs.iter().flat_map(|p| &p.preput));
-        if counts_from_one(&request) {
+        self.irregular |= canonical != as_written || !is_unambiguous(&request);
+        self.requested_group(p, request.processes(), request.programs.iter().flat_map(|p| &p.preput));
+        if has_one_based_arguments(&request) {
             let expected = "the numbered indices of a spawn request begin with zero";
             self.client_misuse(p, ids::RFC13_SPAWN_ARG_INDICES, expected, "args numbered from 1");
         }
@@ -108,7 +107,7 @@ impl Monitor {
     }
 
     /// Records the spawn request in a frame.
-    pub(super) fn spawn_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
+    pub(super) fn spawn_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(request) = message.spawn() {
             let size = request.processes();
             let preput = request.programs.first().map_or(&[][..], |first| &first.preput);
@@ -116,9 +115,9 @@ impl Monitor {
             if preput.iter().any(|(key, _)| !is_key(key)) {
                 self.irregular_sent(p);
             }
-            self.irregular |= !(1..=MOST_PROCESSES).contains(&size)
+            self.irregular |= !(1..=MAX_PROCESSES).contains(&size)
                 || preput.iter().any(|(key, value)| !is_within_limits(key, value));
-            self.group_asked(p, size, preput);
+            self.requested_group(p, size, preput);
         }
         RequestDetail::Plain
     }
@@ -126,14 +125,14 @@ impl Monitor {
     /// Judges the response to a PMI-1 spawn request.
     pub(super) fn spawn_answered(&mut self, p: Proc, request: &SpawnRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
-        self.takes_arguments_from_one |= ok && counts_from_one(request);
+        self.accepts_one_based_arguments |= ok && has_one_based_arguments(request);
         let Some(codes) = message.raw("errcodes").and_then(parse_intlist) else { return };
         let asked = request.processes();
         // A server that may have read an earlier request in another way may answer another one than it seems.
         if codes.len() as u64 != asked && ok && !self.spawns_unknown {
             let expected = format!("an error code for each of the {asked} processes");
             let (id, note) = (ids::RFC13_ABNF_S_SPAWN, Some(Severity::Note));
-            self.find(Side::Server, p, id, note, expected, SeenText::message(message.text));
+            self.find(PartyKind::Server, p, id, note, expected, ObservationText::message(message.text));
         }
     }
 }

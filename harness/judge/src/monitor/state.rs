@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use pmi_wire::protocol::Exchange;
 use pmi_wire::{
-    Connection, Decoded, Direction, Framing, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version,
+    Connection, Decoded, Direction, Framing, KvsLimits, Operation, Proc, SpawnCollector, SpawnRequest,
+    Version,
 };
 
 use super::group_barrier_state::{GroupBarrierLog, GroupBarrierName};
@@ -14,33 +15,33 @@ use super::placement::Placement;
 use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::connections::Connections;
-use crate::finding::{Finding, Side};
+use crate::finding::{Finding, PartyKind};
 use crate::kvs::{KnownPuts, Kvs};
-use crate::recent::Recent;
-use crate::seen::SeenText;
+use crate::lookup_cache::LookupCache;
+use crate::observation::ObservationText;
 
 /// Length in bytes beyond which a server may give up on a request. RFC 13 sets no limit for messages, but no operation needs a longer one.
-pub(super) const LONG_REQUEST: usize = 8 * 1024;
+pub(super) const MIN_LONG_REQUEST: usize = 8 * 1024;
 
 /// Number of bytes that a server usually reads at once.
-pub(super) const PAGE: usize = 4096;
+pub(super) const USUAL_READ_SIZE: usize = 4096;
 
 /// Maximum number of findings that are kept until they are taken, because a server that floods breaks the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
 /// Number of processes beyond the requested ones after which the monitor reports that the server has misread a number.
-pub(super) const EXCESS_PROCESSES: u64 = 64;
+pub(super) const MAX_EXCESS_PROCESSES: u64 = 64;
 
 /// The requirement that a server breaks if it does not serve a pair of the maximum length.
-pub(super) const FULL: &str = ids::RFC13_MAXES_HONOURED;
+pub(super) const MAX_LENGTH_REQUIREMENT: &str = ids::RFC13_MAXES_HONOURED;
 
 /// The requirement that only the newline ends a message, even if it arrives in several writes.
-pub(super) const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
+pub(super) const SPLIT_WRITE_REQUIREMENT: &str = ids::RFC13_WIRE_NEWLINE;
 
-pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
+pub(super) const COMPLETE_RESPONSE_REQUIREMENT: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
 
 /// The reserved first letters of keys that the process manager itself provides.
-pub(super) const RESERVED: &[u8] = b"PMI_";
+pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 
 /// Returns the requirement of a rule for the dialect of a message.
 pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static str {
@@ -68,8 +69,8 @@ pub(super) enum RequestDetail {
     Init(Version),
     /// The init of PMI-2: whether it omits a field that some servers need, and whether it names a wrong rank.
     Fullinit {
-        bare: bool,
-        misled: bool,
+        lacks_field: bool,
+        has_wrong_rank: bool,
     },
     /// A put. `valid` is true if the server has no reason to refuse it.
     Put {
@@ -77,12 +78,12 @@ pub(super) enum RequestDetail {
         value: Vec<u8>,
         valid: bool,
     },
-    /// A get. `of` is the keyval space, if the request names one that may not be its own; `left` is the number of barriers
+    /// A get. `of` is the keyval space, if the request names one that may not be its own; `barriers_left` is the number of barriers
     /// that the process had left; `rule` is the requirement that a jobid depends on.
     Get {
         key: Vec<u8>,
         of: Option<Vec<u8>>,
-        left: u64,
+        barriers_left: u64,
         rule: Option<&'static str>,
         srcid: Option<i64>,
     },
@@ -91,12 +92,12 @@ pub(super) enum RequestDetail {
         key: Vec<u8>,
         valid: bool,
     },
-    /// A get of a node attribute. `wait` is the requirement that an answer without a value breaks; `there` is true if the
+    /// A get of a node attribute. `wait` is the requirement that an answer without a value breaks; `existed` is true if the
     /// attribute was stored before the request.
     GetNode {
         key: Vec<u8>,
         wait: Option<&'static str>,
-        there: bool,
+        existed: bool,
     },
     /// A request for the process mapping as an attribute of the job.
     Mapping,
@@ -136,7 +137,7 @@ pub(super) struct MonitoredRank {
     /// The requests that have not been answered yet, the oldest first.
     pub(super) pending: VecDeque<MonitoredRequest>,
     /// True if the process has started a process manager.
-    pub(super) has_manager: bool,
+    pub(super) started_manager: bool,
     /// The outcome of singleton init, if the process has requested a process manager itself.
     pub(super) singinit: Option<SingletonState>,
     /// True if its environment has been judged.
@@ -150,34 +151,34 @@ pub(super) struct MonitoredRank {
     /// True if the server has closed the connection.
     pub(super) closed: bool,
     /// True if the process has closed the connection, or has ended.
-    pub(super) gone: bool,
+    pub(super) is_gone: bool,
     /// True if its connection ended after a barrier_in that lacked its newline.
-    pub(super) unended_barrier: bool,
+    pub(super) has_incomplete_barrier: bool,
     /// True if it closed the connection with unread bytes.
     pub(super) left_unread: bool,
     /// The number of barriers that it has entered.
-    pub(super) entered: u64,
+    pub(super) barriers_entered: u64,
     /// The number of barriers that it has left.
-    pub(super) left: u64,
+    pub(super) barriers_left: u64,
     /// The version in the server's answer.
-    pub(super) granted: Option<Version>,
+    pub(super) answered_version: Option<Version>,
     /// The version in use; 1.1 if there is none. An answer above the offer counts only once the client makes use of it.
     pub(super) version: Option<Version>,
     /// The version that it offered, and the higher one in the server's answer.
-    pub(super) unoffered: Option<(Version, Version)>,
+    pub(super) version_above_offer: Option<(Version, Version)>,
     /// In PMI-1.2, the `group` of the last barrier of the whole group that it entered: `WORLD`, or `None` if the key was missing.
-    pub(super) world_written: Option<Vec<u8>>,
+    pub(super) world_spelling: Option<Vec<u8>>,
     /// The barriers over part of its group that it has entered and not left.
-    pub(super) open: Vec<GroupBarrierName>,
+    pub(super) open_barriers: Vec<GroupBarrierName>,
     /// The puts that it must see after barriers over part of its group.
-    pub(super) knows: KnownPuts,
-    pub(super) maxes: Option<Maxes>,
+    pub(super) required_puts: KnownPuts,
+    pub(super) limits: Option<KvsLimits>,
     /// True if the server has sent an unreadable message on this connection, which is reported once.
     pub(super) unreadable: bool,
     /// True if the server has sent an unrequested message, which the process may take as the response to a later request.
-    pub(super) got_unasked: bool,
+    pub(super) received_unsolicited: bool,
     /// True if the server has sent bytes on this connection that even a lenient parser rejects.
-    pub(super) no_message: bool,
+    pub(super) received_garbage: bool,
     /// True if the server has sent something on this connection.
     pub(super) answered: bool,
     /// Number of pages that this process has written since the last response, counting at least one for each write.
@@ -194,14 +195,14 @@ pub(super) struct MonitoredRank {
     pub(super) continued_after_error: bool,
     /// True if it has sent something that is not a request, or a request before the previous one was answered. Until all pending requests
     /// are answered, it is unknown which answer belongs to which request.
-    pub(super) uncorrelated: bool,
+    pub(super) lost_correlation: bool,
 }
 
 impl MonitoredRank {
     /// Returns the requests about names that have not been answered yet.
     pub(super) fn open_names(&self) -> impl Iterator<Item = &NameRequest> {
         self.pending.iter().filter_map(|pending| match &pending.detail {
-            RequestDetail::Name(asked) => Some(asked),
+            RequestDetail::Name(request) => Some(request),
             _ => None,
         })
     }
@@ -236,52 +237,52 @@ pub(super) struct MonitoredGroup {
     pub(super) writers: HashMap<Vec<u8>, u32>,
     /// Keys whose values in the keyval space are unknown, for instance because they were put before the name of the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
-    pub(super) ranks: Recent<u32, MonitoredRank>,
+    pub(super) ranks: LookupCache<u32, MonitoredRank>,
     /// The last barrier of the whole group that all processes are known to have entered.
     pub(super) entered_by_all: u64,
     /// Barriers over part of the group.
-    pub(super) parts: BTreeMap<GroupBarrierName, GroupBarrierLog>,
+    pub(super) group_barriers: BTreeMap<GroupBarrierName, GroupBarrierLog>,
     /// For each key, the ranks that got no value for it over frames, with the number of barriers that they had left.
-    pub(super) misses: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
+    pub(super) missed_gets: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values of node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
     /// The node attributes that the server has accepted.
-    pub(super) node_there: HashSet<(u32, Vec<u8>)>,
+    pub(super) node_attributes: HashSet<(u32, Vec<u8>)>,
     /// True if a key that is also a word of the protocol has been put since the last barrier.
     pub(super) puts_protocol_words: bool,
     /// True if a key or a value of the maximum length has been put since the last barrier.
-    pub(super) puts_full: bool,
+    pub(super) has_max_length_put: bool,
     /// The keys of such pairs.
-    pub(super) full_keys: HashSet<Vec<u8>>,
+    pub(super) max_length_keys: HashSet<Vec<u8>>,
     /// The reason why the server may abort the program now: a client of the group broke the protocol, requested an abort or died.
     pub(super) may_abort: Option<Unspecified>,
     /// Ranks whose pending request has a form that parsers should accept but need not. Until it is answered with success, the server may
     /// abort the program.
     pub(super) irregular_ranks: HashSet<u32>,
     /// Keys of puts that lacked their newline when their connection ended.
-    pub(super) unended_puts: HashSet<Vec<u8>>,
+    pub(super) incomplete_puts: HashSet<Vec<u8>>,
     /// The reason why the state of the group in the server is unknown: a client sent something that is not a request, or a request out of
     /// order. RFC 13 does not say whether such a request counts for a barrier, or puts a value.
     pub(super) state_unknown: Option<Unspecified>,
 }
 
 /// Maximum size of a group. The monitor treats the size of a larger group as unknown.
-pub(super) const MOST_PROCESSES: u64 = 1 << 20;
+pub(super) const MAX_PROCESSES: u64 = 1 << 20;
 
 /// Maximum number of ranks that a finding names.
-const NAMED: usize = 16;
+const MAX_NAMED_RANKS: usize = 16;
 
 impl MonitoredGroup {
     /// Sets the requested size. If it is too large, the size of the group is unknown.
-    pub(super) fn ask_for(&mut self, processes: u64) {
-        self.size = u32::try_from(processes).ok().filter(|_| processes <= MOST_PROCESSES).unwrap_or(0);
+    pub(super) fn set_requested_size(&mut self, processes: u64) {
+        self.size = u32::try_from(processes).ok().filter(|_| processes <= MAX_PROCESSES).unwrap_or(0);
     }
 
     /// Records the size that a process of a spawned group received, and returns the size of the group. RFC 13, PMI_Spawn_multiple: a server
     /// may start fewer processes than requested. If the processes receive different sizes, the requested one counts.
-    pub(super) fn told_size(&mut self, told: Option<u32>) -> u32 {
+    pub(super) fn record_size(&mut self, reported: Option<u32>) -> u32 {
         let asked = self.requested_and_reported.map_or(self.size, |(asked, _)| asked);
-        let told = told.filter(|told| (1..=asked).contains(told)).unwrap_or(asked);
+        let told = reported.filter(|told| (1..=asked).contains(told)).unwrap_or(asked);
         let agreed = self.requested_and_reported.is_none_or(|(_, before)| before == told);
         self.size = if agreed { told } else { asked };
         self.requested_and_reported = Some((asked, self.size));
@@ -295,9 +296,10 @@ impl MonitoredGroup {
     }
 
     /// Returns the ranks for which `is` does not hold, as text; `None` if there are none.
-    pub(super) fn all_but(&self, is: impl Fn(&MonitoredRank) -> bool) -> Option<String> {
+    pub(super) fn ranks_except(&self, is: impl Fn(&MonitoredRank) -> bool) -> Option<String> {
         let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
-        let named: Vec<String> = missing.by_ref().take(NAMED).map(|rank| rank.to_string()).collect();
+        let named: Vec<String> =
+            missing.by_ref().take(MAX_NAMED_RANKS).map(|rank| rank.to_string()).collect();
         match missing.count() {
             _ if named.is_empty() => None,
             0 => Some(named.join(", ")),
@@ -308,7 +310,7 @@ impl MonitoredGroup {
     /// Returns true if all processes have entered this barrier of the whole group.
     pub(super) fn all_entered(&mut self, round: u64) -> bool {
         let known = self.entered_by_all >= round;
-        if !known && self.all(|rank| rank.entered >= round) {
+        if !known && self.all(|rank| rank.barriers_entered >= round) {
             self.entered_by_all = round;
         }
         self.entered_by_all >= round
@@ -320,13 +322,13 @@ impl MonitoredGroup {
 pub struct Monitor {
     pub(crate) connections: Connections,
     /// True if the bytes of the event continue a message that began in an earlier event.
-    pub(super) goes_on: bool,
+    pub(super) continues_message: bool,
     /// True if bytes were sent on a connection that belongs to no process.
-    pub(super) strayed: bool,
+    pub(super) has_stray_bytes: bool,
     /// True if the server writes tuples after values that extend to the end of the line, which has been reported.
-    pub(super) adds_tuples: bool,
+    pub(super) appends_tuples: bool,
     /// True if the server has accepted spawn arguments that are numbered from one.
-    pub(super) takes_arguments_from_one: bool,
+    pub(super) accepts_one_based_arguments: bool,
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.
@@ -354,9 +356,9 @@ pub struct Monitor {
     /// True if a process of the first group asked to abort the group with an exit code of 0.
     pub(super) aborted_as_success: bool,
     /// True if the scenario has sent a message as the upstream of a proxy.
-    pub(super) scripted: bool,
+    pub(super) upstream_scripted: bool,
     /// True if some process was offered the wire protocol; `None` before the first process has started.
-    pub(super) offered: Option<bool>,
+    pub(super) wire_offered: Option<bool>,
     /// The number of messages, including those that could not be read.
     pub(super) messages: usize,
     /// True if a process has sent an abort.
@@ -371,7 +373,7 @@ pub struct Monitor {
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
     /// True if only a timeout shows that the last response is missing.
-    pub(super) unproved: bool,
+    pub(super) lacks_proof: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }
@@ -399,7 +401,7 @@ impl Monitor {
 
     /// Creates a monitor for a scenario that tests these requirements. The version in the first response is the same in every scenario, so
     /// only scenarios that test it report it.
-    pub fn focused(requirements: Vec<String>) -> Self {
+    pub fn with_focus(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
 
@@ -410,7 +412,7 @@ impl Monitor {
 
     /// Returns true if the server starts far more processes than requested, perhaps without end.
     pub fn starts_too_many(&self) -> bool {
-        self.processes_spawned > self.processes_requested.saturating_add(EXCESS_PROCESSES)
+        self.processes_spawned > self.processes_requested.saturating_add(MAX_EXCESS_PROCESSES)
     }
 
     /// Returns the number of process groups that spawn requests asked for.
@@ -425,7 +427,7 @@ impl Monitor {
 
     /// Returns whether processes have started, and none of them was offered the wire protocol.
     pub(crate) fn is_unoffered(&self) -> bool {
-        self.offered == Some(false)
+        self.wire_offered == Some(false)
     }
 
     /// Returns the number of messages from and to the processes.
@@ -440,53 +442,53 @@ impl Monitor {
 
     /// Returns true if this side has sent something that a party would not send if it followed the grammar and knew the state. For a
     /// server, this is known only if its responses are inspected.
-    pub(crate) fn is_irregular_of(&self, party: Side) -> bool {
-        if party == Side::Client { self.irregular } else { self.irregular_response }
+    pub(crate) fn is_irregular_of(&self, party: PartyKind) -> bool {
+        if party == PartyKind::Client { self.irregular } else { self.irregular_response }
     }
 
     /// Returns true if a message in this direction is incomplete on some connection.
     pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
-        self.of_processes().any(|(_, connection)| !connection.partial(direction).is_empty())
+        self.process_connections().any(|(_, connection)| !connection.partial(direction).is_empty())
             || direction == Direction::ToServer && ranks.any(|rank| rank.spawn.is_some())
     }
 
     /// Returns true if a process and the server have agreed on this framing.
     pub fn has_negotiated(&self, framing: Framing) -> bool {
-        self.of_processes().any(|(_, connection)| connection.negotiated() == Some(framing))
+        self.process_connections().any(|(_, connection)| connection.negotiated() == Some(framing))
     }
 
     /// Returns the connections of processes, without stray ones.
-    pub(super) fn of_processes(&self) -> impl Iterator<Item = (Proc, &Connection)> {
-        self.connections.iter().filter(|(p, _)| p.group != Proc::STRAYS)
+    pub(super) fn process_connections(&self) -> impl Iterator<Item = (Proc, &Connection)> {
+        self.connections.iter().filter(|(p, _)| p.group != Proc::STRAY_GROUP)
     }
 
     /// Returns true if the server has sent this process an unreadable message, which has been reported.
     pub(crate) fn has_unreadable_answer(&self, p: Proc) -> bool {
-        self.known(p).is_some_and(|r| r.unreadable)
+        self.find_rank(p).is_some_and(|r| r.unreadable)
     }
 
     /// Returns true if the server writes tuples after values that extend to the end of the line, which has been reported.
     pub(crate) fn has_tuples_after_values(&self) -> bool {
-        self.adds_tuples
+        self.appends_tuples
     }
 
     /// Returns the requirement that the server breaks by not reading what these processes wrote. A process does not count if the server has
     /// answered it before and may have read part of the rest: several writes, or more than a page.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
-        let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.known(*p)?)));
+        let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.find_rank(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
         Some(self.connections.framing(p).pick(rules::REQUEST_ANSWERED))
     }
 
     /// Returns whether the server has accepted the init of a process.
     pub fn has_joined(&self, p: Proc) -> bool {
-        self.known(p).is_some_and(|r| r.joined)
+        self.find_rank(p).is_some_and(|r| r.joined)
     }
 
     /// Returns true if a process has sent finalize.
     pub fn has_finalized(&self, p: Proc) -> bool {
-        self.known(p).is_some_and(|r| r.finalized)
+        self.find_rank(p).is_some_and(|r| r.finalized)
     }
 
     /// Returns the framing of the connection of a process.
@@ -495,12 +497,12 @@ impl Monitor {
     }
 
     /// Returns whether the server has sent a process something that it had not requested.
-    pub(crate) fn got_unasked(&self, p: Proc) -> bool {
-        self.known(p).is_some_and(|r| r.got_unasked)
+    pub(crate) fn received_unsolicited(&self, p: Proc) -> bool {
+        self.find_rank(p).is_some_and(|r| r.received_unsolicited)
     }
 
     /// Returns the state of a process, without adding it.
-    pub(super) fn known(&self, p: Proc) -> Option<&MonitoredRank> {
+    pub(super) fn find_rank(&self, p: Proc) -> Option<&MonitoredRank> {
         self.groups.get(&p.group)?.ranks.get(p.rank)
     }
 
@@ -518,7 +520,7 @@ impl Monitor {
     }
 
     /// Adds the process group that a process has requested, with its size and its initial pairs.
-    pub(super) fn group_asked<'a>(
+    pub(super) fn requested_group<'a>(
         &mut self,
         p: Proc,
         size: u64,
@@ -528,19 +530,19 @@ impl Monitor {
         let (id, nodes) = (self.spawned, self.group(p.group).nodes);
         let group = self.group(id);
         group.nodes = nodes;
-        group.ask_for(size);
+        group.set_requested_size(size);
         preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
     }
 
     /// Returns the reason why the server's behaviour towards this process cannot be judged, if there is one.
     pub fn unspecified(&self, p: Proc) -> Option<Unspecified> {
         let group = self.groups.get(&p.group);
-        let unusual = group.filter(|g| !g.irregular_ranks.is_empty()).map(|_| Unspecified::Unusual);
-        group.and_then(|g| g.may_abort).or(unusual).or_else(|| self.why_unknown(p))
+        let unusual = group.filter(|g| !g.irregular_ranks.is_empty()).map(|_| Unspecified::AmbiguousRequest);
+        group.and_then(|g| g.may_abort).or(unusual).or_else(|| self.unknown_state_reason(p))
     }
 
     /// Returns the reason why the server's state for the group of this process is unknown, if there is one.
-    fn why_unknown(&self, p: Proc) -> Option<Unspecified> {
+    fn unknown_state_reason(&self, p: Proc) -> Option<Unspecified> {
         let spawn = (p.group != 0 && self.spawns_unknown).then_some(Unspecified::Spawn);
         spawn.or_else(|| self.groups.get(&p.group)?.state_unknown)
     }
@@ -552,7 +554,7 @@ impl Monitor {
 
     /// Returns true if the server's state for the group of this process is unknown.
     pub(super) fn state_unknown(&self, p: Proc) -> bool {
-        self.why_unknown(p).is_some()
+        self.unknown_state_reason(p).is_some()
     }
 
     /// Records that the server may abort the program of a process from here on.
@@ -573,14 +575,14 @@ impl Monitor {
     /// Records that such a request has been answered. If it was refused, or understood in another way, the state of the server is unknown.
     pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
         if self.group(p.group).irregular_ranks.remove(&p.rank) && !taken {
-            self.allow_abort(p, Unspecified::Unusual);
+            self.allow_abort(p, Unspecified::AmbiguousRequest);
         }
     }
 
     /// Records that, from here on, a server may read the messages of this process in more than one way.
     pub(super) fn lose_correlation(&mut self, p: Proc, why: Unspecified) {
         self.irregular = true;
-        self.rank(p).uncorrelated = true;
+        self.rank(p).lost_correlation = true;
         self.allow_abort(p, why);
         self.forget_state(p, why);
     }
@@ -588,11 +590,11 @@ impl Monitor {
     /// Records a request that servers may read in several ways, and after which they may end the program.
     pub(super) fn irregular_sent(&mut self, p: Proc) {
         self.irregular = true;
-        self.allow_abort(p, Unspecified::Unusual);
+        self.allow_abort(p, Unspecified::AmbiguousRequest);
     }
 
     /// Records that a process has sent something that is not a request. Any answer to it, or none, is lawful.
-    pub(super) fn unknown_sent(&mut self, p: Proc) {
+    pub(super) fn record_unknown(&mut self, p: Proc) {
         self.lose_correlation(p, Unspecified::NotARequest);
         let unknown =
             MonitoredRequest { row: None, op: None, thrid: None, needs: None, detail: RequestDetail::Plain };
@@ -607,7 +609,9 @@ impl Monitor {
             .groups
             .iter()
             .flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (of(*group, rank), r)));
-        ranks.filter(|(of, r)| *of != p && !r.gone && !r.closed).any(|(of, r)| r.spawn.is_some() || begun(of))
+        ranks
+            .filter(|(of, r)| *of != p && !r.is_gone && !r.closed)
+            .any(|(of, r)| r.spawn.is_some() || begun(of))
     }
 
     /// Reports a breach by the server.
@@ -616,9 +620,9 @@ impl Monitor {
         p: Proc,
         requirement: &str,
         expected: impl Into<String>,
-        seen: impl Into<SeenText>,
+        seen: impl Into<ObservationText>,
     ) {
-        self.find(Side::Server, p, requirement, None, expected.into(), seen.into());
+        self.find(PartyKind::Server, p, requirement, None, expected.into(), seen.into());
     }
 
     /// Reports a breach by the client, after which the server may abort. RFC 13 does not say whether a server ignores such a request
@@ -628,10 +632,10 @@ impl Monitor {
         p: Proc,
         requirement: &str,
         expected: impl Into<String>,
-        seen: impl Into<SeenText>,
+        seen: impl Into<ObservationText>,
     ) {
-        self.allow_abort(p, Unspecified::Breach);
-        self.forget_state(p, Unspecified::Breach);
+        self.allow_abort(p, Unspecified::RuleViolation);
+        self.forget_state(p, Unspecified::RuleViolation);
         self.client_misuse(p, requirement, expected, seen);
     }
 
@@ -641,31 +645,34 @@ impl Monitor {
         p: Proc,
         requirement: &str,
         expected: impl Into<String>,
-        seen: impl Into<SeenText>,
+        seen: impl Into<ObservationText>,
     ) {
-        self.find(Side::Client, p, requirement, None, expected.into(), seen.into());
+        self.find(PartyKind::Client, p, requirement, None, expected.into(), seen.into());
     }
 
     /// Adds a finding, unless there are too many already.
     pub(super) fn find(
         &mut self,
-        party: Side,
+        party: PartyKind,
         p: impl Into<Option<Proc>>,
         requirement: &str,
         at_most: Option<Severity>,
         expected: String,
-        seen: SeenText,
+        seen: ObservationText,
     ) {
-        if self.findings.len() >= FINDINGS_LIMIT || (self.scripted && party == Side::Server) {
+        if self.findings.len() >= FINDINGS_LIMIT || (self.upstream_scripted && party == PartyKind::Server) {
             return;
         }
         // A stray connection counts as the cause of everything that the server sends wrongly after it.
-        let requirement =
-            if self.strayed && party == Side::Server { ids::PMI_PORT_STRAYS_HARMLESS } else { requirement };
+        let requirement = if self.has_stray_bytes && party == PartyKind::Server {
+            ids::PMI_PORT_STRAYS_HARMLESS
+        } else {
+            requirement
+        };
         self.findings.push(Finding {
             proc: p.into(),
             seq: self.seq,
-            at_most,
+            max_severity: at_most,
             kind: seen.kind,
             ..Finding::new(requirement, party, expected, seen.text)
         });

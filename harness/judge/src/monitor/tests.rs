@@ -5,12 +5,12 @@ use rstest::rstest;
 
 use pmi_wire::{Direction, Operation};
 
-use super::state::{EXCESS_PROCESSES, LONG_REQUEST, grammar_rule};
+use super::state::{MAX_EXCESS_PROCESSES, MIN_LONG_REQUEST, grammar_rule};
 use super::*;
 use crate::Severity;
 use crate::event::{Bytes, HangProof};
-use crate::finding::{Finding, Side};
-use crate::seen::SeenKind;
+use crate::finding::{Finding, PartyKind};
+use crate::observation::ObservationKind;
 
 /// Returns the requirements that a server breaks in these lines: the rank, whether the server sends the line, and its text.
 fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
@@ -21,7 +21,7 @@ fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
         if *server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
     });
     let found = judged(std::iter::once(launched).chain(events));
-    found.into_iter().filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
+    found.into_iter().filter(|f| f.party == PartyKind::Server).map(|f| f.requirement).collect()
 }
 
 fn judged(events: impl IntoIterator<Item = EventKind>) -> Vec<Finding> {
@@ -112,7 +112,7 @@ fn silence_states_whether_it_is_proved() {
         let asks =
             EventKind::ToServer { proc, bytes: Bytes(b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()) };
         let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let found = judged([launched, asks, EventKind::NoAnswer { proc, proof }]);
+        let found = judged([launched, asks, EventKind::NoResponse { proc, proof }]);
         found.into_iter().map(|f| f.seen).collect::<Vec<_>>()
     };
     assert_eq!(seen(SilenceProof::Idle), ["silence"]);
@@ -123,7 +123,7 @@ fn silence_states_whether_it_is_proved() {
 fn wrong_size_of_one_process_does_not_affect_others() {
     let group = |told: &[u32]| {
         let mut group = MonitoredGroup { size: 3, ..MonitoredGroup::default() };
-        told.iter().map(|told| group.told_size(Some(*told))).collect::<Vec<_>>()
+        told.iter().map(|told| group.record_size(Some(*told))).collect::<Vec<_>>()
     };
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
     // Fewer processes than asked for may be started.
@@ -160,7 +160,7 @@ fn lost_partial_request_is_the_cause() {
     });
     let said = |text: &str| EventKind::ToServer { proc, bytes: Bytes(text.into()) };
     let answer = Bytes(b"cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64\n".to_vec());
-    let silence = EventKind::NoAnswer { proc, proof: SilenceProof::Idle };
+    let silence = EventKind::NoResponse { proc, proof: SilenceProof::Idle };
     let rest = [
         said("cmd=get_maxes  extra=1\n"),
         EventKind::FromServer { proc, bytes: answer },
@@ -189,7 +189,7 @@ fn unterminated_messages_have_no_effect() {
         });
         let end = [said(0, unended), EventKind::ClosedByClient { proc: proc(0) }];
         let found = judged([launched].into_iter().chain(joined).chain(end).chain(rest));
-        let found = found.into_iter().filter(|f| f.party == Side::Server);
+        let found = found.into_iter().filter(|f| f.party == PartyKind::Server);
         found.map(|f| f.requirement).collect::<Vec<_>>()
     };
     let barrier = || [said(1, "cmd=barrier_in\n"), told(1, "cmd=barrier_out rc=0\n")];
@@ -216,9 +216,9 @@ fn client_may_take_an_unexpected_answer() {
     let (ask, limits) = ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128");
     let lock_step = "rfc13.wire.lock-step".to_owned();
     let said = [(false, init), (true, taken), (true, limits), (false, ask), (false, "cmd=get_appnum")];
-    assert_eq!(found(&said), [(Side::Server, lock_step.clone())]);
+    assert_eq!(found(&said), [(PartyKind::Server, lock_step.clone())]);
     let ahead = [(false, init), (true, taken), (false, ask), (false, "cmd=get_appnum")];
-    assert_eq!(found(&ahead), [(Side::Client, lock_step)]);
+    assert_eq!(found(&ahead), [(PartyKind::Client, lock_step)]);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn missing_answers_to_an_offer_cite_its_version() {
         let line = format!("cmd=init pmi_version=1 pmi_subversion={subversion}\n");
         let end = match closes {
             true => EventKind::ClosedByServer { proc },
-            false => EventKind::NoAnswer { proc, proof: SilenceProof::Idle },
+            false => EventKind::NoResponse { proc, proof: SilenceProof::Idle },
         };
         let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
         let found = judged([launched, EventKind::ToServer { proc, bytes: Bytes(line.into()) }, end]);
@@ -270,7 +270,7 @@ fn server_may_reject_arguments_numbered_from_one() {
                 EventKind::ClosedByServer { proc }
             });
         }
-        let found = judged(events).into_iter().filter(|f| f.party == Side::Server);
+        let found = judged(events).into_iter().filter(|f| f.party == PartyKind::Server);
         found.map(|f| f.requirement).collect::<Vec<_>>()
     };
     assert_eq!(found(&[1]), Vec::<String>::new());
@@ -316,7 +316,7 @@ fn endless_line_excuses_a_close() {
         judged(events).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
     };
     assert_eq!(found(10), ["rfc13.abnf.c-appnum"]);
-    assert_eq!(found(LONG_REQUEST + 1), Vec::<String>::new());
+    assert_eq!(found(MIN_LONG_REQUEST + 1), Vec::<String>::new());
 }
 
 #[test]
@@ -333,12 +333,12 @@ fn silence_after_a_partial_request_is_only_noted() {
         let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
         let said = said.iter().map(|(rank, text)| write(*rank, text));
         let end = closes.then(|| EventKind::ClosedByServer { proc: proc(1) });
-        let silence = EventKind::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
+        let silence = EventKind::NoResponse { proc: proc(0), proof: SilenceProof::Idle };
         let found = judged([launched].into_iter().chain(joined).chain(said).chain(end).chain([silence]));
-        found.into_iter().map(|f| (f.kind, f.at_most)).collect::<Vec<_>>()
+        found.into_iter().map(|f| (f.kind, f.max_severity)).collect::<Vec<_>>()
     };
-    let held_up = [(Some(SeenKind::SilenceBehindPartialRequest), Some(Severity::Note))];
-    let silence = [(Some(SeenKind::Silence), None)];
+    let held_up = [(Some(ObservationKind::SilenceDuringPartialRequest), Some(Severity::Note))];
+    let silence = [(Some(ObservationKind::Silence), None)];
     let get = (0, "cmd=get_maxes\n");
     assert_eq!(found(&[(1, "cmd=ge"), get], false), held_up);
     assert_eq!(found(&[(1, "mcmd=spawn\nnprocs=1\n"), get], false), held_up);
@@ -363,7 +363,7 @@ fn reports_excess_processes_once() {
         let found = judged([launched, asked].into_iter().chain((0..children).map(started)));
         found.iter().filter(|f| f.requirement == "rfc13.spawn.maxprocs").count()
     };
-    let most = EXCESS_PROCESSES as u32;
+    let most = MAX_EXCESS_PROCESSES as u32;
     assert_eq!((found("mcmd=spawn", most), found("mcmd=spawn", most + 9)), (0, 1));
     assert_eq!(found("\t nprocs = 500 ", most + 500), 0);
     assert_eq!((found("nprocs=", most), found("nprocs=", most + 9)), (0, 1));
@@ -434,7 +434,7 @@ fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] de
     let get = (0, false, "cmd=get kvsname=k key=a");
     let asked = answers.iter().flat_map(|answer| [get, (0, true, *answer)]);
     let said: Vec<_> = JOINED.into_iter().chain(asked).chain([(0, false, "cmd=get_appnum")]).collect();
-    let found = judged(said.iter().map(line)).into_iter().filter(|f| f.party == Side::Client);
+    let found = judged(said.iter().map(line)).into_iter().filter(|f| f.party == PartyKind::Client);
     let found: Vec<String> = found.map(|f| f.requirement).collect();
     let both: &[&str] = if detects { &["rfc13.error.close", "rfc13.error.abort"] } else { &[] };
     assert_eq!(found, both);
@@ -630,7 +630,7 @@ fn found(ranks: u32, said: &[(u32, bool, &str)]) -> Vec<String> {
         let proc = Proc { group: 0, rank: *rank };
         match (*text, server) {
             ("close", _) => EventKind::ClosedByServer { proc },
-            ("silence", _) => EventKind::NoAnswer { proc, proof: SilenceProof::Idle },
+            ("silence", _) => EventKind::NoResponse { proc, proof: SilenceProof::Idle },
             (text, true) => EventKind::FromServer { proc, bytes: bytes(framed(text)) },
             (text, false) => EventKind::ToServer { proc, bytes: bytes(framed(text)) },
         }
@@ -640,7 +640,7 @@ fn found(ranks: u32, said: &[(u32, bool, &str)]) -> Vec<String> {
         monitor.observe(&Event::new(seq, kind));
     }
     let findings = monitor.take_findings().into_iter();
-    findings.filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
+    findings.filter(|f| f.party == PartyKind::Server).map(|f| f.requirement).collect()
 }
 
 fn framed(body: &str) -> Vec<u8> {
@@ -789,7 +789,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
     // A server need not support it.
     assert!(found(1, &[(0, false, "cmd=ring;count=1;left=a;right=b;"), (0, true, "close")]).is_empty());
     // A server need not read a request this long.
-    let long = format!("cmd=kvs-put;key=k;value={};", "v".repeat(LONG_REQUEST));
+    let long = format!("cmd=kvs-put;key=k;value={};", "v".repeat(MIN_LONG_REQUEST));
     assert!(
         found(2, &[(0, false, &long), (0, true, "close"), (1, false, "cmd=job-getid;"), (1, true, "close")])
             .is_empty()
@@ -812,8 +812,8 @@ fn threads_may_be_answered_in_any_order() {
 #[case::abort("cmd=abort\n", Some(Unspecified::Abort))]
 #[case::junk("frob\n", Some(Unspecified::NotARequest))]
 #[case::two_at_once("cmd=get_maxes\ncmd=get_appnum\n", Some(Unspecified::OutOfOrder))]
-#[case::init_again("cmd=init pmi_version=1 pmi_subversion=1\n", Some(Unspecified::Breach))]
-#[case::unknown_key("cmd=get_maxes x=y\n", Some(Unspecified::Unusual))]
+#[case::init_again("cmd=init pmi_version=1 pmi_subversion=1\n", Some(Unspecified::RuleViolation))]
+#[case::unknown_key("cmd=get_maxes x=y\n", Some(Unspecified::AmbiguousRequest))]
 fn unspecified_behavior_has_a_reason(#[case] text: &str, #[case] reason: Option<Unspecified>) {
     let mut monitor = Monitor::new();
     let init = "cmd=init pmi_version=1 pmi_subversion=1\n";

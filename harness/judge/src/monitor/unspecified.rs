@@ -12,13 +12,13 @@ pub enum Unspecified {
     /// `thrid`.
     OutOfOrder,
     /// A client has broken another rule, which the server may detect.
-    Breach,
+    RuleViolation,
     /// A request that servers may read in several ways, or that some of them do not support.
-    Unusual,
+    AmbiguousRequest,
     /// RFC 13, abort: the server ends the program.
     Abort,
     /// A client that left without finalize may have failed, and the server may then end the program.
-    Left,
+    LeftWithoutFinalize,
     /// A spawn request could not be read, so the group of a spawned process is unknown.
     Spawn,
 }
@@ -28,10 +28,10 @@ impl fmt::Display for Unspecified {
         f.write_str(match self {
             Self::NotARequest => "a client sent a message that is not a request",
             Self::OutOfOrder => "a client sent a request before the last one was answered",
-            Self::Breach => "a client broke the protocol",
-            Self::Unusual => "a client sent a request that servers may read in several ways",
+            Self::RuleViolation => "a client broke the protocol",
+            Self::AmbiguousRequest => "a client sent a request that servers may read in several ways",
             Self::Abort => "a client aborted the program",
-            Self::Left => "a client left without finalize",
+            Self::LeftWithoutFinalize => "a client left without finalize",
             Self::Spawn => "a spawn request could not be read",
         })
     }

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use pmi_c_api::{Code, call, call_initialized, copy_out, set, text};
-use pmi_reference::client::{Client, Misuse, ServerAnswer};
+use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 
 pub use programs::Info;
 use programs::{Programs, preput};
@@ -43,7 +43,7 @@ unsafe fn need<'a>(pointer: *const c_char, otherwise: Code) -> Result<Cow<'a, [u
 /// `found` is writable or NULL, and so is the pointer to which `fill` writes.
 unsafe fn attribute(
     found: *mut c_int,
-    request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
+    request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
     fill: impl FnOnce(&[u8]) -> Result<(), Code>,
 ) -> c_int {
     joined(|session| {
@@ -173,7 +173,7 @@ api! {
                 first.preput = preput;
             }
             let answer = session.ask(|client| client.spawn(&programs))?;
-            let ServerAnswer::Spawned { jobid: id, .. } = answer else { return Err(Code::Fail) };
+            let ServerResponse::Spawned { jobid: id, .. } = answer else { return Err(Code::Fail) };
             let id = id.unwrap_or_default();
             if !jobid.is_null() {
                 // SAFETY: guaranteed by the caller.
@@ -195,7 +195,7 @@ api! {
             if jobid.is_null() {
                 return Err(Code::InvalidArg);
             }
-            let ServerAnswer::Kvsname(id) = session.ask(Client::kvsname)? else { return Err(Code::Fail) };
+            let ServerResponse::Kvsname(id) = session.ask(Client::kvsname)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)
         })
@@ -223,7 +223,7 @@ api! {
             // SAFETY: guaranteed by the caller.
             let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
             match session.ask(|client| client.connect(&jobid))? {
-                ServerAnswer::Connected { copies: false } => Ok(()),
+                ServerResponse::Connected { copies: false } => Ok(()),
                 _ => Err(Code::Fail),
             }
         })
@@ -384,7 +384,7 @@ api! {
             }
             // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
-            let ServerAnswer::Port(found) = session.ask(|client| client.lookup(&name))? else { return Err(Code::Fail) };
+            let ServerResponse::Port(found) = session.ask(|client| client.lookup(&name))? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&found, port, port_len) }.ok_or(Code::InvalidLength)
         })

@@ -19,13 +19,13 @@ pub struct Info {
 }
 
 /// A key and its value.
-type Pair = (Vec<u8>, Vec<u8>);
+type InfoPair = (Vec<u8>, Vec<u8>);
 
 impl Info {
     /// # Safety
     ///
     /// Its strings are NUL-terminated or NULL.
-    unsafe fn pair(&self) -> Result<Pair, Code> {
+    unsafe fn pair(&self) -> Result<InfoPair, Code> {
         // SAFETY: the same conditions as for this function.
         let (key, value) = unsafe { (text(self.key), text(self.value)) };
         Ok((key.ok_or(Code::InvalidArg)?.to_vec(), value.ok_or(Code::InvalidArg)?.to_vec()))
@@ -99,7 +99,7 @@ impl Programs {
 /// # Safety
 ///
 /// The array is NULL or has `length` pointers to pairs.
-pub(crate) unsafe fn preput(array: *const *const Info, length: c_int) -> Result<Vec<Pair>, Code> {
+pub(crate) unsafe fn preput(array: *const *const Info, length: c_int) -> Result<Vec<InfoPair>, Code> {
     let length = size(Some(length))?;
     (0..length)
         .map(|i| {

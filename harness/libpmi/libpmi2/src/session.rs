@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use pmi_c_api::{Code, PmiFd, number};
-use pmi_reference::client::{Client, Misuse, ServerAnswer};
+use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 use pmi_wire::{MappingForm, ResponseOutcome};
 
 /// Key of the process mapping.
@@ -20,11 +20,11 @@ pub(crate) struct InitializedProcess {
     pub(crate) spawned: bool,
 }
 
-fn refused(misuse: &Misuse) -> Code {
+fn refused(misuse: &ClientMisuse) -> Code {
     match misuse {
-        Misuse::BadField("key") | Misuse::TooLong { what: "key", .. } => Code::InvalidKey,
-        Misuse::TooLong { .. } => Code::InvalidVal,
-        Misuse::NotInitialized | Misuse::Initialized => Code::ErrInit,
+        ClientMisuse::BadField("key") | ClientMisuse::TooLong { what: "key", .. } => Code::InvalidKey,
+        ClientMisuse::TooLong { .. } => Code::InvalidVal,
+        ClientMisuse::NotInitialized | ClientMisuse::Initialized => Code::ErrInit,
         _ => Code::Fail,
     }
 }
@@ -37,14 +37,14 @@ impl InitializedProcess {
         let mut session =
             Self { client, connection: Some(connection), rank: 0, size: 0, appnum: 0, spawned: false };
         match session.ask(Client::init) {
-            Ok(ServerAnswer::Init(version)) if version.version == 2 => {}
+            Ok(ServerResponse::Init(version)) if version.version == 2 => {}
             _ => return Err(session.broken("no answer to the offer")),
         }
         let jobid = std::env::var("PMI_JOBID").ok();
         let rank = number("PMI_RANK").and_then(|rank| u64::try_from(rank).ok());
         let answer =
             session.ask(|client| client.fullinit(jobid.as_deref().map(str::as_bytes), rank, false))?;
-        let ServerAnswer::Joined { rank, size, appnum, spawned } = answer else { return Err(Code::Fail) };
+        let ServerResponse::Joined { rank, size, appnum, spawned } = answer else { return Err(Code::Fail) };
         let int = |number: u64| c_int::try_from(number).map_err(|_| Code::Fail);
         (session.rank, session.size, session.spawned) = (int(rank)?, int(size)?, spawned);
         session.appnum = c_int::try_from(appnum).map_err(|_| Code::Fail)?;
@@ -54,10 +54,10 @@ impl InitializedProcess {
     /// Makes a request and waits for its answer. The call fails if the answer is not a success.
     pub(crate) fn ask(
         &mut self,
-        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
-    ) -> Result<ServerAnswer, Code> {
+        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
+    ) -> Result<ServerResponse, Code> {
         match self.try_ask(request)? {
-            ServerAnswer::Failed { .. } => Err(Code::Fail),
+            ServerResponse::Failed { .. } => Err(Code::Fail),
             answer => Ok(answer),
         }
     }
@@ -65,11 +65,11 @@ impl InitializedProcess {
     /// Requests a value; returns `None` if it does not exist.
     pub(crate) fn find(
         &mut self,
-        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
+        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
     ) -> Result<Option<Vec<u8>>, Code> {
         match self.try_ask(request)? {
-            ServerAnswer::Value(value) => Ok(Some(value)),
-            ServerAnswer::Failed { outcome: ResponseOutcome::Miss, .. } => Ok(None),
+            ServerResponse::Value(value) => Ok(Some(value)),
+            ServerResponse::Failed { outcome: ResponseOutcome::Miss, .. } => Ok(None),
             _ => Err(Code::Fail),
         }
     }
@@ -101,8 +101,8 @@ impl InitializedProcess {
 
     fn try_ask(
         &mut self,
-        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
-    ) -> Result<ServerAnswer, Code> {
+        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
+    ) -> Result<ServerResponse, Code> {
         let bytes = request(&mut self.client).map_err(|misuse| refused(&misuse))?;
         self.write(&bytes)?;
         let mut buffer = [0; 4096];

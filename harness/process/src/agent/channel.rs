@@ -22,7 +22,7 @@ use super::SOCKET;
 use crate::connection::NonBlockingStream;
 
 /// Size of a read; nearly all messages are shorter.
-const PIECE: usize = 4096;
+const READ_SIZE: usize = 4096;
 /// Longest line to or from an agent.
 const LINE_MAX: usize = 256 << 20;
 /// Longest first line from a process that is not yet trusted.
@@ -34,12 +34,12 @@ const RELAY_MAX: usize = 64 << 20;
 /// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
 const DESCRIPTORS: usize = 2;
 /// Maximum number of bytes read at once from a peer that may never stop writing, so that the peer still gets answers.
-const AT_ONCE: usize = 1 << 20;
+const MAX_READ_AT_ONCE: usize = 1 << 20;
 
 /// A received line is not a valid message.
 #[derive(Debug, thiserror::Error)]
 #[error("not a message: {0}")]
-pub struct NoMessage(#[from] serde_json::Error);
+pub struct InvalidMessage(#[from] serde_json::Error);
 
 /// One end of such a connection.
 #[derive(Debug)]
@@ -70,12 +70,12 @@ impl Channel {
     }
 
     /// Creates a channel to an unknown process, which may send only a little before it is [`trust`](Self::trust)ed.
-    pub(super) fn with_stranger(stream: UnixStream) -> Self {
+    pub(super) fn for_unknown_process(stream: UnixStream) -> Self {
         Self { limit: HELLO_MAX, ..Self::new(stream) }
     }
 
     /// Creates a channel to a peer on the network. Before it has shown its token, it may send only a short line.
-    pub(super) fn with_unknown(stream: TcpStream) -> Self {
+    pub(super) fn for_unknown_peer(stream: TcpStream) -> Self {
         Self { limit: PASS_MAX, ..Self::new(stream) }
     }
 
@@ -152,7 +152,7 @@ impl Channel {
 
     /// Reads some of the available bytes, for a connection whose peer may never stop writing. Returns whether there may be more.
     pub fn receive_some(&mut self) -> bool {
-        self.receive_up_to(AT_ONCE)
+        self.receive_up_to(MAX_READ_AT_ONCE)
     }
 
     fn receive_up_to(&mut self, most: usize) -> bool {
@@ -161,7 +161,7 @@ impl Channel {
             if taken >= most {
                 return true;
             }
-            let mut chunk = [0; PIECE];
+            let mut chunk = [0; READ_SIZE];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -188,14 +188,14 @@ impl Channel {
 
     /// Returns the next received message.
     #[expect(clippy::should_implement_trait, reason = "the caller chooses the type of each message")]
-    pub fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, NoMessage>> {
+    pub fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, InvalidMessage>> {
         let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();
             return None;
         };
         let line: Vec<u8> = self.buffer.drain(..=self.searched + end).collect();
         self.searched = 0;
-        Some(serde_json::from_slice(&line).map_err(NoMessage::from))
+        Some(serde_json::from_slice(&line).map_err(InvalidMessage::from))
     }
 
     /// Returns all messages that have arrived. An invalid message ends the conversation.

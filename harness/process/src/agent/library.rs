@@ -15,17 +15,17 @@ use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 
 use super::channel::Channel;
 use super::protocol::{AgentOrder, Hello, LibraryReport};
-use super::{RUNNER_GONE, die};
+use super::{RUNNER_LOST_STATUS, kill_self};
 use pmi_judge::event::{Bytes, NODE_VARIABLES};
-use pmi_judge::library::api::{CallArgument, OutputValue, Returned};
+use pmi_judge::library::api::{CallArgument, CallResult, OutputValue};
 use pmi_scenario::signature::{self, Param};
 
 /// Content of each byte of a buffer before the call.
-const FILL: u8 = 0xa5;
+const FILL_BYTE: u8 = 0xa5;
 /// Value of an integer before the call, which no library would return.
-const UNSET: i32 = -0x5a5a_5a5b;
+const UNSET_INT: i32 = -0x5a5a_5a5b;
 /// Bytes before and after each buffer that a library must not change.
-const GUARD: usize = 4096;
+const GUARD_SIZE: usize = 4096;
 /// Size of a buffer if the scenario states none.
 const DEFAULT_SIZE: usize = 1024;
 /// Largest buffer.
@@ -41,7 +41,7 @@ pub fn main(library: &Path) -> io::Result<u8> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // A library that takes standard input for its PMI_FD must not write to the runner.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-    obey(Channel::new(socket), library)
+    execute_orders(Channel::new(socket), library)
 }
 
 /// File name that makes the binary act as this agent, for a launcher that starts it.
@@ -64,8 +64,8 @@ pub fn is_agent(argv0: &OsString) -> bool {
 }
 
 /// Runs as a process that a launcher has started; returns the exit status.
-pub fn under_launcher(argv0: &OsString) -> u8 {
-    match connect(argv0).and_then(|(runner, library)| obey(runner, &library)) {
+pub fn run_under_launcher(argv0: &OsString) -> u8 {
+    match connect(argv0).and_then(|(runner, library)| execute_orders(runner, &library)) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("{NAME}: {error}");
@@ -93,16 +93,16 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
 }
 
 /// Loads the library and carries out the runner's orders.
-fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
+fn execute_orders(mut runner: Channel, library: &Path) -> io::Result<u8> {
     let loaded = load(library);
     runner.send_whole(&LibraryReport::Loaded(loaded.as_ref().err().map(ToString::to_string)))?;
     let Ok(library) = loaded else { return Ok(0) };
     loop {
         let report = match runner.wait()? {
             // This agent does not relay a connection.
-            None | Some(AgentOrder::Write(_) | AgentOrder::Close) => return Ok(RUNNER_GONE),
+            None | Some(AgentOrder::Write(_) | AgentOrder::Close) => return Ok(RUNNER_LOST_STATUS),
             Some(AgentOrder::Exit(status)) => return Ok(status),
-            Some(AgentOrder::Kill(signal)) => return die(signal),
+            Some(AgentOrder::Kill(signal)) => return kill_self(signal),
             Some(AgentOrder::Call { function, arguments }) => call(&library, &function, arguments),
         };
         runner.send_whole(&report)?;
@@ -137,10 +137,10 @@ enum ParameterValue {
 
 /// Memory that the library may fill.
 enum OutBuffer {
-    /// Integers. The library may write the first `room` of them.
-    Ints { start: *mut i32, total: usize, room: usize, one: bool },
-    /// Bytes. The library may write the first `room` of them.
-    Text { start: *mut u8, total: usize, room: usize },
+    /// Integers. The library may write the first `capacity` of them.
+    Ints { start: *mut i32, total: usize, capacity: usize, is_single: bool },
+    /// Bytes. The library may write the first `capacity` of them.
+    Text { start: *mut u8, total: usize, capacity: usize },
     /// Memory that is not examined.
     Opaque,
 }
@@ -174,12 +174,12 @@ fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryRe
             Err(why) => return refuse(false, format!("{name}: {why}")),
         }
     }
-    let Some(result) = enter(address, &slots) else {
+    let Some(result) = call_function(address, &slots) else {
         return refuse(false, format!("{name}: the arguments do not match its parameters"));
     };
-    let mut returned = Returned { result, outs: Vec::new(), overrun: Vec::new() };
+    let mut returned = CallResult { result, outs: Vec::new(), overrun: Vec::new() };
     for (name, out) in outs {
-        let (held, intact) = look(&out);
+        let (held, intact) = inspect_buffer(&out);
         if !intact {
             returned.overrun.push(name.clone());
         }
@@ -330,10 +330,10 @@ fn place(
         }
         (Param::OutText(length), CallArgument::Out(name, size)) => {
             let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
-            let total = size + 2 * GUARD;
-            let start = keep(vec![FILL; total]).cast::<u8>();
-            let inside = start.wrapping_add(GUARD);
-            outs.push((name, OutBuffer::Text { start, total, room: room(length, size) }));
+            let total = size + 2 * GUARD_SIZE;
+            let start = keep(vec![FILL_BYTE; total]).cast::<u8>();
+            let inside = start.wrapping_add(GUARD_SIZE);
+            outs.push((name, OutBuffer::Text { start, total, capacity: room(length, size) }));
             inside.cast()
         }
         (Param::OutPointer, CallArgument::Out(name, _)) => {
@@ -352,44 +352,45 @@ fn ints(
     one: bool,
     outs: &mut Vec<(String, OutBuffer)>,
 ) -> *mut c_void {
-    let total = size + 2 * GUARD;
-    let start = keep(vec![UNSET; total]).cast::<i32>();
-    outs.push((name, OutBuffer::Ints { start, total, room, one }));
-    start.wrapping_add(GUARD).cast()
+    let total = size + 2 * GUARD_SIZE;
+    let start = keep(vec![UNSET_INT; total]).cast::<i32>();
+    outs.push((name, OutBuffer::Ints { start, total, capacity: room, is_single: one }));
+    start.wrapping_add(GUARD_SIZE).cast()
 }
 
 /// Returns the content of the buffer after the call, and whether the memory around it is unchanged.
-fn look(out: &OutBuffer) -> (OutputValue, bool) {
+fn inspect_buffer(out: &OutBuffer) -> (OutputValue, bool) {
     match *out {
         OutBuffer::Opaque => (OutputValue::Opaque, true),
-        OutBuffer::Ints { start, total, room, one } => {
+        OutBuffer::Ints { start, total, capacity: room, is_single: one } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
             // SAFETY: allocated in `ints` with this many integers, and never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
-            let inside = &all[GUARD..GUARD + room];
-            let held: Vec<Option<i32>> = inside.iter().map(|n| Some(*n).filter(|n| *n != UNSET)).collect();
-            let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|n| *n == UNSET);
+            let inside = &all[GUARD_SIZE..GUARD_SIZE + room];
+            let held: Vec<Option<i32>> =
+                inside.iter().map(|n| Some(*n).filter(|n| *n != UNSET_INT)).collect();
+            let intact = all[..GUARD_SIZE].iter().chain(&all[GUARD_SIZE + room..]).all(|n| *n == UNSET_INT);
             (
                 if one { OutputValue::Int(held.first().copied().flatten()) } else { OutputValue::Ints(held) },
                 intact,
             )
         }
-        OutBuffer::Text { start, total, room } => {
+        OutBuffer::Text { start, total, capacity: room } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
             // SAFETY: allocated in `place` with this many bytes, and never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
-            let inside = &all[GUARD..GUARD + room];
+            let inside = &all[GUARD_SIZE..GUARD_SIZE + room];
             let text = memchr::memchr(0, inside).map(|end| Bytes(inside[..end].to_vec()));
-            let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|b| *b == FILL);
+            let intact = all[..GUARD_SIZE].iter().chain(&all[GUARD_SIZE + room..]).all(|b| *b == FILL_BYTE);
             (OutputValue::Text(text), intact)
         }
     }
 }
 
 /// Calls the function at the address; returns `None` if neither API has one with such parameters.
-fn enter(address: *const c_void, slots: &[ParameterValue]) -> Option<c_int> {
+fn call_function(address: *const c_void, slots: &[ParameterValue]) -> Option<c_int> {
     use ParameterValue::{Int as I, Pointer as P};
-    macro_rules! enter {
+    macro_rules! call_function {
         ($($value:ident: $type:ty),*) => {{
             #[expect(unsafe_code, reason = "calls the library under test")]
             // SAFETY: the address is a function of one of the APIs with these parameters, and C's calling convention treats all pointers
@@ -402,25 +403,29 @@ fn enter(address: *const c_void, slots: &[ParameterValue]) -> Option<c_int> {
     }
     type Ptr = *mut c_void;
     Some(match *slots {
-        [] => enter!(),
-        [P(a)] => enter!(a: Ptr),
-        [P(a), P(b)] => enter!(a: Ptr, b: Ptr),
-        [P(a), I(b)] => enter!(a: Ptr, b: c_int),
-        [I(a), P(b)] => enter!(a: c_int, b: Ptr),
-        [P(a), P(b), P(c)] => enter!(a: Ptr, b: Ptr, c: Ptr),
-        [P(a), P(b), P(c), P(d)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: Ptr),
-        [P(a), P(b), P(c), I(d)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: c_int),
-        [P(a), P(b), I(c), P(d), I(e)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: c_int),
-        [I(a), P(b), P(c), P(d), P(e)] => enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr),
+        [] => call_function!(),
+        [P(a)] => call_function!(a: Ptr),
+        [P(a), P(b)] => call_function!(a: Ptr, b: Ptr),
+        [P(a), I(b)] => call_function!(a: Ptr, b: c_int),
+        [I(a), P(b)] => call_function!(a: c_int, b: Ptr),
+        [P(a), P(b), P(c)] => call_function!(a: Ptr, b: Ptr, c: Ptr),
+        [P(a), P(b), P(c), P(d)] => call_function!(a: Ptr, b: Ptr, c: Ptr, d: Ptr),
+        [P(a), P(b), P(c), I(d)] => call_function!(a: Ptr, b: Ptr, c: Ptr, d: c_int),
+        [P(a), P(b), I(c), P(d), I(e)] => call_function!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: c_int),
+        [I(a), P(b), P(c), P(d), P(e)] => call_function!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr),
         [I(a), P(b), P(c), P(d), P(e), P(f), I(g), P(h), P(i)] => {
-            enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: c_int, h: Ptr, i: Ptr)
+            call_function!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: c_int, h: Ptr, i: Ptr)
         }
-        [P(a), P(b), I(c), P(d)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr),
-        [P(a), P(b), I(c), P(d), P(e)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: Ptr),
-        [P(a), I(b), P(c), P(d), I(e), P(f)] => enter!(a: Ptr, b: c_int, c: Ptr, d: Ptr, e: c_int, f: Ptr),
-        [P(a), P(b), P(c), P(d), P(e), I(f)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: c_int),
+        [P(a), P(b), I(c), P(d)] => call_function!(a: Ptr, b: Ptr, c: c_int, d: Ptr),
+        [P(a), P(b), I(c), P(d), P(e)] => call_function!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: Ptr),
+        [P(a), I(b), P(c), P(d), I(e), P(f)] => {
+            call_function!(a: Ptr, b: c_int, c: Ptr, d: Ptr, e: c_int, f: Ptr)
+        }
+        [P(a), P(b), P(c), P(d), P(e), I(f)] => {
+            call_function!(a: Ptr, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: c_int)
+        }
         [I(a), P(b), P(c), P(d), P(e), P(f), P(g), I(h), P(i), P(j), I(k), P(l)] => {
-            enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: Ptr, h: c_int, i: Ptr, j: Ptr, k: c_int, l: Ptr)
+            call_function!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: Ptr, h: c_int, i: Ptr, j: Ptr, k: c_int, l: Ptr)
         }
         _ => return None,
     })
@@ -443,7 +448,7 @@ mod tests {
                 _ => ParameterValue::Pointer(ptr::null_mut()),
             };
             let slots: Vec<ParameterValue> = function.params.iter().map(slot).collect();
-            assert_eq!(enter(called as *const c_void, &slots), Some(7), "{}", function.name);
+            assert_eq!(call_function(called as *const c_void, &slots), Some(7), "{}", function.name);
         }
     }
 }

@@ -7,13 +7,13 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
-use super::network_listener::{Listen, NetworkListener};
-use super::protocol::{Hello, Pass, Welcome};
+use super::network_listener::{ListenOptions, NetworkListener};
+use super::protocol::{Hello, TokenAccepted, TokenMessage};
 use super::relay::{OPTION, Route, path_of_group};
 use super::{SOCKET, folder, quick, rank};
 use crate::reactor::{Reactor, ReactorKey, WatchMode};
 use crate::scratch::{folder_on_disk, scratch_folder};
-use crate::{has_hung_up, lacks_descriptors, nonblocking};
+use crate::{is_aborted_connection, lacks_descriptors, nonblocking};
 
 /// Maximum number of agents that have connected but not yet introduced themselves.
 const PENDING_MAX: usize = 4096;
@@ -26,7 +26,7 @@ struct PendingAgent {
     channel: Channel,
     key: ReactorKey,
     /// Its network address, until it has shown its token.
-    unknown: Option<SocketAddr>,
+    unverified_address: Option<SocketAddr>,
 }
 
 /// A scratch folder with the runner's socket in it, and the connections of agents that have not introduced themselves yet.
@@ -47,7 +47,7 @@ impl AgentListener {
     }
 
     /// Opens a listener. Agents can also reach it over the network if `listen` requests that.
-    pub fn open_for(listen: Option<&Listen>) -> io::Result<Self> {
+    pub fn open_for(listen: Option<&ListenOptions>) -> io::Result<Self> {
         Self::open_in(scratch_folder()?, listen)
     }
 
@@ -56,7 +56,7 @@ impl AgentListener {
         Self::open_in(folder_on_disk()?, None)
     }
 
-    fn open_in(scratch: tempfile::TempDir, listen: Option<&Listen>) -> io::Result<Self> {
+    fn open_in(scratch: tempfile::TempDir, listen: Option<&ListenOptions>) -> io::Result<Self> {
         let door = listen.map(NetworkListener::open).transpose()?;
         let listener = UnixListener::bind(scratch.path().join(SOCKET))?;
         nonblocking(&listener)?;
@@ -69,7 +69,7 @@ impl AgentListener {
     }
 
     /// Returns the command that starts an agent of the first process group. That agent must already have been made.
-    pub fn words(&self, agent: &Path) -> Vec<String> {
+    pub fn command(&self, agent: &Path) -> Vec<String> {
         let path = agent.to_string_lossy().into_owned();
         let way = self.route().map(|route| [OPTION.to_owned(), route.to_string()]);
         std::iter::once(path).chain(way.into_iter().flatten()).collect()
@@ -126,37 +126,37 @@ impl AgentListener {
     /// Accepts new connections; `source` names each one for the reactor.
     pub fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
         while let Ok((stream, _)) = self.listener.accept() {
-            self.let_in(Channel::with_stranger(stream), None, reactor, &source);
+            self.admit(Channel::for_unknown_process(stream), None, reactor, &source);
         }
         while let Some(accepted) = self.network.as_ref().map(NetworkListener::accept) {
             match accepted {
                 Ok((stream, from)) => {
-                    if self.unknown().count() >= UNKNOWN_MAX {
-                        self.send_first_away(reactor);
+                    if self.unverified_agents().count() >= UNKNOWN_MAX {
+                        self.disconnect_oldest(reactor);
                     }
-                    self.let_in(Channel::with_unknown(stream), Some(from), reactor, &source);
+                    self.admit(Channel::for_unknown_peer(stream), Some(from), reactor, &source);
                 }
                 // Connections that are already waiting are not reported again.
-                Err(error) if lacks_descriptors(&error) && self.unknown().next().is_some() => {
-                    self.send_first_away(reactor);
+                Err(error) if lacks_descriptors(&error) && self.unverified_agents().next().is_some() => {
+                    self.disconnect_oldest(reactor);
                 }
-                Err(error) if has_hung_up(&error) => {}
+                Err(error) if is_aborted_connection(&error) => {}
                 Err(_) => return,
             }
         }
     }
 
     /// Returns the network peers that have not shown their token.
-    fn unknown(&self) -> impl Iterator<Item = u64> {
-        self.pending.iter().filter(|(_, agent)| agent.unknown.is_some()).map(|(id, _)| *id)
+    fn unverified_agents(&self) -> impl Iterator<Item = u64> {
+        self.pending.iter().filter(|(_, agent)| agent.unverified_address.is_some()).map(|(id, _)| *id)
     }
 
-    fn send_first_away<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
-        let first = self.unknown().next();
-        first.into_iter().for_each(|first| self.send_away(first, reactor));
+    fn disconnect_oldest<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
+        let first = self.unverified_agents().next();
+        first.into_iter().for_each(|first| self.disconnect(first, reactor));
     }
 
-    fn let_in<S: Copy>(
+    fn admit<S: Copy>(
         &mut self,
         channel: Channel,
         unknown: Option<SocketAddr>,
@@ -168,15 +168,17 @@ impl AgentListener {
         }
         self.count += 1;
         if let Ok(key) = reactor.add(&channel, source(self.count), WatchMode::Read) {
-            self.pending.insert(self.count, PendingAgent { channel, key, unknown });
+            self.pending.insert(self.count, PendingAgent { channel, key, unverified_address: unknown });
         }
     }
 
-    fn send_away<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) {
-        let Some(PendingAgent { key, unknown, .. }) = self.pending.remove(&id) else { return };
+    fn disconnect<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) {
+        let Some(PendingAgent { key, unverified_address: unknown, .. }) = self.pending.remove(&id) else {
+            return;
+        };
         reactor.remove(key);
         if let (Some(from), Some(listener)) = (unknown, &self.network) {
-            listener.refuse(from);
+            listener.report_rejection(from);
         }
     }
 
@@ -187,24 +189,24 @@ impl AgentListener {
 
     /// Reads from such a connection. After its introduction, it belongs to the caller; on any other message, it is closed.
     pub fn receive_hello<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
-        let PendingAgent { channel, unknown, .. } = self.pending.get_mut(&id)?;
+        let PendingAgent { channel, unverified_address: unknown, .. } = self.pending.get_mut(&id)?;
         channel.receive();
         if unknown.is_some() {
-            match channel.next::<Pass>() {
-                Some(Ok(Pass { token }))
-                    if self.network.as_ref().is_some_and(|listener| listener.knows(&token)) =>
+            match channel.next::<TokenMessage>() {
+                Some(Ok(TokenMessage { token }))
+                    if self.network.as_ref().is_some_and(|listener| listener.is_token(&token)) =>
                 {
                     *unknown = None;
                     channel.admit();
-                    channel.send(&Welcome {});
+                    channel.send(&TokenAccepted {});
                 }
                 None if !channel.is_over() => {}
                 // An agent may be ended before it has sent anything.
                 None if channel.is_empty() => {
                     *unknown = None;
-                    self.send_away(id, reactor);
+                    self.disconnect(id, reactor);
                 }
-                _ => self.send_away(id, reactor),
+                _ => self.disconnect(id, reactor),
             }
             return None;
         }
@@ -215,7 +217,7 @@ impl AgentListener {
         let PendingAgent { mut channel, key, .. } = self.pending.remove(&id)?;
         reactor.remove(key);
         match hello?.ok()? {
-            Hello::Rank(hello) if hello.relays.is_some() => {
+            Hello::Rank(hello) if hello.relay_location.is_some() => {
                 channel.trust_relay();
                 Some((Hello::Rank(hello), channel))
             }

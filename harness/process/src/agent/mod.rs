@@ -94,7 +94,7 @@ pub fn protocol_environment() -> BTreeMap<String, String> {
 
 /// The reason why PMI_FD cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum BadFd {
+pub enum PmiFdError {
     /// The variable is missing.
     #[error("PMI_FD is not set")]
     Unset,
@@ -110,15 +110,16 @@ pub enum BadFd {
 }
 
 /// Takes the descriptor that PMI_FD names, or returns the reason why it cannot be used.
-pub fn pmi_fd() -> Result<OwnedFd, BadFd> {
-    let value = std::env::var("PMI_FD").map_err(|_| BadFd::Unset)?;
-    let number: i32 = value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| BadFd::NoNumber(value.clone()))?;
+pub fn pmi_fd() -> Result<OwnedFd, PmiFdError> {
+    let value = std::env::var("PMI_FD").map_err(|_| PmiFdError::Unset)?;
+    let number: i32 =
+        value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| PmiFdError::NoNumber(value.clone()))?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
     // SAFETY: the descriptor is only examined, in a process with one thread that closes nothing meanwhile.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::io::fcntl_getfd(borrowed).map_err(|_| BadFd::NotOpen(value.clone()))?;
+    rustix::io::fcntl_getfd(borrowed).map_err(|_| PmiFdError::NotOpen(value.clone()))?;
     if rustix::net::getpeername(borrowed).is_err() && !is_pipe_like(borrowed) {
-        return Err(BadFd::NotConnected(value));
+        return Err(PmiFdError::NotConnected(value));
     }
     #[expect(unsafe_code, reason = "see above")]
     // SAFETY: it is open (checked above), the process has inherited it, and nothing else here owns it.
@@ -135,7 +136,7 @@ fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Sends this process the signal; if it survives, returns the status to exit with.
-fn die(signal: u8) -> io::Result<u8> {
+fn kill_self(signal: u8) -> io::Result<u8> {
     if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
         rustix::process::kill_process(rustix::process::getpid(), signal)?;
     }
@@ -143,4 +144,4 @@ fn die(signal: u8) -> io::Result<u8> {
 }
 
 /// The exit status of an agent that has lost its runner.
-const RUNNER_GONE: u8 = 123;
+const RUNNER_LOST_STATUS: u8 = 123;

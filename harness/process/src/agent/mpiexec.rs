@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pmi_judge::event::Bytes;
-use pmi_wire::singleton::{Caller, OPTION};
+use pmi_wire::singleton::{Caller, PMI_ARGS_OPTION};
 
 use super::channel::Channel;
 use super::protocol::{AgentOrder, Hello};
@@ -45,7 +45,9 @@ pub fn main(argv: &[OsString]) -> u8 {
 }
 
 fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
-    let Some(at) = args.iter().position(|arg| arg == OPTION) else { return Err(start_another(args, folder)) };
+    let Some(at) = args.iter().position(|arg| arg == PMI_ARGS_OPTION) else {
+        return Err(start_another(args, folder));
+    };
     let words: Vec<String> = args[at + 1..].iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let mut runner = Channel::to_runner(scratch)?;
     // The runner reports the failed connection itself.

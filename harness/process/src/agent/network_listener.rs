@@ -16,7 +16,7 @@ const MAX_REJECTIONS_REPORTED: usize = 10;
 
 /// The value of `--listen`: the address that the processes of a job relay their connections to.
 #[derive(Debug, Clone)]
-pub struct Listen {
+pub struct ListenOptions {
     address: IpAddr,
     /// The allowed ports; `None` allows any.
     ports: Option<RangeInclusive<u16>>,
@@ -30,16 +30,16 @@ pub struct Listen {
 /// The reason why the runner cannot listen at an address. The message also states what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadAddress(String);
+pub struct ListenError(String);
 
-impl Listen {
+impl ListenOptions {
     /// Parses `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`. There must be as many ports as launches that may be open at once.
     ///
     /// # Errors
     ///
     /// Returns the reason if the text is invalid or the runner cannot listen there.
-    pub fn parse(text: &str, launches: usize, agent: PathBuf, tell: fn(&str)) -> Result<Self, BadAddress> {
-        let wrong = |why: &str| BadAddress(format!("\"{text}\": {why}"));
+    pub fn parse(text: &str, launches: usize, agent: PathBuf, tell: fn(&str)) -> Result<Self, ListenError> {
+        let wrong = |why: &str| ListenError(format!("\"{text}\": {why}"));
         let (host, ports) = match text.parse::<IpAddr>() {
             Ok(_) => (text, None),
             Err(_) => match text.rsplit_once(':') {
@@ -81,11 +81,11 @@ impl Listen {
 pub(super) struct NetworkListener {
     listener: TcpListener,
     route: Route,
-    listen: Listen,
+    listen: ListenOptions,
 }
 
 impl NetworkListener {
-    pub(super) fn open(listen: &Listen) -> io::Result<Self> {
+    pub(super) fn open(listen: &ListenOptions) -> io::Result<Self> {
         let ports = listen.ports.clone().unwrap_or(0..=0);
         let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
         for port in ports {
@@ -126,12 +126,12 @@ impl NetworkListener {
         Ok((stream, from))
     }
 
-    pub(super) fn knows(&self, token: &str) -> bool {
+    pub(super) fn is_token(&self, token: &str) -> bool {
         token == self.route.token
     }
 
     /// Reports a rejected connection to the user.
-    pub(super) fn refuse(&self, from: SocketAddr) {
+    pub(super) fn report_rejection(&self, from: SocketAddr) {
         let before = self.listen.reported.fetch_add(1, Ordering::Relaxed);
         if before < MAX_REJECTIONS_REPORTED {
             let more =
@@ -161,8 +161,8 @@ fn token() -> io::Result<String> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str, launches: usize) -> Result<Listen, BadAddress> {
-        Listen::parse(text, launches, PathBuf::from("/agent"), |_| {})
+    fn parse(text: &str, launches: usize) -> Result<ListenOptions, ListenError> {
+        ListenOptions::parse(text, launches, PathBuf::from("/agent"), |_| {})
     }
 
     #[test]
@@ -186,6 +186,6 @@ mod tests {
     fn each_launch_has_its_own_token() {
         let listen = parse("127.0.0.1", 1).unwrap();
         let (one, two) = (NetworkListener::open(&listen).unwrap(), NetworkListener::open(&listen).unwrap());
-        assert!(one.knows(&one.route.token) && !one.knows(&two.route.token) && !one.knows(""));
+        assert!(one.is_token(&one.route.token) && !one.is_token(&two.route.token) && !one.is_token(""));
     }
 }

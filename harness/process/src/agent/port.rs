@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 
 /// Longest wait for an answer. After that, the server counts as not answering.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why PMI_PORT cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BadPort {
+pub(super) enum PmiPortError {
     #[error("PMI_PORT: \"{0}\" is not HOST:PORT")]
     NoAddress(String),
     #[error("PMI_ID is not set")]
@@ -24,7 +24,7 @@ pub(super) enum BadPort {
 }
 
 /// A connection whose process has identified itself.
-pub(super) struct GreetedConnection {
+pub(super) struct IdentifiedConnection {
     pub(super) connection: OwnedFd,
     /// Its initack.
     pub(super) initack: Vec<u8>,
@@ -33,7 +33,7 @@ pub(super) struct GreetedConnection {
 }
 
 /// Connects if `PMI_PORT` is set and `PMI_FD` is not.
-pub(super) fn connect() -> Option<Result<GreetedConnection, BadPort>> {
+pub(super) fn connect() -> Option<Result<IdentifiedConnection, PmiPortError>> {
     if std::env::var_os("PMI_FD").is_some() {
         return None;
     }
@@ -41,22 +41,23 @@ pub(super) fn connect() -> Option<Result<GreetedConnection, BadPort>> {
     Some(greet(port))
 }
 
-fn greet(port: String) -> Result<GreetedConnection, BadPort> {
-    let at = address(&port).ok_or_else(|| BadPort::NoAddress(port.clone()))?;
-    let id = std::env::var("PMI_ID").map_err(|_| BadPort::NoId)?;
-    let refused = |error| BadPort::Refused(port.clone(), error);
-    let deadline = Instant::now() + PATIENCE;
-    let at = at.to_socket_addrs().map_err(refused)?.next().ok_or_else(|| BadPort::NoAddress(port.clone()))?;
-    let mut stream = TcpStream::connect_timeout(&at, PATIENCE).map_err(refused)?;
+fn greet(port: String) -> Result<IdentifiedConnection, PmiPortError> {
+    let at = address(&port).ok_or_else(|| PmiPortError::NoAddress(port.clone()))?;
+    let id = std::env::var("PMI_ID").map_err(|_| PmiPortError::NoId)?;
+    let refused = |error| PmiPortError::Refused(port.clone(), error);
+    let deadline = Instant::now() + RESPONSE_TIMEOUT;
+    let at =
+        at.to_socket_addrs().map_err(refused)?.next().ok_or_else(|| PmiPortError::NoAddress(port.clone()))?;
+    let mut stream = TcpStream::connect_timeout(&at, RESPONSE_TIMEOUT).map_err(refused)?;
     // Requests and answers are small, and each waits for the other.
     stream.set_nodelay(true).map_err(refused)?;
     let said = format!("{}\n", initack(&id)).into_bytes();
     stream.write_all(&said).map_err(refused)?;
     let (received, is_cut) = read_lines(&mut stream, LINES, MAX_RESPONSE, deadline).map_err(refused)?;
     if is_cut {
-        return Err(BadPort::Short(port, lines(&received), received.escape_ascii().to_string()));
+        return Err(PmiPortError::Short(port, lines(&received), received.escape_ascii().to_string()));
     }
-    Ok(GreetedConnection { connection: stream.into(), initack: said, response: received })
+    Ok(IdentifiedConnection { connection: stream.into(), initack: said, response: received })
 }
 
 fn lines(text: &[u8]) -> usize {

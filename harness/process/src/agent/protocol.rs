@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use pmi_judge::event::Bytes;
-use pmi_judge::library::api::{CallArgument, Returned};
+use pmi_judge::library::api::{CallArgument, CallResult};
 
-/// The first message from an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
+/// The first message from an agent that connects over the network. The runner answers with a [`TokenAccepted`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Pass {
+pub(super) struct TokenMessage {
     /// The secret of the launch that the agent belongs to.
     pub(super) token: String,
 }
 
-/// The answer to a [`Pass`].
+/// The answer to a [`TokenMessage`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Welcome {}
+pub(super) struct TokenAccepted {}
 
 /// The introduction of an agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,12 +60,14 @@ pub struct RankHello {
     /// The reason why PMI_FD or PMI_PORT cannot be used, in which case no descriptor accompanies the message.
     pub bad_fd: Option<String>,
     /// The bytes that it has sent and received on a connection that it made through PMI_PORT.
-    pub greeted: Option<(Bytes, Bytes)>,
+    #[serde(rename = "greeted")]
+    pub initack_exchange: Option<(Bytes, Bytes)>,
     /// The dialogue on a connection that was made to it, because it requested a process manager.
     pub singinit: Option<SingletonDialogue>,
     /// Set if the agent keeps its connection and relays its bytes, because it cannot pass the connection to the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub relays: Option<Box<Namespaces>>,
+    #[serde(rename = "relays")]
+    pub relay_location: Option<Box<Namespaces>>,
 }
 
 impl RankHello {
@@ -126,7 +128,7 @@ pub enum AgentOrder {
 /// A report from an agent about the connection that it relays, in chronological order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Relayed {
+pub enum RelayReport {
     /// The process manager has written these bytes.
     FromServer(Bytes),
     /// It has closed its end.
@@ -141,7 +143,8 @@ pub enum Relayed {
         signal: i32,
     },
     /// This many orders to write or close have been carried out, and the bytes have been read, as far as the agent can see.
-    Taken(u64),
+    #[serde(rename = "taken")]
+    OrdersDone(u64),
 }
 
 /// A report from a process that loads a library.
@@ -151,7 +154,7 @@ pub enum LibraryReport {
     /// The library has been loaded, or the error.
     Loaded(Option<String>),
     /// A call has returned.
-    Returned(Returned),
+    Returned(CallResult),
     /// A call could not be made: the function does not exist, or the arguments do not match its parameters.
     NotCalled {
         /// `true` if the library lacks the function.

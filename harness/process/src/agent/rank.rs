@@ -12,11 +12,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
-use super::port::{self, GreetedConnection};
+use super::port::{self, IdentifiedConnection};
 use super::protocol::{AgentOrder, Hello, Namespaces, RankHello};
 use super::relay::{self, OPTION, Route};
 use super::singleton;
-use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
+use super::{RUNNER_LOST_STATUS, is_called, kill_self, own_path, pmi_fd, protocol_environment};
 use pmi_judge::event::Bytes;
 
 /// File name that makes the binary act as an agent.
@@ -55,23 +55,23 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
     let mut runner = Channel::to_runner(scratch)?;
-    let (hello, fd) = introduction(group, args, None);
+    let (hello, fd) = describe_process(group, args, None);
     runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
     // The runner now holds the only copy, so the connection closes as soon as the runner closes it.
     drop(fd);
-    obey(runner)
+    wait_for_exit_order(runner)
 }
 
 /// Keeps the connection, which cannot be passed to another machine, and relays its bytes.
 fn relay_to(route: &Route, group: u32, args: Vec<OsString>) -> io::Result<u8> {
     let mut runner = route.connect()?;
-    let (hello, fd) = introduction(group, args, Some(relay::place().into()));
+    let (hello, fd) = describe_process(group, args, Some(relay::place().into()));
     runner.send_whole(&Hello::Rank(hello))?;
     relay::run(runner, fd)
 }
 
 /// Returns the properties of this process, and its connection if it has one.
-fn introduction(
+fn describe_process(
     group: u32,
     args: Vec<OsString>,
     relays: Option<Box<Namespaces>>,
@@ -82,7 +82,7 @@ fn introduction(
         connection.map_err(|why| why.to_string())
     } else if let Some(connected) = port::connect() {
         connected.map_err(|why| why.to_string()).map(
-            |GreetedConnection { connection, initack: said, response: received }| {
+            |IdentifiedConnection { connection, initack: said, response: received }| {
                 greeted = Some((Bytes(said), Bytes(received)));
                 connection
             },
@@ -98,15 +98,29 @@ fn introduction(
         protocol_environment().into_iter().map(|(k, v)| Bytes(format!("{k}={v}").into_bytes())).collect();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
     let pid = std::process::id() as i32;
-    (RankHello { group, pid, env, args, bad_fd, greeted, singinit, relays }, fd)
+    (
+        RankHello {
+            group,
+            pid,
+            env,
+            args,
+            bad_fd,
+            initack_exchange: greeted,
+            singinit,
+            relay_location: relays,
+        },
+        fd,
+    )
 }
 
 /// Waits for the order to exit.
-fn obey(mut runner: Channel) -> io::Result<u8> {
+fn wait_for_exit_order(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
         // This process closes nothing itself, because the kernel closes the descriptor that came with the order.
         Some(AgentOrder::Exit(status)) => std::process::exit(status.into()),
-        Some(AgentOrder::Kill(signal)) => die(signal),
-        Some(AgentOrder::Call { .. } | AgentOrder::Write(_) | AgentOrder::Close) | None => Ok(RUNNER_GONE),
+        Some(AgentOrder::Kill(signal)) => kill_self(signal),
+        Some(AgentOrder::Call { .. } | AgentOrder::Write(_) | AgentOrder::Close) | None => {
+            Ok(RUNNER_LOST_STATUS)
+        }
     }
 }

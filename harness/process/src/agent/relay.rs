@@ -12,13 +12,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::channel::Channel;
-use super::protocol::{AgentOrder, Namespaces, Pass, Relayed, Welcome};
-use super::{RUNNER_GONE, die};
-use crate::connection::{CHUNK, NonBlockingStream, Received};
+use super::protocol::{AgentOrder, Namespaces, RelayReport, TokenAccepted, TokenMessage};
+use super::{RUNNER_LOST_STATUS, kill_self};
+use crate::connection::{NonBlockingStream, READ_SIZE, ReceiveResult};
 use crate::context;
 use crate::observe::{tcp, tree};
 use crate::reactor::{Reactor, ReactorKey, Ready, WatchMode};
-use crate::trace::foreign::{DYING, Foreign};
+use crate::trace::foreign::{ForeignProcess, MAX_DYING_TIME};
 use pmi_judge::event::Bytes;
 
 /// The option before the address and token of an agent that receives them as an argument.
@@ -29,16 +29,16 @@ pub(crate) const OPTION: &str = "--relay";
 pub const VARIABLE: &str = "CONFORM_RELAY";
 
 /// Longest time to connect.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A machine that sends nothing for this long is gone.
-const GONE: Duration = Duration::from_secs(30);
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes that wait to be written to PMI_FD.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
 /// The first and the last interval between checks whether the process manager has read the written bytes.
-const FIRST_LOOK: Duration = Duration::from_micros(20);
-const LAST_LOOK: Duration = Duration::from_millis(20);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_micros(20);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The address and the token that an agent needs to reach the runner over the network: `ADDRESS:PORT/TOKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,13 +73,13 @@ impl Route {
 
     /// Connects, and waits to be admitted.
     pub(super) fn connect(&self) -> io::Result<Channel> {
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)
+        let stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT)
             .map_err(context(format!("the runner cannot be reached at {}", self.address)))?;
         prepare(&stream)?;
         let mut runner = Channel::new(stream);
-        runner.send_whole(&Pass { token: self.token.clone() })?;
-        match runner.wait::<Welcome>()? {
-            Some(Welcome {}) => Ok(runner),
+        runner.send_whole(&TokenMessage { token: self.token.clone() })?;
+        match runner.wait::<TokenAccepted>()? {
+            Some(TokenAccepted {}) => Ok(runner),
             None => {
                 let what = format!("the runner at {} does not accept our token", self.address);
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
@@ -93,9 +93,9 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, GONE / 3)?;
-    sockopt::set_tcp_keepintvl(stream, GONE / 6)?;
-    sockopt::set_tcp_user_timeout(stream, GONE.as_millis() as u32)?;
+    sockopt::set_tcp_keepidle(stream, PEER_TIMEOUT / 3)?;
+    sockopt::set_tcp_keepintvl(stream, PEER_TIMEOUT / 6)?;
+    sockopt::set_tcp_user_timeout(stream, PEER_TIMEOUT.as_millis() as u32)?;
     Ok(())
 }
 
@@ -135,7 +135,7 @@ pub fn place() -> Namespaces {
 enum RelaySource {
     Runner,
     Pmi,
-    Maker,
+    Peer,
 }
 
 struct Relay {
@@ -145,51 +145,61 @@ struct Relay {
     /// The connection of the process, until it is closed.
     pmi: Option<RelayedPmi>,
     /// The process at the other end, until it has ended.
-    maker: Option<(Foreign, ReactorKey)>,
+    peer: Option<(ForeignProcess, ReactorKey)>,
     buffer: Vec<u8>,
     /// Orders to write and to close that have been carried out.
-    obeyed: u64,
+    executed_orders: u64,
     /// The number of them that has been reported to the runner.
     reported: u64,
-    look: Duration,
+    check_interval: Duration,
 }
 
 struct RelayedPmi {
     connection: NonBlockingStream,
     key: ReactorKey,
     /// The process manager sends nothing more.
-    over: bool,
+    is_ended: bool,
 }
 
 /// Returns the process at the other end of a connection, if it is on this machine.
-fn maker_of(connection: &OwnedFd) -> Option<Foreign> {
+fn foreign_peer(connection: &OwnedFd) -> Option<ForeignProcess> {
     let pid = match tcp::ends(connection) {
-        Some(ends) => tcp::owner(tcp::other_end(ends)?.inode, &tree::everybody()),
-        None => tree::maker(connection),
+        Some(ends) => tcp::find_owner(tcp::find_peer(ends)?.inode, &tree::all_processes()),
+        None => tree::peer_process(connection),
     };
-    Foreign::new(pid?)
+    ForeignProcess::new(pid?)
 }
 
 /// Relays bytes until the runner orders the process to exit; returns the status to exit with.
 pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     let mut reactor = Reactor::new()?;
     let runner_key = reactor.add(&runner, RelaySource::Runner, WatchMode::Read)?;
-    let maker = pmi.as_ref().and_then(maker_of).map(|maker| {
-        let key = reactor.add(maker.pidfd(), RelaySource::Maker, WatchMode::Read)?;
+    let maker = pmi.as_ref().and_then(foreign_peer).map(|maker| {
+        let key = reactor.add(maker.pidfd(), RelaySource::Peer, WatchMode::Read)?;
         io::Result::Ok((maker, key))
     });
     let maker = maker.transpose()?;
     let pmi = pmi.map(|fd| {
         let connection = NonBlockingStream::over(fd);
         let key = reactor.add(&connection, RelaySource::Pmi, WatchMode::Read)?;
-        io::Result::Ok(RelayedPmi { connection, key, over: false })
+        io::Result::Ok(RelayedPmi { connection, key, is_ended: false })
     });
     let pmi = pmi.transpose()?;
-    let buffer = vec![0; CHUNK];
-    let (obeyed, told, look) = (0, 0, FIRST_LOOK);
-    let mut relay = Relay { reactor, runner, runner_key, pmi, maker, buffer, obeyed, reported: told, look };
+    let buffer = vec![0; READ_SIZE];
+    let (obeyed, told, look) = (0, 0, MIN_CHECK_INTERVAL);
+    let mut relay = Relay {
+        reactor,
+        runner,
+        runner_key,
+        pmi,
+        peer: maker,
+        buffer,
+        executed_orders: obeyed,
+        reported: told,
+        check_interval: look,
+    };
     loop {
-        let limit = (relay.reported < relay.obeyed).then_some(relay.look);
+        let limit = (relay.reported < relay.executed_orders).then_some(relay.check_interval);
         for Ready { source, writable } in relay.reactor.wait(limit)? {
             match source {
                 RelaySource::Runner => {
@@ -198,7 +208,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
                     }
                 }
                 RelaySource::Pmi => relay.receive_from_server(writable)?,
-                RelaySource::Maker => relay.report_death()?,
+                RelaySource::Peer => relay.report_death()?,
             }
         }
         relay.report_taken()?;
@@ -207,7 +217,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
 
 impl Relay {
     /// Sends a report to the runner. As long as the runner does not read it, the agent reads nothing more from the process manager.
-    fn report(&mut self, what: &Relayed) -> io::Result<()> {
+    fn report(&mut self, what: &RelayReport) -> io::Result<()> {
         let was_blocked = self.runner.is_blocked();
         self.runner.send(what);
         if !was_blocked && self.runner.is_blocked() {
@@ -224,11 +234,11 @@ impl Relay {
             if !self.runner.is_blocked() {
                 self.reactor.set(self.runner_key, WatchMode::Read)?;
                 // The agent did not read from it in the meantime.
-                self.pmi.iter().for_each(|pmi| self.reactor.again(pmi.key));
+                self.pmi.iter().for_each(|pmi| self.reactor.mark_ready(pmi.key));
             }
         }
         if self.runner.receive_some() {
-            self.reactor.again(self.runner_key);
+            self.reactor.mark_ready(self.runner_key);
         }
         while let Some(order) = self.runner.next::<AgentOrder>() {
             match order.map_err(io::Error::other)? {
@@ -237,20 +247,20 @@ impl Relay {
                     if let Some(pmi) = self.pmi.take() {
                         self.reactor.remove(pmi.key);
                     }
-                    self.obeyed += 1;
+                    self.executed_orders += 1;
                 }
                 // This process closes nothing itself: the kernel does.
                 AgentOrder::Exit(status) => std::process::exit(status.into()),
-                AgentOrder::Kill(signal) => return die(signal).map(Some),
-                AgentOrder::Call { .. } => return Ok(Some(RUNNER_GONE)),
+                AgentOrder::Kill(signal) => return kill_self(signal).map(Some),
+                AgentOrder::Call { .. } => return Ok(Some(RUNNER_LOST_STATUS)),
             }
         }
-        Ok(self.runner.is_over().then_some(RUNNER_GONE))
+        Ok(self.runner.is_over().then_some(RUNNER_LOST_STATUS))
     }
 
     fn write(&mut self, bytes: Vec<u8>) -> io::Result<()> {
-        self.obeyed += 1;
-        self.look = FIRST_LOOK;
+        self.executed_orders += 1;
+        self.check_interval = MIN_CHECK_INTERVAL;
         let Some(pmi) = &mut self.pmi else { return Ok(()) };
         // The runner observes the same limit.
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
@@ -266,52 +276,52 @@ impl Relay {
         if writable {
             pmi.flush(&mut self.reactor)?;
         }
-        if pmi.over || self.runner.is_blocked() {
+        if pmi.is_ended || self.runner.is_blocked() {
             return Ok(());
         }
         match pmi.connection.receive(&mut self.buffer) {
-            Received::Nothing => Ok(()),
-            Received::Bytes(n) => {
+            ReceiveResult::Nothing => Ok(()),
+            ReceiveResult::Bytes(n) => {
                 self.reactor.after_read(pmi.key, n, self.buffer.len());
                 let bytes = Bytes(self.buffer[..n].to_vec());
-                self.report(&Relayed::FromServer(bytes))
+                self.report(&RelayReport::FromServer(bytes))
             }
-            Received::End => {
-                pmi.over = true;
+            ReceiveResult::End => {
+                pmi.is_ended = true;
                 // The descriptors of a process are closed a moment before it ends, and the runner's next order may end this agent.
-                if self.maker.as_ref().is_some_and(|(maker, _)| maker.ends_within(DYING)) {
+                if self.peer.as_ref().is_some_and(|(maker, _)| maker.ends_within(MAX_DYING_TIME)) {
                     self.report_death()?;
                 }
-                self.report(&Relayed::ClosedByServer)
+                self.report(&RelayReport::ClosedByServer)
             }
         }
     }
 
     /// Reports how the process at the other end has ended.
     fn report_death(&mut self) -> io::Result<()> {
-        let Some((maker, key)) = self.maker.take() else { return Ok(()) };
+        let Some((maker, key)) = self.peer.take() else { return Ok(()) };
         self.reactor.remove(key);
         match maker.killed_by() {
-            Some((name, signal)) => self.report(&Relayed::Died { pid: maker.pid(), name, signal }),
+            Some((name, signal)) => self.report(&RelayReport::Died { pid: maker.pid(), name, signal }),
             None => Ok(()),
         }
     }
 
     /// Reports that all orders have been carried out, once they have.
     fn report_taken(&mut self) -> io::Result<()> {
-        if self.reported == self.obeyed {
+        if self.reported == self.executed_orders {
             return Ok(());
         }
         let taken = self.pmi.as_ref().is_none_or(|pmi| {
             let unread = || pmi.connection.unread_bytes().is_some_and(|n| n > 0);
-            pmi.over || pmi.connection.unwritten() == 0 && !unread()
+            pmi.is_ended || pmi.connection.unwritten() == 0 && !unread()
         });
         if !taken {
-            self.look = (self.look * 2).min(LAST_LOOK);
+            self.check_interval = (self.check_interval * 2).min(MAX_CHECK_INTERVAL);
             return Ok(());
         }
-        self.reported = self.obeyed;
-        self.report(&Relayed::Taken(self.reported))
+        self.reported = self.executed_orders;
+        self.report(&RelayReport::OrdersDone(self.reported))
     }
 }
 

@@ -21,10 +21,10 @@ pub const LISTENER: &str = "PMI_CONFORM_LISTENER";
 pub const PATIENCE: &str = "PMI_CONFORM_PATIENCE";
 
 /// The result: the dialogue, and the connection or the reason why there is none.
-pub(super) type Came = (SingletonDialogue, io::Result<OwnedFd>);
+pub(super) type SingletonResult = (SingletonDialogue, io::Result<OwnedFd>);
 
 /// Waits if the runner has passed a listening socket to this process.
-pub(super) fn wait() -> Option<Came> {
+pub(super) fn wait() -> Option<SingletonResult> {
     let number: i32 = std::env::var(LISTENER).ok()?.parse().ok().filter(|n| *n > 2)?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
     // SAFETY: the runner has passed the descriptor to this process, and nothing else here owns it.

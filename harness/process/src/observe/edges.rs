@@ -24,15 +24,15 @@ const WORDS: usize = BYTES / size_of::<u64>();
 
 thread_local! {
     /// The number of the shared memory that is offered to processes that this thread starts.
-    static OFFERED: RefCell<Option<String>> = const { RefCell::new(None) };
+    static OFFERED_MAP: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// Withdraws the offer on drop, so that no later process receives it, even after a panic.
-struct Offering;
+struct MapOffer;
 
-impl Drop for Offering {
+impl Drop for MapOffer {
     fn drop(&mut self) {
-        OFFERED.set(None);
+        OFFERED_MAP.set(None);
     }
 }
 
@@ -90,7 +90,7 @@ impl EdgeMap {
 
     /// Returns whether another process may have counted in the map. If no process has attached the memory, none has, and the map need not
     /// be read.
-    pub fn was_taken(&self) -> bool {
+    pub fn was_attached(&self) -> bool {
         let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
         #[expect(unsafe_code, reason = "see `new`")]
         // SAFETY: the command fills its whole argument; if it fails, the argument is not read.
@@ -125,9 +125,9 @@ impl EdgeMap {
     }
 
     /// Runs a function, and offers the map to processes that this thread starts while the function runs.
-    pub fn offered<T>(&self, play: impl FnOnce() -> T) -> T {
-        OFFERED.set(Some(self.id.to_string()));
-        let _offering = Offering;
+    pub fn offer_during<T>(&self, play: impl FnOnce() -> T) -> T {
+        OFFERED_MAP.set(Some(self.id.to_string()));
+        let _offering = MapOffer;
         play()
     }
 }
@@ -144,7 +144,7 @@ impl Drop for EdgeMap {
 
 /// Offers the map to a command, if this thread has one to offer.
 pub(crate) fn prepare(command: &mut Command) {
-    OFFERED.with_borrow(|id| {
+    OFFERED_MAP.with_borrow(|id| {
         if let Some(id) = id {
             command.env(ID, id).env(SIZE, BYTES.to_string());
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn reads_and_clears_edge_counts() {
         let map = EdgeMap::new().unwrap();
-        assert_eq!((map.counted(), map.was_taken()), (vec![], false));
+        assert_eq!((map.counted(), map.was_attached()), (vec![], false));
         map.words()[0].store(u64::from_ne_bytes([1, 0, 3, 0, 0, 0, 0, 0]), Ordering::Relaxed);
         map.words()[WORDS - 1].store(u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 255]), Ordering::Relaxed);
         assert_eq!(map.counted(), [(0, 1), (2, 3), (BYTES as u32 - 1, 255)]);
@@ -175,7 +175,7 @@ mod tests {
     fn map_is_offered_only_to_enclosed_commands() {
         let map = EdgeMap::new().unwrap();
         let mut command = Command::new("true");
-        map.offered(|| prepare(&mut command));
+        map.offer_during(|| prepare(&mut command));
         let size = Some(BYTES.to_string());
         assert_eq!(environment(&command), [(SIZE.into(), size), (ID.into(), Some(map.id.to_string()))]);
         let mut command = Command::new("true");

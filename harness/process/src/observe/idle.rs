@@ -18,12 +18,12 @@ use super::tcp::Ends;
 use super::{procfs, tcp};
 
 /// A thread's number, and the number of times that it has gone to sleep voluntarily.
-type Sleeps = Vec<(i32, u64)>;
+type SleepCounts = Vec<(i32, u64)>;
 
 /// The state of processes.
 enum ActivityState {
     /// Every thread waits without a time limit.
-    Waiting(Sleeps),
+    Waiting(SleepCounts),
     /// At least one of them is running or stopped.
     Busy,
     /// At least one of them seems to have ended.
@@ -45,7 +45,7 @@ pub struct IdleCheck {
     /// The last list of processes.
     pids: Vec<i32>,
     /// The time when they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
-    since: Option<(Instant, Sleeps)>,
+    since: Option<(Instant, SleepCounts)>,
 }
 
 impl IdleCheck {
@@ -56,9 +56,9 @@ impl IdleCheck {
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
         peers: &ControlledPeers,
-        alarms: bool,
+        uses_alarms: bool,
     ) -> bool {
-        let waits = self.look_twice(list, peers, alarms);
+        let waits = self.examine_twice(list, peers, uses_alarms);
         match waits {
             None => self.since = None,
             Some(sleeps) if self.since.as_ref().is_some_and(|(_, before)| *before == sleeps) => {}
@@ -74,12 +74,12 @@ impl IdleCheck {
     }
 
     /// Examines the processes twice without a pause. If all threads wait, returns how often each has gone to sleep.
-    fn look_twice(
+    fn examine_twice(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
         peers: &ControlledPeers,
-        alarms: bool,
-    ) -> Option<Sleeps> {
+        uses_alarms: bool,
+    ) -> Option<SleepCounts> {
         let list = || list().unwrap_or_default();
         if self.pids.is_empty() {
             self.pids = list();
@@ -87,7 +87,7 @@ impl IdleCheck {
         if self.pids.is_empty() {
             return None;
         }
-        let before = match look(&self.pids) {
+        let before = match examine(&self.pids) {
             ActivityState::Waiting(sleeps) => sleeps,
             ActivityState::Busy => return None,
             ActivityState::Ended => {
@@ -100,8 +100,8 @@ impl IdleCheck {
             self.pids = now;
             return None;
         }
-        let stays = only_we_can_wake(&self.pids, peers, alarms)
-            && matches!(look(&self.pids), ActivityState::Waiting(after) if after == before);
+        let stays = only_we_can_wake(&self.pids, peers, uses_alarms)
+            && matches!(examine(&self.pids), ActivityState::Waiting(after) if after == before);
         stays.then_some(before)
     }
 }
@@ -110,7 +110,7 @@ impl IdleCheck {
 #[derive(Default)]
 pub struct PollCount {
     /// The number of times that each had gone to sleep when the count began.
-    began: HashMap<i32, u64>,
+    initial_sleeps: HashMap<i32, u64>,
 }
 
 impl PollCount {
@@ -120,11 +120,11 @@ impl PollCount {
         let mut least = None;
         for pid in pids {
             let Some(threads) = waits(*pid) else {
-                self.began.clear();
+                self.initial_sleeps.clear();
                 return 0;
             };
             for (tid, wait, sleeps) in threads {
-                let since = sleeps - (*self.began.entry(tid).or_insert(sleeps)).min(sleeps);
+                let since = sleeps - (*self.initial_sleeps.entry(tid).or_insert(sleeps)).min(sleeps);
                 if wait == ThreadWait::Limited {
                     least = Some(least.unwrap_or(since).min(since));
                 }
@@ -143,8 +143,8 @@ fn waits(pid: i32) -> Option<Vec<(i32, ThreadWait, u64)>> {
     .ok()
 }
 
-fn look(pids: &[i32]) -> ActivityState {
-    let mut all = Sleeps::new();
+fn examine(pids: &[i32]) -> ActivityState {
+    let mut all = SleepCounts::new();
     for pid in pids {
         let looked = threads(*pid, |thread| match thread {
             Thread::Waits { tid, wait: ThreadWait::Endless, sleeps } => Ok((tid, sleeps)),
@@ -173,7 +173,7 @@ enum Thread {
 /// Examines the threads of a process until `take` rejects one. Most processes have a single thread, in which case no others are searched
 /// for.
 fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
-    let (first, count) = look_at(pid, pid);
+    let (first, count) = examine_thread(pid, pid);
     let mut all = vec![take(first)?];
     if count == Some(1) {
         return Ok(all);
@@ -183,7 +183,7 @@ fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<
         return Ok(all);
     };
     for tid in tids.filter(|tid| *tid != pid) {
-        all.push(take(look_at(pid, tid).0)?);
+        all.push(take(examine_thread(pid, tid).0)?);
     }
     Ok(all)
 }
@@ -200,7 +200,7 @@ fn reads_file(pid: i32, line: &str) -> bool {
 }
 
 /// Examines a thread. Also returns how many threads the process has, if this was read.
-fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
+fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
     let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
     // A dead thread makes no calls.
@@ -224,10 +224,10 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
 /// Returns whether only these processes and their controlled peers can end the waits. Other causes are timers (a timerfd, a POSIX timer, or
 /// an alarm, of which only the handler is visible), a connection to a daemon or another host, and bytes on a TCP connection that the kernel
 /// delivers later.
-fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, alarms: bool) -> bool {
+fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
-        if alarms && catches_alarms(*pid) {
+        if uses_alarms && catches_alarms(*pid) {
             return false;
         }
         // The kernel may have been built without this file.
@@ -262,7 +262,7 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, alarms: bool) -> bool
                     return false;
                 }
                 Some(ConnectionEnd::Internet(ends)) => drop(internet.insert(inode, ends)),
-                Some(ConnectionEnd::Elsewhere) => return false,
+                Some(ConnectionEnd::Remote) => return false,
                 Some(ConnectionEnd::Process(_)) | None => {}
             }
         }
@@ -274,7 +274,7 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, alarms: bool) -> bool
         // Each end is queried through the other one: one of these processes in its own turn, a controlled peer here.
         let asked = [Some((*here, *there)), (!is_among).then_some(other)];
         (is_among || peers.connections.contains(&other))
-            && asked.into_iter().flatten().filter_map(tcp::other_end).all(|end| end.under_way == 0)
+            && asked.into_iter().flatten().filter_map(tcp::find_peer).all(|end| end.in_transit == 0)
     })
 }
 
@@ -292,7 +292,7 @@ enum ConnectionEnd {
     Process(i32),
     Internet(Ends),
     /// Another host or namespace, about which we know nothing.
-    Elsewhere,
+    Remote,
 }
 
 fn has_time_limit(socket: &OwnedFd) -> bool {
@@ -307,7 +307,7 @@ fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
         let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
         return Some(ConnectionEnd::Process(maker.pid.as_raw_nonzero().get()));
     }
-    Some(tcp::ends(socket).map_or(ConnectionEnd::Elsewhere, ConnectionEnd::Internet))
+    Some(tcp::ends(socket).map_or(ConnectionEnd::Remote, ConnectionEnd::Internet))
 }
 
 /// The kind of wait of a thread.

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::Pid;
 
 /// Maximum number of bytes that are read from a file. Files of this kind are far shorter.
-const MOST: u64 = 1 << 20;
+const MAX_FILE_SIZE: u64 = 1 << 20;
 /// Maximum number of bytes that the kernel returns at once.
 const PAGE: usize = 4096;
 /// Maximum length of a line in a file of short lines.
@@ -18,7 +18,7 @@ const LONGEST_LINE: usize = 1024;
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     // The kernel generates such a file for every reader; with enough room, one read is sufficient.
     let mut bytes = Vec::with_capacity(4096);
-    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_FILE_SIZE).read_to_end(&mut bytes)?;
     Ok(into_text(bytes))
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn short_text(path: impl AsRef<Path>) -> io::Result<String> {
         let mut page = [0; PAGE];
         let n = file.read_at(&mut page, bytes.len() as u64)?;
         bytes.extend_from_slice(&page[..n]);
-        if n < PAGE - LONGEST_LINE || bytes.len() as u64 >= MOST {
+        if n < PAGE - LONGEST_LINE || bytes.len() as u64 >= MAX_FILE_SIZE {
             return Ok(into_text(bytes));
         }
     }
@@ -112,13 +112,13 @@ impl Stat {
     }
 
     /// Returns all fields after the name. The first of them is field 3, the state.
-    fn behind_name(&self) -> std::str::SplitAsciiWhitespace<'_> {
+    fn fields_after_name(&self) -> std::str::SplitAsciiWhitespace<'_> {
         self.text[self.name.end + 1..].split_ascii_whitespace()
     }
 
     /// Returns a field by its number in the manual, where the state is field 3. Only fields after the name are available.
     pub fn field(&self, number: usize) -> Option<&str> {
-        self.behind_name().nth(number.checked_sub(3)?)
+        self.fields_after_name().nth(number.checked_sub(3)?)
     }
 
     /// Returns a field that is a number.
@@ -128,7 +128,7 @@ impl Stat {
 
     /// Returns how a dead process ended, as wait will report it to its parent.
     pub(crate) fn exit_status(&self) -> Option<i32> {
-        self.behind_name().next_back()?.parse().ok()
+        self.fields_after_name().next_back()?.parse().ok()
     }
 
     /// Returns true if the process has ended and its parent has not waited for it. The state is that of the first thread, which

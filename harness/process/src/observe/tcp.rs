@@ -30,12 +30,12 @@ const NOT_SENT: usize = 144;
 
 /// The state of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OtherEnd {
+pub struct PeerState {
     /// Bytes that have arrived there and have not been read.
     pub(crate) unread: usize,
     /// Bytes that were written there and that its kernel holds back, because of Nagle's algorithm or because this end has no room. Bytes
     /// that only lack an acknowledgement do not count. They have arrived, because both ends are on this host.
-    pub(crate) under_way: usize,
+    pub(crate) in_transit: usize,
     /// The number of its socket, which identifies its process.
     pub inode: u64,
 }
@@ -53,7 +53,7 @@ pub fn ends(connection: impl AsFd) -> Option<Ends> {
 }
 
 /// Looks up the other end of a connection; returns `None` if it is not on this host, or in another network namespace.
-pub fn other_end((ours, other): Ends) -> Option<OtherEnd> {
+pub fn find_peer((ours, other): Ends) -> Option<PeerState> {
     let kernel = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -62,14 +62,14 @@ pub fn other_end((ours, other): Ends) -> Option<OtherEnd> {
     );
     let kernel = kernel.ok()?;
     let kernel_address = netlink::SocketAddrNetlink::new(0, 0);
-    sendto(&kernel, &question(other, ours), SendFlags::empty(), &kernel_address).ok()?;
+    sendto(&kernel, &build_query(other, ours), SendFlags::empty(), &kernel_address).ok()?;
     let mut answer = [0; 512];
     let (length, _) = recv(&kernel, &mut answer[..], RecvFlags::empty()).ok()?;
     read_answer(answer.get(..length)?)
 }
 
 /// Builds `struct nlmsghdr` and `struct inet_diag_req_v2`, which query the socket at `local` that is connected to `remote`.
-fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+fn build_query(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     const BY_FAMILY: u16 = 20;
     const REQUEST: u16 = 1;
     let address = |ip: IpAddr| match ip {
@@ -97,7 +97,7 @@ fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
 }
 
 /// Parses `struct nlmsghdr`, `struct inet_diag_msg` and its attributes.
-fn read_answer(answer: &[u8]) -> Option<OtherEnd> {
+fn read_answer(answer: &[u8]) -> Option<PeerState> {
     const ERROR: u16 = 2;
     let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
     let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
@@ -114,11 +114,11 @@ fn read_answer(answer: &[u8]) -> Option<OtherEnd> {
         }
         at += usize::from(length).next_multiple_of(4);
     }
-    Some(OtherEnd { unread: received as usize, under_way: held_back as usize, inode: inode.into() })
+    Some(PeerState { unread: received as usize, in_transit: held_back as usize, inode: inode.into() })
 }
 
 /// Returns the one of these processes that has the socket open.
-pub fn owner(inode: u64, pids: &[i32]) -> Option<i32> {
+pub fn find_owner(inode: u64, pids: &[i32]) -> Option<i32> {
     let name = format!("socket:[{inode}]");
     let has = |pid: &&i32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).ok();
@@ -147,29 +147,29 @@ mod tests {
     fn counts_unread_bytes_of_the_other_end() {
         let (mut ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         assert_eq!(ends(std::io::stdin()), None);
-        assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
+        assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
         ours.write_all(b"12345").unwrap();
         // The kernel delivers the bytes by itself, after some time.
-        while other_end(ends(&ours).unwrap()).unwrap().unread < 5 {
+        while find_peer(ends(&ours).unwrap()).unwrap().unread < 5 {
             std::thread::yield_now();
         }
         other.read_exact(&mut [0; 3]).unwrap();
-        let end = other_end(ends(&ours).unwrap()).unwrap();
+        let end = find_peer(ends(&ours).unwrap()).unwrap();
         assert_eq!(end.unread, 2);
         let me = procfs::own_pid();
-        assert_eq!(owner(end.inode, &[1, me]), Some(me));
-        assert_eq!(owner(end.inode, &[]), None);
+        assert_eq!(find_owner(end.inode, &[1, me]), Some(me));
+        assert_eq!(find_owner(end.inode, &[]), None);
     }
 
     #[test]
     fn counts_bytes_that_have_not_arrived() {
         let (ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         rustix::net::sockopt::set_socket_recv_buffer_size(&ours, 4096).unwrap();
-        assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.under_way), Some(0));
+        assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.in_transit), Some(0));
         other.set_nonblocking(true).unwrap();
         // More than this end has room for, so that the rest stays with its sender.
         while other.write(&[0; 4096]).is_ok() {}
-        assert!(other_end(ends(&ours).unwrap()).unwrap().under_way > 0);
+        assert!(find_peer(ends(&ours).unwrap()).unwrap().in_transit > 0);
     }
 
     #[test]
@@ -177,6 +177,6 @@ mod tests {
         let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else { return };
         let ours = TcpStream::connect((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port())).unwrap();
         let _other = listener.accept().unwrap();
-        assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
+        assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
     }
 }

@@ -32,18 +32,19 @@ pub fn become_subreaper() {
 
 /// Current launches by their launchers' pids, and orphans whose launch is not known.
 #[derive(Default)]
-struct Registry {
+struct LaunchRegistry {
     /// The mark of each launcher.
-    live: HashMap<i32, String>,
+    launches: HashMap<i32, String>,
     /// Orphans without a mark, each with the launches that may have left it.
-    strays: HashMap<i32, HashSet<i32>>,
+    unmarked_orphans: HashMap<i32, HashSet<i32>>,
 }
 
-static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+static REGISTRY: Mutex<Option<LaunchRegistry>> = Mutex::new(None);
 
 /// Calls `with` with the registry. A panic elsewhere leaves the registry consistent.
-fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
-    let mut guard: MutexGuard<'_, Option<Registry>> = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+fn registry<T>(with: impl FnOnce(&mut LaunchRegistry) -> T) -> T {
+    let mut guard: MutexGuard<'_, Option<LaunchRegistry>> =
+        REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     with(guard.get_or_insert_default())
 }
 
@@ -51,7 +52,7 @@ fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
 pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
     registry(|all| {
         let started = start()?;
-        all.live.insert(started.1, mark.to_owned());
+        all.launches.insert(started.1, mark.to_owned());
         Ok(started)
     })
 }
@@ -61,18 +62,19 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 /// a process has no readable environment while it starts another program.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
-        all.live.remove(&launcher);
-        let orphans = || left_to_us().into_iter().filter(|pid| !all.live.contains_key(pid)).collect();
-        let (children, mut doomed) = carriers(mark, orphans);
+        all.launches.remove(&launcher);
+        let orphans =
+            || inherited_children().into_iter().filter(|pid| !all.launches.contains_key(pid)).collect();
+        let (children, mut doomed) = marked_children(mark, orphans);
         // Orphans that have ended by themselves are reaped. Otherwise, a long campaign would fill the table of processes.
         let mut orphans: HashSet<i32> = launched_among(children).collect();
         reap(&mut orphans);
-        for pid in orphans.into_iter().filter(|pid| is_unmarked(*pid, &all.live)) {
-            let suspects = || all.live.keys().copied().collect();
-            all.strays.entry(pid).or_insert_with(suspects);
+        for pid in orphans.into_iter().filter(|pid| is_unmarked(*pid, &all.launches)) {
+            let suspects = || all.launches.keys().copied().collect();
+            all.unmarked_orphans.entry(pid).or_insert_with(suspects);
         }
-        all.strays.retain(|pid, suspects| {
-            suspects.retain(|launch| all.live.contains_key(launch));
+        all.unmarked_orphans.retain(|pid, suspects| {
+            suspects.retain(|launch| all.launches.contains_key(launch));
             if suspects.is_empty() {
                 doomed.insert(*pid);
             }
@@ -99,7 +101,7 @@ fn launched_among(children: Vec<i32>) -> impl Iterator<Item = i32> {
 
 fn end_orphans(mut orphans: HashSet<i32>) {
     let roots = orphans.clone();
-    until_gone(|| {
+    wait_until_gone(|| {
         for pid in roots.iter().filter(|pid| orphans.contains(pid)).flat_map(|pid| descendants(*pid)) {
             if let Some(pid) = Pid::from_raw(pid) {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -111,7 +113,7 @@ fn end_orphans(mut orphans: HashSet<i32>) {
 }
 
 /// Waits until `gone` returns true, but at most two seconds. On a busy machine, a killed process does not disappear immediately.
-fn until_gone(mut gone: impl FnMut() -> bool) {
+fn wait_until_gone(mut gone: impl FnMut() -> bool) {
     for round in 0..200 {
         if gone() {
             return;
@@ -121,13 +123,13 @@ fn until_gone(mut gone: impl FnMut() -> bool) {
 }
 
 /// Returns the process that made a connection, if it is another process on this host.
-pub fn maker(connection: impl AsFd) -> Option<i32> {
+pub fn peer_process(connection: impl AsFd) -> Option<i32> {
     let made = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
     (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
 }
 
 /// Returns all processes that this one can see, of any user.
-pub fn everybody() -> Vec<i32> {
+pub fn all_processes() -> Vec<i32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
@@ -147,9 +149,9 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
 pub fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
     // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
     let mut all = below(launcher, agents);
-    let left = left_to_us();
+    let left = inherited_children();
     if !left.is_empty() {
-        let live = registry(|all| all.live.clone());
+        let live = registry(|all| all.launches.clone());
         let others = |pid: i32| {
             live.contains_key(&pid)
                 || mark_of(pid)
@@ -165,7 +167,7 @@ pub fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
 }
 
 /// Returns whether a process was started with the mark of a run in its environment.
-fn carries(pid: i32, mark: &str) -> bool {
+fn has_mark(pid: i32, mark: &str) -> bool {
     mark_of(pid).is_some_and(|carried| carried == mark)
 }
 
@@ -260,21 +262,21 @@ fn children_of_thread(pid: i32, tid: i32) -> Vec<i32> {
 
 /// Returns the living orphans with the mark of a run, and their descendants.
 pub fn orphans(mark: &str) -> Vec<i32> {
-    adopted(mark, 0).into_iter().flat_map(descendants).collect()
+    marked_orphans(mark, 0).into_iter().flat_map(descendants).collect()
 }
 
 /// Ends the processes of a run without a launcher.
 pub fn end_orphans_of(mark: &str) {
-    if !adopted(mark, 0).is_empty() {
+    if !marked_orphans(mark, 0).is_empty() {
         end_all(mark, 0, &HashSet::new());
     }
 }
 
 /// Returns the remaining processes of a run, according to `names`. It is called until it returns none, because a process that has lost its
 /// last companion may be about to end as well.
-pub fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
-    const GOING: Duration = Duration::from_millis(500);
-    let deadline = Instant::now() + GOING;
+pub fn remaining_processes(names: impl Fn() -> Vec<String>) -> Vec<String> {
+    const EXIT_GRACE: Duration = Duration::from_millis(500);
+    let deadline = Instant::now() + EXIT_GRACE;
     loop {
         let names = names();
         if names.is_empty() || Instant::now() >= deadline {
@@ -290,23 +292,23 @@ fn own_children() -> Vec<i32> {
 
 /// Returns the children of our first thread. As long as this thread runs, the kernel makes orphans its children. Processes that other
 /// threads have started are not among them.
-fn left_to_us() -> Vec<i32> {
+fn inherited_children() -> Vec<i32> {
     children_of_thread(procfs::own_pid(), procfs::own_pid())
 }
 
 /// Returns our children with the mark of a run, except `launcher`, which its handle reaps.
-fn adopted(mark: &str, launcher: i32) -> HashSet<i32> {
-    let (_, mut marked) = carriers(mark, own_children);
+fn marked_orphans(mark: &str, launcher: i32) -> HashSet<i32> {
+    let (_, mut marked) = marked_children(mark, own_children);
     marked.remove(&launcher);
     marked
 }
 
 /// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list if others end
 /// while it is read, and a child that ends leaves us its own, so the list must be the same before and after.
-fn carriers(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
+fn marked_children(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
     let mut children = list();
     loop {
-        let marked = children.iter().copied().filter(|pid| carries(*pid, mark)).collect();
+        let marked = children.iter().copied().filter(|pid| has_mark(*pid, mark)).collect();
         let now = list();
         if now == children {
             return (children, marked);
@@ -327,9 +329,9 @@ fn reap(pids: &mut HashSet<i32>) {
 pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = procfs::own_pid();
     let mut orphans = HashSet::new();
-    until_gone(|| {
+    wait_until_gone(|| {
         let mut alive: HashSet<i32> = descendants(launcher).into_iter().collect();
-        let adopted = adopted(mark, launcher);
+        let adopted = marked_orphans(mark, launcher);
         for root in &adopted {
             alive.extend(descendants(*root));
         }
@@ -350,7 +352,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
 /// Ends all our descendants and reaps our children, except `launcher`, which its handle reaps.
 pub fn end_descendants(launcher: i32) {
     let me = procfs::own_pid();
-    until_gone(|| {
+    wait_until_gone(|| {
         let alive: Vec<i32> = descendants(me).into_iter().filter(|pid| *pid != me).collect();
         for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -375,9 +377,9 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
 }
 
 /// Returns whether any process of a run is left, apart from its launcher. This check is cheap, for runs that ended well.
-pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
-    let live = |pid: &i32| registry(|all| all.live.contains_key(pid));
-    left_to_us().into_iter().any(|pid| pid != launcher && !live(&pid) && carries(pid, mark))
+pub(crate) fn has_remaining(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
+    let live = |pid: &i32| registry(|all| all.launches.contains_key(pid));
+    inherited_children().into_iter().any(|pid| pid != launcher && !live(&pid) && has_mark(pid, mark))
         || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
 }
 
@@ -406,9 +408,9 @@ mod tests {
         // This thread, which is not the first, starts the shell.
         let left = std::process::Command::new("sh").args(script).output().unwrap();
         let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
-        let is_ours = left_to_us().contains(&pid);
+        let is_ours = inherited_children().contains(&pid);
         end_orphans(HashSet::from([pid]));
-        assert!(is_ours && !left_to_us().contains(&pid));
+        assert!(is_ours && !inherited_children().contains(&pid));
     }
 
     #[test]

@@ -15,10 +15,10 @@ use pmi_judge::crash::SignalCause;
 use pmi_judge::event::Exit;
 
 /// Maximum time between the close of a process's connections and its death.
-pub const DYING: Duration = Duration::from_millis(20);
+pub const MAX_DYING_TIME: Duration = Duration::from_millis(20);
 
 /// A process that is not our child and whose end we observe.
-pub struct Foreign {
+pub struct ForeignProcess {
     pid: i32,
     /// Its name according to the kernel, at most 15 bytes.
     name: String,
@@ -26,7 +26,7 @@ pub struct Foreign {
     reported: bool,
 }
 
-impl Foreign {
+impl ForeignProcess {
     /// Returns `None` if the process does not exist.
     pub fn new(pid: i32) -> Option<Self> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
@@ -35,7 +35,7 @@ impl Foreign {
     }
 
     /// Returns whether this is the process with this number.
-    pub fn is(&self, pid: i32) -> bool {
+    pub fn has_pid(&self, pid: i32) -> bool {
         self.pid == pid
     }
 
@@ -66,13 +66,14 @@ impl Foreign {
             return None;
         }
         // It may be reaped while we look.
-        let status =
-            wait_status(&self.pidfd).or_else(|| self.unreaped()).or_else(|| wait_status(&self.pidfd))?;
+        let status = wait_status(&self.pidfd)
+            .or_else(|| self.unreaped_status())
+            .or_else(|| wait_status(&self.pidfd))?;
         Some(exit_of(ExitStatus::from_raw(status)))
     }
 
     /// Returns how it ended, as wait will report it to its parent, which has not called it yet.
-    fn unreaped(&self) -> Option<i32> {
+    fn unreaped_status(&self) -> Option<i32> {
         Stat::of(self.pid).filter(Stat::is_dead)?.exit_status()
     }
 
@@ -130,7 +131,7 @@ fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
 }
 
 /// Tests whether the kernel reports exits in this way, by running `program` to print its version.
-pub fn kernel_tells(program: &Path) -> bool {
+pub fn kernel_reports_exits(program: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return false };
@@ -152,14 +153,14 @@ mod tests {
         while procfs::name(child.id() as i32).as_deref() != Some("sleep") {
             std::thread::yield_now();
         }
-        let mut foreign = Foreign::new(child.id() as i32).unwrap();
-        assert!(foreign.unreported_crash().is_none(), "it lives");
+        let mut process = ForeignProcess::new(child.id() as i32).unwrap();
+        assert!(process.unreported_crash().is_none(), "it lives");
         rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::SEGV).unwrap();
-        while !foreign.has_ended() {
+        while !process.has_ended() {
             std::thread::yield_now();
         }
-        assert_eq!(foreign.unreported_crash(), Some(("sleep".to_owned(), 11)));
-        assert_eq!((foreign.unreported_crash(), foreign.is_reported()), (None, true));
+        assert_eq!(process.unreported_crash(), Some(("sleep".to_owned(), 11)));
+        assert_eq!((process.unreported_crash(), process.is_reported()), (None, true));
         child.wait().unwrap();
     }
 
@@ -173,11 +174,11 @@ mod tests {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let pid: i32 = line.trim().parse().unwrap();
-        let foreign = Foreign::new(pid).unwrap();
-        assert!(foreign.killed_by().is_none(), "it lives");
+        let process = ForeignProcess::new(pid).unwrap();
+        assert!(process.killed_by().is_none(), "it lives");
         rustix::process::kill_process(Pid::from_raw(pid).unwrap(), rustix::process::Signal::ABORT).unwrap();
         child.wait().unwrap();
-        let told = kernel_tells(Path::new("/bin/true"));
-        assert_eq!(foreign.killed_by().map(|(_, signal)| signal), told.then_some(6));
+        let told = kernel_reports_exits(Path::new("/bin/true"));
+        assert_eq!(process.killed_by().map(|(_, signal)| signal), told.then_some(6));
     }
 }

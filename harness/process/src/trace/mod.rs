@@ -27,7 +27,7 @@ use pmi_judge::event::EventKind;
 use super::child::Child;
 use super::connection::pair;
 use crate::observe::tree::MARK;
-use trace_request::while_asking;
+use trace_request::with_tracer;
 use tracer::{NAME, TracerReport};
 use unwind::backtrace;
 
@@ -46,7 +46,7 @@ pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>
     match Tracer::start(program) {
         Ok(tracer) => {
             let pid = tracer.child.pid().as_raw_nonzero().get();
-            let done = while_asking(tracer.connection.as_raw_fd(), pid, play);
+            let done = with_tracer(tracer.connection.as_raw_fd(), pid, play);
             (done, tracer.into_events())
         }
         Err(error) => (play(), vec![EventKind::Untraced { why: format!("cannot start a tracer: {error}") }]),
@@ -72,10 +72,13 @@ impl Tracer {
         let untraced = |why: String| vec![EventKind::Untraced { why }];
         match self.read_report() {
             Ok(told) => {
-                let seen =
-                    told.dead.iter().map(|dead| EventKind::Backtrace(Box::new(backtrace(dead)))).collect();
-                match told.refused {
-                    Some(why) if told.dead.is_empty() => untraced(why),
+                let seen = told
+                    .snapshots
+                    .iter()
+                    .map(|dead| EventKind::Backtrace(Box::new(backtrace(dead))))
+                    .collect();
+                match told.refusal {
+                    Some(why) if told.snapshots.is_empty() => untraced(why),
                     _ => seen,
                 }
             }

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Maximum wait for a process to be traced: on a busy machine, the tracer may not be ready at once.
-const ATTACH: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const ATTACH_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 thread_local! {
     /// The tracer for processes that this thread starts: the descriptor of our end of the connection, and the tracer's process id.
@@ -16,18 +16,18 @@ thread_local! {
 }
 
 /// Removes the tracer on drop, so that no later process requests it, even after a panic.
-struct Asking;
+struct TracerGuard;
 
-impl Drop for Asking {
+impl Drop for TracerGuard {
     fn drop(&mut self) {
         TRACER.set(None);
     }
 }
 
 /// Runs `play`; processes that this thread starts during the run request to be traced over this connection.
-pub(super) fn while_asking<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
+pub(super) fn with_tracer<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
     TRACER.set(Some((connection, tracer)));
-    let _asking = Asking;
+    let _asking = TracerGuard;
     play()
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn prepare(command: &mut Command) {
     // started.
     unsafe {
         command.pre_exec(move || {
-            ask(BorrowedFd::borrow_raw(connection), tracer);
+            request_trace(BorrowedFd::borrow_raw(connection), tracer);
             Ok(())
         });
     }
@@ -60,7 +60,7 @@ pub fn trace_daemon(pid: i32) {
 }
 
 /// Asks the tracer to trace this process, and waits for its answer.
-fn ask(tracer: BorrowedFd<'_>, pid: i32) {
+fn request_trace(tracer: BorrowedFd<'_>, pid: i32) {
     #[expect(unsafe_code, reason = "rustix has no call for this that takes the number of a process")]
     // SAFETY: the call takes only numbers. If only ancestors may trace, this allows a sibling to do it; elsewhere it fails.
     unsafe {
@@ -74,7 +74,7 @@ fn request(tracer: BorrowedFd<'_>, pid: i32) {
     let mut answer = [0];
     let mut fds = [PollFd::from_borrowed_fd(tracer, PollFlags::IN)];
     if rustix::io::write(tracer, &pid.to_ne_bytes()).is_ok()
-        && rustix::event::poll(&mut fds, Some(&ATTACH)).is_ok_and(|n| n > 0)
+        && rustix::event::poll(&mut fds, Some(&ATTACH_TIMEOUT)).is_ok_and(|n| n > 0)
     {
         let _ = rustix::io::read(tracer, &mut answer);
     }

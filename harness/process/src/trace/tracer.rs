@@ -29,13 +29,15 @@ pub(crate) const NAME: &str = "pmi-conform-tracer";
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TracerReport {
     /// The processes that were killed by a signal.
-    pub(super) dead: Vec<Snapshot>,
+    #[serde(rename = "dead")]
+    pub(super) snapshots: Vec<Snapshot>,
     /// The reason why a process could not be traced.
-    pub(super) refused: Option<String>,
+    #[serde(rename = "refused")]
+    pub(super) refusal: Option<String>,
 }
 
 /// Maximum number of processes whose deaths are stored, and of examined signals of one process, which may catch them.
-const DEAD: usize = 16;
+const MAX_SNAPSHOTS: usize = 16;
 const SIGNALS: usize = 8;
 
 /// Number of bytes of a stack that are stored, beginning below its end, because functions that call no others may use that space.
@@ -102,7 +104,7 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
                 return Ok((seen.reported, connection));
             }
             if let Err(error) = seize_all(i32::from_ne_bytes(pid)) {
-                seen.reported.refused = Some(format!("ptrace is refused: {error}"));
+                seen.reported.refusal = Some(format!("ptrace is refused: {error}"));
             }
             connection.write_all(&[1])?;
         }
@@ -126,21 +128,21 @@ impl TraceState {
                     SignalCause::of(signal),
                     SignalCause::Fault | SignalCause::Abort | SignalCause::BrokenPipe
                 ) {
-                    self.look(thread, signal);
+                    self.examine_signal(thread, signal);
                 }
-                go_on(libc::PTRACE_CONT, thread, signal);
+                resume(libc::PTRACE_CONT, thread, signal);
             }
             // It must stay stopped, as it would without us, until it gets SIGCONT.
             libc::PTRACE_EVENT_STOP
                 if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =>
             {
-                go_on(libc::PTRACE_LISTEN, thread, 0);
+                resume(libc::PTRACE_LISTEN, thread, 0);
             }
-            _ => go_on(libc::PTRACE_CONT, thread, 0),
+            _ => resume(libc::PTRACE_CONT, thread, 0),
         }
     }
 
-    fn look(&mut self, thread: i32, signal: i32) {
+    fn examine_signal(&mut self, thread: i32, signal: i32) {
         let Some(process) = process_of(thread, signal) else { return };
         self.process.insert(thread, process);
         let all = self.signals.entry(process).or_default();
@@ -158,11 +160,13 @@ impl TraceState {
     /// Handles a death. Its cause is the last signal that the processor or the kernel has sent, or else the last one that the process has
     /// sent itself. A process that catches a fault may end itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
-        let Some(all) = self.ended(thread).filter(|_| self.reported.dead.len() < DEAD) else { return };
+        let Some(all) = self.ended(thread).filter(|_| self.reported.snapshots.len() < MAX_SNAPSHOTS) else {
+            return;
+        };
         let mut of_it: Vec<Snapshot> = all.into_iter().filter(|seen| seen.signal == signal).collect();
         let noticed = of_it.iter().rposition(|seen| seen.address.is_some());
         let which = noticed.or(of_it.len().checked_sub(1));
-        self.reported.dead.extend(which.map(|which| of_it.swap_remove(which)));
+        self.reported.snapshots.extend(which.map(|which| of_it.swap_remove(which)));
     }
 }
 
@@ -290,7 +294,7 @@ fn seize(pid: i32) -> io::Result<()> {
 
 /// Continues a thread, with a signal unless that is 0. The thread may have been killed in the meantime.
 #[expect(unsafe_code, reason = "ptrace")]
-fn go_on(how: PtraceRequest, thread: i32, signal: i32) {
+fn resume(how: PtraceRequest, thread: i32, signal: i32) {
     // SAFETY: the call takes only numbers.
     unsafe {
         libc::ptrace(how, thread, std::ptr::null_mut::<libc::c_void>(), signal as usize as *mut libc::c_void);

@@ -21,7 +21,7 @@ use pmi_judge::event::Backtrace;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of reported calls.
-const FRAMES: usize = 32;
+const MAX_FRAMES: usize = 32;
 
 /// Maximum size of a section that is read.
 const SECTION: u64 = 512 << 20;
@@ -80,16 +80,16 @@ struct Image {
 }
 
 /// An image with its position in a process's memory.
-struct Placed {
+struct LoadedImage {
     mapping: Mapping,
     image: Arc<Image>,
 }
 
 /// The identity of a cached file: its device, number, size and time, and where the code begins.
-type Identity = (u64, u64, u64, i64, i64, u64);
+type ImageIdentity = (u64, u64, u64, i64, i64, u64);
 
 /// Maximum number of cached files.
-const KEPT: usize = 32;
+const MAX_CACHED_IMAGES: usize = 32;
 
 /// Maximum number of cached source lines of a file.
 const LINES: usize = 4096;
@@ -100,7 +100,7 @@ const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".de
 /// The sections that are read from files on the call stack.
 const DEBUG: &str = ".debug_";
 
-impl Placed {
+impl LoadedImage {
     fn read(mapping: Mapping) -> Option<Self> {
         Some(Self { image: Image::of(&mapping)?, mapping })
     }
@@ -133,7 +133,7 @@ impl Placed {
 impl Image {
     /// Returns the code of a mapping. Reading a file takes a long time, and crashes of one run use the same files, so they are cached.
     fn of(mapping: &Mapping) -> Option<Arc<Self>> {
-        static READ: Mutex<Vec<(Identity, Arc<Image>)>> = Mutex::new(Vec::new());
+        static READ: Mutex<Vec<(ImageIdentity, Arc<Image>)>> = Mutex::new(Vec::new());
         let file = File::open(&mapping.path).ok()?;
         let meta = file.metadata().ok()?;
         let identity = (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec(), mapping.offset);
@@ -143,7 +143,7 @@ impl Image {
         }
         let image = Arc::new(Self::read(file, mapping)?);
         let mut known = known();
-        if known.len() >= KEPT {
+        if known.len() >= MAX_CACHED_IMAGES {
             known.remove(0);
         }
         known.push((identity, Arc::clone(&image)));
@@ -238,7 +238,7 @@ fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
 
 /// Returns the addresses of the instructions on the call stack, the innermost first, as far as their files have been read. Each but the
 /// first is the last byte of a call.
-fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
+fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     let mut unwinder = UnwinderNative::<Arc<[u8]>, MayAllocateDuringUnwind>::new();
     for placed in images {
         unwinder.add_module(placed.module());
@@ -270,7 +270,7 @@ fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     let mut frames = unwinder.iter_frames(pc, registers, &mut cache, &mut stack);
     while let Ok(Some(frame)) = frames.next() {
         found.push(frame.address_for_lookup());
-        if found.len() >= FRAMES || !is_read(frame.address_for_lookup()) {
+        if found.len() >= MAX_FRAMES || !is_read(frame.address_for_lookup()) {
             break;
         }
     }
@@ -318,14 +318,14 @@ pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
         if wanted.is_empty() {
             break addresses;
         }
-        images.extend(wanted.into_iter().filter_map(Placed::read));
+        images.extend(wanted.into_iter().filter_map(LoadedImage::read));
     };
     let mut by_file: HashMap<&Path, (&Image, Vec<u64>)> = HashMap::new();
     let places: Vec<_> = addresses
         .into_iter()
         .map(|address| {
             let placed = images.iter().find(|placed| placed.mapping.memory.contains(&address));
-            let offset = address.wrapping_sub(placed.map_or(0, Placed::bias));
+            let offset = address.wrapping_sub(placed.map_or(0, LoadedImage::bias));
             if let Some(placed) = placed {
                 let of_file = by_file.entry(&placed.mapping.path);
                 of_file.or_insert_with(|| (&placed.image, Vec::new())).1.push(offset);
@@ -338,7 +338,7 @@ pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
     let frames = places
         .into_iter()
         .map(|(placed, offset)| {
-            let Some(Placed { mapping, image }) = placed else {
+            let Some(LoadedImage { mapping, image }) = placed else {
                 return StackFrame { module: None, offset, begin: None, function: None, line: None };
             };
             let (begin, function) = image.function(offset).unzip();

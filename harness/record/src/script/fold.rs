@@ -23,7 +23,7 @@ pub(super) struct StepText {
 #[derive(Debug)]
 pub(super) struct RecordedStep {
     /// Ranks of one group.
-    pub(super) who: Vec<Proc>,
+    pub(super) ranks: Vec<Proc>,
     pub(super) text: StepText,
 }
 
@@ -35,9 +35,9 @@ pub(super) enum StepOrder {
     /// Before or after simultaneous steps of other ranks.
     Free,
     /// The same; the rank enters a barrier with this step.
-    Enters,
+    EntersBarrier,
     /// After all ranks have entered the barrier that the rank leaves with this step.
-    Leaves,
+    LeavesBarrier,
 }
 
 /// Steps of ranks in one group that differ only in numbers: the index of each text, with its ranks.
@@ -46,9 +46,9 @@ type RanksByText = BTreeMap<u32, Vec<u32>>;
 /// The steps so far.
 #[derive(Default)]
 pub(super) struct RecordedSteps {
-    done: Vec<RecordedStep>,
+    finished: Vec<RecordedStep>,
     /// Steps whose order is not decided, as indices into `said`.
-    open: Vec<(Proc, u32)>,
+    unordered: Vec<(Proc, u32)>,
     /// The texts of these steps.
     texts: Vec<StepText>,
     numbers: HashMap<StepText, u32>,
@@ -66,43 +66,43 @@ impl RecordedSteps {
 
     /// Adds a step of a rank.
     pub(super) fn push(&mut self, p: Proc, order: StepOrder, said: StepText) {
-        if order == StepOrder::Fixed || order == StepOrder::Leaves && self.entered.contains(&p) {
+        if order == StepOrder::Fixed || order == StepOrder::LeavesBarrier && self.entered.contains(&p) {
             self.close();
         }
         // A rank beyond the size shows that the scenario cannot use this size.
         self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
-        if order == StepOrder::Enters {
+        if order == StepOrder::EntersBarrier {
             self.entered.insert(p);
         }
         if order == StepOrder::Fixed {
-            return append(&mut self.done, p, said);
+            return append(&mut self.finished, p, said);
         }
         let next = self.texts.len() as u32;
         let number = *self.numbers.entry(said).or_insert_with_key(|said| {
             self.texts.push(said.clone());
             next
         });
-        self.open.push((p, number));
+        self.unordered.push((p, number));
     }
 
     /// Returns all steps.
     pub(super) fn finish(mut self) -> Vec<RecordedStep> {
         self.close();
-        self.done
+        self.finished
     }
 
     /// Decides the order of the open steps.
     fn close(&mut self) {
         let columns = self.columns();
-        let recorded = self.open.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();
+        let recorded = self.unordered.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();
         if columns.len() * 2 <= recorded {
-            self.done.extend(columns);
+            self.finished.extend(columns);
         } else {
-            for (p, number) in &self.open {
-                append(&mut self.done, *p, self.texts[*number as usize].clone());
+            for (p, number) in &self.unordered {
+                append(&mut self.finished, *p, self.texts[*number as usize].clone());
             }
         }
-        self.open.clear();
+        self.unordered.clear();
         self.texts.clear();
         self.numbers.clear();
         self.entered.clear();
@@ -119,7 +119,7 @@ impl RecordedSteps {
         let shape: Vec<usize> = self.texts.iter().zip(&cuts).map(shape_of).collect();
         let mut place: HashMap<Proc, usize> = HashMap::new();
         let mut columns: Vec<BTreeMap<(u32, usize), RanksByText>> = Vec::new();
-        for (p, number) in &self.open {
+        for (p, number) in &self.unordered {
             let at = place.entry(*p).or_default();
             if *at == columns.len() {
                 columns.push(BTreeMap::new());
@@ -140,11 +140,11 @@ impl RecordedSteps {
                     alike.iter().map(|(number, ranks)| (&cuts[*number as usize], &ranks[..])).collect();
                 let size = if group == 0 { self.size } else { None };
                 all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| RecordedStep {
-                    who: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
+                    ranks: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
                     text: StepText { text, ..said.clone() },
                 }));
             }
-            all[from..].sort_by_key(|step: &RecordedStep| step.who[0]);
+            all[from..].sort_by_key(|step: &RecordedStep| step.ranks[0]);
         }
         all
     }
@@ -155,11 +155,11 @@ fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: StepText) {
     let whole = !said.text.contains('\n');
     match steps.last_mut() {
         Some(last)
-            if whole && last.text == said && last.who[0].group == p.group && !last.who.contains(&p) =>
+            if whole && last.text == said && last.ranks[0].group == p.group && !last.ranks.contains(&p) =>
         {
-            last.who.push(p);
+            last.ranks.push(p);
         }
-        _ => steps.push(RecordedStep { who: vec![p], text: said }),
+        _ => steps.push(RecordedStep { ranks: vec![p], text: said }),
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
             all.push(proc(*rank), *order, StepText { role: 'C', cites: "", text: text.clone() });
         }
         let ranks = |who: Vec<Proc>| who.into_iter().map(|p| p.rank).collect();
-        all.finish().into_iter().map(|step| (ranks(step.who), step.text.text)).collect()
+        all.finish().into_iter().map(|step| (ranks(step.ranks), step.text.text)).collect()
     }
 
     /// Returns the texts of a rank, in order.
@@ -204,10 +204,10 @@ mod tests {
         let all_of = |rank: u32| -> Vec<(StepOrder, String)> {
             let gets =
                 |round: u32| (0..RANKS).map(move |key| (StepOrder::Free, format!("get {round} {key}")));
-            let put = [(StepOrder::Free, format!("put {rank}")), (StepOrder::Enters, "in".to_owned())];
-            let out = (StepOrder::Leaves, "out".to_owned());
+            let put = [(StepOrder::Free, format!("put {rank}")), (StepOrder::EntersBarrier, "in".to_owned())];
+            let out = (StepOrder::LeavesBarrier, "out".to_owned());
             let second =
-                [out.clone()].into_iter().chain(gets(1)).chain([(StepOrder::Enters, "in".to_owned())]);
+                [out.clone()].into_iter().chain(gets(1)).chain([(StepOrder::EntersBarrier, "in".to_owned())]);
             put.into_iter().chain(second).chain([out]).collect()
         };
         // Ranks proceed at different speeds, and none leaves a barrier before all have entered it.
@@ -219,11 +219,11 @@ mod tests {
             let rank = (turn >> 16) % RANKS;
             let at = rank as usize;
             let Some((order, _)) = left[at].front() else { continue };
-            if *order == StepOrder::Leaves && inside.iter().any(|n| *n < inside[at]) {
+            if *order == StepOrder::LeavesBarrier && inside.iter().any(|n| *n < inside[at]) {
                 continue;
             }
             let (order, text) = left[at].pop_front().unwrap();
-            inside[at] += u32::from(order == StepOrder::Enters);
+            inside[at] += u32::from(order == StepOrder::EntersBarrier);
             steps.push((rank, order, text));
         }
         let written = folded(&steps);

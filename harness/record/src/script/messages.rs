@@ -11,7 +11,7 @@ use pmi_wire::{
 
 use super::fold::StepOrder;
 use super::state::{
-    ConnectionEvent, PendingRequest, RESERVED, RequestDetail, ScenarioWriter, escaped, is_plain,
+    ConnectionEvent, PendingRequest, RESERVED_PREFIX, RequestDetail, ScenarioWriter, escaped, is_plain,
 };
 
 /// All forms of a miss of `kvs-get` that are in use.
@@ -51,7 +51,7 @@ fn order(row: Option<&Exchange>) -> StepOrder {
     match row.map_or("", |row| row.operation) {
         "init" | "maxes" | "universe" | "appnum" | "kvsname" | "get-job-attribute" | "put" | "get"
         | "finalize" => StepOrder::Free,
-        "barrier" => StepOrder::Enters,
+        "barrier" => StepOrder::EntersBarrier,
         _ => StepOrder::Fixed,
     }
 }
@@ -72,7 +72,7 @@ impl ScenarioWriter {
         if self.is_over {
             return false;
         }
-        if !self.rank(p).behind_fence.is_empty() {
+        if !self.rank(p).events_after_fence.is_empty() {
             return true;
         }
         let ConnectionEvent::Message { direction, framing: framing @ Framing::Frames, text } = event else {
@@ -85,14 +85,14 @@ impl ScenarioWriter {
         {
             return false;
         }
-        let number = self.rank(p).left + 1;
+        let number = self.rank(p).barriers_left + 1;
         let size = match p.group {
             0 => self.ranks,
             group => self.group(group).size,
         };
         let entered = |rank| {
             let p = Proc { group: p.group, rank };
-            self.members.get(&p).is_some_and(|rank| rank.entered >= number)
+            self.members.get(&p).is_some_and(|rank| rank.barriers_entered >= number)
         };
         !(0..size).all(entered)
     }
@@ -150,7 +150,7 @@ impl ScenarioWriter {
             }
             "init" if message.framing == Framing::Frames => {
                 let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
-                return RequestDetail::Fullinit { bare };
+                return RequestDetail::Fullinit { lacks_field: bare };
             }
             "spawn" => {
                 if let Some(request) = message.spawn() {
@@ -161,11 +161,11 @@ impl ScenarioWriter {
                     group.preput.extend(request.programs.iter().flat_map(|program| program.preput.clone()));
                 }
             }
-            "barrier" => self.rank(p).entered += 1,
+            "barrier" => self.rank(p).barriers_entered += 1,
             "finalize" => self.rank(p).finalized = true,
             "abort" => {
                 self.aborted = Some(p.group);
-                self.trouble = true;
+                self.has_failure = true;
             }
             _ => {}
         }
@@ -213,11 +213,11 @@ impl ScenarioWriter {
     fn put(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let field = |name| message.field(name).unwrap_or_default().into_owned();
         let (key, value) = (field("key"), field("value"));
-        let (entered, maxes) = (self.rank(p).entered, self.rank(p).maxes);
+        let (entered, limits) = (self.rank(p).barriers_entered, self.rank(p).limits);
         let group = self.group(p.group);
         let (fits, known) = match message.framing {
             Framing::Lines => (
-                maxes.is_some_and(|m| {
+                limits.is_some_and(|m| {
                     (key.len() as u64) < m.keylen_max && (value.len() as u64) < m.vallen_max
                 }),
                 group.name == Some(field("kvsname")),
@@ -227,10 +227,10 @@ impl ScenarioWriter {
                 (fits && is_key(&key) && !value.contains(&b';'), true)
             }
         };
-        let valid = known && fits && is_plain(&value) && !key.starts_with(RESERVED);
+        let valid = known && fits && is_plain(&value) && !key.starts_with(RESERVED_PREFIX);
         let again = known && group.values.insert(key.clone(), (value, entered)).is_some();
         if again {
-            group.twice.insert(key);
+            group.repeated_keys.insert(key);
         }
         valid && !again
     }
@@ -291,7 +291,7 @@ impl ScenarioWriter {
             return;
         };
         let order = match order(request.row) {
-            StepOrder::Enters => StepOrder::Leaves,
+            StepOrder::EntersBarrier => StepOrder::LeavesBarrier,
             other => other,
         };
         let expected = match request.row == row {
@@ -316,7 +316,7 @@ impl ScenarioWriter {
     ) -> Option<(&'static str, String)> {
         let framing = response.framing;
         if row.operation == "barrier" {
-            self.rank(p).left += 1;
+            self.rank(p).barriers_left += 1;
         }
         let ok = response.outcome() == Some(ResponseOutcome::Success);
         if let ("get", RequestDetail::Get { key }) = (row.operation, detail) {
@@ -328,7 +328,7 @@ impl ScenarioWriter {
         let success = format!("cmd={} rc={}", row.response?, framing.pick(["ok", "0"]));
         let with = |fields: &str| format!("{success} {fields}");
         Some(match (row.operation, detail) {
-            ("init", RequestDetail::Fullinit { bare }) => (
+            ("init", RequestDetail::Fullinit { lacks_field: bare }) => (
                 if *bare { ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS } else { ids::PMI2_COMMON_FULLINIT },
                 with("rank=$rank size=$size appnum=<int>"),
             ),
@@ -338,7 +338,7 @@ impl ScenarioWriter {
                 (cites, with(&format!("pmi_version={version} pmi_subversion=<uint>")))
             }
             ("maxes", _) => {
-                self.rank(p).maxes = Some(response.maxes()?);
+                self.rank(p).limits = Some(response.limits()?);
                 (ids::RFC13_MAXES_LIMITS, with("kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>"))
             }
             ("kvsname", _) => {
@@ -403,10 +403,10 @@ impl ScenarioWriter {
             let is_mapping = matches!(MappingForm::classify(&seen?), MappingForm::Rfc(_));
             return is_mapping.then(|| (ids::RFC13_MAPPING_PROVIDED, format!("{success} value=<mapping>")));
         }
-        if key.starts_with(RESERVED) {
+        if key.starts_with(RESERVED_PREFIX) {
             return None;
         }
-        let left = self.rank(p).left;
+        let left = self.rank(p).barriers_left;
         let group = self.group(p.group);
         let (known, cites) = match (group.preput.get(key), group.values.get(key)) {
             (Some(known), None) => {
@@ -425,7 +425,7 @@ impl ScenarioWriter {
             _ => return None,
         };
         let has_semicolon = framing == Framing::Frames && known.contains(&b';');
-        if seen.as_deref() != Some(known) || group.twice.contains(key) || has_semicolon {
+        if seen.as_deref() != Some(known) || group.repeated_keys.contains(key) || has_semicolon {
             return None;
         }
         let value = if is_plain(known) { value(framing, known) } else { "<any>".into() };

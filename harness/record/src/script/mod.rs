@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use pmi_judge::crash::SignalCause;
 use pmi_judge::event::{Event, EventKind, Exit};
-use pmi_scenario::ast::{Dialect, Need, SourceFile};
+use pmi_scenario::ast::{Capability, Dialect, SourceFile};
 use pmi_scenario::{parse, print};
 use pmi_wire::{Arrival, Decoded, Direction, Framing, FramingError, Proc};
 
@@ -29,14 +29,14 @@ pub(super) use state::escaped;
 /// The scenario language cannot express a session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unwritable(String);
+pub struct ScenarioWriteError(String);
 
 /// Writes the scenario. `command` is the command line that started the session, and `dialects` are the dialects in it.
 ///
 /// # Errors
 ///
 /// The scenario language cannot express the session.
-pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<String, Unwritable> {
+pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<String, ScenarioWriteError> {
     let ended = |event: &Event| match event.kind {
         EventKind::Exited { proc, exit } => Some((proc, exit)),
         _ => None,
@@ -47,34 +47,34 @@ pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<S
         writer.event(&event.kind);
     }
     let text = writer.finish(command);
-    readable("server", text)
+    format_scenario("server", text)
 }
 
 /// Returns the single dialect of a scenario.
-pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, Unwritable> {
+pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, ScenarioWriteError> {
     match dialects {
         [] => Ok(Dialect::default()),
         [dialect] => Ok(*dialect),
         several => {
             let words: Vec<&str> = several.iter().map(|dialect| dialect.title()).collect();
             let words = words.join(" and others ");
-            Err(Unwritable(format!("some processes spoke {words}, and a scenario has one dialect")))
+            Err(ScenarioWriteError(format!("some processes spoke {words}, and a scenario has one dialect")))
         }
     }
 }
 
 /// Formats a scenario, after checking that it can be parsed.
-pub(super) fn readable(name: &str, text: String) -> Result<String, Unwritable> {
+pub(super) fn format_scenario(name: &str, text: String) -> Result<String, ScenarioWriteError> {
     let source = Arc::new(SourceFile { path: format!("{name}.pmi"), text });
     let scenario = parse(source, name).map_err(|errors| {
         let what = errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n");
-        Unwritable(format!("the scenario of the session cannot be read: {what}"))
+        ScenarioWriteError(format!("the scenario of the session cannot be read: {what}"))
     })?;
     Ok(print(&scenario))
 }
 
 /// Makes a text suitable for a comment.
-pub(super) fn commented(text: &str) -> String {
+pub(super) fn escape_comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -87,7 +87,7 @@ impl ScenarioWriter {
             }
             EventKind::Started { proc, .. } => {
                 self.members.insert(*proc, ScriptRank::default());
-                if proc.group != 0 && !self.trouble {
+                if proc.group != 0 && !self.has_failure {
                     let cites = self.cite(ids::RFC13_SPAWN_NEW_GROUP, ids::PMI2_COMMON_SPAWN_STARTS);
                     self.step(*proc, 'P', cites, "starts".into());
                 }
@@ -97,16 +97,16 @@ impl ScenarioWriter {
                 self.record_message(*proc, Direction::FromServer, &bytes.0)
             }
             EventKind::ClosedByClient { proc } => {
-                self.happens(*proc, ConnectionEvent::Closed { by_client: true })
+                self.process_event(*proc, ConnectionEvent::Closed { by_client: true })
             }
             EventKind::ClosedByServer { proc } => {
-                self.happens(*proc, ConnectionEvent::Closed { by_client: false })
+                self.process_event(*proc, ConnectionEvent::Closed { by_client: false })
             }
             EventKind::Exited { proc, exit } => {
                 let finalized = self.rank(*proc).finalized;
-                if let (true, Exit::Code(status @ 1..=255), false) = (finalized, exit, self.trouble) {
+                if let (true, Exit::Code(status @ 1..=255), false) = (finalized, exit, self.has_failure) {
                     self.step(*proc, 'P', self.any(), format!("exit {status}"));
-                    self.trouble = true;
+                    self.has_failure = true;
                 }
             }
             EventKind::JobExited { exit } => self.exit = Some(*exit),
@@ -133,17 +133,17 @@ impl ScenarioWriter {
             });
         }
         for event in happened {
-            self.happens(p, event);
+            self.process_event(p, event);
         }
     }
 
-    fn happens(&mut self, p: Proc, event: ConnectionEvent) {
-        if !self.trouble && self.waits_in_fence(p, &event) {
-            return self.rank(p).behind_fence.push_back(event);
+    fn process_event(&mut self, p: Proc, event: ConnectionEvent) {
+        if !self.has_failure && self.waits_in_fence(p, &event) {
+            return self.rank(p).events_after_fence.push_back(event);
         }
         match event {
             ConnectionEvent::Closed { by_client } => self.closed(p, by_client),
-            _ if self.trouble => {}
+            _ if self.has_failure => {}
             ConnectionEvent::Message { direction, framing, text } => {
                 let message = Decoded::new(direction, framing, &text);
                 match direction {
@@ -157,7 +157,7 @@ impl ScenarioWriter {
             ConnectionEvent::Garbled(bytes) => {
                 let text = format!("<bytes> <0x{:02x}>{}", bytes[0], escaped(&bytes[1..]));
                 self.step(p, 'C', "", text);
-                self.trouble = true;
+                self.has_failure = true;
             }
         }
     }
@@ -167,13 +167,13 @@ impl ScenarioWriter {
         let waiting: Vec<Proc> = self
             .members
             .iter()
-            .filter(|(p, rank)| p.group == group && !rank.behind_fence.is_empty())
+            .filter(|(p, rank)| p.group == group && !rank.events_after_fence.is_empty())
             .map(|(p, _)| *p)
             .collect();
         for p in waiting {
-            let held = std::mem::take(&mut self.rank(p).behind_fence);
+            let held = std::mem::take(&mut self.rank(p).events_after_fence);
             for event in held {
-                self.happens(p, event);
+                self.process_event(p, event);
             }
         }
     }
@@ -192,7 +192,7 @@ impl ScenarioWriter {
             Framing::Lines => "<partial>",
             Framing::Frames => "<bytes>",
         };
-        if self.trouble {
+        if self.has_failure {
             if self.aborted == Some(p.group) {
                 let cites = self.cite(ids::RFC13_ABORT_GROUP, ids::PMI2_COMMON_ABORT);
                 self.step(p, 'P', cites, "is ended".into());
@@ -200,7 +200,7 @@ impl ScenarioWriter {
             return;
         }
         if !by_client {
-            self.trouble = true;
+            self.has_failure = true;
             return self.step(p, 'P', self.any(), "is ended".into());
         }
         if !partial.is_empty() {
@@ -216,7 +216,7 @@ impl ScenarioWriter {
             }
             _ => self.step(p, 'C', "", "<close>".into()),
         }
-        self.trouble = true;
+        self.has_failure = true;
     }
 
     fn finish(mut self, command: &str) -> String {
@@ -227,7 +227,7 @@ impl ScenarioWriter {
         let first = self.members.keys().filter(|p| p.group == 0).map(|p| p.rank + 1).max().unwrap_or(1);
         let ranks = self.ranks.max(first);
         let status = match self.exit {
-            Some(Exit::Code(0)) if !self.trouble => "exits 0",
+            Some(Exit::Code(0)) if !self.has_failure => "exits 0",
             Some(exit) if exit != Exit::Code(0) && self.aborted.is_some() => "exits nonzero",
             _ => "exits any",
         };
@@ -242,7 +242,7 @@ impl ScenarioWriter {
         if requires.is_empty() {
             requires.push(self.any());
         }
-        let command = commented(command);
+        let command = escape_comment(command);
         let mut text = format!(
             "# A recorded session, played again: {command}\n# The requests are those of its programs, in their order. \
              Expected is what any process manager has to answer.\n"
@@ -253,14 +253,14 @@ impl ScenarioWriter {
         if self.dialect != Dialect::default() {
             let _ = writeln!(text, "dialect {}", self.dialect);
         }
-        let needs = [(self.spawns, Need::Spawn), (self.names, Need::Names)];
+        let needs = [(self.spawns, Capability::Spawn), (self.names, Capability::Names)];
         let needs = needs.into_iter().filter(|(used, _)| *used).map(|(_, need)| need);
-        let needs: Vec<&str> = needs.map(Need::word).collect();
+        let needs: Vec<&str> = needs.map(Capability::word).collect();
         if !needs.is_empty() {
             let _ = writeln!(text, "needs {}", needs.join(" "));
         }
         let _ = writeln!(text, "ranks {ranks}\n");
-        for RecordedStep { who, text: StepText { role, cites, text: body } } in steps {
+        for RecordedStep { ranks: who, text: StepText { role, cites, text: body } } in steps {
             let cites = if cites.is_empty() { String::new() } else { format!("[{cites}]") };
             let body = body.replace('\n', "\n    ");
             let _ = writeln!(text, "{} {role}{cites}: {body}", ranks_of(&who));

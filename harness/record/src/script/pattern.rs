@@ -62,7 +62,7 @@ impl SplitText {
     }
 
     /// Returns the text with these numbers.
-    fn text(&self, numbers: &[Number]) -> String {
+    fn text(&self, numbers: &[NumberPattern]) -> String {
         let mut text = self.context[0].clone();
         for (number, after) in numbers.iter().zip(&self.context[1..]) {
             number.write(after, &mut text);
@@ -74,32 +74,32 @@ impl SplitText {
 
 /// A number in a text of several ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Number {
+enum NumberPattern {
     /// The same number for all ranks.
-    Same(i64),
+    Constant(i64),
     /// The rank plus an offset.
-    Above(i64),
+    RankPlus(i64),
     /// The rank plus an offset, which wraps to 0 after the last rank.
-    Around(i64),
+    RankPlusWrapped(i64),
 }
 
-impl Number {
+impl NumberPattern {
     fn write(self, after: &str, text: &mut String) {
         let glued = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':');
         let written = match self {
-            Self::Same(number) => number.to_string(),
-            Self::Above(0) if after.as_bytes().first().is_some_and(glued) => "${rank}".to_owned(),
-            Self::Above(0) => "$rank".to_owned(),
-            Self::Above(more @ 1..) => format!("<calc $rank+{more}>"),
-            Self::Above(less) => format!("<calc $rank-{}>", -less),
-            Self::Around(more) => format!("<calc ($rank+{more})%$size>"),
+            Self::Constant(number) => number.to_string(),
+            Self::RankPlus(0) if after.as_bytes().first().is_some_and(glued) => "${rank}".to_owned(),
+            Self::RankPlus(0) => "$rank".to_owned(),
+            Self::RankPlus(more @ 1..) => format!("<calc $rank+{more}>"),
+            Self::RankPlus(less) => format!("<calc $rank-{}>", -less),
+            Self::RankPlusWrapped(more) => format!("<calc ($rank+{more})%$size>"),
         };
         text.push_str(&written);
     }
 }
 
 /// For each number of a text, whether it depends on the rank; and its offset from the rank, or else its value.
-type Class = Vec<(bool, i64)>;
+type NumberClasses = Vec<(bool, i64)>;
 
 /// Returns the steps for texts of ranks in one group that differ only in numbers, each with its ranks in order. The ranks of each step are
 /// in order, too. `size` is the size of the group, if known.
@@ -117,7 +117,7 @@ pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(V
             distinct(&|number, rank| offset(number, rank, size)) < distinct(&|number, _| number)
         })
         .collect();
-    let mut classes: BTreeMap<Class, Vec<(&SplitText, u32)>> = BTreeMap::new();
+    let mut classes: BTreeMap<NumberClasses, Vec<(&SplitText, u32)>> = BTreeMap::new();
     for (cut, rank) in said {
         let class = cut.numbers.iter().zip(&follows);
         let class = class.map(|(n, follows)| (*follows, if *follows { offset(*n, rank, size) } else { *n }));
@@ -141,21 +141,23 @@ fn step_of(class: &[(bool, i64)], mut said: Vec<(&SplitText, u32)>) -> Vec<(Vec<
     let number = |(at, (follows, number)): (usize, &(bool, i64))| {
         let straight = said[0].0.numbers[at] - i64::from(said[0].1);
         match follows {
-            false => Number::Same(*number),
+            false => NumberPattern::Constant(*number),
             true if said.iter().all(|(cut, rank)| cut.numbers[at] - i64::from(*rank) == straight) => {
-                Number::Above(straight)
+                NumberPattern::RankPlus(straight)
             }
-            true => Number::Around(*number),
+            true => NumberPattern::RankPlusWrapped(*number),
         }
     };
-    let numbers: Vec<Number> = class.iter().enumerate().map(number).collect();
-    let is_plain = |number: &Number| matches!(number, Number::Same(_) | Number::Above(0));
+    let numbers: Vec<NumberPattern> = class.iter().enumerate().map(number).collect();
+    let is_plain =
+        |number: &NumberPattern| matches!(number, NumberPattern::Constant(_) | NumberPattern::RankPlus(0));
     if said.len() >= MIN_RANKS || said.len() > 1 && numbers.iter().all(is_plain) {
         let text = said[0].0.text(&numbers);
         return vec![(said.into_iter().map(|(_, rank)| rank).collect(), text)];
     }
-    let as_it_is =
-        |cut: &SplitText| cut.text(&cut.numbers.iter().map(|n| Number::Same(*n)).collect::<Vec<_>>());
+    let as_it_is = |cut: &SplitText| {
+        cut.text(&cut.numbers.iter().map(|n| NumberPattern::Constant(*n)).collect::<Vec<_>>())
+    };
     said.into_iter().map(|(cut, rank)| (vec![rank], as_it_is(cut))).collect()
 }
 
@@ -189,7 +191,7 @@ mod tests {
         ] {
             let cut = SplitText::of(text);
             assert_eq!(cut.numbers, numbers, "{text}");
-            let same: Vec<Number> = cut.numbers.iter().map(|n| Number::Same(*n)).collect();
+            let same: Vec<NumberPattern> = cut.numbers.iter().map(|n| NumberPattern::Constant(*n)).collect();
             assert_eq!(cut.text(&same), text);
         }
     }

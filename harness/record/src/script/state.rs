@@ -7,7 +7,7 @@ use std::fmt::Write;
 use pmi_judge::event::Exit;
 use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::Exchange;
-use pmi_wire::{Connection, Direction, Framing, Maxes, Proc, SpawnAssembler};
+use pmi_wire::{Connection, Direction, Framing, KvsLimits, Proc, SpawnAssembler};
 
 use super::fold::{RecordedSteps, StepOrder, StepText};
 
@@ -15,7 +15,7 @@ use super::fold::{RecordedSteps, StepOrder, StepText};
 const MAX_MESSAGE: usize = 1 << 20;
 
 /// Prefix of the keys that the process manager itself provides.
-pub(super) const RESERVED: &[u8] = b"PMI_";
+pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 
 /// The properties of a request that its response depends on.
 pub(super) enum RequestDetail {
@@ -31,7 +31,7 @@ pub(super) enum RequestDetail {
     },
     Fullinit {
         /// A key that some servers require is missing.
-        bare: bool,
+        lacks_field: bool,
     },
     Plain,
 }
@@ -66,12 +66,12 @@ pub(super) struct ScriptRank {
     pub(super) has_written: bool,
     pub(super) pending: Vec<PendingRequest>,
     /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
-    pub(super) behind_fence: VecDeque<ConnectionEvent>,
+    pub(super) events_after_fence: VecDeque<ConnectionEvent>,
     /// The lines of an incomplete spawn request.
     pub(super) block: Option<(SpawnAssembler, Vec<Vec<u8>>)>,
-    pub(super) maxes: Option<Maxes>,
-    pub(super) entered: u64,
-    pub(super) left: u64,
+    pub(super) limits: Option<KvsLimits>,
+    pub(super) barriers_entered: u64,
+    pub(super) barriers_left: u64,
     pub(super) finalized: bool,
     pub(super) closed: bool,
 }
@@ -83,11 +83,11 @@ impl Default for ScriptRank {
             has_name: false,
             has_written: false,
             pending: Vec::new(),
-            behind_fence: VecDeque::new(),
+            events_after_fence: VecDeque::new(),
             block: None,
-            maxes: None,
-            entered: 0,
-            left: 0,
+            limits: None,
+            barriers_entered: 0,
+            barriers_left: 0,
             finalized: false,
             closed: false,
         }
@@ -105,7 +105,7 @@ pub(super) struct RecordedGroup {
     /// Values, with the number of barriers that the putting rank had entered before.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Keys that were put more than once.
-    pub(super) twice: HashSet<Vec<u8>>,
+    pub(super) repeated_keys: HashSet<Vec<u8>>,
     pub(super) preput: HashMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct ScenarioWriter {
     pub(super) spawns: bool,
     pub(super) names: bool,
     /// The session has had a failure. From then on, any process may end at any time.
-    pub(super) trouble: bool,
+    pub(super) has_failure: bool,
     /// The group that was aborted, if the failure was an abort.
     pub(super) aborted: Option<u32>,
     pub(super) exit: Option<Exit>,
@@ -144,7 +144,7 @@ impl ScenarioWriter {
             steps: RecordedSteps::default(),
             spawns: false,
             names: false,
-            trouble: false,
+            has_failure: false,
             aborted: None,
             exit: None,
             is_over: false,

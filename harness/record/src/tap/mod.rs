@@ -28,7 +28,7 @@ use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
 use crate::peer_identity::{self, PORT};
-use crate::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
+use crate::pump::{MAX_READ, Pump, PumpHandler, PumpSide, PumpState};
 use notice::{Notice, RecorderMessage, Start};
 use pmi_judge::event::{Bytes, Exit};
 
@@ -39,13 +39,13 @@ pub const NAME: &str = "pmi-conform-tap";
 pub(crate) const SOCKET: &str = "recorder";
 
 /// Folder of the taps of the process group that the launcher starts.
-pub(crate) const FIRST: &str = "first";
+pub(crate) const FIRST_FOLDER: &str = "first";
 
 /// File in the folder of a spawned tap that contains the name of its program.
 const PROGRAM: &str = "program";
 
 /// Maximum wait for the recorder after the program has ended.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of bytes of arguments that are reported.
 const ARGS: usize = 32 * 1024;
@@ -153,7 +153,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
             // The program finds its end under the number in its PMI_FD.
             rustix::io::dup2(&theirs, &mut fd)?;
             inherited = Some(fd);
-            between.hand_over(client, server)?;
+            between.pass_to_recorder(client, server)?;
         }
         (Err(_), Ok(port)) => {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -170,14 +170,14 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
             let status = status_of(&error);
             between.finish(
                 Exit::Code(status.into()),
-                &mut ForwardingOwner { program: rustix::process::getpid() },
+                &mut ForwardingHandler { program: rustix::process::getpid() },
             )?;
             return Err(error);
         }
     };
     drop(inherited);
-    between.send_notice(&Notice::Runs(program.pid().as_raw_nonzero().get()));
-    stand_in(between, program, &signals)
+    between.send_notice(&Notice::Running(program.pid().as_raw_nonzero().get()));
+    supervise(between, program, &signals)
 }
 
 /// A source of events.
@@ -195,7 +195,7 @@ struct TapLink {
     /// The channel to the recorder, and its key in the reactor; `None` after the recorder is gone.
     recorder: Option<(Channel, ReactorKey)>,
     /// Both ends while the recorder carries; first the one to the program.
-    held: Option<(OwnedFd, OwnedFd)>,
+    held_ends: Option<(OwnedFd, OwnedFd)>,
     /// The pump between both ends, after the recorder is gone.
     pump: Option<Pump>,
     /// The listener that the program connects to, and the process manager's PMI_PORT.
@@ -209,7 +209,7 @@ impl TapLink {
         reactor.add(signals, TapSource::Signals, WatchMode::Read)?;
         let key = reactor.add(&recorder, TapSource::Recorder, WatchMode::Read)?;
         let recorder = Some((recorder, key));
-        Ok(Self { reactor, recorder, held: None, pump: None, listens: None, buffer: Vec::new() })
+        Ok(Self { reactor, recorder, held_ends: None, pump: None, listens: None, buffer: Vec::new() })
     }
 
     fn send_notice(&mut self, notice: &Notice) {
@@ -219,17 +219,17 @@ impl TapLink {
     }
 
     /// Passes both ends to the recorder, which carries from then on.
-    fn hand_over(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
+    fn pass_to_recorder(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.close();
         let Some((recorder, _)) = &mut self.recorder else { return self.forward(client, server) };
         // If the recorder is gone, the end of the channel shows it.
         let _ = recorder.send_with_descriptors(&Notice::Connected, &[client.as_fd(), server.as_fd()]);
-        self.held = Some((client, server));
+        self.held_ends = Some((client, server));
         Ok(())
     }
 
     fn forward(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
-        self.buffer.resize(PIECE, 0);
+        self.buffer.resize(MAX_READ, 0);
         self.pump = Some(Pump::new(client, server, &mut self.reactor, TapSource::Pump)?);
         Ok(())
     }
@@ -243,14 +243,15 @@ impl TapLink {
 
     /// Returns the descriptors that are in use before any failure.
     fn descriptors(&self) -> Vec<RawFd> {
-        let held = self.held.iter().flat_map(|(client, server)| [client.as_raw_fd(), server.as_raw_fd()]);
+        let held =
+            self.held_ends.iter().flat_map(|(client, server)| [client.as_raw_fd(), server.as_raw_fd()]);
         let recorder = self.recorder.iter().map(|(recorder, _)| recorder.as_fd().as_raw_fd());
         let listener = self.listens.iter().map(|(listener, _)| listener.as_raw_fd());
         held.chain(recorder).chain(listener).chain([self.reactor.descriptor()]).collect()
     }
 
     fn close(&mut self) {
-        self.held = None;
+        self.held_ends = None;
         if let Some(pump) = self.pump.take() {
             pump.close(&mut self.reactor);
         }
@@ -271,7 +272,7 @@ impl TapLink {
         if words.contains(&RecorderMessage::Close) {
             self.close();
         }
-        if is_over && let Some((client, server)) = self.held.take() {
+        if is_over && let Some((client, server)) = self.held_ends.take() {
             // If this fails, the program sees the end of its connection.
             let _ = self.forward(client, server);
         }
@@ -295,22 +296,22 @@ impl TapLink {
             for stream in [&client, &server] {
                 stream.set_nodelay(true)?;
             }
-            self.hand_over(client.into(), server.into())?;
+            self.pass_to_recorder(client.into(), server.into())?;
         }
         Ok(())
     }
 
     /// Carries in place of a recorder that is gone.
-    fn carry(&mut self, side: PumpSide, alone: &mut ForwardingOwner) -> PumpState {
+    fn carry(&mut self, side: PumpSide, alone: &mut ForwardingHandler) -> PumpState {
         let Some(pump) = &mut self.pump else { return PumpState::Over };
         pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
     }
 
     /// Carries everything that the program wrote before it ended. Returns whether another process holds its connection and must still be
     /// served.
-    fn finish(&mut self, exit: Exit, alone: &mut ForwardingOwner) -> io::Result<bool> {
+    fn finish(&mut self, exit: Exit, alone: &mut ForwardingHandler) -> io::Result<bool> {
         self.send_notice(&Notice::Ended(exit));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RECORDER_TIMEOUT;
         while self.recorder.is_some() && !self.receive() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -323,7 +324,7 @@ impl TapLink {
         loop {
             let Some(pump) = &mut self.pump else { return Ok(false) };
             match pump.drain(alone, &mut self.reactor, &mut self.buffer) {
-                Ok(PumpState::Open) if pump.is_held_up() => _ = self.reactor.wait(None)?,
+                Ok(PumpState::Open) if pump.is_blocked() => _ = self.reactor.wait(None)?,
                 Ok(PumpState::Open) => return Ok(true),
                 Ok(PumpState::Over) | Err(_) => return Ok(false),
             }
@@ -332,12 +333,12 @@ impl TapLink {
 }
 
 /// The owner of a pump that carries bytes unchanged, without a recorder.
-struct ForwardingOwner {
+struct ForwardingHandler {
     program: Pid,
 }
 
-impl Owner for ForwardingOwner {
-    fn piece<'a>(&mut self, _: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+impl PumpHandler for ForwardingHandler {
+    fn forward<'a>(&mut self, _: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         bytes.into()
     }
     fn closed(&mut self, _: PumpSide, _: bool) -> Vec<u8> {
@@ -370,9 +371,9 @@ fn prepare(command: &mut Command, mask: SigSet) {
 /// earlier, Hydra, which kills the processes of a group when one of them closes its connection, would find us alive. If it ended later,
 /// Hydra would ignore it, because it has already reaped the process. So this process holds both ends until then, even if the recorder
 /// carries.
-fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
+fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
-    let mut alone = ForwardingOwner { program: program.pid() };
+    let mut alone = ForwardingHandler { program: program.pid() };
     let mut kept = between.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
     // A reader of the program's output must not wait for our end.
@@ -414,7 +415,7 @@ fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io:
         }
     }
     std::mem::forget(between);
-    Ok(end_like(exit))
+    Ok(exit_like(exit))
 }
 
 /// Leaves the process group, so that a signal to the group reaches the program only once and a signal to this process can be forwarded. A
@@ -459,7 +460,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
 }
 
 /// Kills this process with the signal, or returns the exit status.
-fn end_like(exit: Exit) -> u8 {
+fn exit_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,
         Exit::Signal(signal) => {

@@ -17,7 +17,8 @@ pub(crate) enum Notice {
     /// process manager.
     Connected,
     /// The program has started, with this process id.
-    Runs(i32),
+    #[serde(rename = "Runs")]
+    Running(i32),
     /// The program has ended. The tap ends when everything has been carried.
     Ended(Exit),
 }

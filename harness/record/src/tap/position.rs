@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use pmi_runner::party::server::no_program;
+use pmi_runner::party::server::missing_program_error;
 
 /// Placeholder for the tap.
-pub const TAP: &str = "{tap}";
+pub const TAP_PLACEHOLDER: &str = "{tap}";
 
 /// Launchers whose options before the program are known well enough, with their options that take a value.
-const KNOWN: [(&str, &[&str]); 4] = [
+const KNOWN_LAUNCHERS: [(&str, &[&str]); 4] = [
     ("mpiexec", &["-n", "-np", "--np"]),
     ("mpirun", &["-n", "-np", "--np"]),
     ("srun", &["-n", "--ntasks"]),
@@ -25,8 +25,8 @@ pub struct UnknownTapPosition(String);
 /// # Errors
 ///
 /// The place is not certain.
-pub fn placed(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
-    if command.iter().any(|word| word == TAP) {
+pub fn insert_tap(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
+    if command.iter().any(|word| word == TAP_PLACEHOLDER) {
         return Ok(command.to_vec());
     }
     let program = program(command).ok_or_else(|| {
@@ -34,15 +34,15 @@ pub fn placed(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
         if let Some(launcher) =
             command.first().filter(|word| word.contains('/') && !Path::new(word).is_file())
         {
-            return UnknownTapPosition(no_program(launcher));
+            return UnknownTapPosition(missing_program_error(launcher));
         }
         UnknownTapPosition(format!(
-            "cannot find the program in \"{shown}\": write {TAP} before it, as in\n  \
-             pmi-conform record -- mpiexec -n 4 {TAP} ./a.out"
+            "cannot find the program in \"{shown}\": write {TAP_PLACEHOLDER} before it, as in\n  \
+             pmi-conform record -- mpiexec -n 4 {TAP_PLACEHOLDER} ./a.out"
         ))
     })?;
     let mut placed = command.to_vec();
-    placed.insert(program, TAP.to_owned());
+    placed.insert(program, TAP_PLACEHOLDER.to_owned());
     Ok(placed)
 }
 
@@ -50,7 +50,7 @@ pub fn placed(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
 fn program(command: &[String]) -> Option<usize> {
     let name = Path::new(command.first()?).file_name()?.to_str()?;
     let stem = name.split('.').next().unwrap_or(name);
-    let (_, options) = KNOWN.iter().find(|(known, _)| *known == stem)?;
+    let (_, options) = KNOWN_LAUNCHERS.iter().find(|(known, _)| *known == stem)?;
     let mut at = 1;
     if stem == "flux" {
         command.get(1).filter(|word| *word == "run")?;
@@ -70,9 +70,9 @@ fn program(command: &[String]) -> Option<usize> {
 }
 
 /// Returns the command with `{tap}` replaced by a path.
-pub(crate) fn filled(command: &[String], tap: &Path) -> Vec<String> {
+pub(crate) fn fill_tap(command: &[String], tap: &Path) -> Vec<String> {
     let tap = tap.to_string_lossy();
-    command.iter().map(|word| if word == TAP { tap.to_string() } else { word.clone() }).collect()
+    command.iter().map(|word| if word == TAP_PLACEHOLDER { tap.to_string() } else { word.clone() }).collect()
 }
 
 #[cfg(test)]
@@ -91,15 +91,15 @@ mod tests {
             ("/opt/bin/mpiexec.hydra ./a", "/opt/bin/mpiexec.hydra {tap} ./a"),
             ("flux run -n 2 a", "flux run -n 2 {tap} a"),
         ] {
-            assert_eq!(placed(&words(given)), Ok(words(expected)), "{given}");
+            assert_eq!(insert_tap(&words(given)), Ok(words(expected)), "{given}");
         }
         for doubtful in
             ["pm ./a", "mpiexec -f hosts -n 2 ./a", "mpiexec -n 2", "mpiexec -n 1 a : -n 1 b", "flux ./a"]
         {
-            let error = placed(&words(doubtful)).unwrap_err().to_string();
+            let error = insert_tap(&words(doubtful)).unwrap_err().to_string();
             assert!(error.contains("write {tap} before it"), "{error}");
         }
-        let error = placed(&words("/nowhere/pm ./a")).unwrap_err().to_string();
+        let error = insert_tap(&words("/nowhere/pm ./a")).unwrap_err().to_string();
         assert_eq!(error, "/nowhere/pm: no such program: the file does not exist");
     }
 }

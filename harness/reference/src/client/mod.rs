@@ -1,7 +1,7 @@
 //! The client's half of PMI for one process, in every dialect.
 //!
 //! Each operation has a method, which returns the bytes to send. Received bytes go into [`Client::receive`], which returns the answer. The
-//! client rejects requests that its standard does not allow ([`Misuse`]). It detects a server that does not comply ([`ServerError`]), after
+//! client rejects requests that its standard does not allow ([`ClientMisuse`]). It detects a server that does not comply ([`ServerError`]), after
 //! which the connection can no longer be used.
 
 use std::collections::HashSet;
@@ -10,14 +10,14 @@ use pmi_wire::grammar::{Rule, is_string, parse_int, parse_intlist, parse_uint};
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX, is_key};
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{
-    Connection, Decoded, Direction, Framing, FramingError, GroupBarrier, Maxes, ResponseOutcome,
+    Connection, Decoded, Direction, Framing, FramingError, GroupBarrier, KvsLimits, ResponseOutcome,
     SpawnProgram, SpawnRequest, Version,
 };
 use thiserror::Error;
 
 /// A request that the standard does not allow. Nothing was sent, and the state of the client has not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Misuse {
+pub enum ClientMisuse {
     /// The response to an earlier request is still missing.
     #[error("the answer to {0} has not arrived yet")]
     InFlight(&'static str),
@@ -29,7 +29,7 @@ pub enum Misuse {
     Initialized,
     /// Nothing comes after finalize or abort.
     #[error("finalized or aborted")]
-    Over,
+    Left,
     /// The server has broken the protocol, and the connection can no longer be used.
     #[error("the connection is broken")]
     Broken,
@@ -102,7 +102,7 @@ pub enum ServerError {
 
 /// An answer from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerAnswer {
+pub enum ServerResponse {
     /// The version to use.
     Init(Version),
     /// The process has joined its job: the response to fullinit.
@@ -117,7 +117,7 @@ pub enum ServerAnswer {
         spawned: bool,
     },
     /// The limits.
-    Maxes(Maxes),
+    Maxes(KvsLimits),
     /// The program will be aborted.
     AbortAck,
     /// The process may end.
@@ -172,14 +172,14 @@ enum ClientPhase {
     Accepted,
     Joined,
     /// Finalized or aborted.
-    Over,
+    Left,
     /// The server has broken the protocol.
     Broken,
 }
 
 /// A request that waits for its response.
 #[derive(Debug)]
-struct Pending {
+struct InFlightRequest {
     exchange: &'static Exchange,
     thrid: Option<Vec<u8>>,
 }
@@ -189,21 +189,21 @@ struct Pending {
 pub struct Client {
     connection: Connection,
     phase: ClientPhase,
-    pending: Vec<Pending>,
+    pending: Vec<InFlightRequest>,
     /// The highest version to offer.
-    offers: Version,
+    offered_version: Version,
     /// The version in use.
     version: Version,
     /// The thread that makes the next requests.
     thrid: Option<Vec<u8>>,
     /// The tags of the group barriers that it is in.
     open: Vec<u64>,
-    maxes: Option<Maxes>,
+    maxes: Option<KvsLimits>,
     kvsname: Option<Vec<u8>>,
     /// Keys that were put.
     keys: HashSet<Vec<u8>>,
-    /// See [`Client::tolerant`].
-    tolerant: bool,
+    /// See [`Client::lenient`].
+    lenient: bool,
 }
 
 impl Default for Client {
@@ -216,10 +216,10 @@ impl Default for Client {
 const MESSAGE_MAX: usize = 100_000;
 
 /// The limits of PMI-2 (draft, "The protocol"), in the form of PMI-1, which counts a NUL.
-const DRAFT_LIMITS: Maxes =
-    Maxes { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
+const DRAFT_LIMITS: KvsLimits =
+    KvsLimits { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
 
-/// See [`Client::tolerant`].
+/// See [`Client::lenient`].
 const FOUND: &[u8] = b" found=TRUE";
 
 /// A field of a request: its name in the protocol table, and its value.
@@ -232,31 +232,31 @@ impl Client {
             connection: Connection::new(MESSAGE_MAX),
             phase: ClientPhase::New,
             pending: Vec::new(),
-            offers: Version::V1_1,
+            offered_version: Version::V1_1,
             version: Version::V1_1,
             thrid: None,
             open: Vec::new(),
             maxes: None,
             kvsname: None,
             keys: HashSet::new(),
-            tolerant: false,
+            lenient: false,
         }
     }
 
     /// Creates a PMI-1.1 client that accepts two breaches of the standard: a later subversion, because MPICH's Hydra 5.0 answers an offer
     /// of 1.1 with 1.2; and `found=TRUE` after each value, which Hydra 4.1 and 4.2 write.
-    pub fn tolerant() -> Self {
-        Self { tolerant: true, ..Self::new() }
+    pub fn lenient() -> Self {
+        Self { lenient: true, ..Self::new() }
     }
 
     /// Creates a client that offers 1.2. If the server answers with a lower version, the client does without groups.
     pub fn with_groups() -> Self {
-        Self { offers: Version::V1_2, ..Self::new() }
+        Self { offered_version: Version::V1_2, ..Self::new() }
     }
 
     /// Creates a client that offers 2.0. If the server answers with a lower version, the client uses that one.
     pub fn with_pmi2() -> Self {
-        Self { offers: Version::V2_0, ..Self::new() }
+        Self { offered_version: Version::V2_0, ..Self::new() }
     }
 
     /// Returns the negotiated version, or 1.1 before the negotiation.
@@ -265,7 +265,7 @@ impl Client {
     }
 
     /// Returns the limits, if the server has sent them. Those of PMI-2 are constant.
-    pub fn limits(&self) -> Option<Maxes> {
+    pub fn limits(&self) -> Option<KvsLimits> {
         if self.is_pmi2() { Some(DRAFT_LIMITS) } else { self.maxes }
     }
 
@@ -284,12 +284,13 @@ impl Client {
     }
 
     /// RFC 13, "Version Negotiation": offers the highest version. May be repeated only after a refusal.
-    pub fn init(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.idle()?;
+    pub fn init(&mut self) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_idle()?;
         if self.phase != ClientPhase::New {
-            return Err(Misuse::Initialized);
+            return Err(ClientMisuse::Initialized);
         }
-        let (version, subversion) = (self.offers.version.to_string(), self.offers.subversion.to_string());
+        let (version, subversion) =
+            (self.offered_version.version.to_string(), self.offered_version.subversion.to_string());
         let fields = [("pmi_version", version.as_bytes()), ("pmi_subversion", subversion.as_bytes())];
         let bytes = self.write("init", &fields)?;
         // The connection has to know that frames may follow.
@@ -304,55 +305,56 @@ impl Client {
         jobid: Option<&[u8]>,
         rank: Option<u64>,
         threaded: bool,
-    ) -> Result<Vec<u8>, Misuse> {
-        self.idle()?;
+    ) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_idle()?;
         match self.phase {
             ClientPhase::Accepted => {}
-            ClientPhase::Joined => return Err(Misuse::Initialized),
-            _ => return Err(Misuse::NotInitialized),
+            ClientPhase::Joined => return Err(ClientMisuse::Initialized),
+            _ => return Err(ClientMisuse::NotInitialized),
         }
         let rank = rank.map(|rank| rank.to_string());
         let jobid = jobid.map(|jobid| ("pmijobid", jobid));
         let rank = rank.as_ref().map(|rank| ("pmirank", rank.as_bytes()));
-        let fields: Vec<_> = jobid.into_iter().chain(rank).chain([("threaded", truth(threaded))]).collect();
+        let fields: Vec<_> =
+            jobid.into_iter().chain(rank).chain([("threaded", boolean_text(threaded))]).collect();
         self.write("init", &fields)
     }
 
     /// RFC 13, "Initialization": requests the limits, with which [`put`](Self::put) and [`get`](Self::get) comply from then on.
-    pub fn maxes(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.ask("maxes", &[])
+    pub fn maxes(&mut self) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("maxes", &[])
     }
 
     /// RFC 13, "`PMI_KVS_Get_my_name`"; draft, "`PMI_Job_GetId`": requests the name of the keyval space. In PMI-1, [`put`](Self::put) and
     /// [`get`](Self::get) need it.
-    pub fn kvsname(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.ask("kvsname", &[])
+    pub fn kvsname(&mut self) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("kvsname", &[])
     }
 
     /// RFC 13, "`PMI_Get_universe_size`".
-    pub fn universe(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.ask("universe", &[])
+    pub fn universe(&mut self) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("universe", &[])
     }
 
     /// RFC 13, "`PMI_Get_appnum`".
-    pub fn appnum(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.ask("appnum", &[])
+    pub fn appnum(&mut self) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("appnum", &[])
     }
 
     /// RFC 13, "`PMI_Barrier`"; draft, "`PMI_KVS_Fence`": enters the barrier of the whole process group.
-    pub fn barrier(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.ask("barrier", &[])
+    pub fn barrier(&mut self) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("barrier", &[])
     }
 
     /// PMI-1.2: enters a group barrier. Before its response arrives, the client may enter other barriers, and put and get pairs.
-    pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
+    pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_joined()?;
         if !self.version.has_group_barriers() {
-            return Err(Misuse::NoOperation("group barrier", self.version));
+            return Err(ClientMisuse::NoOperation("group barrier", self.version));
         }
-        let barrier = GroupBarrier::parse(group).map_err(|_| Misuse::BadField("group"))?;
+        let barrier = GroupBarrier::parse(group).map_err(|_| ClientMisuse::BadField("group"))?;
         if self.open.contains(&barrier.tag) {
-            return Err(Misuse::TagOpen(barrier.tag));
+            return Err(ClientMisuse::TagOpen(barrier.tag));
         }
         let bytes = self.write("barrier", &[("group", group)])?;
         // Its response is identified by the tag.
@@ -363,12 +365,12 @@ impl Client {
 
     /// RFC 13, "`PMI_KVS_Put`"; draft, "`PMI_KVS_Put`": puts a pair. RFC 13: "A key SHALL NOT be put more than once". That includes a key
     /// that the server has refused, because it may have stored it. The draft does not limit the number of puts.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_joined()?;
         if self.keys.contains(key) {
-            return Err(Misuse::KeyPutBefore);
+            return Err(ClientMisuse::KeyPutBefore);
         }
-        let bytes = self.in_space("put", &[("key", key), ("value", value)])?;
+        let bytes = self.request_in_space("put", &[("key", key), ("value", value)])?;
         if !self.is_pmi2() {
             self.keys.insert(key.to_vec());
         }
@@ -376,9 +378,9 @@ impl Client {
     }
 
     /// RFC 13, "`PMI_KVS_Get`"; draft, "`PMI_KVS_Get`": requests a value of the process group's keyval space.
-    pub fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
-        self.in_space("get", &[("key", key)])
+    pub fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_joined()?;
+        self.request_in_space("get", &[("key", key)])
     }
 
     /// Draft, "`PMI_KVS_Get`": requests a value of a job, with a hint about the rank that put it.
@@ -387,63 +389,63 @@ impl Client {
         jobid: Option<&[u8]>,
         srcid: Option<i64>,
         key: &[u8],
-    ) -> Result<Vec<u8>, Misuse> {
+    ) -> Result<Vec<u8>, ClientMisuse> {
         let srcid = srcid.map(|id| id.to_string());
         let jobid = jobid.map(|jobid| ("jobid", jobid));
         let srcid = srcid.as_ref().map(|id| ("srcid", id.as_bytes()));
         let fields: Vec<_> = jobid.into_iter().chain(srcid).chain([("key", key)]).collect();
-        self.ask("get", &fields)
+        self.request("get", &fields)
     }
 
     /// Draft, "`PMI_Info_PutNodeAttr`".
-    pub fn put_node_attribute(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.ask("put-node-attribute", &[("key", key), ("value", value)])
+    pub fn put_node_attribute(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("put-node-attribute", &[("key", key), ("value", value)])
     }
 
     /// Draft, "`PMI_Info_GetNodeAttr`". With `wait`, the response comes only once there is a value.
-    pub fn get_node_attribute(&mut self, key: &[u8], wait: bool) -> Result<Vec<u8>, Misuse> {
-        let fields = [("key", key), ("wait", truth(true))];
-        self.ask("get-node-attribute", if wait { &fields } else { &fields[..1] })
+    pub fn get_node_attribute(&mut self, key: &[u8], wait: bool) -> Result<Vec<u8>, ClientMisuse> {
+        let fields = [("key", key), ("wait", boolean_text(true))];
+        self.request("get-node-attribute", if wait { &fields } else { &fields[..1] })
     }
 
     /// Draft, "`PMI_Info_GetJobAttr`".
-    pub fn get_job_attribute(&mut self, key: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.ask("get-job-attribute", &[("key", key)])
+    pub fn get_job_attribute(&mut self, key: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("get-job-attribute", &[("key", key)])
     }
 
     /// Draft, "`PMI_Job_Connect`".
-    pub fn connect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.ask("connect", &[("jobid", jobid)])
+    pub fn connect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("connect", &[("jobid", jobid)])
     }
 
     /// Draft, "`PMI_Job_Disconnect`".
-    pub fn disconnect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.ask("disconnect", &[("jobid", jobid)])
+    pub fn disconnect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("disconnect", &[("jobid", jobid)])
     }
 
     /// RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`": publishes a port under a name.
-    pub fn publish(&mut self, service: &[u8], port: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.ask("publish", &[("service", service), ("port", port)])
+    pub fn publish(&mut self, service: &[u8], port: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("publish", &[("service", service), ("port", port)])
     }
 
     /// RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`": withdraws a name.
-    pub fn unpublish(&mut self, service: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.ask("unpublish", &[("service", service)])
+    pub fn unpublish(&mut self, service: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("unpublish", &[("service", service)])
     }
 
     /// RFC 13, "`PMI_Lookup_name`"; draft, "`PMI_Nameserv_lookup`": requests the port that is published under a name.
-    pub fn lookup(&mut self, service: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.ask("lookup", &[("service", service)])
+    pub fn lookup(&mut self, service: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.request("lookup", &[("service", service)])
     }
 
     /// RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`": starts programs as one new process group. This method fills in
     /// `totspawns`, `spawnssofar` and the indices of the arguments. In PMI-2, the pairs of all programs are sent together.
-    pub fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
+    pub fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_joined()?;
         if programs.iter().all(|program| program.nprocs == 0) {
-            return Err(Misuse::NothingToSpawn);
+            return Err(ClientMisuse::NothingToSpawn);
         }
-        self.outside()?;
+        self.check_no_group_barrier()?;
         for program in programs {
             for (key, value) in &program.preput {
                 self.check("key", Rule::Word, key)?;
@@ -459,7 +461,7 @@ impl Client {
         } else {
             for (number, program) in (1..).zip(programs) {
                 let is_value = |value: &[u8]| value.is_empty() || is_string(value);
-                let bad = |name, good: bool| if good { Ok(()) } else { Err(Misuse::BadField(name)) };
+                let bad = |name, good: bool| if good { Ok(()) } else { Err(ClientMisuse::BadField(name)) };
                 bad("execname", is_string(&program.execname))?;
                 bad("argument", program.args.iter().all(|(_, arg)| is_value(arg)))?;
                 bad("info", program.info.iter().all(|(key, value)| is_string(key) && is_value(value)))?;
@@ -471,47 +473,47 @@ impl Client {
                 program.write_to(&mut bytes);
             }
         }
-        self.pending.push(Pending { exchange, thrid: self.thrid.clone() });
+        self.pending.push(InFlightRequest { exchange, thrid: self.thrid.clone() });
         Ok(bytes)
     }
 
     /// RFC 13, "`PMI_Abort`": requests the end of the program. Neither RFC 13 nor the draft has `exitcode`, but MPICH sends it.
-    pub fn abort(&mut self, exitcode: Option<i64>) -> Result<Vec<u8>, Misuse> {
+    pub fn abort(&mut self, exitcode: Option<i64>) -> Result<Vec<u8>, ClientMisuse> {
         let code = exitcode.map(|code| code.to_string());
         let fields: Vec<_> = code.iter().map(|code| ("exitcode", code.as_bytes())).collect();
         self.abort_with(&fields)
     }
 
     /// Draft, "`PMI_Abort`": requests the end of the job, with a message for humans. No response follows.
-    pub fn abort_job(&mut self, is_world: bool, message: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.abort_with(&[("isworld", truth(is_world)), ("msg", message)])
+    pub fn abort_job(&mut self, is_world: bool, message: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
+        self.abort_with(&[("isworld", boolean_text(is_world)), ("msg", message)])
     }
 
-    fn abort_with(&mut self, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+    fn abort_with(&mut self, fields: &[Argument<'_>]) -> Result<Vec<u8>, ClientMisuse> {
         if !self.is_pmi2() {
-            return self.ask("abort", fields);
+            return self.request("abort", fields);
         }
         // Any thread may abort the job at any time.
         match self.phase {
-            ClientPhase::Broken => return Err(Misuse::Broken),
-            ClientPhase::Over => return Err(Misuse::Over),
+            ClientPhase::Broken => return Err(ClientMisuse::Broken),
+            ClientPhase::Left => return Err(ClientMisuse::Left),
             ClientPhase::New | ClientPhase::Accepted | ClientPhase::Joined => {}
         }
         let bytes = self.write("abort", fields)?;
         self.pending.clear();
-        self.phase = ClientPhase::Over;
+        self.phase = ClientPhase::Left;
         Ok(bytes)
     }
 
     /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": leaves PMI.
-    pub fn finalize(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.outside()?;
-        self.ask("finalize", &[])
+    pub fn finalize(&mut self) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_no_group_barrier()?;
+        self.request("finalize", &[])
     }
 
     /// Takes bytes from the server, and returns the answer that they complete. RFC 13, "Error Handling": after an error, the client must
     /// close the connection.
-    pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerAnswer, ServerError>> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerResponse, ServerError>> {
         if bytes.is_empty() {
             return None;
         }
@@ -522,11 +524,11 @@ impl Client {
             return Some(self.broken(ServerError::Unsolicited));
         }
         self.connection.push(Direction::FromServer, bytes);
-        self.next_answer()
+        self.next_response()
     }
 
     /// Returns the next answer, if more than one was received at once.
-    pub fn next_answer(&mut self) -> Option<Result<ServerAnswer, ServerError>> {
+    pub fn next_response(&mut self) -> Option<Result<ServerResponse, ServerError>> {
         if self.phase == ClientPhase::Broken {
             return None;
         }
@@ -543,7 +545,7 @@ impl Client {
 
     /// Handles the end of the connection, which is an error unless the client has left.
     pub fn closed(&mut self) -> Result<(), ServerError> {
-        let over = self.phase == ClientPhase::Over && self.pending.is_empty();
+        let over = self.phase == ClientPhase::Left && self.pending.is_empty();
         self.phase = ClientPhase::Broken;
         if over { Ok(()) } else { Err(ServerError::Closed) }
     }
@@ -558,57 +560,65 @@ impl Client {
         !self.pending.is_empty() || !self.open.is_empty()
     }
 
-    fn broken(&mut self, error: ServerError) -> Result<ServerAnswer, ServerError> {
+    fn broken(&mut self, error: ServerError) -> Result<ServerResponse, ServerError> {
         self.phase = ClientPhase::Broken;
         Err(error)
     }
 
     /// Checks that a request may be made now. RFC 13, "Wire Protocol": requests and responses alternate. Draft, "Thread Safety": the requests of
     /// different threads are independent.
-    fn idle(&self) -> Result<(), Misuse> {
-        let conflicts = |pending: &&Pending| {
+    fn check_idle(&self) -> Result<(), ClientMisuse> {
+        let conflicts = |pending: &&InFlightRequest| {
             !self.is_pmi2() || pending.thrid.is_none() || self.thrid.is_none() || pending.thrid == self.thrid
         };
         match (self.phase, self.pending.iter().find(conflicts)) {
-            (ClientPhase::Broken, _) => Err(Misuse::Broken),
-            (_, Some(pending)) => Err(Misuse::InFlight(pending.exchange.operation)),
-            (ClientPhase::Over, _) => Err(Misuse::Over),
+            (ClientPhase::Broken, _) => Err(ClientMisuse::Broken),
+            (_, Some(pending)) => Err(ClientMisuse::InFlight(pending.exchange.operation)),
+            (ClientPhase::Left, _) => Err(ClientMisuse::Left),
             _ => Ok(()),
         }
     }
 
-    fn joined(&self) -> Result<(), Misuse> {
-        self.idle()?;
-        if self.phase == ClientPhase::Joined { Ok(()) } else { Err(Misuse::NotInitialized) }
+    fn check_joined(&self) -> Result<(), ClientMisuse> {
+        self.check_idle()?;
+        if self.phase == ClientPhase::Joined { Ok(()) } else { Err(ClientMisuse::NotInitialized) }
     }
 
     /// Checks that no group barrier is open. PMI-1.2: while one is open, only puts, gets and other barriers are allowed.
-    fn outside(&self) -> Result<(), Misuse> {
-        if self.open.is_empty() { Ok(()) } else { Err(Misuse::BarriersOpen) }
+    fn check_no_group_barrier(&self) -> Result<(), ClientMisuse> {
+        if self.open.is_empty() { Ok(()) } else { Err(ClientMisuse::BarriersOpen) }
     }
 
     /// Makes a request with these fields, for an operation that has no rules beyond those of the protocol table.
-    pub fn ask(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
+    pub fn request(
+        &mut self,
+        operation: &'static str,
+        fields: &[Argument<'_>],
+    ) -> Result<Vec<u8>, ClientMisuse> {
+        self.check_joined()?;
         self.write(operation, fields)
     }
 
     /// Makes a request about the keyval space of the process group, which must be named in PMI-1.
-    fn in_space(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+    fn request_in_space(
+        &mut self,
+        operation: &'static str,
+        fields: &[Argument<'_>],
+    ) -> Result<Vec<u8>, ClientMisuse> {
         if self.is_pmi2() {
             return self.write(operation, fields);
         }
-        let kvsname = self.kvsname.clone().ok_or(Misuse::NoKvsname)?;
+        let kvsname = self.kvsname.clone().ok_or(ClientMisuse::NoKvsname)?;
         self.write(operation, &[&[("kvsname", &kvsname[..])], fields].concat())
     }
 
-    fn exchange(&self, operation: &'static str) -> Result<&'static Exchange, Misuse> {
+    fn exchange(&self, operation: &'static str) -> Result<&'static Exchange, ClientMisuse> {
         let exchange = protocol::by_operation(self.connection.framing(), operation);
-        exchange.ok_or(Misuse::NoOperation(operation, self.version))
+        exchange.ok_or(ClientMisuse::NoOperation(operation, self.version))
     }
 
     /// Encodes a request using the protocol table, and records it as pending.
-    fn write(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+    fn write(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, ClientMisuse> {
         let exchange = self.exchange(operation)?;
         let is_frame = self.is_pmi2();
         let mut bytes = Vec::with_capacity(64);
@@ -620,31 +630,31 @@ impl Client {
         }
         for (name, value) in fields {
             let mut all = exchange.arguments.iter();
-            let field = all.find(|field| field.name == *name).ok_or(Misuse::BadField(name))?;
+            let field = all.find(|field| field.name == *name).ok_or(ClientMisuse::BadField(name))?;
             self.check(name, field.rule, value)?;
             tuple(field.key, value);
         }
         let bytes = self.complete(bytes)?;
-        self.pending.push(Pending { exchange, thrid: self.thrid.clone().filter(|_| is_frame) });
+        self.pending.push(InFlightRequest { exchange, thrid: self.thrid.clone().filter(|_| is_frame) });
         Ok(bytes)
     }
 
     /// Completes a message.
-    fn complete(&self, tuples: Vec<u8>) -> Result<Vec<u8>, Misuse> {
+    fn complete(&self, tuples: Vec<u8>) -> Result<Vec<u8>, ClientMisuse> {
         let length = tuples.len();
-        let too_long = Misuse::TooLong { what: "message", length, limit: 999_999 };
+        let too_long = ClientMisuse::TooLong { what: "message", length, limit: 999_999 };
         self.connection.framing().complete(tuples).ok_or(too_long)
     }
 
     /// Checks a value: its characters, which PMI-2 restricts only in keys, and its length. The limits count a terminating NUL.
-    fn check(&self, name: &'static str, rule: Rule, value: &[u8]) -> Result<(), Misuse> {
+    fn check(&self, name: &'static str, rule: Rule, value: &[u8]) -> Result<(), ClientMisuse> {
         let is_good = match (self.is_pmi2(), rule) {
             (true, _) => name != "key" || is_key(value) || value.len() > KEY_MAX,
             (false, Rule::String) => value.is_empty() || is_string(value),
             (false, rule) => rule.accepts(value),
         };
         if !is_good {
-            return Err(Misuse::BadField(name));
+            return Err(ClientMisuse::BadField(name));
         }
         let limits = self.limits();
         let limit = match name {
@@ -654,14 +664,14 @@ impl Client {
         };
         match limit.filter(|limit| value.len() as u64 >= *limit) {
             Some(limit) => {
-                Err(Misuse::TooLong { what: name, length: value.len(), limit: limit.saturating_sub(1) })
+                Err(ClientMisuse::TooLong { what: name, length: value.len(), limit: limit.saturating_sub(1) })
             }
             None => Ok(()),
         }
     }
 
     /// Finds the request that a response answers, and reads the response.
-    fn read(&mut self, message: &Decoded<'_>) -> Result<ServerAnswer, ServerError> {
+    fn read(&mut self, message: &Decoded<'_>) -> Result<ServerResponse, ServerError> {
         if let Some(error) = message.error() {
             return Err(ServerError::Malformed(error.to_string()));
         }
@@ -670,16 +680,17 @@ impl Client {
         if message.framing == Framing::Lines && exchange.operation == "barrier" {
             let tag = message.raw("tag").map_or(Some(0), parse_uint);
             if let Some(at) = self.open.iter().position(|open| Some(*open) == tag) {
-                return Ok(ServerAnswer::GroupBarrier(
+                return Ok(ServerResponse::GroupBarrier(
                     outcome == ResponseOutcome::Success,
                     self.open.remove(at),
                 ));
             }
         }
         let thrid = message.value("thrid").filter(|_| message.framing == Framing::Frames);
-        let is_same = |pending: &Pending| pending.exchange.request == exchange.request;
-        let is_own =
-            |pending: &Pending| pending.thrid.is_none() || pending.thrid.as_deref() == thrid.as_deref();
+        let is_same = |pending: &InFlightRequest| pending.exchange.request == exchange.request;
+        let is_own = |pending: &InFlightRequest| {
+            pending.thrid.is_none() || pending.thrid.as_deref() == thrid.as_deref()
+        };
         let place = self.pending.iter().position(|pending| is_same(pending) && is_own(pending));
         // Slurm never repeats a thrid, so its response belongs to the oldest request of the same kind.
         let place = place.or_else(|| self.pending.iter().position(|p| is_same(p) && thrid.is_none()));
@@ -695,19 +706,19 @@ impl Client {
         let answer = self.result(message, exchange, outcome)?;
         self.pending.remove(place);
         match &answer {
-            ServerAnswer::Init(version) => {
+            ServerResponse::Init(version) => {
                 self.phase = if self.is_pmi2() { ClientPhase::Accepted } else { ClientPhase::Joined };
                 self.version = *version;
             }
-            ServerAnswer::Joined { .. } => self.phase = ClientPhase::Joined,
-            ServerAnswer::Maxes(maxes) => self.maxes = Some(*maxes),
-            ServerAnswer::Kvsname(name) => self.kvsname = Some(name.clone()),
-            ServerAnswer::Finalized | ServerAnswer::AbortAck => self.phase = ClientPhase::Over,
+            ServerResponse::Joined { .. } => self.phase = ClientPhase::Joined,
+            ServerResponse::Maxes(limits) => self.maxes = Some(*limits),
+            ServerResponse::Kvsname(name) => self.kvsname = Some(name.clone()),
+            ServerResponse::Finalized | ServerResponse::AbortAck => self.phase = ClientPhase::Left,
             // In PMI-2, a refused fullinit or finalize may not be repeated.
-            ServerAnswer::Failed { operation: "init" | "finalize", .. }
+            ServerResponse::Failed { operation: "init" | "finalize", .. }
                 if message.framing == Framing::Frames =>
             {
-                self.phase = ClientPhase::Over;
+                self.phase = ClientPhase::Left;
             }
             _ => {}
         }
@@ -720,7 +731,7 @@ impl Client {
         message: &Decoded<'_>,
         exchange: &'static Exchange,
         outcome: ResponseOutcome,
-    ) -> Result<ServerAnswer, ServerError> {
+    ) -> Result<ServerResponse, ServerError> {
         let value = |name| message.field(name).map(std::borrow::Cow::into_owned);
         let need = |name| value(name).ok_or(ServerError::NoResult);
         let number = |name| value(name).and_then(|text| parse_uint(&text)).ok_or(ServerError::NoResult);
@@ -730,48 +741,48 @@ impl Client {
         if outcome != ResponseOutcome::Success {
             let msg = value("msg").or_else(|| value("errmsg"));
             let rc = message.rc().unwrap_or(0);
-            return Ok(ServerAnswer::Failed { operation, outcome, rc, msg, errcodes: errcodes() });
+            return Ok(ServerResponse::Failed { operation, outcome, rc, msg, errcodes: errcodes() });
         }
         Ok(match operation {
-            "init" if message.framing == Framing::Frames => ServerAnswer::Joined {
+            "init" if message.framing == Framing::Frames => ServerResponse::Joined {
                 rank: number("rank")?,
                 size: number("size")?,
                 appnum: integer("appnum").ok_or(ServerError::NoResult)?,
                 spawned: value("spawner-jobid").is_some(),
             },
             "init" => match message.version().ok_or(ServerError::NoResult)? {
-                version if version <= self.offers => ServerAnswer::Init(version),
-                version if self.tolerant && version.version == self.offers.version => {
-                    ServerAnswer::Init(self.offers)
+                version if version <= self.offered_version => ServerResponse::Init(version),
+                version if self.lenient && version.version == self.offered_version.version => {
+                    ServerResponse::Init(self.offered_version)
                 }
                 version => return Err(ServerError::BadVersion(version)),
             },
-            "maxes" => ServerAnswer::Maxes(message.maxes().ok_or(ServerError::NoResult)?),
-            "abort" => ServerAnswer::AbortAck,
-            "finalize" => ServerAnswer::Finalized,
-            "universe" => ServerAnswer::Universe(number("size")?),
-            "appnum" => ServerAnswer::Appnum(number("appnum")?),
-            "kvsname" => ServerAnswer::Kvsname(need("kvsname")?),
-            "barrier" => ServerAnswer::Barrier,
+            "maxes" => ServerResponse::Maxes(message.limits().ok_or(ServerError::NoResult)?),
+            "abort" => ServerResponse::AbortAck,
+            "finalize" => ServerResponse::Finalized,
+            "universe" => ServerResponse::Universe(number("size")?),
+            "appnum" => ServerResponse::Appnum(number("appnum")?),
+            "kvsname" => ServerResponse::Kvsname(need("kvsname")?),
+            "barrier" => ServerResponse::Barrier,
             "get" | "get-node-attribute" | "get-job-attribute" => {
                 let mut value = need("value")?;
-                if self.tolerant && value.ends_with(FOUND) {
+                if self.lenient && value.ends_with(FOUND) {
                     value.truncate(value.len() - FOUND.len());
                 }
-                ServerAnswer::Value(value)
+                ServerResponse::Value(value)
             }
-            "lookup" => ServerAnswer::Port(need("port")?),
-            "spawn" => ServerAnswer::Spawned { errcodes: errcodes(), jobid: value("jobid") },
+            "lookup" => ServerResponse::Port(need("port")?),
+            "spawn" => ServerResponse::Spawned { errcodes: errcodes(), jobid: value("jobid") },
             "connect" => {
                 let copies = value("kvscopy").map(|copy| copy.to_ascii_lowercase());
-                ServerAnswer::Connected { copies: matches!(copies.as_deref(), Some(b"yes" | b"true")) }
+                ServerResponse::Connected { copies: matches!(copies.as_deref(), Some(b"yes" | b"true")) }
             }
-            operation => ServerAnswer::Done(operation),
+            operation => ServerResponse::Done(operation),
         })
     }
 }
 
-fn truth(value: bool) -> &'static [u8] {
+fn boolean_text(value: bool) -> &'static [u8] {
     if value { b"TRUE" } else { b"FALSE" }
 }
 
@@ -786,7 +797,7 @@ mod tests {
     struct Pair {
         server: Server,
         clients: Vec<Client>,
-        answers: Vec<Option<ServerAnswer>>,
+        answers: Vec<Option<ServerResponse>>,
         aborted: Option<String>,
     }
 
@@ -809,7 +820,7 @@ mod tests {
             pair
         }
 
-        fn send(&mut self, rank: usize, request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>) {
+        fn send(&mut self, rank: usize, request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>) {
             let bytes = request(&mut self.clients[rank]).unwrap();
             self.server.receive(Proc { group: 0, rank: rank as u32 }, &bytes);
             while let Some(action) = self.server.next_action() {
@@ -836,8 +847,8 @@ mod tests {
         fn ask(
             &mut self,
             rank: usize,
-            request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
-        ) -> ServerAnswer {
+            request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
+        ) -> ServerResponse {
             self.send(rank, request);
             assert_eq!(self.aborted, None);
             self.answers[rank].take().unwrap()
@@ -848,28 +859,28 @@ mod tests {
     fn client_completes_every_operation() {
         let mut pair = Pair::new(2);
         for rank in 0..2 {
-            assert_eq!(pair.ask(rank, Client::init), ServerAnswer::Init(Version::V1_1));
-            let maxes = Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
-            assert_eq!(pair.ask(rank, Client::maxes), ServerAnswer::Maxes(maxes));
-            assert_eq!(pair.ask(rank, Client::kvsname), ServerAnswer::Kvsname(b"kvs-0".to_vec()));
-            assert_eq!(pair.ask(rank, Client::universe), ServerAnswer::Universe(2));
-            assert_eq!(pair.ask(rank, Client::appnum), ServerAnswer::Appnum(0));
+            assert_eq!(pair.ask(rank, Client::init), ServerResponse::Init(Version::V1_1));
+            let limits = KvsLimits { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
+            assert_eq!(pair.ask(rank, Client::maxes), ServerResponse::Maxes(limits));
+            assert_eq!(pair.ask(rank, Client::kvsname), ServerResponse::Kvsname(b"kvs-0".to_vec()));
+            assert_eq!(pair.ask(rank, Client::universe), ServerResponse::Universe(2));
+            assert_eq!(pair.ask(rank, Client::appnum), ServerResponse::Appnum(0));
         }
-        assert_eq!(pair.ask(0, |c| c.put(b"a", b"two words")), ServerAnswer::Done("put"));
-        assert_eq!(pair.ask(0, |c| c.put(b"empty", b"")), ServerAnswer::Done("put"));
+        assert_eq!(pair.ask(0, |c| c.put(b"a", b"two words")), ServerResponse::Done("put"));
+        assert_eq!(pair.ask(0, |c| c.put(b"empty", b"")), ServerResponse::Done("put"));
         pair.send(0, Client::barrier);
         assert_eq!(pair.answers[0], None);
-        assert_eq!(pair.ask(1, Client::barrier), ServerAnswer::Barrier);
-        assert_eq!(pair.answers[0], Some(ServerAnswer::Barrier));
-        assert_eq!(pair.ask(1, |c| c.get(b"a")), ServerAnswer::Value(b"two words".to_vec()));
-        assert_eq!(pair.ask(1, |c| c.get(b"empty")), ServerAnswer::Value(Vec::new()));
+        assert_eq!(pair.ask(1, Client::barrier), ServerResponse::Barrier);
+        assert_eq!(pair.answers[0], Some(ServerResponse::Barrier));
+        assert_eq!(pair.ask(1, |c| c.get(b"a")), ServerResponse::Value(b"two words".to_vec()));
+        assert_eq!(pair.ask(1, |c| c.get(b"empty")), ServerResponse::Value(Vec::new()));
         assert!(matches!(
             pair.ask(1, |c| c.get(b"b")),
-            ServerAnswer::Failed { operation: "get", rc: -1, .. }
+            ServerResponse::Failed { operation: "get", rc: -1, .. }
         ));
-        assert_eq!(pair.ask(0, |c| c.publish(b"s", b"tag=0$port=1$")), ServerAnswer::Done("publish"));
-        assert_eq!(pair.ask(1, |c| c.lookup(b"s")), ServerAnswer::Port(b"tag=0$port=1$".to_vec()));
-        assert_eq!(pair.ask(0, |c| c.unpublish(b"s")), ServerAnswer::Done("unpublish"));
+        assert_eq!(pair.ask(0, |c| c.publish(b"s", b"tag=0$port=1$")), ServerResponse::Done("publish"));
+        assert_eq!(pair.ask(1, |c| c.lookup(b"s")), ServerResponse::Port(b"tag=0$port=1$".to_vec()));
+        assert_eq!(pair.ask(0, |c| c.unpublish(b"s")), ServerResponse::Done("unpublish"));
         let program = |n| SpawnProgram {
             nprocs: n,
             execname: b"a.out".to_vec(),
@@ -878,10 +889,10 @@ mod tests {
             info: vec![(b"wdir".to_vec(), b"/".to_vec())],
             ..SpawnProgram::default()
         };
-        let spawned = ServerAnswer::Spawned { errcodes: Some(vec![0; 3]), jobid: None };
+        let spawned = ServerResponse::Spawned { errcodes: Some(vec![0; 3]), jobid: None };
         assert_eq!(pair.ask(0, |c| c.spawn(&[program(1), program(2)])), spawned);
         for rank in 0..2 {
-            assert_eq!(pair.ask(rank, Client::finalize), ServerAnswer::Finalized);
+            assert_eq!(pair.ask(rank, Client::finalize), ServerResponse::Finalized);
             assert_eq!(pair.clients[rank].closed(), Ok(()));
         }
     }
@@ -890,42 +901,42 @@ mod tests {
     fn abort_is_acknowledged() {
         let mut pair = Pair::joined(1);
         pair.send(0, |c| c.abort(Some(3)));
-        assert_eq!(pair.answers[0], Some(ServerAnswer::AbortAck));
+        assert_eq!(pair.answers[0], Some(ServerResponse::AbortAck));
         assert_eq!(pair.aborted.as_deref(), Some("abort requested"));
-        assert_eq!(pair.clients[0].finalize(), Err(Misuse::Over));
+        assert_eq!(pair.clients[0].finalize(), Err(ClientMisuse::Left));
     }
 
     #[test]
     fn rejects_misuse() {
         let mut client = Client::new();
-        assert_eq!(client.maxes(), Err(Misuse::NotInitialized));
+        assert_eq!(client.maxes(), Err(ClientMisuse::NotInitialized));
         client.init().unwrap();
-        assert_eq!(client.init(), Err(Misuse::InFlight("init")));
+        assert_eq!(client.init(), Err(ClientMisuse::InFlight("init")));
         client.receive(b"cmd=response_to_init pmi_version=1 pmi_subversion=1\n").unwrap().unwrap();
-        assert_eq!(client.init(), Err(Misuse::Initialized));
-        assert_eq!(client.put(b"k", b"v"), Err(Misuse::NoKvsname));
-        assert_eq!(client.get(b"k"), Err(Misuse::NoKvsname));
+        assert_eq!(client.init(), Err(ClientMisuse::Initialized));
+        assert_eq!(client.put(b"k", b"v"), Err(ClientMisuse::NoKvsname));
+        assert_eq!(client.get(b"k"), Err(ClientMisuse::NoKvsname));
 
         let mut pair = Pair::joined(1);
         let client = &mut pair.clients[0];
-        assert_eq!(client.put(b"k=", b"v"), Err(Misuse::BadField("key")));
-        assert_eq!(client.put(b"", b"v"), Err(Misuse::BadField("key")));
-        assert_eq!(client.put(b"k", b"v\n"), Err(Misuse::BadField("value")));
+        assert_eq!(client.put(b"k=", b"v"), Err(ClientMisuse::BadField("key")));
+        assert_eq!(client.put(b"", b"v"), Err(ClientMisuse::BadField("key")));
+        assert_eq!(client.put(b"k", b"v\n"), Err(ClientMisuse::BadField("value")));
         assert_eq!(
             client.put(&[b'k'; 64], b"v"),
-            Err(Misuse::TooLong { what: "key", length: 64, limit: 63 })
+            Err(ClientMisuse::TooLong { what: "key", length: 64, limit: 63 })
         );
-        assert!(matches!(client.put(b"k", &[b'v'; 1024]), Err(Misuse::TooLong { what: "value", .. })));
-        assert_eq!(client.publish(b"s s", b"p"), Err(Misuse::BadField("service")));
-        assert_eq!(client.publish(b"s", b"p p"), Err(Misuse::BadField("port")));
-        assert_eq!(client.spawn(&[]), Err(Misuse::NothingToSpawn));
+        assert!(matches!(client.put(b"k", &[b'v'; 1024]), Err(ClientMisuse::TooLong { what: "value", .. })));
+        assert_eq!(client.publish(b"s s", b"p"), Err(ClientMisuse::BadField("service")));
+        assert_eq!(client.publish(b"s", b"p p"), Err(ClientMisuse::BadField("port")));
+        assert_eq!(client.spawn(&[]), Err(ClientMisuse::NothingToSpawn));
         let newline = SpawnProgram { nprocs: 1, execname: b"a\nb".to_vec(), ..SpawnProgram::default() };
-        assert_eq!(client.spawn(&[newline]), Err(Misuse::BadField("execname")));
+        assert_eq!(client.spawn(&[newline]), Err(ClientMisuse::BadField("execname")));
 
-        assert_eq!(pair.ask(0, |c| c.put(&[b'k'; 63], &[b'v'; 1023])), ServerAnswer::Done("put"));
-        assert_eq!(pair.clients[0].put(&[b'k'; 63], b"v"), Err(Misuse::KeyPutBefore));
-        assert_eq!(pair.ask(0, Client::finalize), ServerAnswer::Finalized);
-        assert_eq!(pair.clients[0].barrier(), Err(Misuse::Over));
+        assert_eq!(pair.ask(0, |c| c.put(&[b'k'; 63], &[b'v'; 1023])), ServerResponse::Done("put"));
+        assert_eq!(pair.clients[0].put(&[b'k'; 63], b"v"), Err(ClientMisuse::KeyPutBefore));
+        assert_eq!(pair.ask(0, Client::finalize), ServerResponse::Finalized);
+        assert_eq!(pair.clients[0].barrier(), Err(ClientMisuse::Left));
     }
 
     /// Returns a client that is waiting for the answer to a get.
@@ -951,7 +962,7 @@ mod tests {
             let mut client = asking();
             assert_eq!(client.receive(bytes), Some(Err(error)), "{}", bytes.escape_ascii());
             assert_eq!(client.receive(b"x"), Some(Err(ServerError::Broken)));
-            assert_eq!(client.barrier(), Err(Misuse::Broken));
+            assert_eq!(client.barrier(), Err(ClientMisuse::Broken));
         }
         let mut client = asking();
         client.receive(b"cmd=get_result value=v\n").unwrap().unwrap();
@@ -967,12 +978,12 @@ mod tests {
     #[test]
     fn tolerant_client_accepts_a_later_subversion() {
         let answer = |bytes: &[u8]| {
-            let mut client = Client::tolerant();
+            let mut client = Client::lenient();
             client.init().unwrap();
             client.receive(bytes)
         };
         let later = answer(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n");
-        assert_eq!(later, Some(Ok(ServerAnswer::Init(Version::V1_1))));
+        assert_eq!(later, Some(Ok(ServerResponse::Init(Version::V1_1))));
         let other = answer(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
         assert!(matches!(other, Some(Err(ServerError::BadVersion(_)))));
     }
@@ -980,9 +991,9 @@ mod tests {
     #[test]
     fn tolerant_client_strips_found_from_a_value() {
         for (tolerant, value) in [(true, &b"a b"[..]), (false, &b"a b found=TRUE"[..])] {
-            let mut client = Client { tolerant, ..asking() };
+            let mut client = Client { lenient: tolerant, ..asking() };
             let answer = client.receive(b"cmd=get_result rc=0 value=a b found=TRUE\n");
-            assert_eq!(answer, Some(Ok(ServerAnswer::Value(value.to_vec()))));
+            assert_eq!(answer, Some(Ok(ServerResponse::Value(value.to_vec()))));
         }
     }
 
@@ -1003,16 +1014,16 @@ mod tests {
         };
         for rank in 0..2 {
             let init = clients[rank].init().unwrap();
-            assert_eq!(said(&mut clients, rank, init), [(rank as u32, ServerAnswer::Init(Version::V1_2))]);
+            assert_eq!(said(&mut clients, rank, init), [(rank as u32, ServerResponse::Init(Version::V1_2))]);
         }
         let one = clients[0].group_barrier(b"0,1:1").unwrap();
         let two = clients[0].group_barrier(b"WORLD:2").unwrap();
-        assert_eq!(clients[0].group_barrier(b"NODE:2"), Err(Misuse::TagOpen(2)));
-        assert_eq!(clients[0].finalize(), Err(Misuse::BarriersOpen));
+        assert_eq!(clients[0].group_barrier(b"NODE:2"), Err(ClientMisuse::TagOpen(2)));
+        assert_eq!(clients[0].finalize(), Err(ClientMisuse::BarriersOpen));
         let maxes = clients[0].maxes().unwrap();
         assert_eq!(said(&mut clients, 0, [one, two].concat()), []);
         assert_eq!(said(&mut clients, 0, maxes).len(), 1);
-        let opens = |tag: u64| [0, 1].map(|rank| (rank, ServerAnswer::GroupBarrier(true, tag)));
+        let opens = |tag: u64| [0, 1].map(|rank| (rank, ServerResponse::GroupBarrier(true, tag)));
         let two = clients[1].group_barrier(b"WORLD:2").unwrap();
         assert_eq!(said(&mut clients, 1, two), opens(2));
         let one = clients[1].group_barrier(b"0,1:1").unwrap();
@@ -1024,12 +1035,12 @@ mod tests {
     fn client_of_1_2_falls_back_to_1_1() {
         let mut pair = Pair::new(1);
         pair.clients = vec![Client::with_groups()];
-        assert_eq!(pair.ask(0, Client::init), ServerAnswer::Init(Version::V1_1));
+        assert_eq!(pair.ask(0, Client::init), ServerResponse::Init(Version::V1_1));
         assert_eq!(
             pair.clients[0].group_barrier(b"WORLD"),
-            Err(Misuse::NoOperation("group barrier", Version::V1_1))
+            Err(ClientMisuse::NoOperation("group barrier", Version::V1_1))
         );
-        assert_eq!(pair.ask(0, Client::barrier), ServerAnswer::Barrier);
+        assert_eq!(pair.ask(0, Client::barrier), ServerResponse::Barrier);
     }
 
     #[test]
@@ -1040,9 +1051,9 @@ mod tests {
         client.group_barrier(b"0,1:1").unwrap();
         client.group_barrier(b"0,1:2").unwrap();
         let both = b"cmd=barrier_out tag=2\ncmd=barrier_out rc=-1 tag=1\n";
-        assert_eq!(client.receive(both), Some(Ok(ServerAnswer::GroupBarrier(true, 2))));
-        assert_eq!(client.next_answer(), Some(Ok(ServerAnswer::GroupBarrier(false, 1))));
-        assert_eq!(client.next_answer(), None);
+        assert_eq!(client.receive(both), Some(Ok(ServerResponse::GroupBarrier(true, 2))));
+        assert_eq!(client.next_response(), Some(Ok(ServerResponse::GroupBarrier(false, 1))));
+        assert_eq!(client.next_response(), None);
         client.group_barrier(b"NODE:9").unwrap();
         assert_eq!(client.receive(b"cmd=barrier_out tag=8\n"), Some(Err(ServerError::Unsolicited)));
     }
@@ -1052,8 +1063,8 @@ mod tests {
         let mut client = Client::new();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=-1\n");
-        assert!(matches!(answer, Some(Ok(ServerAnswer::Failed { operation: "init", .. }))));
-        assert_eq!(client.maxes(), Err(Misuse::NotInitialized));
+        assert!(matches!(answer, Some(Ok(ServerResponse::Failed { operation: "init", .. }))));
+        assert_eq!(client.maxes(), Err(ClientMisuse::NotInitialized));
         assert!(client.init().is_ok());
     }
 
@@ -1107,12 +1118,12 @@ mod tests {
     /// Returns a PMI-2 client that has initialized.
     fn in_pmi2() -> Client {
         let mut client = Client::with_pmi2();
-        assert_eq!(client.fullinit(None, Some(0), false), Err(Misuse::NotInitialized));
+        assert_eq!(client.fullinit(None, Some(0), false), Err(ClientMisuse::NotInitialized));
         client.init().unwrap();
-        assert_eq!(client.receive(TAKEN), Some(Ok(ServerAnswer::Init(Version::V2_0))));
-        assert_eq!(client.barrier(), Err(Misuse::NotInitialized));
+        assert_eq!(client.receive(TAKEN), Some(Ok(ServerResponse::Init(Version::V2_0))));
+        assert_eq!(client.barrier(), Err(ClientMisuse::NotInitialized));
         client.fullinit(None, Some(0), false).unwrap();
-        let joined = ServerAnswer::Joined { rank: 0, size: 1, appnum: -1, spawned: false };
+        let joined = ServerResponse::Joined { rank: 0, size: 1, appnum: -1, spawned: false };
         let response = frame("cmd=fullinit-response;rc=0;rank=0;size=1;appnum=-1;");
         assert_eq!(client.receive(&response), Some(Ok(joined)));
         client
@@ -1123,19 +1134,19 @@ mod tests {
         let mut client = in_pmi2();
         assert_eq!(client.put(b"k", b"a;b"), Ok(frame("cmd=kvs-put;key=k;value=a;;b;")));
         client.set_thread(Some(b"2"));
-        assert_eq!(client.barrier(), Err(Misuse::InFlight("put")));
+        assert_eq!(client.barrier(), Err(ClientMisuse::InFlight("put")));
         let done = client.receive(&frame("cmd=kvs-put-response;rc=0;"));
-        assert_eq!(done, Some(Ok(ServerAnswer::Done("put"))));
+        assert_eq!(done, Some(Ok(ServerResponse::Done("put"))));
         for thread in [b"1", b"2"] {
             client.set_thread(Some(thread));
             client.kvsname().unwrap();
         }
-        assert_eq!(client.kvsname(), Err(Misuse::InFlight("kvsname")));
+        assert_eq!(client.kvsname(), Err(ClientMisuse::InFlight("kvsname")));
         let second = client.receive(&frame("cmd=job-getid-response;thrid=2;rc=0;jobid=b;"));
-        assert_eq!(second, Some(Ok(ServerAnswer::Kvsname(b"b".to_vec()))));
+        assert_eq!(second, Some(Ok(ServerResponse::Kvsname(b"b".to_vec()))));
         // Slurm does not repeat the thread id.
         let first = client.receive(&frame("cmd=job-getid-response;rc=0;jobid=a;"));
-        assert_eq!(first, Some(Ok(ServerAnswer::Kvsname(b"a".to_vec()))));
+        assert_eq!(first, Some(Ok(ServerResponse::Kvsname(b"a".to_vec()))));
     }
 
     #[test]
@@ -1143,8 +1154,8 @@ mod tests {
         let mut client = Client::with_pmi2();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");
-        assert_eq!(answer, Some(Ok(ServerAnswer::Init(Version::V1_1))));
-        assert_eq!(client.fullinit(None, None, false), Err(Misuse::Initialized));
+        assert_eq!(answer, Some(Ok(ServerResponse::Init(Version::V1_1))));
+        assert_eq!(client.fullinit(None, None, false), Err(ClientMisuse::Initialized));
         assert_eq!(client.maxes(), Ok(b"cmd=get_maxes\n".to_vec()));
     }
 
@@ -1157,7 +1168,7 @@ mod tests {
         let mut client = in_pmi2();
         client.put(b"k", b"v").unwrap();
         assert!(matches!(client.receive(&frame(body)), Some(Err(_))));
-        assert_eq!(client.finalize(), Err(Misuse::Broken));
+        assert_eq!(client.finalize(), Err(ClientMisuse::Broken));
     }
 
     #[rstest]
@@ -1169,8 +1180,8 @@ mod tests {
         let mut client = in_pmi2();
         client.get_of_job(None, Some(1), b"k").unwrap();
         let seen = match client.receive(&frame(body)) {
-            Some(Ok(ServerAnswer::Value(value))) if value == b"v" => Some(ResponseOutcome::Success),
-            Some(Ok(ServerAnswer::Failed { outcome, .. })) => Some(outcome),
+            Some(Ok(ServerResponse::Value(value))) if value == b"v" => Some(ResponseOutcome::Success),
+            Some(Ok(ServerResponse::Failed { outcome, .. })) => Some(outcome),
             _ => None,
         };
         assert_eq!(seen, outcome);
@@ -1181,11 +1192,14 @@ mod tests {
         let mut client = in_pmi2();
         assert!(matches!(
             client.put(b"k", &[b'v'; 1025]),
-            Err(Misuse::TooLong { what: "value", limit: 1024, .. })
+            Err(ClientMisuse::TooLong { what: "value", limit: 1024, .. })
         ));
-        assert!(matches!(client.put(&[b'k'; 65], b"v"), Err(Misuse::TooLong { what: "key", limit: 64, .. })));
-        assert_eq!(client.get(b"a b"), Err(Misuse::BadField("key")));
-        assert_eq!(client.maxes(), Err(Misuse::NoOperation("maxes", client.version())));
+        assert!(matches!(
+            client.put(&[b'k'; 65], b"v"),
+            Err(ClientMisuse::TooLong { what: "key", limit: 64, .. })
+        ));
+        assert_eq!(client.get(b"a b"), Err(ClientMisuse::BadField("key")));
+        assert_eq!(client.maxes(), Err(ClientMisuse::NoOperation("maxes", client.version())));
         assert!(client.put(&[b'k'; 64], &[b'v'; 1024]).is_ok());
     }
 }

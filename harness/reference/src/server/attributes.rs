@@ -4,14 +4,20 @@ use pmi_wire::Proc;
 
 use super::config::GroupId;
 use super::state::{AwaitedEvent, HeldRequest, Server};
-use crate::reply::{OperationResult, ReplyHeader};
+use crate::response::{OperationResult, ResponseHeader};
 
 const UNKNOWN_KEY: &str = "unknown key";
 
 impl Server {
     /// Stores an attribute for all processes on the node (draft, "`PMI_Info_PutNodeAttr`"), and answers the requests that are waiting for
     /// it. Unlike a pair in the keyval space, an attribute may be replaced.
-    pub(super) fn put_node_attribute(&mut self, from: Proc, header: ReplyHeader, key: &[u8], value: &[u8]) {
+    pub(super) fn put_node_attribute(
+        &mut self,
+        from: Proc,
+        header: ResponseHeader,
+        key: &[u8],
+        value: &[u8],
+    ) {
         let fits = self.check_lengths(from, key, value);
         if fits.is_ok() {
             let node = (self.node(from), key.to_vec());
@@ -22,7 +28,7 @@ impl Server {
     }
 
     /// Reads an attribute (draft, "`PMI_Info_GetNodeAttr`"): with `wait`, "the server will not respond until the value becomes available".
-    pub(super) fn get_node_attribute(&mut self, from: Proc, header: ReplyHeader, key: &[u8], wait: bool) {
+    pub(super) fn get_node_attribute(&mut self, from: Proc, header: ResponseHeader, key: &[u8], wait: bool) {
         match self.node_attribute(from, key) {
             None if wait => self.hold(from, header, AwaitedEvent::NodeAttribute(key.to_vec())),
             value => self.reply(from, header, OperationResult::found("value", value, UNKNOWN_KEY)),
@@ -39,11 +45,11 @@ impl Server {
         for rank in 0..self.size(group) {
             let to = Proc { group, rank };
             for held in std::mem::take(&mut self.process_mut(to).held) {
-                let value = match &held.what {
+                let value = match &held.awaited_event {
                     AwaitedEvent::NodeAttribute(key) => self.node_attribute(to, key),
                     _ => None,
                 };
-                let HeldRequest { header, what } = held;
+                let HeldRequest { header, awaited_event: what } = held;
                 match value {
                     Some(value) => self.reply(to, header, OperationResult::done().with("value", value)),
                     None => self.hold(to, header, what),

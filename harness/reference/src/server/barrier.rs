@@ -7,7 +7,7 @@ use pmi_wire::Proc;
 
 use super::config::GroupId;
 use super::state::{AwaitedEvent, Server};
-use crate::reply::{OperationResult, ReplyHeader};
+use crate::response::{OperationResult, ResponseHeader};
 
 impl Server {
     /// Enters the barrier.
@@ -15,7 +15,7 @@ impl Server {
     /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
     /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before it is visible after it. This server stores pairs
     ///   immediately, so a fence has nothing else to do.
-    pub(super) fn barrier(&mut self, from: Proc, header: ReplyHeader) {
+    pub(super) fn barrier(&mut self, from: Proc, header: ResponseHeader) {
         if self.join_barrier(from, header) {
             self.release_barrier(from.group, Ok(()));
         } else {
@@ -24,12 +24,12 @@ impl Server {
     }
 
     /// Records that a process has entered the barrier. Returns whether all processes have.
-    pub fn join_barrier(&mut self, from: Proc, header: ReplyHeader) -> bool {
+    pub fn join_barrier(&mut self, from: Proc, header: ResponseHeader) -> bool {
         let is_first = !self.process(from).is_in_barrier();
         self.hold(from, header, AwaitedEvent::Barrier);
         let group = &mut self.groups[from.group as usize];
-        group.entered += u32::from(is_first);
-        group.entered == group.procs.len() as u32
+        group.entered_count += u32::from(is_first);
+        group.entered_count == group.procs.len() as u32
     }
 
     /// Releases the barrier with a failure if a process that has left can no longer enter it.
@@ -38,7 +38,7 @@ impl Server {
     /// finalized, or that has ended without PMI, will never enter; without this rule, the others would wait forever. (A process that ends
     /// between init and finalize aborts the whole program instead, see [`Server::closed`].)
     pub fn fail_barrier(&mut self, group: GroupId) {
-        self.fail_parts(group);
+        self.fail_group_barriers(group);
         while self.is_barrier_lost(group) {
             self.release_barrier(group, Err("a process has left the program"));
         }
@@ -47,7 +47,7 @@ impl Server {
     /// Returns whether processes in the barrier are waiting for one that has left.
     pub fn is_barrier_lost(&self, group: GroupId) -> bool {
         let group = &self.groups[group as usize];
-        group.left > 0 && group.entered > 0
+        group.left_count > 0 && group.entered_count > 0
     }
 
     /// Answers all processes that are waiting in the barrier. If several threads of a process are waiting, one of them is answered.
@@ -61,7 +61,7 @@ impl Server {
     /// Counts the processes that are waiting in the barrier again, after some of them were answered.
     pub fn count_entered(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
-        group.entered = group.procs.iter().filter(|proc| proc.is_in_barrier()).count() as u32;
+        group.entered_count = group.procs.iter().filter(|proc| proc.is_in_barrier()).count() as u32;
     }
 
     /// Answers one process, if it is waiting in the barrier. PMI-1.2: this barrier is the one with tag 0.

@@ -1,6 +1,6 @@
 //! The settings of a server, the groups that it serves, and the actions of its driver.
 
-use pmi_wire::{ConnectionMethod, Dialect, Maxes, Proc, SpawnProgram};
+use pmi_wire::{ConnectionMethod, Dialect, KvsLimits, Proc, SpawnProgram};
 
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
@@ -12,7 +12,7 @@ const MAX_MESSAGE: usize = 16 << 20;
 #[derive(Debug, Clone)]
 pub struct Config<W = ()> {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
-    pub maxes: Maxes,
+    pub limits: KvsLimits,
     /// The way in which processes get their connections.
     pub connection_method: ConnectionMethod,
     /// Maximum length of a message, in bytes including the newline. A longer one is a protocol error.
@@ -37,8 +37,8 @@ pub struct Config<W = ()> {
 
 impl<W> Config<W> {
     /// Raises the maximum length of a message if the limits require it: a put of the longest key and value must be accepted.
-    pub fn make_room(&mut self) {
-        let Maxes { kvsname_max, keylen_max, vallen_max } = self.maxes;
+    pub fn raise_line_max(&mut self) {
+        let KvsLimits { kvsname_max, keylen_max, vallen_max } = self.limits;
         let fields = kvsname_max.saturating_add(keylen_max).saturating_add(vallen_max);
         let room = usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024);
         self.line_max = self.line_max.max(room.min(MAX_MESSAGE));
@@ -51,11 +51,12 @@ impl<W> Config<W> {
 
     /// Returns the same settings for another wrapper, and the settings of this one.
     pub fn rewrap<V>(self, wrapper: V) -> (Config<V>, W) {
-        let Self { maxes, connection_method, line_max, universe_size, nodes, spawn_max, pmi2, pmi12, .. } =
-            self;
+        let Self {
+            limits, connection_method, line_max, universe_size, nodes, spawn_max, pmi2, pmi12, ..
+        } = self;
         let Self { keyval_spaces, kvs_prefix, wrapper: old, .. } = self;
         let config = Config {
-            maxes,
+            limits,
             connection_method,
             line_max,
             universe_size,
@@ -74,7 +75,7 @@ impl<W> Config<W> {
 impl<W: Default> Default for Config<W> {
     fn default() -> Self {
         Self {
-            maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
+            limits: KvsLimits { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
             connection_method: ConnectionMethod::Fd,
             line_max: 256 * 1024,
             universe_size: None,
@@ -116,7 +117,7 @@ pub enum ServerAction {
         /// The new group, which the server already knows.
         group: GroupId,
         /// The process that requested it.
-        by: Proc,
+        requester: Proc,
         /// The programs to start.
         programs: Vec<SpawnProgram>,
     },
@@ -132,7 +133,7 @@ pub enum ServerAction {
         /// The group.
         group: GroupId,
         /// The rank that requested it or broke the protocol.
-        by: u32,
+        rank: u32,
         /// Exit status of the job.
         status: i64,
         /// The reason, for the log.

@@ -7,7 +7,7 @@ use super::config::GroupId;
 use super::lifecycle::ProtocolError;
 use super::open_barrier::{BarrierIdentity, GroupNotation, OpenBarrier};
 use super::state::{ProcessGroup, ProcessPhase, Server};
-use crate::reply::{OperationResult, ReplyHeader};
+use crate::response::{OperationResult, ResponseHeader};
 
 /// Maximum number of group barriers that one process may have open, so that no client can exhaust the server's memory.
 const MAX_OPEN: usize = 256;
@@ -25,14 +25,14 @@ impl Server {
     pub(super) fn enter(
         &mut self,
         from: Proc,
-        header: ReplyHeader,
+        header: ResponseHeader,
         group: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         let group = group.filter(|_| self.process(from).version.has_group_barriers());
         let barrier = group.map_or(Ok(GroupBarrier::PLAIN), GroupBarrier::parse);
         let barrier = barrier.map_err(|error| ProtocolError(error.to_string()))?;
         if barrier != GroupBarrier::PLAIN {
-            return self.enter_part(from, header, barrier);
+            return self.enter_subset_barrier(from, header, barrier);
         }
         // Draft, "Thread Safety": another thread may enter the next fence before this one ends.
         if header.framing == Framing::Lines && self.process(from).is_in_barrier() {
@@ -43,10 +43,10 @@ impl Server {
     }
 
     /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). A group that does not exist, or that lacks the process, is refused.
-    fn enter_part(
+    fn enter_subset_barrier(
         &mut self,
         from: Proc,
-        header: ReplyHeader,
+        header: ResponseHeader,
         barrier: GroupBarrier<'_>,
     ) -> Result<(), ProtocolError> {
         let name = match self.barrier_name(from, barrier) {
@@ -56,19 +56,19 @@ impl Server {
                 return Ok(());
             }
         };
-        if self.join_part(from, &name, barrier.tag)? {
-            for (rank, tag) in self.take_part(from.group, &name) {
+        if self.enter_group_barrier(from, &name, barrier.tag)? {
+            for (rank, tag) in self.take_group_barrier(from.group, &name) {
                 self.reply_tag(Proc { rank, ..from }, tag, Ok(()));
             }
         } else {
-            self.fail_parts(from.group);
+            self.fail_group_barriers(from.group);
         }
         Ok(())
     }
 
     /// Answers a process in a group barrier. The tag tells the client which of its open barriers this is.
     pub fn reply_tag(&mut self, to: Proc, tag: u64, done: Result<(), &'static str>) {
-        let header = ReplyHeader::line(Operation::Barrier.exchange());
+        let header = ResponseHeader::line(Operation::Barrier.exchange());
         self.reply(to, header, OperationResult::from(done).with_number("tag", tag));
     }
 
@@ -77,8 +77,13 @@ impl Server {
     /// # Errors
     ///
     /// The process is already in that barrier, or in too many.
-    pub fn join_part(&mut self, from: Proc, name: &BarrierIdentity, tag: u64) -> Result<bool, ProtocolError> {
-        if self.open_parts(from) >= MAX_OPEN {
+    pub fn enter_group_barrier(
+        &mut self,
+        from: Proc,
+        name: &BarrierIdentity,
+        tag: u64,
+    ) -> Result<bool, ProtocolError> {
+        if self.count_open_group_barriers(from) >= MAX_OPEN {
             return Err("too many barriers are open".into());
         }
         let open_barriers = &mut self.groups[from.group as usize].open_barriers;
@@ -142,16 +147,16 @@ impl Server {
     }
 
     /// Closes a group barrier. Returns the ranks that are in it, in the order in which they entered, with their tags.
-    pub fn take_part(&mut self, group: GroupId, name: &BarrierIdentity) -> Vec<(u32, u64)> {
+    pub fn take_group_barrier(&mut self, group: GroupId, name: &BarrierIdentity) -> Vec<(u32, u64)> {
         let open_barriers = &mut self.groups[group as usize].open_barriers;
         let at = open_barriers.iter().position(|open| open.name == *name);
         at.map(|at| open_barriers.remove(at).entered).unwrap_or_default()
     }
 
     /// Fails those barriers of this group that cannot complete because a member has left for good.
-    pub fn fail_parts(&mut self, id: GroupId) {
+    pub fn fail_group_barriers(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
-        if group.left == 0 || group.open_barriers.is_empty() {
+        if group.left_count == 0 || group.open_barriers.is_empty() {
             return;
         }
         let open = std::mem::take(&mut group.open_barriers);
@@ -167,12 +172,12 @@ impl Server {
     }
 
     /// Returns whether a process is in a barrier over part of its group.
-    pub fn has_part_open(&self, p: Proc) -> bool {
-        self.open_parts(p) > 0
+    pub fn is_in_group_barrier(&self, p: Proc) -> bool {
+        self.count_open_group_barriers(p) > 0
     }
 
     /// Returns the number of group barriers that a process is in.
-    pub fn open_parts(&self, p: Proc) -> usize {
+    pub fn count_open_group_barriers(&self, p: Proc) -> usize {
         let open = self.groups[p.group as usize].open_barriers.iter();
         open.filter(|open| open.entered.iter().any(|(rank, _)| *rank == p.rank)).count()
     }

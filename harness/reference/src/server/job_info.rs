@@ -1,14 +1,14 @@
 //! The limits, sizes and names of a job.
 
-use pmi_wire::{Maxes, Proc};
+use pmi_wire::{KvsLimits, Proc};
 
 use super::state::Server;
-use crate::reply::OperationResult;
+use crate::response::OperationResult;
 
 impl Server {
     /// RFC 13, "`PMI_KVS_Get_name_length_max`" and the functions after it: the limits, which count the terminating NUL.
     pub(super) fn maxes(&self) -> OperationResult {
-        let Maxes { kvsname_max, keylen_max, vallen_max } = self.config.maxes;
+        let KvsLimits { kvsname_max, keylen_max, vallen_max } = self.config.limits;
         OperationResult::done()
             .with_number("kvsname_max", kvsname_max)
             .with_number("keylen_max", keylen_max)

@@ -4,7 +4,7 @@
 use pmi_wire::Proc;
 
 use super::state::{KeyvalSpace, Server};
-use crate::reply::{OperationResult, ReplyHeader};
+use crate::response::{OperationResult, ResponseHeader};
 
 /// Maximum number of created keyval spaces, so that no client can exhaust the server's memory.
 const MAX_SPACES: usize = 4096;
@@ -28,12 +28,12 @@ impl Server {
     }
 
     /// Creates a space, which every process can use by its name (RFC 13, "`PMI_KVS_Create`").
-    pub fn create_space(&mut self, from: Proc, header: ReplyHeader, name: Vec<u8>) {
+    pub fn create_space(&mut self, from: Proc, header: ResponseHeader, name: Vec<u8>) {
         let answer = match self.spaces.len() < MAX_SPACES {
             true => OperationResult::done().with("kvsname", name.clone()),
             false => OperationResult::failed("too many keyval spaces"),
         };
-        if answer.why.is_none() {
+        if answer.reason.is_none() {
             self.spaces.push(KeyvalSpace { name, pairs: Vec::new() });
         }
         self.reply(from, header, answer);

@@ -7,7 +7,7 @@ use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX};
 use pmi_wire::{Framing, Proc};
 
 use super::state::{KeyvalSpace, Server};
-use crate::reply::OperationResult;
+use crate::response::OperationResult;
 
 impl Server {
     /// Stores a pair.
@@ -73,7 +73,7 @@ impl Server {
     /// The key or the value is too long.
     pub fn check_lengths(&self, from: Proc, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         let (key_max, value_max) = match self.process(from).framing {
-            Framing::Lines => (self.config.maxes.keylen_max, self.config.maxes.vallen_max),
+            Framing::Lines => (self.config.limits.keylen_max, self.config.limits.vallen_max),
             Framing::Frames => (KEY_MAX as u64 + 1, VALUE_MAX as u64 + 1),
         };
         match (key.len() as u64 >= key_max, value.len() as u64 >= value_max) {

@@ -3,7 +3,7 @@
 use pmi_wire::{Framing, Proc, Version};
 
 use super::state::{ProcessPhase, Server};
-use crate::reply::{OperationResult, ReplyHeader};
+use crate::response::{OperationResult, ResponseHeader};
 
 /// The reason why a message, or the end of a connection, is a protocol error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ impl Server {
     pub(super) fn init(
         &mut self,
         from: Proc,
-        header: ReplyHeader,
+        header: ResponseHeader,
         offered: Version,
     ) -> Result<(), ProtocolError> {
         if self.process(from).phase == ProcessPhase::Joined {
@@ -45,7 +45,7 @@ impl Server {
     }
 
     /// Answers an init with the version to use.
-    pub fn join(&mut self, from: Proc, header: ReplyHeader, used: Version) {
+    pub fn join(&mut self, from: Proc, header: ResponseHeader, used: Version) {
         self.process_mut(from).phase = ProcessPhase::Joined;
         let answer = OperationResult::done()
             .with_number("pmi_version", used.version)
@@ -95,7 +95,7 @@ impl Server {
         let proc = self.process_mut(from);
         let phase = std::mem::replace(&mut proc.phase, ProcessPhase::Closed);
         let partial = !proc.framer.partial().is_empty();
-        self.groups[from.group as usize].left += u32::from(phase != ProcessPhase::Finalized);
+        self.groups[from.group as usize].left_count += u32::from(phase != ProcessPhase::Finalized);
         match phase {
             ProcessPhase::Joined => Err("connection closed without finalize".into()),
             ProcessPhase::New if partial => Err("connection closed within a message".into()),
@@ -114,14 +114,14 @@ impl Server {
     }
 
     /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line. Draft, "`PMI_Abort`": there is no response.
-    pub(super) fn abort_requested(&mut self, from: Proc, header: ReplyHeader, exitcode: Option<i64>) {
+    pub(super) fn abort_requested(&mut self, from: Proc, header: ResponseHeader, exitcode: Option<i64>) {
         self.reply(from, header, OperationResult::done());
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
     }
 
     /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges immediately and does not wait for other processes. A
     /// barrier that needs this process fails, see [`Server::fail_barrier`].
-    pub(super) fn finalize(&mut self, from: Proc, header: ReplyHeader) {
+    pub(super) fn finalize(&mut self, from: Proc, header: ResponseHeader) {
         self.leave(from);
         self.reply(from, header, OperationResult::done());
         self.fail_barrier(from.group);
@@ -130,6 +130,6 @@ impl Server {
     /// Records that a process has finalized.
     pub fn leave(&mut self, from: Proc) {
         self.process_mut(from).phase = ProcessPhase::Finalized;
-        self.groups[from.group as usize].left += 1;
+        self.groups[from.group as usize].left_count += 1;
     }
 }

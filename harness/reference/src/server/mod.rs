@@ -22,7 +22,7 @@ mod state;
 
 use pmi_wire::{Framer, Framing, Proc};
 
-use crate::reply::OperationResult;
+use crate::response::OperationResult;
 pub use config::{Config, GroupId, GroupSpec, ServerAction};
 pub use lifecycle::ProtocolError;
 pub use open_barrier::{BarrierIdentity, GroupNotation, OpenBarrier};

@@ -1,7 +1,7 @@
 //! The name service, in every dialect.
 
 use super::state::Server;
-use crate::reply::OperationResult;
+use crate::response::OperationResult;
 
 impl Server {
     /// Publishes a port (RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`"). Refuses a name that is already published. Ignores

@@ -18,7 +18,7 @@ impl Server {
         let groups = 0..u32::try_from(self.groups.len()).ok()?;
         let mut procs = groups.flat_map(|group| (0..self.size(group)).map(move |rank| Proc { group, rank }));
         let p = procs.nth(usize::try_from(id).ok()?)?;
-        if std::mem::replace(&mut self.process_mut(p).admitted, true) {
+        if std::mem::replace(&mut self.process_mut(p).is_identified, true) {
             return None;
         }
         let greeting = Greeting { size: self.size(p.group), rank: p.rank };

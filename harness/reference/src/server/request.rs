@@ -11,7 +11,7 @@ use pmi_wire::{
 
 use super::lifecycle::ProtocolError;
 use super::state::{AwaitedEvent, ProcessPhase, Server};
-use crate::reply::ReplyHeader;
+use crate::response::ResponseHeader;
 
 /// Maximum number of unanswered requests of a process, so that no client can exhaust the server's memory.
 pub(super) const MAX_HELD: usize = 10_000;
@@ -131,7 +131,7 @@ pub enum ServerRequest<'a> {
 #[derive(Debug, Clone)]
 pub struct AllowedRequest<'a> {
     /// The form of the request, and of its response.
-    pub header: ReplyHeader,
+    pub header: ResponseHeader,
     /// The operation.
     pub request: ServerRequest<'a>,
 }
@@ -150,7 +150,7 @@ impl Server {
         let process = self.process(from);
         let framing = process.framing;
         if framing == Framing::Lines && (process.spawn.is_some() || SpawnAssembler::is_spawn_start(text)) {
-            let header = ReplyHeader::line(Operation::Spawn.exchange());
+            let header = ResponseHeader::line(Operation::Spawn.exchange());
             self.check_order(from, &header, &ServerRequest::Spawn(SpawnRequest::default()))?;
             let request = self.read_spawn_line(from, text)?.map(ServerRequest::Spawn);
             return Ok(request.map(|request| AllowedRequest { header, request }));
@@ -163,7 +163,7 @@ impl Server {
             (Framing::Frames, Some(DecodeError::UnknownCommand { .. })) => {
                 let name = message.command().unwrap_or_default();
                 let response = [name, b"-response"].concat().into();
-                let header = ReplyHeader { response, ..header };
+                let header = ResponseHeader { response, ..header };
                 return Ok(Some(AllowedRequest { header, request: ServerRequest::Unknown }));
             }
             (Framing::Lines, Some(_)) if self.has_keyval_spaces(from, &message) => {}
@@ -208,7 +208,7 @@ impl Server {
     fn check_order(
         &self,
         from: Proc,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         request: &ServerRequest<'_>,
     ) -> Result<(), ProtocolError> {
         let process = self.process(from);
@@ -230,13 +230,13 @@ impl Server {
         let has_groups = process.version.has_group_barriers();
         let conflict = process.held.iter().find(|held| match header.framing {
             Framing::Frames => held.header.thrid.is_none() || held.header.thrid == header.thrid,
-            Framing::Lines => held.what != AwaitedEvent::Barrier || !has_groups || ends,
+            Framing::Lines => held.awaited_event != AwaitedEvent::Barrier || !has_groups || ends,
         });
-        match conflict.map(|held| &held.what) {
+        match conflict.map(|held| &held.awaited_event) {
             Some(AwaitedEvent::Barrier) => return Err("request while in the barrier".into()),
             Some(AwaitedEvent::Spawn(_)) => return Err("request while a spawn is answered".into()),
             Some(_) => return Err("request before the last one is answered".into()),
-            None if *request == ServerRequest::Finalize && self.has_part_open(from) => {
+            None if *request == ServerRequest::Finalize && self.is_in_group_barrier(from) => {
                 return Err("finalize while in a barrier".into());
             }
             None => {}
@@ -250,12 +250,12 @@ impl Server {
     }
 }
 
-fn header(message: &Decoded<'_>) -> ReplyHeader {
+fn header(message: &Decoded<'_>) -> ResponseHeader {
     let thrid = match message.framing {
         Framing::Lines => None,
         Framing::Frames => message.value("thrid").map(Cow::into_owned),
     };
-    ReplyHeader { thrid, ..ReplyHeader::new(message.framing, message.exchange()) }
+    ResponseHeader { thrid, ..ResponseHeader::new(message.framing, message.exchange()) }
 }
 
 /// Reads the arguments of a well-formed request, by their names in the protocol table.
@@ -282,7 +282,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "barrier" => ServerRequest::Barrier { group: value("group") },
         "put-node-attribute" => ServerRequest::PutNodeAttribute { key: named("key"), value: named("value") },
         "get-node-attribute" => {
-            ServerRequest::GetNodeAttribute { key: named("key"), wait: message.truth("wait") == Some(true) }
+            ServerRequest::GetNodeAttribute { key: named("key"), wait: message.boolean("wait") == Some(true) }
         }
         "get-job-attribute" => ServerRequest::GetJobAttribute { key: named("key") },
         "publish" => ServerRequest::Publish { name: named("service"), port: named("port") },

@@ -1,7 +1,7 @@
 //! Connections that begin with a handshake: those through `PMI_PORT`, and that of a singleton, which is a process that was started without
 //! a process manager and has requested one (MPICH, `PMI_InitSingleton`).
 
-use pmi_wire::singleton::{REQUEST, SingletonInfo, check_answer};
+use pmi_wire::singleton::{REQUEST, SingletonInfo, check_response};
 use pmi_wire::{ConnectionMethod, Proc, Version};
 
 use super::state::Server;
@@ -33,9 +33,9 @@ impl Server {
     /// Accepts the singleton, but only once. Its version is acceptable if init would accept it, possibly with a lower version in the
     /// response.
     fn admit_singleton(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
-        let offered = check_answer(line).ok()?;
+        let offered = check_response(line).ok()?;
         let p = Proc { group: 0, rank: 0 };
-        let again = std::mem::replace(&mut self.process_mut(p).admitted, true);
+        let again = std::mem::replace(&mut self.process_mut(p).is_identified, true);
         // The process keeps its own standard streams.
         let info = SingletonInfo { kvsname: self.groups[0].kvsname.clone(), streams: false };
         let received = if offered < Version::V1_0 { info.refusal() } else { info.line() };

@@ -4,7 +4,7 @@ use pmi_wire::{Framing, Proc, ResponseOutcome, SpawnRequest};
 
 use super::config::{GroupId, GroupSpec, ServerAction};
 use super::state::{AwaitedEvent, Server};
-use crate::reply::{OperationResult, ReplyHeader};
+use crate::response::{OperationResult, ResponseHeader};
 
 impl Server {
     /// Starts programs.
@@ -13,7 +13,7 @@ impl Server {
     ///   "before the processes are started". Over lines, each program has preput pairs; all of them count.
     /// * Draft, "`PMI_Job_Spawn`": the same. The draft has a message for each program, but implementations send all programs in one
     ///   message, and this server supports only that form.
-    pub(super) fn spawn(&mut self, by: Proc, header: ReplyHeader, request: SpawnRequest) {
+    pub(super) fn spawn(&mut self, by: Proc, header: ResponseHeader, request: SpawnRequest) {
         let SpawnRequest { programs } = request;
         let total = programs.iter().fold(0, |n: u64, program| n.saturating_add(program.nprocs));
         let preput: Vec<_> = programs.iter().flat_map(|program| program.preput.iter().cloned()).collect();
@@ -30,7 +30,7 @@ impl Server {
         self.groups[group as usize].spawner = Some(self.groups[by.group as usize].kvsname.clone());
         self.hold(by, header, AwaitedEvent::Spawn(group));
         self.spawns.push((group, by));
-        self.act(ServerAction::Spawn { group, by, programs });
+        self.act(ServerAction::Spawn { group, requester: by, programs });
     }
 
     /// Reports the start of the programs of a [`ServerAction::Spawn`]: one error code for each process, 0 for success. If a code is not 0,
@@ -52,7 +52,7 @@ impl Server {
     /// RFC 13, `S:spawn`: `errcodes` is a list. Draft, "`PMI_Job_Spawn`": the codes have numbered keys, and a success has the id of the new job.
     fn spawn_results(
         &self,
-        header: &ReplyHeader,
+        header: &ResponseHeader,
         answer: OperationResult,
         group: GroupId,
         errcodes: &[i64],

@@ -8,7 +8,7 @@ use pmi_wire::{
 
 use super::config::{Config, GroupId, GroupSpec, ServerAction};
 use super::open_barrier::OpenBarrier;
-use crate::reply::{OperationResult, ReplyHeader, ReplyParts};
+use crate::response::{OperationResult, ResponseHeader, ResponseParts};
 
 /// The progress of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub enum ProcessPhase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRequest {
     /// The form of its response.
-    pub header: ReplyHeader,
+    pub header: ResponseHeader,
     /// The event that it waits for.
-    pub what: AwaitedEvent,
+    pub awaited_event: AwaitedEvent,
 }
 
 /// The event that a request waits for.
@@ -57,7 +57,7 @@ pub struct ServerProcess {
     /// Its progress.
     pub phase: ProcessPhase,
     /// True if the process has identified itself on its connection and was accepted.
-    pub admitted: bool,
+    pub is_identified: bool,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
     pub spawn: Option<Box<SpawnCollector>>,
     /// True if its fullinit has been answered (PMI-2).
@@ -73,7 +73,7 @@ impl ServerProcess {
             framing: Framing::Lines,
             version: Version::V1_1,
             phase: ProcessPhase::New,
-            admitted: false,
+            is_identified: false,
             spawn: None,
             has_fullinit: false,
             held: Vec::new(),
@@ -82,7 +82,7 @@ impl ServerProcess {
 
     /// Returns whether it is waiting in the barrier of its group.
     pub fn is_in_barrier(&self) -> bool {
-        self.held.iter().any(|held| held.what == AwaitedEvent::Barrier)
+        self.held.iter().any(|held| held.awaited_event == AwaitedEvent::Barrier)
     }
 }
 
@@ -98,11 +98,11 @@ pub struct ProcessGroup {
     /// Number of processes of each program, in order of appnum.
     pub programs: Vec<u32>,
     /// The number of processes in the barrier.
-    pub entered: u32,
+    pub entered_count: u32,
     /// Group barriers that at least one process has entered.
     pub open_barriers: Vec<OpenBarrier>,
     /// The number of processes that have left: finalized or closed. It is stored rather than counted, because every barrier needs it.
-    pub left: u32,
+    pub left_count: u32,
     /// True if it was aborted.
     pub aborted: bool,
     /// True if it was created by a spawn request.
@@ -139,7 +139,7 @@ impl KeyvalSpace {
 #[derive(Debug)]
 pub enum PendingAction {
     /// A response.
-    Reply(Proc, ReplyParts),
+    Reply(Proc, ResponseParts),
     /// Something else.
     Action(ServerAction),
 }
@@ -184,16 +184,16 @@ impl Server {
         let mapping = ProcessMapping::compress(&place(size, self.config.nodes)).to_string().into_bytes();
         // RFC 13, "Local Process Group Information": if the value is too long for the keyval space, it is an empty string.
         let mapping =
-            if (mapping.len() as u64) < self.config.maxes.vallen_max { mapping } else { Vec::new() };
+            if (mapping.len() as u64) < self.config.limits.vallen_max { mapping } else { Vec::new() };
         kvs.insert(b"PMI_process_mapping".to_vec(), mapping);
         self.groups.push(ProcessGroup {
             kvsname: format!("{}-{id}", self.config.kvs_prefix).into_bytes(),
             kvs,
             procs: (0..size).map(|_| ServerProcess::new(self.config.line_max)).collect(),
             programs: spec.programs,
-            entered: 0,
+            entered_count: 0,
             open_barriers: Vec::new(),
-            left: 0,
+            left_count: 0,
             aborted: false,
             spawned: spec.spawned,
             spawner: None,
@@ -230,7 +230,7 @@ impl Server {
     /// Returns the next action.
     pub fn next_action(&mut self) -> Option<ServerAction> {
         Some(match self.next_output()? {
-            PendingAction::Reply(to, reply) => ServerAction::Send { to, bytes: reply.render() },
+            PendingAction::Reply(to, response) => ServerAction::Send { to, bytes: response.to_bytes() },
             PendingAction::Action(action) => action,
         })
     }
@@ -266,22 +266,22 @@ impl Server {
     }
 
     /// Answers a request.
-    pub fn reply(&mut self, to: Proc, header: ReplyHeader, answer: OperationResult) {
+    pub fn reply(&mut self, to: Proc, header: ResponseHeader, answer: OperationResult) {
         // PMI-2 has no response to abort.
         if header.framing == Framing::Lines || !header.response.is_empty() {
-            self.outputs.push_back(PendingAction::Reply(to, ReplyParts { header, answer }));
+            self.outputs.push_back(PendingAction::Reply(to, ResponseParts { header, result: answer }));
         }
     }
 
     /// Holds a request back.
-    pub fn hold(&mut self, from: Proc, header: ReplyHeader, what: AwaitedEvent) {
-        self.process_mut(from).held.push(HeldRequest { header, what });
+    pub fn hold(&mut self, from: Proc, header: ResponseHeader, what: AwaitedEvent) {
+        self.process_mut(from).held.push(HeldRequest { header, awaited_event: what });
     }
 
     /// Removes a request that was held back, and returns the form of its response.
-    pub fn take_held(&mut self, p: Proc, what: &AwaitedEvent) -> Option<ReplyHeader> {
+    pub fn take_held(&mut self, p: Proc, what: &AwaitedEvent) -> Option<ResponseHeader> {
         let held = &mut self.process_mut(p).held;
-        let at = held.iter().position(|held| held.what == *what)?;
+        let at = held.iter().position(|held| held.awaited_event == *what)?;
         Some(held.remove(at).header)
     }
 
@@ -296,6 +296,6 @@ impl Server {
         group.aborted = true;
         group.kvs = HashMap::new();
         group.open_barriers = Vec::new();
-        self.act(ServerAction::Abort { group: by.group, by: by.rank, status, reason });
+        self.act(ServerAction::Abort { group: by.group, rank: by.rank, status, reason });
     }
 }

@@ -4,28 +4,28 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, SilenceProof};
+use pmi_judge::event::{AbandonReason, Bytes, EventKind, Exit, SilenceProof};
 use pmi_judge::expectation::{Choice, Expectation, ExpectationKind, Pattern};
 use pmi_judge::library::LibraryRequest;
-use pmi_judge::{Awaited, ExpectationState, Judge};
+use pmi_judge::{ExpectationState, Judge, WaitReason};
 use pmi_scenario::ast::{Alternative, RankSet, Scenario, StepAction, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
-use super::manager::{LibraryManager, ManagerReply, ReplyRule};
+use super::manager::{LibraryManager, ManagerResponse, ResponseRule};
 use super::recorder::Recorder;
-use crate::party::{Incoming, Limits, Party, Silence};
+use crate::party::{Incoming, Party, ScenarioLimits, SilenceMeaning};
 
 /// Interval between measurements of the memory of a server that is busy but sends nothing.
-const LOOK: Duration = Duration::from_millis(250);
+const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The scenario ends early, for a reason that the judge already knows.
-pub(super) struct Stop;
+pub(super) struct EarlyEnd;
 
 pub(super) struct Interpreter<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) party: &'a mut dyn Party,
-    pub(super) limits: Limits,
+    pub(super) limits: ScenarioLimits,
     pub(super) recorder: Recorder<'a>,
     pub(super) scope: Scope,
     /// The requirement of the step that is being played.
@@ -33,34 +33,34 @@ pub(super) struct Interpreter<'a> {
     /// Processes that were ordered to exit or to die.
     pub(super) dismissed: HashSet<Proc>,
     /// The lines of the statements that the walk has left out.
-    pub(super) left_out: Vec<usize>,
+    pub(super) skipped_lines: Vec<usize>,
     /// True if nothing is expected, and the sink has a watcher.
-    pub(super) watching: bool,
+    pub(super) has_watcher: bool,
     /// True if the watcher has ended the scenario.
-    pub(super) enough: bool,
+    pub(super) ended_by_watcher: bool,
     /// The process manager of a library under test, which this process plays.
     pub(super) manager: Option<LibraryManager>,
 }
 
 /// The reason why a walk ends.
-pub(super) enum Ended {
+pub(super) enum WalkEnd {
     Stopped,
     Mistake(String),
     /// The implementation has returned a value that the scenario cannot use.
-    Told(String),
+    UnusableValue(String),
 }
 
-impl From<Stop> for Ended {
-    fn from(_: Stop) -> Self {
+impl From<EarlyEnd> for WalkEnd {
+    fn from(_: EarlyEnd) -> Self {
         Self::Stopped
     }
 }
 
-impl From<ScenarioError> for Ended {
+impl From<ScenarioError> for WalkEnd {
     fn from(error: ScenarioError) -> Self {
         match error {
             ScenarioError::Mistake(what) => Self::Mistake(what),
-            ScenarioError::Unusable(what) => Self::Told(what),
+            ScenarioError::Unusable(what) => Self::UnusableValue(what),
         }
     }
 }
@@ -69,7 +69,7 @@ impl<'a> Interpreter<'a> {
     pub(super) fn new(
         scenario: &'a Scenario,
         party: &'a mut dyn Party,
-        limits: Limits,
+        limits: ScenarioLimits,
         recorder: Recorder<'a>,
     ) -> Self {
         let watching = recorder.sink.watcher().is_some();
@@ -81,9 +81,9 @@ impl<'a> Interpreter<'a> {
             scope: Scope::of(scenario),
             cited: String::new(),
             dismissed: HashSet::new(),
-            left_out: Vec::new(),
-            watching,
-            enough: false,
+            skipped_lines: Vec::new(),
+            has_watcher: watching,
+            ended_by_watcher: false,
             manager: None,
         }
     }
@@ -93,7 +93,7 @@ impl<'a> Interpreter<'a> {
         scenario: &'a Scenario,
         command: Vec<String>,
         party: &'a mut dyn Party,
-        limits: Limits,
+        limits: ScenarioLimits,
         recorder: Recorder<'a>,
     ) -> Self {
         let mut interpreter = Self::new(scenario, party, limits, recorder);
@@ -111,20 +111,20 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    pub(super) fn abandon(&mut self, ended: Ended) -> Stop {
+    pub(super) fn abandon(&mut self, ended: WalkEnd) -> EarlyEnd {
         let why = match ended {
-            Ended::Stopped => None,
-            Ended::Mistake(what) => Some(Abandoned::Mistake(what)),
-            Ended::Told(what) => Some(Abandoned::Unusable(what)),
+            WalkEnd::Stopped => None,
+            WalkEnd::Mistake(what) => Some(AbandonReason::Mistake(what)),
+            WalkEnd::UnusableValue(what) => Some(AbandonReason::Unusable(what)),
         };
         if let Some(why) = why {
             self.recorder.record(EventKind::Abandoned(why));
         }
-        if !self.left_out.is_empty() {
-            let lines = std::mem::take(&mut self.left_out);
-            self.recorder.record(EventKind::NotReached { lines });
+        if !self.skipped_lines.is_empty() {
+            let lines = std::mem::take(&mut self.skipped_lines);
+            self.recorder.record(EventKind::StatementsSkipped { lines });
         }
-        Stop
+        EarlyEnd
     }
 
     /// Lets everything end, and reads the remaining messages. If nothing happens for the time `settled`, returns the proof that the job
@@ -134,12 +134,12 @@ impl<'a> Interpreter<'a> {
         let deadline = Instant::now() + ending;
         let mut last = Instant::now();
         while self.recorder.judge.job().is_none() && !self.recorder.judge.starts_too_many() {
-            let proof = match self.next(deadline, Silence::Wrong) {
+            let proof = match self.next(deadline, SilenceMeaning::ResponseDue) {
                 Incoming::Event(kind) => {
                     last = Instant::now();
                     let came_late = matches!(kind, EventKind::Started { .. });
                     self.recorder.record(kind);
-                    if self.watching && self.bounded().is_err() {
+                    if self.has_watcher && self.check_limits().is_err() {
                         return None;
                     }
                     if came_late {
@@ -157,7 +157,7 @@ impl<'a> Interpreter<'a> {
             return Some(proof);
         }
         // After the launcher has ended, one more event may report that it was killed by a signal.
-        while let Incoming::Event(kind) = self.party.next(Instant::now(), Silence::Expected) {
+        while let Incoming::Event(kind) = self.party.next(Instant::now(), SilenceMeaning::Expected) {
             self.recorder.record(kind);
         }
         None
@@ -167,7 +167,7 @@ impl<'a> Interpreter<'a> {
     pub(super) fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
         let (procs, names) = self.party.still_running();
         let waited_ms = waited.as_millis() as u64;
-        self.recorder.record(EventKind::JobStays { proof, waited_ms, procs, names });
+        self.recorder.record(EventKind::JobKeepsRunning { proof, waited_ms, procs, names });
         for kind in self.party.end() {
             self.recorder.record(kind);
         }
@@ -175,7 +175,7 @@ impl<'a> Interpreter<'a> {
 
     /// Orders all started processes to end.
     pub(super) fn release(&mut self) {
-        for p in self.recorder.judge.started() {
+        for p in self.recorder.judge.started_processes() {
             if self.dismissed.insert(p) {
                 // A process that never joined only exits. After a refused init, slurmstepd 22.05 dies if the connection ends before the
                 // process does, and its job step then stays.
@@ -202,9 +202,9 @@ impl<'a> Interpreter<'a> {
 
     pub(super) fn choice(&self, alternative: &Alternative) -> Result<Choice, ScenarioError> {
         let kind = match &alternative.action {
-            StepAction::Message { lines, .. } if self.manager.is_some() => {
-                ExpectationKind::Asks(lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?)
-            }
+            StepAction::Message { lines, .. } if self.manager.is_some() => ExpectationKind::SendsRequest(
+                lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?,
+            ),
             StepAction::Message { lines, .. } => match lines.first() {
                 Some(line) => ExpectationKind::Message(self.pattern(line)?),
                 None => ExpectationKind::Newline,
@@ -218,31 +218,31 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Passes an expectation to the judge, and waits until it is met or can no longer be met.
-    pub(super) fn expect(&mut self, proc: Option<Proc>, kind: ExpectationKind) -> Result<(), Stop> {
+    pub(super) fn expect(&mut self, proc: Option<Proc>, kind: ExpectationKind) -> Result<(), EarlyEnd> {
         let expectation = Expectation { proc, cites: self.cited.clone(), kind };
         self.recorder.record(EventKind::Expected(Box::new(expectation)));
-        let awaited = self.recorder.judge.awaits();
+        let awaited = self.recorder.judge.wait_reason();
         let (wait, silence) = match awaited {
-            Some(Awaited::Silence) => (self.limits.silence, Silence::Expected),
-            Some(Awaited::Start) => (self.limits.start(), Silence::Wrong),
-            Some(Awaited::Choice) => (self.limits.step, Silence::Valid),
-            Some(Awaited::Due) | None => (self.limits.step, Silence::Wrong),
+            Some(WaitReason::Silence) => (self.limits.silence, SilenceMeaning::Expected),
+            Some(WaitReason::Start) => (self.limits.start(), SilenceMeaning::ResponseDue),
+            Some(WaitReason::Choice) => (self.limits.step, SilenceMeaning::Valid),
+            Some(WaitReason::RequiredEvent) | None => (self.limits.step, SilenceMeaning::ResponseDue),
         };
         let deadline = Instant::now() + wait;
-        while let Some(proof) =
-            self.listen(deadline, silence, &|judge| judge.expectation_state() != ExpectationState::Open)?
-        {
+        while let Some(proof) = self.process_events(deadline, silence, &|judge| {
+            judge.expectation_state() != ExpectationState::Pending
+        })? {
             self.record_unread();
-            self.recorder.record(EventKind::Nothing { proof, waited_ms: wait.as_millis() as u64 });
-            if let (ExpectationState::Open, Some(proc)) = (self.recorder.judge.expectation_state(), proc) {
-                self.recorder.record(EventKind::NoAnswer { proc, proof });
+            self.recorder.record(EventKind::Silence { proof, waited_ms: wait.as_millis() as u64 });
+            if let (ExpectationState::Pending, Some(proc)) = (self.recorder.judge.expectation_state(), proc) {
+                self.recorder.record(EventKind::NoResponse { proc, proof });
             }
         }
         let captures = self.recorder.judge.take_captures();
         self.scope.bind(captures);
         match self.recorder.judge.expectation_state() {
-            ExpectationState::Broken => Err(Stop),
-            ExpectationState::Met | ExpectationState::Open => Ok(()),
+            ExpectationState::Broken => Err(EarlyEnd),
+            ExpectationState::Met | ExpectationState::Pending => Ok(()),
         }
     }
 
@@ -254,12 +254,12 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Processes events until `over`, or until no more arrive; then returns the proof of silence.
-    pub(super) fn listen(
+    pub(super) fn process_events(
         &mut self,
         deadline: Instant,
-        silence: Silence,
+        silence: SilenceMeaning,
         over: &dyn Fn(&Judge) -> bool,
-    ) -> Result<Option<SilenceProof>, Stop> {
+    ) -> Result<Option<SilenceProof>, EarlyEnd> {
         loop {
             self.serve().map_err(|error| self.abandon(error.into()))?;
             if over(&self.recorder.judge) {
@@ -275,50 +275,50 @@ impl<'a> Interpreter<'a> {
                     if let Some((p, exit)) = exited {
                         self.report_exit(p, exit).map_err(|error| self.abandon(error.into()))?;
                     }
-                    self.bounded()?;
+                    self.check_limits()?;
                 }
                 Incoming::Interrupted => {
-                    self.recorder.record(EventKind::Abandoned(Abandoned::Interrupted));
-                    return Err(Stop);
+                    self.recorder.record(EventKind::Abandoned(AbandonReason::Interrupted));
+                    return Err(EarlyEnd);
                 }
-                Incoming::Nothing(SilenceProof::Timeout) if self.enough => return Err(Stop),
+                Incoming::Nothing(SilenceProof::Timeout) if self.ended_by_watcher => return Err(EarlyEnd),
                 Incoming::Nothing(proof) => return Ok(Some(proof)),
             }
         }
     }
 
     /// Waits for the next event. Meanwhile, it measures the memory of watched processes.
-    pub(super) fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
-        if !self.watching {
+    pub(super) fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {
+        if !self.has_watcher {
             return self.party.next(deadline, silence);
         }
         loop {
-            match self.party.next(deadline.min(Instant::now() + LOOK), silence) {
-                Incoming::Nothing(SilenceProof::Timeout) => self.look(),
+            match self.party.next(deadline.min(Instant::now() + MEMORY_CHECK_INTERVAL), silence) {
+                Incoming::Nothing(SilenceProof::Timeout) => self.measure_memory(),
                 other => return other,
             }
-            if self.enough || Instant::now() >= deadline {
+            if self.ended_by_watcher || Instant::now() >= deadline {
                 return Incoming::Nothing(SilenceProof::Timeout);
             }
         }
     }
 
     /// Stops reading from an implementation that exceeds the output or process limit.
-    pub(super) fn bounded(&mut self) -> Result<(), Stop> {
+    pub(super) fn check_limits(&mut self) -> Result<(), EarlyEnd> {
         if self.recorder.judge.should_end_early() {
-            return Err(Stop);
+            return Err(EarlyEnd);
         }
         if self.recorder.judge.received() > self.limits.bytes {
             self.recorder.record(EventKind::Flooded { limit: self.limits.bytes });
-            return Err(Stop);
+            return Err(EarlyEnd);
         }
         Ok(())
     }
 
     /// Measures the memory of the implementation's processes.
-    pub(super) fn look(&mut self) {
+    pub(super) fn measure_memory(&mut self) {
         if let Some(watcher) = self.recorder.sink.watcher() {
-            self.enough |= watcher.holds(self.party.memory());
+            self.ended_by_watcher |= watcher.exceeds_memory(self.party.memory());
         }
     }
 
@@ -330,13 +330,13 @@ impl<'a> Interpreter<'a> {
             .ok_or_else(|| ScenarioError::Mistake("library calls need a library under test".into()))
     }
 
-    pub(super) fn reply(&mut self, p: Proc, reply: &ManagerReply) -> Result<(), ScenarioError> {
+    pub(super) fn reply(&mut self, p: Proc, response: &ManagerResponse) -> Result<(), ScenarioError> {
         self.scope.enter(p.rank, self.scenario.ranks);
-        match reply {
-            ManagerReply::Nothing => {}
-            ManagerReply::Close => self.hang_up(p),
-            ManagerReply::Newline => self.send_bytes(p, b"\n".to_vec()),
-            ManagerReply::Write(mode, lines) => {
+        match response {
+            ManagerResponse::Nothing => {}
+            ManagerResponse::Close => self.hang_up(p),
+            ManagerResponse::Newline => self.send_bytes(p, b"\n".to_vec()),
+            ManagerResponse::Write(mode, lines) => {
                 self.scope.message(*mode, lines)?.into_iter().for_each(|bytes| self.send_bytes(p, bytes));
             }
         }
@@ -367,13 +367,13 @@ impl<'a> Interpreter<'a> {
     pub(super) fn answer(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         self.scope.enter(p.rank, self.scenario.ranks);
         for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
-            let ReplyRule { request: lines, replies } = &self.manager()?.rules[&p][at];
+            let ResponseRule { request: lines, responses: replies } = &self.manager()?.rules[&p][at];
             let (lines, replies) = (lines.clone(), replies.clone());
             let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<Vec<_>, _>>()?;
-            if let Some(captures) = request.fits(&patterns) {
+            if let Some(captures) = request.matches(&patterns) {
                 self.scope.bind(captures);
                 self.introduce(p, request)?;
-                return replies.iter().try_for_each(|reply| self.reply(p, reply));
+                return replies.iter().try_for_each(|response| self.reply(p, response));
             }
         }
         self.manager()?.server.send(p, &request.text());

@@ -12,21 +12,21 @@ use std::time::Instant;
 use pmi_judge::event::{Bytes, EventKind};
 use pmi_judge::expectation::{ExpectationKind, Matcher, ReturnCode};
 use pmi_judge::library::api::CallArgument;
-use pmi_judge::{Judge, ScenarioOutcome, Side};
+use pmi_judge::{Judge, PartyKind, ScenarioOutcome};
 use pmi_scenario::ast::{
-    Arg, Call, Piece, ProcessAction, Role, Scenario, Step, StepAction, StepTarget, Stmt, ValueType,
+    Arg, Call, Piece, ProcessAction, Role, Scenario, Statement, Step, StepAction, StepTarget, ValueType,
 };
 use pmi_scenario::scope::ScenarioError;
 use pmi_scenario::{signature, visit};
 use pmi_wire::Proc;
 
-use super::interpreter::{Ended, Interpreter, Stop};
+use super::interpreter::{EarlyEnd, Interpreter, WalkEnd};
 pub use super::manager::KVS_PREFIX;
-use super::manager::{LibraryManager, ManagerReply, ReplyRule};
+use super::manager::{LibraryManager, ManagerResponse, ResponseRule};
 use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, Position, walk};
 use crate::party::library::{Library, LibraryParty};
-use crate::party::{Limits, Party, Silence};
+use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
 /// Plays one scenario against a library.
 ///
@@ -37,7 +37,7 @@ pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,
     library: &Library,
-    limits: Limits,
+    limits: ScenarioLimits,
     interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
 ) -> Result<ScenarioOutcome, String> {
@@ -54,7 +54,7 @@ pub fn play(
         ));
     }
     let nodes = scenario.nodes.max(placed.len() as u32);
-    let recorder = Recorder::new(sink, Judge::new(Side::Library, requires));
+    let recorder = Recorder::new(sink, Judge::new(PartyKind::Library, requires));
     let mut interpreter = Interpreter::new(scenario, &mut party, limits, recorder);
     let mut manager = LibraryManager::new(scenario, library.server.is_some());
     interpreter.scope.set_agent(manager.server.agent(1));
@@ -77,12 +77,12 @@ fn asks_for_nodes(scenario: &Scenario) -> bool {
     })
 }
 
-fn mistake(what: &str) -> Ended {
-    Ended::Mistake(what.to_owned())
+fn mistake(what: &str) -> WalkEnd {
+    WalkEnd::Mistake(what.to_owned())
 }
 
 impl Interpreter<'_> {
-    fn run_calls(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
+    fn run_calls(&mut self, fragments: Fragments<'_>) -> Result<(), EarlyEnd> {
         let scenario = self.scenario;
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))?;
         // Processes that are still running must end now.
@@ -97,8 +97,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    pub(super) fn library_step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Ended> {
-        let ranks = match &step.who {
+    pub(super) fn library_step(&mut self, step: &Step, place: Position<'_>) -> Result<(), WalkEnd> {
+        let ranks = match &step.target {
             StepTarget::Job => match &step.action {
                 StepAction::Process(ProcessAction::Logged) => {
                     return Ok(self.expect(None, ExpectationKind::Logs)?);
@@ -129,7 +129,7 @@ impl Interpreter<'_> {
             self.scope.enter(p.rank, self.scenario.ranks);
             match (step.role, &step.action) {
                 (Role::Process, StepAction::Process(action)) => self.library_process_step(p, action)?,
-                (Role::Client, action) => self.asked_step(p, action)?,
+                (Role::Client, action) => self.request_step(p, action)?,
                 (Role::Server, action) => self.manager_step(p, action)?,
                 _ => return Err(mistake("this role cannot do that")),
             }
@@ -138,11 +138,11 @@ impl Interpreter<'_> {
     }
 
     /// Returns whether the wire lines for this rank precede the line with the result of its call.
-    fn is_scripted(&self, rest: &[Stmt], rank: u32) -> bool {
+    fn is_scripted(&self, rest: &[Statement], rank: u32) -> bool {
         rest.iter()
-            .find_map(|stmt| {
-                let Stmt::Step(step) = stmt else { return None };
-                let StepTarget::Ranks { group: 0, set } = &step.who else { return None };
+            .find_map(|statement| {
+                let Statement::Step(step) = statement else { return None };
+                let StepTarget::Ranks { group: 0, set } = &step.target else { return None };
                 match (&step.action, step.role) {
                     _ if !self.members(0, set).contains(&rank) => None,
                     (StepAction::Call(_), _) => Some(false),
@@ -156,7 +156,7 @@ impl Interpreter<'_> {
     // ----- calls ----------------------------------------------------------------------------------------------------
 
     /// Makes a process load the library, if it has not done so yet.
-    fn load(&mut self, p: Proc) -> Result<(), Ended> {
+    fn load(&mut self, p: Proc) -> Result<(), WalkEnd> {
         let manager = self.manager()?;
         if manager.started.insert(p) {
             let env = manager.env.get(&p).cloned().unwrap_or_default();
@@ -168,7 +168,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, p: Proc, call: &Call, held: bool) -> Result<(), Ended> {
+    fn begin(&mut self, p: Proc, call: &Call, held: bool) -> Result<(), WalkEnd> {
         let Some(name) = call.function.as_ref().filter(|_| !self.recorder.judge.is_over(p)) else {
             return Ok(());
         };
@@ -176,7 +176,7 @@ impl Interpreter<'_> {
             return Err(mistake("the previous call has not returned"));
         }
         let Some(function) = signature::function(&name.value) else {
-            return Err(Ended::Mistake(format!("neither PMI-1 nor PMI-2 has a function {}", name.value)));
+            return Err(WalkEnd::Mistake(format!("neither PMI-1 nor PMI-2 has a function {}", name.value)));
         };
         self.scope.enter(p.rank, self.scenario.ranks);
         let arguments = call.args.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
@@ -189,7 +189,7 @@ impl Interpreter<'_> {
         let wait = if self.manager()?.launched { self.limits.silence } else { self.limits.step };
         for rank in (0..self.scenario.ranks).filter(|rank| *rank != p.rank) {
             let other = Proc { rank, ..p };
-            self.listen(Instant::now() + wait, Silence::Expected, &|judge| {
+            self.process_events(Instant::now() + wait, SilenceMeaning::Expected, &|judge| {
                 !judge.library().is_in_call(other)
             })?;
         }
@@ -218,7 +218,7 @@ impl Interpreter<'_> {
         })
     }
 
-    fn end(&mut self, p: Proc, call: &Call, cites: bool) -> Result<(), Ended> {
+    fn end(&mut self, p: Proc, call: &Call, cites: bool) -> Result<(), WalkEnd> {
         let Some(wanted) = call.result.as_ref().filter(|_| !self.recorder.judge.is_over(p)) else {
             return Ok(());
         };
@@ -228,15 +228,15 @@ impl Interpreter<'_> {
         let is_out =
             |name: &str| begun.arguments.iter().any(|a| matches!(a, CallArgument::Out(n, _) if n == name));
         if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
-            return Err(Ended::Mistake(format!("the call has no out argument {}", name.value)));
+            return Err(WalkEnd::Mistake(format!("the call has no out argument {}", name.value)));
         }
         // If a scenario tests errors, a call that must succeed is its control, and cites the tested requirement.
         let succeeds = signature::code(&wanted.value) == Some(signature::SUCCESS);
         if succeeds && !cites && signature::is_about_failures(&self.cited) {
-            self.cited = begun.function.does.to_owned();
+            self.cited = begun.function.effect_requirement.to_owned();
         }
         let Some(code) = ReturnCode::new(&wanted.value) else {
-            return Err(Ended::Mistake(format!("unknown return code {}", wanted.value)));
+            return Err(WalkEnd::Mistake(format!("unknown return code {}", wanted.value)));
         };
         self.scope.enter(p.rank, self.scenario.ranks);
         let outs = call.outs.iter();
@@ -247,19 +247,19 @@ impl Interpreter<'_> {
 
     // ----- requests -------------------------------------------------------------------------------------------------
 
-    fn asked_step(&mut self, p: Proc, action: &StepAction) -> Result<(), Ended> {
+    fn request_step(&mut self, p: Proc, action: &StepAction) -> Result<(), WalkEnd> {
         let in_call = self.recorder.judge.library().call(p).is_some();
         match action {
             StepAction::Close => self.expect(Some(p), ExpectationKind::Close)?,
             StepAction::Message { lines, .. } if !in_call => {
-                let rule = ReplyRule { request: lines.clone(), replies: Vec::new() };
+                let rule = ResponseRule { request: lines.clone(), responses: Vec::new() };
                 self.manager()?.rules.entry(p).or_default().push(rule);
             }
             _ if !in_call => return Err(mistake("a library sends requests only during a call")),
             StepAction::Message { lines, .. } => {
                 let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?;
-                self.expect(Some(p), ExpectationKind::Asks(patterns))?;
-                if let Some(request) = self.recorder.judge.library().taken(p).cloned() {
+                self.expect(Some(p), ExpectationKind::SendsRequest(patterns))?;
+                if let Some(request) = self.recorder.judge.library().consumed_request(p).cloned() {
                     self.introduce(p, &request)?;
                 }
             }
@@ -273,30 +273,30 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    fn manager_step(&mut self, p: Proc, action: &StepAction) -> Result<(), Ended> {
-        let reply = match action {
-            StepAction::Message { mode, lines } => ManagerReply::Write(*mode, lines.clone()),
-            StepAction::Empty => ManagerReply::Newline,
-            StepAction::Close => ManagerReply::Close,
-            StepAction::Silence => ManagerReply::Nothing,
+    fn manager_step(&mut self, p: Proc, action: &StepAction) -> Result<(), WalkEnd> {
+        let response = match action {
+            StepAction::Message { mode, lines } => ManagerResponse::Write(*mode, lines.clone()),
+            StepAction::Empty => ManagerResponse::Newline,
+            StepAction::Close => ManagerResponse::Close,
+            StepAction::Silence => ManagerResponse::Nothing,
             _ => return Err(mistake("the process manager of a library cannot do that")),
         };
         let in_call = self.recorder.judge.library().call(p).is_some();
         if let Some(rule) = self.manager()?.rules.get_mut(&p).and_then(|rules| rules.last_mut())
             && !in_call
         {
-            rule.replies.push(reply);
+            rule.responses.push(response);
             return Ok(());
         }
         if !in_call {
             self.load(p)?;
         }
-        Ok(self.reply(p, &reply)?)
+        Ok(self.reply(p, &response)?)
     }
 
     // ----- processes ------------------------------------------------------------------------------------------------
 
-    fn library_process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), Ended> {
+    fn library_process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), WalkEnd> {
         match action {
             ProcessAction::Env(name, value) => {
                 let text = match value.pieces.as_slice() {
@@ -320,7 +320,7 @@ impl Interpreter<'_> {
             _ => return Err(mistake("not supported for a process that loads a library")),
         }
         let deadline = Instant::now() + self.limits.step;
-        self.listen(deadline, Silence::Wrong, &|judge| judge.library().has_ended(p))?;
+        self.process_events(deadline, SilenceMeaning::ResponseDue, &|judge| judge.library().has_ended(p))?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use pmi_judge::event::EventKind;
 use pmi_scenario::ast::{Scenario, Template, WriteMode};
 use pmi_wire::Proc;
 
-use crate::party::{Incoming, MemoryParty, Party, Silence};
+use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
 
 /// Prefix of the kvsnames that the reference server assigns.
 pub const KVS_PREFIX: &str = "library-kvs-";
@@ -23,18 +23,18 @@ pub(super) struct LibraryManager {
     pub(super) launched: bool,
     pub(super) env: BTreeMap<Proc, BTreeMap<String, String>>,
     pub(super) started: BTreeSet<Proc>,
-    pub(super) rules: BTreeMap<Proc, Vec<ReplyRule>>,
+    pub(super) rules: BTreeMap<Proc, Vec<ResponseRule>>,
 }
 
 /// A rule for the replies to requests of one form.
-pub(super) struct ReplyRule {
+pub(super) struct ResponseRule {
     pub(super) request: Vec<Template>,
-    pub(super) replies: Vec<ManagerReply>,
+    pub(super) responses: Vec<ManagerResponse>,
 }
 
 /// The reply to a request.
 #[derive(Clone)]
-pub(super) enum ManagerReply {
+pub(super) enum ManagerResponse {
     Write(WriteMode, Vec<Template>),
     Newline,
     Close,
@@ -64,7 +64,7 @@ impl LibraryManager {
     /// Returns the new actions of the reference server.
     pub(super) fn take_events(&mut self) -> Vec<EventKind> {
         let mut all = Vec::new();
-        while let Incoming::Event(kind) = self.server.next(Instant::now(), Silence::Expected) {
+        while let Incoming::Event(kind) = self.server.next(Instant::now(), SilenceMeaning::Expected) {
             all.push(kind);
         }
         all

@@ -21,54 +21,54 @@ use pmi_scenario::ast::{Step, StepTarget};
 use pmi_scenario::scope::Scope;
 use pmi_wire::Proc;
 
-use interpreter::{Ended, Interpreter};
+use interpreter::{Interpreter, WalkEnd};
 use walk::{Position, StepReceiver};
 
-pub use recorder::{EventSink, KEPT, Recorder, Watcher};
+pub use recorder::{EventSink, MAX_KEPT_MESSAGE, Recorder, RunWatcher};
 pub use server::play;
-pub use watch::{Watched, watch};
+pub use watch::{WatchedRun, watch};
 
 impl StepReceiver for Interpreter<'_> {
-    type Stop = Ended;
+    type Stop = WalkEnd;
 
     fn scope(&mut self) -> &mut Scope {
         &mut self.scope
     }
 
-    fn at(&mut self, line: usize) {
+    fn set_line(&mut self, line: usize) {
         self.recorder.line = line;
     }
 
-    fn leave_out(&mut self, line: usize) {
-        self.left_out.push(line);
+    fn skip(&mut self, line: usize) {
+        self.skipped_lines.push(line);
     }
 
-    fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Ended> {
+    fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), WalkEnd> {
         self.scope.begin_step();
         let first = self.scenario.requires.first().map(|r| r.value.as_str()).unwrap_or_default();
         self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();
         if self.manager.is_some() {
             return self.library_step(step, place);
         }
-        let (group, set) = match &step.who {
+        let (group, set) = match &step.target {
             StepTarget::Job => return self.job_step(&step.action),
             StepTarget::Ranks { group, set } => (*group, set),
             // The walk has replaced the name with the number.
-            StepTarget::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
+            StepTarget::Spawned { .. } => return Err(WalkEnd::Mistake("a group without its number".into())),
         };
         for rank in self.members(group, set) {
             let p = Proc { group, rank };
             if self.recorder.judge.is_refused(group) {
                 return Ok(());
             }
-            if group == Proc::STRAYS {
+            if group == Proc::STRAY_GROUP {
                 self.party.connect(p);
-            } else if group != 0 && group != Proc::PROXIES {
+            } else if group != 0 && group != Proc::PROXY_GROUP {
                 self.expect(Some(p), ExpectationKind::Started)?;
             }
             self.scope.enter(rank, self.recorder.judge.size(group));
             self.scope.set_job_id(self.recorder.judge.job_id(p));
-            match self.watching {
+            match self.has_watcher {
                 true => self.watched_step(p, step)?,
                 false => self.step_of(p, step)?,
             }

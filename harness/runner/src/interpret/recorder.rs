@@ -9,11 +9,11 @@ use pmi_process::Memory;
 use crate::party::proxy::UpstreamCommand;
 
 /// Controls a run without expectations.
-pub trait Watcher {
+pub trait RunWatcher {
     /// Receives the memory of the implementation's processes when all ranks have started.
     fn started(&mut self, memory: Vec<Memory>);
     /// Receives their current memory. Returns true to end the run because the memory is too large.
-    fn holds(&mut self, memory: Vec<Memory>) -> bool;
+    fn exceeds_memory(&mut self, memory: Vec<Memory>) -> bool;
     /// Receives the time that a step waited for its message.
     fn received(&mut self, waited: Duration);
     /// Receives the proof that no message arrived for a step, and the time that it waited. Returns false if the implementation may be
@@ -29,7 +29,7 @@ pub trait EventSink {
     fn event(&mut self, event: &Event);
 
     /// Returns the watcher of a run without expectations.
-    fn watcher(&mut self) -> Option<&mut dyn Watcher> {
+    fn watcher(&mut self) -> Option<&mut dyn RunWatcher> {
         None
     }
 }
@@ -40,17 +40,17 @@ impl EventSink for () {
 }
 
 /// Maximum number of stored bytes of all reads and writes.
-const KEEP_ALL: usize = 8 << 20;
+const MAX_KEPT_BYTES: usize = 8 << 20;
 
 /// Maximum number of stored bytes of one read or write in the transcript; the monitor sees all of them.
-pub const KEPT: usize = 64 * 1024;
+pub const MAX_KEPT_MESSAGE: usize = 64 * 1024;
 
 /// Numbers the events, stores them, and passes them to the monitor.
 pub struct Recorder<'a> {
     start: Instant,
     pub(super) sink: &'a mut dyn EventSink,
     /// Number of bytes that may still be stored.
-    room: usize,
+    remaining_bytes: usize,
     /// All events so far.
     pub events: Vec<Event>,
     /// Reads every event.
@@ -62,7 +62,14 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Starts the clock.
     pub fn new(sink: &'a mut dyn EventSink, judge: Judge) -> Self {
-        Self { start: Instant::now(), sink, room: KEEP_ALL, events: Vec::new(), judge, line: 0 }
+        Self {
+            start: Instant::now(),
+            sink,
+            remaining_bytes: MAX_KEPT_BYTES,
+            events: Vec::new(),
+            judge,
+            line: 0,
+        }
     }
 
     /// Records an event; returns its number.
@@ -73,7 +80,7 @@ impl<'a> Recorder<'a> {
         self.judge.observe(&event);
         // The log can be judged again, so it contains the whole event.
         self.sink.event(&event);
-        self.room -= event.cut_to(KEPT.min(self.room));
+        self.remaining_bytes -= event.cut_to(MAX_KEPT_MESSAGE.min(self.remaining_bytes));
         self.events.push(event);
         seq
     }

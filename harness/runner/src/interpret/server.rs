@@ -2,29 +2,29 @@
 
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{Abandoned, Bytes, Event, EventKind};
+use pmi_judge::event::{AbandonReason, Bytes, Event, EventKind};
 use pmi_judge::expectation::{ExpectationKind, Matcher};
-use pmi_judge::{Judge, ScenarioOutcome, Side};
+use pmi_judge::{Judge, PartyKind, ScenarioOutcome};
 use pmi_scenario::ast::{
     ProcessAction, Role, Scenario, Step, StepAction, Template, UpstreamAction, WriteMode,
 };
 use pmi_wire::Proc;
 
-use super::interpreter::{Ended, Interpreter, Stop};
+use super::interpreter::{EarlyEnd, Interpreter, WalkEnd};
 use super::recorder::{EventSink, Recorder};
-use super::walk::{Fragments, leave_out_all, walk};
+use super::walk::{Fragments, skip_all, walk};
 use crate::party::proxy::UpstreamCommand;
-use crate::party::{Limits, Party, Silence};
+use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
 /// Time that an implementation gets to end by itself after it has hung.
-const GRACE: Duration = Duration::from_millis(500);
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// Maximum time for the events that have already arrived when a scenario ends early.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Time without events after which a launcher that does not end is reported. A daemon that it waits for may still connect to it, and
 /// nothing indicates this in advance.
-const STAYS: Duration = Duration::from_secs(1);
+const RUNNING_JOB_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Plays one scenario, with a function that finds its fragments. The party has been launched; `Launched` is recorded here.
 pub fn play(
@@ -32,11 +32,11 @@ pub fn play(
     fragments: Fragments<'_>,
     command: Vec<String>,
     party: &mut dyn Party,
-    limits: Limits,
+    limits: ScenarioLimits,
     sink: &mut dyn EventSink,
 ) -> ScenarioOutcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
-    let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
+    let recorder = Recorder::new(sink, Judge::new(PartyKind::Server, requires));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     // If the run ended early, the judge knows the reason.
     if interpreter.run(fragments).is_err() {
@@ -45,7 +45,7 @@ pub fn play(
     // After a step has timed out, waiting longer rarely helps.
     let hung = interpreter.recorder.judge.is_hung();
     let (ending, settled) =
-        if hung { (limits.step.min(GRACE), Duration::ZERO) } else { (limits.step, STAYS) };
+        if hung { (limits.step.min(EXIT_GRACE), Duration::ZERO) } else { (limits.step, RUNNING_JOB_TIMEOUT) };
     if let Some(proof) = interpreter.settle(ending, settled) {
         interpreter.end_job(proof, ending);
     }
@@ -66,30 +66,30 @@ impl Interpreter<'_> {
         if self.recorder.events.iter().any(is_closed) {
             let until = Instant::now() + LAST_WORDS;
             let is_over = |judge: &Judge| judge.job().is_some() || Instant::now() > until;
-            let _ = self.listen(Instant::now(), Silence::Expected, &is_over);
+            let _ = self.process_events(Instant::now(), SilenceMeaning::Expected, &is_over);
         }
     }
 
-    fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
+    fn run(&mut self, fragments: Fragments<'_>) -> Result<(), EarlyEnd> {
         let scenario = self.scenario;
         let mut ranks = 0..scenario.ranks;
         let started =
             ranks.try_for_each(|rank| self.expect(Some(Proc { group: 0, rank }), ExpectationKind::Started));
         if started.is_err() || self.recorder.judge.lacks_connection() {
-            leave_out_all(self, scenario, fragments);
-            return Err(self.abandon(Ended::Stopped));
+            skip_all(self, scenario, fragments);
+            return Err(self.abandon(WalkEnd::Stopped));
         }
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))
     }
 
-    pub(super) fn step_of(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {
+    pub(super) fn step_of(&mut self, p: Proc, step: &Step) -> Result<(), WalkEnd> {
         match (&step.action, step.role) {
             (StepAction::Upstream(action), _) => self.upstream_step(p, action),
             (StepAction::Process(action), _) => self.process_step(p, action),
             (StepAction::Call(_), _) => {
                 let why = "library calls need a library under test".to_owned();
-                self.recorder.record(EventKind::Abandoned(Abandoned::Unplayable(why)));
-                Err(Ended::Stopped)
+                self.recorder.record(EventKind::Abandoned(AbandonReason::Unplayable(why)));
+                Err(WalkEnd::Stopped)
             }
             // Further steps of this process are left out.
             (StepAction::Message { .. }, Role::Client) | (_, Role::Server)
@@ -116,13 +116,13 @@ impl Interpreter<'_> {
             (StepAction::Empty, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Newline)?),
             (StepAction::Close, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Close)?),
             (StepAction::Silence, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Silence)?),
-            _ => Err(Ended::Mistake("this role cannot do that".into())),
+            _ => Err(WalkEnd::Mistake("this role cannot do that".into())),
         }
     }
 
     // ----- actions --------------------------------------------------------------------------------------------------
 
-    fn send(&mut self, p: Proc, mode: WriteMode, lines: &[Template]) -> Result<(), Ended> {
+    fn send(&mut self, p: Proc, mode: WriteMode, lines: &[Template]) -> Result<(), WalkEnd> {
         if lines.iter().any(|line| self.scope.names_agent(line)) {
             let group = self.recorder.judge.next_group();
             self.scope.set_agent(self.party.agent(group));
@@ -131,8 +131,8 @@ impl Interpreter<'_> {
         if depends_on_placement(&messages.concat())
             && let Some(why) = self.recorder.judge.other_placement()
         {
-            self.recorder.record(EventKind::Abandoned(Abandoned::Misplaced(why)));
-            return Err(Ended::Stopped);
+            self.recorder.record(EventKind::Abandoned(AbandonReason::Misplaced(why)));
+            return Err(WalkEnd::Stopped);
         }
         for bytes in messages {
             self.recorder.record(EventKind::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
@@ -148,18 +148,18 @@ impl Interpreter<'_> {
         }
     }
 
-    pub(super) fn upstream_step(&mut self, p: Proc, action: &UpstreamAction) -> Result<(), Ended> {
+    pub(super) fn upstream_step(&mut self, p: Proc, action: &UpstreamAction) -> Result<(), WalkEnd> {
         let command = match action {
-            UpstreamAction::Answer { to, partial, lines } => {
+            UpstreamAction::Response { to, partial, lines } => {
                 let mode = WriteMode { partial: *partial, ..WriteMode::default() };
                 let text = Bytes(self.scope.message(mode, lines)?.concat());
                 let to = match to {
                     None => self.matched_request(p, None),
                     some => Some(self.named(p, *some)?),
                 };
-                UpstreamCommand::Answer { proxy: p.rank, to, text }
+                UpstreamCommand::Response { proxy: p.rank, to, text }
             }
-            UpstreamAction::Usual { to } => UpstreamCommand::Usual(self.named(p, *to)?),
+            UpstreamAction::CorrectResponse { to } => UpstreamCommand::CorrectResponse(self.named(p, *to)?),
             UpstreamAction::Close => UpstreamCommand::Close(p.rank),
         };
         if let Some(watcher) = self.recorder.sink.watcher() {
@@ -171,21 +171,21 @@ impl Interpreter<'_> {
 
     /// Returns the request that a step matched: the one with this number, from 1, or the last.
     pub(super) fn matched_request(&self, p: Proc, number: Option<u32>) -> Option<u64> {
-        let taken = self.recorder.judge.taken(p);
+        let taken = self.recorder.judge.consumed_requests(p);
         let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;
         taken.get(at).copied()
     }
 
-    fn named(&self, p: Proc, number: Option<u32>) -> Result<u64, Ended> {
+    fn named(&self, p: Proc, number: Option<u32>) -> Result<u64, WalkEnd> {
         self.matched_request(p, number).ok_or_else(|| {
-            Ended::Mistake(match number {
+            WalkEnd::Mistake(match number {
                 Some(n) => format!("no earlier step has matched request {n} of {p}"),
                 None => format!("no earlier step has matched a request of {p}"),
             })
         })
     }
 
-    pub(super) fn process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), Ended> {
+    pub(super) fn process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), WalkEnd> {
         match action {
             ProcessAction::Started => self.expect(Some(p), ExpectationKind::Started)?,
             ProcessAction::Env(name, expected) => {
@@ -197,7 +197,7 @@ impl Interpreter<'_> {
                 let expected = Bytes(self.scope.text(expected)?);
                 self.expect(Some(p), ExpectationKind::Arguments(expected))?;
             }
-            ProcessAction::IsEnded => self.expect(Some(p), ExpectationKind::Ended)?,
+            ProcessAction::IsEnded => self.expect(Some(p), ExpectationKind::IsEnded)?,
             ProcessAction::Exit(status) => {
                 self.dismiss(p);
                 self.party.exit(p, *status);
@@ -207,21 +207,21 @@ impl Interpreter<'_> {
                 self.party.kill(p, *signal);
             }
             ProcessAction::Exits(_)
-            | ProcessAction::EndsAnyhow
+            | ProcessAction::Ends
             | ProcessAction::FailsOrMatches
             | ProcessAction::SameOutput => {
-                return Err(Ended::Mistake(
+                return Err(WalkEnd::Mistake(
                     "only a scenario for clients may state how a process ends".into(),
                 ));
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
-                return Err(Ended::Mistake("a step of the job needs the role J".into()));
+                return Err(WalkEnd::Mistake("a step of the job needs the role J".into()));
             }
         }
         Ok(())
     }
 
-    pub(super) fn job_step(&mut self, action: &StepAction) -> Result<(), Ended> {
+    pub(super) fn job_step(&mut self, action: &StepAction) -> Result<(), WalkEnd> {
         match action {
             StepAction::Process(ProcessAction::JobExit(expected)) => {
                 self.release();
@@ -232,7 +232,7 @@ impl Interpreter<'_> {
                 self.release();
                 self.expect(None, ExpectationKind::Logs)?;
             }
-            _ => return Err(Ended::Mistake("this is not a step of the job".into())),
+            _ => return Err(WalkEnd::Mistake("this is not a step of the job".into())),
         }
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pmi_scenario::MAX_GROUP;
-use pmi_scenario::ast::{Expr, Parameter, Scenario, SourceFile, Step, StepTarget, Stmt, Template};
+use pmi_scenario::ast::{Expr, Parameter, Scenario, SourceFile, Statement, Step, StepTarget, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 
 /// Maximum nesting of fragments and repetitions; the checker is stricter.
-const DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Finds a fragment by its name.
 pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
@@ -20,7 +20,7 @@ pub(crate) struct Position<'a> {
     /// the line that uses it.
     pub(crate) line: usize,
     /// The statements that follow in the same body.
-    pub(crate) rest: &'a [Stmt],
+    pub(crate) rest: &'a [Statement],
 }
 
 /// Receives the steps in order.
@@ -32,10 +32,10 @@ pub(crate) trait StepReceiver {
     fn scope(&mut self) -> &mut Scope;
 
     /// Called when the walk reaches a line with a step or another statement.
-    fn at(&mut self, line: usize);
+    fn set_line(&mut self, line: usize);
 
     /// Called for each line whose statement the walk does not reach.
-    fn leave_out(&mut self, _line: usize) {}
+    fn skip(&mut self, _line: usize) {}
 
     /// Called when the walk reaches a step.
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Self::Stop>;
@@ -51,12 +51,12 @@ pub(crate) fn walk<S: StepReceiver>(
     scenario: &Scenario,
     fragments: Fragments<'_>,
 ) -> Result<(), S::Stop> {
-    StepWalk::of(scenario, fragments).body(steps, &scenario.body, &scenario.source, None, DEPTH)
+    StepWalk::of(scenario, fragments).body(steps, &scenario.body, &scenario.source, None, MAX_DEPTH)
 }
 
 /// Leaves out all statements of a scenario.
-pub(crate) fn leave_out_all(steps: &mut impl StepReceiver, scenario: &Scenario, fragments: Fragments<'_>) {
-    StepWalk::of(scenario, fragments).leave_out(steps, &scenario.body, 0, &scenario.source, None);
+pub(crate) fn skip_all(steps: &mut impl StepReceiver, scenario: &Scenario, fragments: Fragments<'_>) {
+    StepWalk::of(scenario, fragments).skip(steps, &scenario.body, 0, &scenario.source, None);
 }
 
 struct StepWalk<'a> {
@@ -74,11 +74,17 @@ impl<'a> StepWalk<'a> {
     }
 
     /// Returns the line of a statement in the scenario's own file; `line` is the line of the `use` that contains it.
-    fn line_of(&self, index: usize, stmt: &Stmt, source: &SourceFile, line: Option<usize>) -> usize {
-        let offset = match stmt {
-            Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
-            Stmt::Repeat { span, .. } | Stmt::Only { span, .. } => span.start,
-            Stmt::Step(step) => step.span.start,
+    fn line_of(
+        &self,
+        index: usize,
+        statement: &Statement,
+        source: &SourceFile,
+        line: Option<usize>,
+    ) -> usize {
+        let offset = match statement {
+            Statement::Use { name, .. } | Statement::Let { name, .. } => name.span.start,
+            Statement::Repeat { span, .. } | Statement::Only { span, .. } => span.start,
+            Statement::Step(step) => step.span.start,
         };
         match line {
             Some(line) => line,
@@ -88,16 +94,16 @@ impl<'a> StepWalk<'a> {
     }
 
     /// Leaves out the statements of a body, starting with the given one.
-    fn leave_out(
+    fn skip(
         &self,
         steps: &mut impl StepReceiver,
-        body: &[Stmt],
+        body: &[Statement],
         from: usize,
         source: &SourceFile,
         line: Option<usize>,
     ) {
-        for (index, stmt) in body.iter().enumerate().skip(from) {
-            steps.leave_out(self.line_of(index, stmt, source, line));
+        for (index, statement) in body.iter().enumerate().skip(from) {
+            steps.skip(self.line_of(index, statement, source, line));
         }
     }
 
@@ -105,21 +111,23 @@ impl<'a> StepWalk<'a> {
     fn body<S: StepReceiver>(
         &self,
         steps: &mut S,
-        body: &[Stmt],
+        body: &[Statement],
         source: &Arc<SourceFile>,
         line: Option<usize>,
         depth: usize,
     ) -> Result<(), S::Stop> {
         let deeper = || {
             depth.checked_sub(1).ok_or_else(|| {
-                ScenarioError::Mistake(format!("fragments and repetitions are nested more than {DEPTH} deep"))
+                ScenarioError::Mistake(format!(
+                    "fragments and repetitions are nested more than {MAX_DEPTH} deep"
+                ))
             })
         };
-        let statement = |steps: &mut S, index: usize, stmt: &Stmt| -> Result<(), S::Stop> {
+        let statement = |steps: &mut S, index: usize, stmt: &Statement| -> Result<(), S::Stop> {
             let place = self.line_of(index, stmt, source, line);
-            steps.at(place);
+            steps.set_line(place);
             match stmt {
-                Stmt::Use { name, with } => {
+                Statement::Use { name, with } => {
                     let fragment = (self.fragments)(&name.value).ok_or_else(|| {
                         ScenarioError::Mistake(format!("unknown fragment \"{}\"", name.value))
                     })?;
@@ -127,7 +135,7 @@ impl<'a> StepWalk<'a> {
                         with.iter().find(|(name, _)| *name == parameter.name).map(|(_, value)| value)
                     };
                     let told: Vec<(&str, &Template)> = fragment
-                        .takes
+                        .parameters
                         .iter()
                         .filter_map(|p| Some((p.name.value.as_str(), told(p).or(p.default.as_ref())?)))
                         .collect();
@@ -135,11 +143,11 @@ impl<'a> StepWalk<'a> {
                     self.body(steps, &fragment.body, &fragment.source, Some(place), deeper()?)?;
                     steps.scope().restore(before);
                 }
-                Stmt::Let { name, value } => {
+                Statement::Let { name, value } => {
                     let text = steps.scope().text(value)?;
                     steps.scope().set(&name.value, text);
                 }
-                Stmt::Repeat { count, var, body, .. } => {
+                Statement::Repeat { count, var, body, .. } => {
                     steps.scope().enter(0, self.ranks);
                     for i in 0..steps.scope().number(count)? {
                         if let Some(var) = var {
@@ -149,9 +157,9 @@ impl<'a> StepWalk<'a> {
                     }
                 }
                 // Suites contain no such block any more.
-                Stmt::Only { .. } => {}
-                Stmt::Step(step) => {
-                    let step = spawned(steps.scope(), step)?;
+                Statement::Only { .. } => {}
+                Statement::Step(step) => {
+                    let step = resolve_group(steps.scope(), step)?;
                     steps.step(&step, Position { line: place, rest: &body[index + 1..] })?;
                 }
             }
@@ -159,7 +167,7 @@ impl<'a> StepWalk<'a> {
         };
         for (index, stmt) in body.iter().enumerate() {
             if let Err(stop) = statement(steps, index, stmt) {
-                self.leave_out(steps, body, index + 1, source, line);
+                self.skip(steps, body, index + 1, source, line);
                 return Err(stop);
             }
         }
@@ -168,11 +176,11 @@ impl<'a> StepWalk<'a> {
 }
 
 /// Replaces the name of a step's group with its number.
-fn spawned<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, ScenarioError> {
-    let StepTarget::Spawned { number, set } = &step.who else { return Ok(Cow::Borrowed(step)) };
+fn resolve_group<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, ScenarioError> {
+    let StepTarget::Spawned { number, set } = &step.target else { return Ok(Cow::Borrowed(step)) };
     let group = scope.number(&Expr::Var(number.clone()))?;
     let group = u32::try_from(group).ok().filter(|n| (1..=MAX_GROUP).contains(n)).ok_or_else(|| {
         ScenarioError::Mistake(format!("${} is {group}, and spawned groups are counted from 1", number.value))
     })?;
-    Ok(Cow::Owned(Step { who: StepTarget::Ranks { group, set: set.clone() }, ..step.clone() }))
+    Ok(Cow::Owned(Step { target: StepTarget::Ranks { group, set: set.clone() }, ..step.clone() }))
 }

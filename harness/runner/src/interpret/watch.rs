@@ -1,33 +1,33 @@
 //! Plays scenarios without expectations, for campaigns. A step that waits for a message accepts whatever comes next, and only the monitors
-//! judge. A [`Watcher`] controls the run.
+//! judge. A [`RunWatcher`] controls the run.
 
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{Abandoned, EventKind, Exit, SilenceProof};
-use pmi_judge::{Judge, ReceivedMessage, ScenarioOutcome, Side};
+use pmi_judge::event::{AbandonReason, EventKind, Exit, SilenceProof};
+use pmi_judge::{Judge, PartyKind, ReceivedMessage, ScenarioOutcome};
 use pmi_scenario::ast::{Piece, Role, Scenario, Step, StepAction, Template, UpstreamAction, ValueType};
 use pmi_wire::Proc;
 
-use super::interpreter::{Ended, Interpreter, Stop};
+use super::interpreter::{EarlyEnd, Interpreter, WalkEnd};
 use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, walk};
-use crate::party::{Limits, Party, Silence};
+use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
 /// Minimum time for the processes of a job to report.
-const START: Duration = Duration::from_secs(5);
+const MIN_START_TIME: Duration = Duration::from_secs(5);
 
 /// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to end take a moment to die.
-const SETTLED: Duration = Duration::from_millis(150);
+const SETTLE_TIME: Duration = Duration::from_millis(150);
 
 /// Maximum time until a server that ends has closed all connections.
-const CLOSING: Duration = Duration::from_millis(20);
+const CLOSE_TIME: Duration = Duration::from_millis(20);
 
 /// A limit for lengths, because a server may announce a larger one than we want to send.
-const LENGTH: i64 = 1 << 20;
+const MAX_LENGTH: i64 = 1 << 20;
 
 /// The result of playing a scenario without expectations.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedRun {
     /// The events; the findings are those of the monitors.
     pub outcome: ScenarioOutcome,
     /// The exit of the launcher.
@@ -35,7 +35,7 @@ pub struct Watched {
     /// Number of events when the last step was done. The events after that belong to the end of the job.
     pub steps_done: usize,
     /// The proof of silence if the job did not end although every process had.
-    pub stays: Option<SilenceProof>,
+    pub running_job_proof: Option<SilenceProof>,
 }
 
 /// Plays the steps of a scenario without expectations. The job may take as long as `ending` to end. The sink must have a watcher.
@@ -44,35 +44,40 @@ pub fn watch(
     fragments: Fragments<'_>,
     command: Vec<String>,
     party: &mut dyn Party,
-    limits: Limits,
+    limits: ScenarioLimits,
     ending: Duration,
     sink: &mut dyn EventSink,
-) -> Watched {
-    let recorder = Recorder::new(sink, Judge::without_scenario(Side::Server));
+) -> WatchedRun {
+    let recorder = Recorder::new(sink, Judge::without_scenario(PartyKind::Server));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     if interpreter.watch_start().is_ok() {
         // A value that a step needs may be missing because of the implementation's behaviour.
         let _ = walk(&mut interpreter, scenario, fragments);
-        interpreter.look();
+        interpreter.measure_memory();
     }
     let steps_done = interpreter.recorder.events.len();
-    interpreter.hear_end();
-    let stays = interpreter.settle(ending.max(2 * SETTLED), SETTLED);
+    interpreter.wait_for_closes();
+    let stays = interpreter.settle(ending.max(2 * SETTLE_TIME), SETTLE_TIME);
     let Recorder { events, judge, .. } = interpreter.recorder;
-    Watched { exit: judge.job(), outcome: judge.finish(events), steps_done, stays }
+    WatchedRun { exit: judge.job(), outcome: judge.finish(events), steps_done, running_job_proof: stays }
 }
 
 impl Interpreter<'_> {
-    fn watch_start(&mut self) -> Result<(), Stop> {
+    fn watch_start(&mut self) -> Result<(), EarlyEnd> {
         let ranks = self.scenario.ranks as usize;
-        let deadline = Instant::now() + self.limits.step.max(START);
-        if self.listen(deadline, Silence::Wrong, &|judge| judge.started().len() >= ranks)?.is_some() {
-            let why = Abandoned::Unplayable("not every rank reported".to_owned());
+        let deadline = Instant::now() + self.limits.step.max(MIN_START_TIME);
+        if self
+            .process_events(deadline, SilenceMeaning::ResponseDue, &|judge| {
+                judge.started_processes().len() >= ranks
+            })?
+            .is_some()
+        {
+            let why = AbandonReason::Unplayable("not every rank reported".to_owned());
             self.recorder.record(EventKind::Abandoned(why));
-            return Err(Stop);
+            return Err(EarlyEnd);
         }
         if self.recorder.judge.lacks_connection() {
-            return Err(Stop);
+            return Err(EarlyEnd);
         }
         let memory = self.party.memory();
         if let Some(watcher) = self.recorder.sink.watcher() {
@@ -83,23 +88,23 @@ impl Interpreter<'_> {
 
     /// If one connection has ended, waits to see whether the server ends all of them before we close the others. Otherwise, the order of
     /// the requests would not be known.
-    fn hear_end(&mut self) {
+    fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
-        let started = judge.started();
+        let started = judge.started_processes();
         let closed = started.iter().filter(|p| judge.is_closed(**p)).count();
         if (1..started.len()).contains(&closed) {
             // The run is over in any case.
-            let _ = self.listen(Instant::now() + CLOSING, Silence::Expected, &|_| false);
+            let _ = self.process_events(Instant::now() + CLOSE_TIME, SilenceMeaning::Expected, &|_| false);
         }
     }
 
-    pub(super) fn watched_step(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {
+    pub(super) fn watched_step(&mut self, p: Proc, step: &Step) -> Result<(), WalkEnd> {
         let is_closed = self.recorder.judge.is_closed(p);
         match (&step.action, step.role) {
             (StepAction::Upstream(action), _) => {
                 let number = match action {
-                    UpstreamAction::Usual { to } => Some(*to),
-                    UpstreamAction::Answer { to, .. } => to.map(Some),
+                    UpstreamAction::CorrectResponse { to } => Some(*to),
+                    UpstreamAction::Response { to, .. } => to.map(Some),
                     UpstreamAction::Close => None,
                 };
                 // The connection or the job has ended, or no request was matched that this answers.
@@ -108,9 +113,13 @@ impl Interpreter<'_> {
                     return Ok(());
                 }
                 self.upstream_step(p, action)?;
-                if !matches!(action, UpstreamAction::Usual { .. }) {
+                if !matches!(action, UpstreamAction::CorrectResponse { .. }) {
                     // The next step must wait until the proxy has received this, so that its effects are not attributed to that step.
-                    self.listen(Instant::now() + self.limits.step, Silence::Wrong, &|_| false)?;
+                    self.process_events(
+                        Instant::now() + self.limits.step,
+                        SilenceMeaning::ResponseDue,
+                        &|_| false,
+                    )?;
                 }
                 Ok(())
             }
@@ -125,11 +134,11 @@ impl Interpreter<'_> {
     }
 
     /// Waits for a message, or for the end of the connection. If a due answer never arrives, the later steps show nothing.
-    fn take(&mut self, p: Proc, due: Option<&Template>) -> Result<(), Ended> {
+    fn take(&mut self, p: Proc, due: Option<&Template>) -> Result<(), WalkEnd> {
         let start = Instant::now();
-        let is_proxy = p.group == Proc::PROXIES;
-        let over = |judge: &Judge| judge.has_news(p) || (is_proxy && judge.job().is_some());
-        let silence = self.listen(start + self.limits.step, Silence::Wrong, &over)?;
+        let is_proxy = p.group == Proc::PROXY_GROUP;
+        let over = |judge: &Judge| judge.has_input(p) || (is_proxy && judge.job().is_some());
+        let silence = self.process_events(start + self.limits.step, SilenceMeaning::ResponseDue, &over)?;
         let waited = start.elapsed();
         let message = self.recorder.judge.take_message(p);
         if is_proxy {
@@ -138,9 +147,9 @@ impl Interpreter<'_> {
         if let Some(proof) = silence {
             if self.recorder.sink.watcher().is_some_and(|watcher| watcher.received_nothing(proof, waited)) {
                 self.record_unread();
-                self.recorder.record(EventKind::NoAnswer { proc: p, proof });
+                self.recorder.record(EventKind::NoResponse { proc: p, proof });
             }
-            return if due.is_some() { Err(Ended::Stopped) } else { Ok(()) };
+            return if due.is_some() { Err(WalkEnd::Stopped) } else { Ok(()) };
         }
         let Some(message) = message else { return Ok(()) };
         if let Some(watcher) = self.recorder.sink.watcher() {
@@ -150,7 +159,7 @@ impl Interpreter<'_> {
     }
 
     /// Binds the names in the expected message, without which later messages cannot be written.
-    fn bind(&mut self, line: &Template, message: &ReceivedMessage) -> Result<(), Ended> {
+    fn bind(&mut self, line: &Template, message: &ReceivedMessage) -> Result<(), WalkEnd> {
         let captures = || {
             line.pieces.iter().filter_map(|piece| match piece {
                 Piece::Capture(name, kind) => Some((name, kind)),
@@ -160,7 +169,7 @@ impl Interpreter<'_> {
         if captures().next().is_none() {
             return Ok(());
         }
-        if let Ok(captured) = self.pattern(line)?.fits(&message.text, message.framing) {
+        if let Ok(captured) = self.pattern(line)?.matches(&message.text, message.framing) {
             self.scope.bind(captured);
         }
         for (name, kind) in captures() {
@@ -169,9 +178,9 @@ impl Interpreter<'_> {
                 && std::str::from_utf8(&value)
                     .ok()
                     .and_then(|v| v.parse().ok())
-                    .is_none_or(|n: i64| n > LENGTH)
+                    .is_none_or(|n: i64| n > MAX_LENGTH)
             {
-                self.scope.set(name, LENGTH.to_string().into_bytes());
+                self.scope.set(name, MAX_LENGTH.to_string().into_bytes());
             }
         }
         Ok(())

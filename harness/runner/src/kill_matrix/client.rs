@@ -7,16 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use pmi_faults::client::{Act, ClientFault, ClientSession, ClientVariation, PlainSession, UNSEEN};
+use pmi_faults::client::{
+    ClientFault, ClientSession, ClientVariation, PlainSession, SessionAction, UNDETECTABLE_REQUIREMENTS,
+};
 use pmi_faults::{Config, Edit};
 use serde::Serialize;
 
 use crate::behaviours::behaviour;
 use crate::interpret::Recorder;
-use crate::party::{Incoming, MemoryParty, Party, Silence};
+use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
 use pmi_judge::event::{Bytes, EventKind, SilenceProof};
-use pmi_judge::{Finding, Judge, Side};
-use pmi_scenario::requirement::{Binds, Requirement};
+use pmi_judge::{Finding, Judge, PartyKind};
+use pmi_scenario::requirement::{BoundParty, Requirement};
 use pmi_scenario::suite::Suite;
 use pmi_wire::{Framing, Proc};
 
@@ -26,13 +28,15 @@ pub struct ClientFaultResult {
     /// Its name.
     pub name: &'static str,
     /// What it does.
-    pub about: &'static str,
+    #[serde(rename = "about")]
+    pub description: &'static str,
     /// Requirements that it breaks.
     pub breaks: &'static [&'static str],
     /// Requirements that findings against the client cite.
     pub cited: BTreeSet<String>,
     /// The first finding that cites a requirement that the fault breaks, or else the first finding of all.
-    pub first: Option<String>,
+    #[serde(rename = "first")]
+    pub first_finding: Option<String>,
     /// True if a finding cites a requirement that the fault breaks.
     pub killed: bool,
 }
@@ -43,14 +47,16 @@ pub struct ClientVariationResult {
     /// Its name.
     pub name: &'static str,
     /// What it does.
-    pub about: &'static str,
+    #[serde(rename = "about")]
+    pub description: &'static str,
     /// Findings, although there should be none.
-    pub punished_by: Vec<String>,
+    #[serde(rename = "punished_by")]
+    pub findings: Vec<String>,
 }
 
 /// A requirement for clients that no script can visibly break, with the reason.
 #[derive(Debug, Clone, Serialize)]
-pub struct NotSeen {
+pub struct UndetectableResult {
     /// Its id.
     pub id: &'static str,
     /// The reason.
@@ -65,21 +71,23 @@ pub struct ClientMatrix {
     /// Results in the order of the variation table. The first ones are for the sessions with neither fault nor variation.
     pub variations: Vec<ClientVariationResult>,
     /// Requirements that bind clients, but that no fault proves to be monitored.
-    pub without_fault: Vec<String>,
+    #[serde(rename = "without_fault")]
+    pub requirements_without_fault: Vec<String>,
     /// Requirements that cannot be broken in an observable way.
-    pub unseen: Vec<NotSeen>,
+    #[serde(rename = "unseen")]
+    pub undetectable: Vec<UndetectableResult>,
 }
 
 impl ClientMatrix {
     /// Returns whether every fault is killed, no variation has a finding, and every requirement has a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(|f| f.killed)
-            && self.variations.iter().all(|v| v.punished_by.is_empty())
-            && self.without_fault.is_empty()
+            && self.variations.iter().all(|v| v.findings.is_empty())
+            && self.requirements_without_fault.is_empty()
     }
 
     /// Returns the requirements that were cited by a finding about a fault that breaks them.
-    pub fn shown(&self) -> BTreeSet<&str> {
+    pub fn cited_requirements(&self) -> BTreeSet<&str> {
         let broken = |f: &ClientFaultResult, id: &str| f.cited.contains(id);
         self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| broken(f, id))).collect()
     }
@@ -88,7 +96,8 @@ impl ClientMatrix {
 /// Returns whether a client's fault must prove that the requirement is monitored. This excludes requirements that no script can visibly
 /// break.
 pub fn needs_client_fault(requirement: &Requirement) -> bool {
-    requirement.needs_fault(Binds::Client) && UNSEEN.iter().all(|u| u.id != requirement.id)
+    requirement.needs_fault(BoundParty::Client)
+        && UNDETECTABLE_REQUIREMENTS.iter().all(|u| u.id != requirement.id)
 }
 
 /// The state of a process of a session, as far as the script needs it.
@@ -98,7 +107,7 @@ struct ScriptedState {
 }
 
 /// A session that is being played.
-struct Playing<'a> {
+struct PlayedSession<'a> {
     party: MemoryParty,
     recorder: Recorder<'a>,
     procs: BTreeMap<Proc, ScriptedState>,
@@ -106,10 +115,10 @@ struct Playing<'a> {
     names: BTreeMap<u32, String>,
 }
 
-impl Playing<'_> {
+impl PlayedSession<'_> {
     /// Processes and records the server's new actions.
     fn drain(&mut self) {
-        while let Incoming::Event(kind) = self.party.next(Instant::now(), Silence::Expected) {
+        while let Incoming::Event(kind) = self.party.next(Instant::now(), SilenceMeaning::Expected) {
             match &kind {
                 EventKind::Started { proc, .. } => {
                     self.procs.insert(*proc, ScriptedState { waits: false });
@@ -166,9 +175,9 @@ fn judged(session: &ClientSession) -> Vec<Finding> {
     let wrapper = behaviour(server_fault, []).unwrap_or_else(|error| panic!("faults.toml: {error}"));
     let config = Config { wrapper, pmi2, pmi12, ..Config::default() };
     let mut sink = ();
-    let mut play = Playing {
+    let mut play = PlayedSession {
         party: MemoryParty::launch(config, session.ranks),
-        recorder: Recorder::new(&mut sink, Judge::without_scenario(Side::Client)),
+        recorder: Recorder::new(&mut sink, Judge::without_scenario(PartyKind::Client)),
         procs: BTreeMap::new(),
         names: BTreeMap::new(),
     };
@@ -178,19 +187,19 @@ fn judged(session: &ClientSession) -> Vec<Finding> {
         let proc = Proc { group: step.group, rank: step.rank };
         let Some(state) = play.procs.get_mut(&proc) else { continue };
         let waits = std::mem::replace(&mut state.waits, true);
-        let bytes = match &step.act {
-            Act::Write(bytes) => Some(play.fill(proc, bytes)),
-            Act::Frames(bodies) => {
+        let bytes = match &step.action {
+            SessionAction::Write(bytes) => Some(play.fill(proc, bytes)),
+            SessionAction::Frames(bodies) => {
                 let frame =
                     |body: &Vec<u8>| Framing::Frames.complete(play.fill(proc, body)).unwrap_or_default();
                 Some(bodies.iter().flat_map(frame).collect())
             }
-            Act::Close => None,
+            SessionAction::Close => None,
         };
         match bytes {
-            Some(_) if waits && !step.ahead => {}
+            Some(_) if waits && !step.without_waiting => {}
             Some(bytes) => {
-                for piece in bytes.chunks(session.piece) {
+                for piece in bytes.chunks(session.max_write) {
                     play.recorder.record(EventKind::ToServer { proc, bytes: Bytes(piece.to_vec()) });
                     play.party.send(proc, piece);
                     play.drain();
@@ -199,7 +208,7 @@ fn judged(session: &ClientSession) -> Vec<Finding> {
             None => {
                 if waits {
                     let proof = SilenceProof::Idle;
-                    play.recorder.record(EventKind::NoAnswer { proc, proof });
+                    play.recorder.record(EventKind::NoResponse { proc, proof });
                 }
                 play.end(proc);
             }
@@ -214,22 +223,27 @@ fn describe(finding: &Finding) -> String {
 
 fn try_fault(fault: &ClientFault) -> ClientFaultResult {
     let findings = judged(&fault.session());
-    let against: Vec<&Finding> = findings.iter().filter(|f| f.party == Side::Client).collect();
+    let against: Vec<&Finding> = findings.iter().filter(|f| f.party == PartyKind::Client).collect();
     let right = against.iter().find(|f| fault.breaks.contains(&f.requirement.as_str()));
     ClientFaultResult {
         name: fault.name,
-        about: fault.about,
+        description: fault.description,
         breaks: fault.breaks,
         cited: against.iter().map(|f| f.requirement.clone()).collect(),
-        first: right.or(against.first()).map(|f| describe(f)),
+        first_finding: right.or(against.first()).map(|f| describe(f)),
         killed: right.is_some(),
     }
 }
 
 /// Plays all of these on one thread, which takes a fraction of a second.
 pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariation]) -> ClientMatrix {
-    let plain =
-        |name, about, plain| ClientVariation { name, breaks: &[], about, plain, edit: Edit::default() };
+    let plain = |name, about, plain| ClientVariation {
+        name,
+        breaks: &[],
+        description: about,
+        plain,
+        edit: Edit::default(),
+    };
     let plain = [
         plain("client-plain", "the session of PMI-1 as it is", PlainSession::Lines),
         plain("client-plain-pmi12", "the session of PMI-1.2 as it is", PlainSession::Groups),
@@ -237,17 +251,20 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
     ];
     let punished = |variation: &ClientVariation| ClientVariationResult {
         name: variation.name,
-        about: variation.about,
-        punished_by: judged(&variation.session()).iter().map(describe).collect(),
+        description: variation.description,
+        findings: judged(&variation.session()).iter().map(describe).collect(),
     };
     let mut matrix = ClientMatrix {
         faults: faults.iter().map(|f| try_fault(f)).collect(),
         variations: plain.iter().chain(variations.iter().copied()).map(punished).collect(),
-        without_fault: Vec::new(),
-        unseen: UNSEEN.iter().map(|u| NotSeen { id: u.id, reason: u.reason }).collect(),
+        requirements_without_fault: Vec::new(),
+        undetectable: UNDETECTABLE_REQUIREMENTS
+            .iter()
+            .map(|u| UndetectableResult { id: u.id, reason: u.reason })
+            .collect(),
     };
-    let shown = matrix.shown();
-    matrix.without_fault = suite
+    let shown = matrix.cited_requirements();
+    matrix.requirements_without_fault = suite
         .catalogue
         .iter()
         .filter(|r| needs_client_fault(r) && !shown.contains(r.id.as_str()))
@@ -268,9 +285,9 @@ mod tests {
         let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>());
         let alive: Vec<_> = matrix.faults.iter().filter(|f| !f.killed).collect();
         assert!(alive.is_empty(), "{alive:#?}");
-        let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.punished_by.is_empty()).collect();
+        let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.findings.is_empty()).collect();
         assert!(punished.is_empty(), "{punished:#?}");
-        assert_eq!(matrix.without_fault, [""; 0]);
+        assert_eq!(matrix.requirements_without_fault, [""; 0]);
         assert!(matrix.is_complete());
     }
 
@@ -278,8 +295,8 @@ mod tests {
     fn faults_name_existing_requirements() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
         let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
-        for (name, id) in broken.chain(UNSEEN.iter().map(|u| ("unseen", u.id))) {
-            let binds = suite.catalogue.get(id).map(|r| r.binds.contains(&Binds::Client));
+        for (name, id) in broken.chain(UNDETECTABLE_REQUIREMENTS.iter().map(|u| ("unseen", u.id))) {
+            let binds = suite.catalogue.get(id).map(|r| r.binds.contains(&BoundParty::Client));
             assert_eq!(binds, Some(true), "{name}: {id} is not a requirement for clients");
         }
     }

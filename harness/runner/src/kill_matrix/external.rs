@@ -15,8 +15,8 @@ use crate::run::{Observer, RunOptions, run};
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
-use pmi_scenario::UnderTest;
-use pmi_scenario::ast::{Dialect, Need, Scenario};
+use pmi_scenario::ImplementationKind;
+use pmi_scenario::ast::{Capability, Dialect, Scenario};
 use pmi_scenario::suite::Suite;
 
 /// Number of scenarios that are played before the fault may count as killed.
@@ -42,7 +42,7 @@ pub struct ExternalMatrix<'a> {
     /// The suite.
     pub suite: &'a Suite,
     /// A program or a library.
-    pub under_test: UnderTest,
+    pub under_test: ImplementationKind,
     /// The dialect to play.
     pub dialect: Dialect,
     /// Returns the implementation with these faults; without any if the name is empty.
@@ -147,7 +147,7 @@ impl ExternalMatrix<'_> {
     fn one_of_each(&self) -> Vec<Arc<Scenario>> {
         let mut files = BTreeSet::new();
         let is_first = |s: &Arc<Scenario>| files.insert(s.name.split('[').next().map(str::to_owned));
-        let is_alone = |s: &Arc<Scenario>| s.needs.iter().any(|need| need.value == Need::Alone);
+        let is_alone = |s: &Arc<Scenario>| s.needs.iter().any(|need| need.value == Capability::Standalone);
         self.scenarios().filter(|s| !is_alone(s)).filter(is_first).collect()
     }
 
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn program_faults_name_scenarios() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
-        let names: BTreeSet<_> = suite.testing(UnderTest::Client).map(|s| s.name.as_str()).collect();
+        let names: BTreeSet<_> = suite.testing(ImplementationKind::Client).map(|s| s.name.as_str()).collect();
         for fault in program_faults() {
             let unknown: Vec<_> =
                 fault.kills.iter().filter_map(|k| k.scenario).filter(|s| !names.contains(s)).collect();

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pmi_scenario::ast::Need;
+use pmi_scenario::ast::Capability;
 
 use crate::party::server::{Implementation, LaunchEnvironment};
-pub use plan::{Measured, MeasuredPhase, Plan, Unmeasured};
-use request::Ask;
+pub use plan::{MeasureError, MeasuredPhase, Measurement, Plan};
+use request::MeasuredRequest;
 use session::MeasuredJob;
 
 /// Number of measured barriers after the first.
@@ -30,14 +30,14 @@ const VALUE: usize = 64;
 
 /// The results of the rounds of one number of ranks.
 #[derive(Default)]
-pub struct Rounds {
+pub struct RoundResults {
     seconds: BTreeMap<MeasuredPhase, Vec<f64>>,
     requests_per_second: Vec<f64>,
     memory: u64,
     memory_per_key: Vec<f64>,
 }
 
-impl Rounds {
+impl RoundResults {
     /// Plays one more round.
     ///
     /// # Errors
@@ -49,51 +49,52 @@ impl Rounds {
         ranks: u32,
         plan: Plan,
         environment: &LaunchEnvironment,
-    ) -> Result<(), Unmeasured> {
+    ) -> Result<(), MeasureError> {
         if environment.interrupted.load(Ordering::Relaxed) {
-            return Err(Unmeasured::Interrupted);
+            return Err(MeasureError::Interrupted);
         }
         let first_barrier = plan.dialect.pick([MeasuredPhase::FirstBarrier, MeasuredPhase::FirstFence]);
         let barrier = plan.dialect.pick([MeasuredPhase::Barrier, MeasuredPhase::Fence]);
-        let offered = |need| implementation.claims.get(&need) != Some(&false);
+        let offered = |need| implementation.claimed_capabilities.get(&need) != Some(&false);
         let start = Instant::now();
         let mut session = MeasuredJob::start(implementation, ranks, plan, environment)?;
         self.note(MeasuredPhase::Start, start.elapsed());
         let init = session.join()?;
         self.note(MeasuredPhase::Init, init);
-        self.ask(&mut session, first_barrier, &|_| Ask::Barrier)?;
+        self.ask(&mut session, first_barrier, &|_| MeasuredRequest::Barrier)?;
         for _ in 0..BARRIERS {
-            self.ask(&mut session, barrier, &|_| Ask::Barrier)?;
+            self.ask(&mut session, barrier, &|_| MeasuredRequest::Barrier)?;
         }
         let key = |rank: u32| format!("measured-{rank}");
-        self.ask(&mut session, MeasuredPhase::Put, &|rank| Ask::Put {
+        self.ask(&mut session, MeasuredPhase::Put, &|rank| MeasuredRequest::Put {
             key: key(rank),
             value: format!("of-{rank}"),
         })?;
-        session.must(barrier, 1, &|_, _| Ask::Barrier)?;
+        session.each_accepted(barrier, 1, &|_, _| MeasuredRequest::Barrier)?;
         let memory = session.memory();
         self.memory = self.memory.max(memory);
-        let get = |of: u32| Ask::Get { key: key(of) };
+        let get = |of: u32| MeasuredRequest::Get { key: key(of) };
         self.ask(&mut session, MeasuredPhase::GetOwn, &get)?;
         self.ask(&mut session, MeasuredPhase::GetOther, &|rank| get((rank + 1) % ranks))?;
         let missing = session.each(MeasuredPhase::GetMissing, 1, &|rank, _| get(rank + ranks))?;
         self.note(MeasuredPhase::GetMissing, missing.time);
-        let gets = session.must(MeasuredPhase::GetOther, GETS, &|rank, n| get((rank + n) % ranks))?;
+        let gets =
+            session.each_accepted(MeasuredPhase::GetOther, GETS, &|rank, n| get((rank + n) % ranks))?;
         self.requests_per_second.push(f64::from(ranks * GETS) / gets.time.as_secs_f64());
         // Each rank puts the same number.
         let keys = KEYS.div_ceil(ranks);
         let value = "v".repeat(VALUE);
-        session.must(MeasuredPhase::Put, keys, &|rank, n| Ask::Put {
+        session.each_accepted(MeasuredPhase::Put, keys, &|rank, n| MeasuredRequest::Put {
             key: format!("more-{rank}-{n}"),
             value: value.clone(),
         })?;
-        session.must(barrier, 1, &|_, _| Ask::Barrier)?;
+        session.each_accepted(barrier, 1, &|_, _| MeasuredRequest::Barrier)?;
         let grown = session.memory() as f64 - memory as f64;
         self.memory_per_key.push((grown / f64::from(keys * ranks)).max(0.0));
-        if offered(Need::Names) {
+        if offered(Capability::Names) {
             self.names(&mut session)?;
         }
-        if offered(Need::Spawn)
+        if offered(Capability::Spawn)
             && let Some(time) = session.spawn()?
         {
             self.note(MeasuredPhase::Spawn, time);
@@ -108,24 +109,27 @@ impl Rounds {
         &mut self,
         session: &mut MeasuredJob,
         phase: MeasuredPhase,
-        ask: &dyn Fn(u32) -> Ask,
-    ) -> Result<(), Unmeasured> {
-        let told = session.must(phase, 1, &|rank, _| ask(rank))?;
-        self.note(phase, told.time);
+        ask: &dyn Fn(u32) -> MeasuredRequest,
+    ) -> Result<(), MeasureError> {
+        let result = session.each_accepted(phase, 1, &|rank, _| ask(rank))?;
+        self.note(phase, result.time);
         Ok(())
     }
 
     /// Measures names. A manager that refuses the first request does not support them.
-    fn names(&mut self, session: &mut MeasuredJob) -> Result<(), Unmeasured> {
+    fn names(&mut self, session: &mut MeasuredJob) -> Result<(), MeasureError> {
         let ranks = session.ranks();
         let name = |rank: u32| format!("measured-{rank}");
-        let published = session.each(MeasuredPhase::Publish, 1, &|rank, _| Ask::Publish(name(rank)))?;
+        let published =
+            session.each(MeasuredPhase::Publish, 1, &|rank, _| MeasuredRequest::Publish(name(rank)))?;
         if published.refused > 0 {
             return Ok(());
         }
         self.note(MeasuredPhase::Publish, published.time);
-        self.ask(session, MeasuredPhase::Lookup, &|rank| Ask::Lookup(name((rank + 1) % ranks)))?;
-        session.must(MeasuredPhase::Publish, 1, &|rank, _| Ask::Unpublish(name(rank))).map(drop)
+        self.ask(session, MeasuredPhase::Lookup, &|rank| MeasuredRequest::Lookup(name((rank + 1) % ranks)))?;
+        session
+            .each_accepted(MeasuredPhase::Publish, 1, &|rank, _| MeasuredRequest::Unpublish(name(rank)))
+            .map(drop)
     }
 
     fn note(&mut self, phase: MeasuredPhase, time: Duration) {
@@ -133,8 +137,8 @@ impl Rounds {
     }
 
     /// Returns the medians.
-    pub fn finish(self, ranks: u32) -> Measured {
-        Measured {
+    pub fn finish(self, ranks: u32) -> Measurement {
+        Measurement {
             ranks,
             seconds: self.seconds.into_iter().map(|(phase, times)| (phase, median(times))).collect(),
             requests_per_second: median(self.requests_per_second),
@@ -151,7 +155,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Returns the bytes of memory for each additional rank, from the best-fitting line. Returns `None` if there is only one number of ranks,
 /// or if the memory cannot be measured.
-pub fn memory_per_rank(measured: &[Measured]) -> Option<f64> {
+pub fn memory_per_rank(measured: &[Measurement]) -> Option<f64> {
     let known = measured.iter().filter(|of| of.memory > 0);
     slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())
 }

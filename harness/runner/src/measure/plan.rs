@@ -67,7 +67,7 @@ impl MeasuredPhase {
 
 /// The results for one number of ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measured {
+pub struct Measurement {
     /// Number of ranks.
     pub ranks: u32,
     /// Seconds, the median of all rounds. Phases that the manager does not support are left out.
@@ -83,13 +83,13 @@ pub struct Measured {
 
 /// The reason why a number of ranks could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub enum Unmeasured {
+pub enum MeasureError {
     /// The job could not be started.
     #[error(transparent)]
     Launch(#[from] std::io::Error),
     /// The job behaved unexpectedly.
     #[error("{phase} of {ranks} {}: {what}", if *ranks == 1 { "rank" } else { "ranks" })]
-    Wrong {
+    UnexpectedBehavior {
         /// The measured phase.
         phase: &'static str,
         /// Number of ranks.
@@ -110,5 +110,5 @@ pub struct Plan {
     /// Number of nodes that the ranks are spread over.
     pub nodes: u32,
     /// Longest time for an answer.
-    pub longest: Duration,
+    pub response_timeout: Duration,
 }

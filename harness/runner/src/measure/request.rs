@@ -6,7 +6,7 @@ use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, Spawn
 
 /// One request by a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum MeasuredRequest {
     /// Offers the version.
     Offer,
     /// PMI-2's request after the offer, for this rank.
@@ -31,7 +31,7 @@ pub(super) enum Ask {
     Finalize,
 }
 
-impl Ask {
+impl MeasuredRequest {
     /// Returns the bytes of the message.
     pub(super) fn bytes(&self, dialect: Dialect, kvsname: &[u8]) -> Vec<u8> {
         let framing = if matches!(self, Self::Offer) { Framing::Lines } else { dialect.framing() };

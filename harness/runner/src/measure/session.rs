@@ -4,26 +4,26 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{EventKind, SilenceProof};
-use pmi_process::descriptors::Room;
+use pmi_process::descriptors::RaisedLimit;
 use pmi_wire::protocol::by_operation;
 use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
-use super::plan::{MeasuredPhase, Plan, Unmeasured};
-use super::request::{Ask, succeeds};
+use super::plan::{MeasureError, MeasuredPhase, Plan};
+use super::request::{MeasuredRequest, succeeds};
 use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
-use crate::party::{Incoming, Party, Silence};
+use crate::party::{Incoming, Party, SilenceMeaning};
 
 /// Longest message that is read.
 const MAX_MESSAGE: usize = 64 * 1024;
 /// Descriptors for each rank: the connection to its process, and its own.
 const PER_RANK: u64 = 2;
 /// Number of other open descriptors.
-const SPARE: u64 = 128;
+const SPARE_DESCRIPTORS: u64 = 128;
 /// The process group that is spawned.
-const SPAWNED: u32 = 1;
+const SPAWNED_GROUP: u32 = 1;
 
 /// The result of a measured request.
-pub(super) struct AskResult {
+pub(super) struct RequestResult {
     /// Time until the last answer.
     pub(super) time: Duration,
     /// Number of answers that report a failure.
@@ -41,9 +41,9 @@ pub(super) struct MeasuredJob {
     connections: HashMap<Proc, Connection>,
     kvsname: Vec<u8>,
     /// The last line of its standard error.
-    complaint: Option<String>,
+    last_error_line: Option<String>,
     /// Dropped after the party, which uses these descriptors.
-    _room: Room,
+    _room: RaisedLimit,
 }
 
 impl MeasuredJob {
@@ -53,12 +53,15 @@ impl MeasuredJob {
         ranks: u32,
         plan: Plan,
         environment: &LaunchEnvironment,
-    ) -> Result<Self, Unmeasured> {
+    ) -> Result<Self, MeasureError> {
         let (mut party, _) =
-            ServerParty::launch(implementation, ranks, plan.nodes, plan.longest, environment)?;
+            ServerParty::launch(implementation, ranks, plan.nodes, plan.response_timeout, environment)?;
         party.set_in_turn(false);
         // The limit is raised after the launch, because we need it and the manager must not inherit it.
-        let room = Room::make(u64::from(ranks) * PER_RANK + SPARE, format_args!("{ranks} ranks"))?;
+        let room = RaisedLimit::raise_to(
+            u64::from(ranks) * PER_RANK + SPARE_DESCRIPTORS,
+            format_args!("{ranks} ranks"),
+        )?;
         let mut session = Self {
             party,
             ranks,
@@ -66,7 +69,7 @@ impl MeasuredJob {
             phase: MeasuredPhase::Start,
             connections: HashMap::new(),
             kvsname: Vec::new(),
-            complaint: None,
+            last_error_line: None,
             _room: room,
         };
         session.until_started()?;
@@ -82,65 +85,66 @@ impl MeasuredJob {
         self.party.memory().iter().map(|memory| memory.bytes).sum()
     }
 
-    fn wrong(&self, what: String) -> Unmeasured {
-        let said = self.complaint.as_ref().map(|line| format!(" (it wrote: {line})"));
+    fn unexpected(&self, what: String) -> MeasureError {
+        let said = self.last_error_line.as_ref().map(|line| format!(" (it wrote: {line})"));
         let what = what + &said.unwrap_or_default();
-        Unmeasured::Wrong { phase: self.phase.name(), ranks: self.ranks, what }
+        MeasureError::UnexpectedBehavior { phase: self.phase.name(), ranks: self.ranks, what }
     }
 
-    fn next(&mut self, deadline: Instant) -> Result<EventKind, Unmeasured> {
-        match self.party.next(deadline, Silence::Wrong) {
+    fn next(&mut self, deadline: Instant) -> Result<EventKind, MeasureError> {
+        match self.party.next(deadline, SilenceMeaning::ResponseDue) {
             Incoming::Event(EventKind::JobExited { exit }) if self.phase != MeasuredPhase::End => {
-                Err(self.wrong(format!("the job has ended: {exit}")))
+                Err(self.unexpected(format!("the job has ended: {exit}")))
             }
             Incoming::Event(EventKind::Crashed { name, signal }) => {
-                Err(self.wrong(format!("{name} died of signal {signal}")))
+                Err(self.unexpected(format!("{name} died of signal {signal}")))
             }
             Incoming::Event(kind) => {
                 if let EventKind::Output { stderr: true, line, .. } = &kind
                     && !line.0.trim_ascii().is_empty()
                 {
-                    self.complaint = Some(line.to_string());
+                    self.last_error_line = Some(line.to_string());
                 }
                 Ok(kind)
             }
-            Incoming::Interrupted => Err(Unmeasured::Interrupted),
+            Incoming::Interrupted => Err(MeasureError::Interrupted),
             Incoming::Nothing(SilenceProof::Idle) => {
-                Err(self.wrong("no response, and its processes wait".to_owned()))
+                Err(self.unexpected("no response, and its processes wait".to_owned()))
             }
             Incoming::Nothing(SilenceProof::Unread) => {
                 let ranks = self.party.unread().iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
-                Err(self.wrong(format!(
+                Err(self.unexpected(format!(
                     "no response: its processes wait and have not read the request of rank {ranks}"
                 )))
             }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
-                Err(self.wrong(format!("no answer within {} s", self.plan.longest.as_secs_f64())))
+                Err(self
+                    .unexpected(format!("no answer within {} s", self.plan.response_timeout.as_secs_f64())))
             }
         }
     }
 
     /// Handles a process that has reported.
-    fn reported(&mut self, kind: &EventKind) -> Result<(), Unmeasured> {
+    fn reported(&mut self, kind: &EventKind) -> Result<(), MeasureError> {
         match kind {
             EventKind::Started { proc, bad_fd: None, .. } => {
                 self.connections.insert(*proc, Connection::new(MAX_MESSAGE));
                 Ok(())
             }
             EventKind::Started { proc, bad_fd: Some(why), .. } => {
-                Err(self.wrong(format!("rank {} has no connection: {why}", proc.rank)))
+                Err(self.unexpected(format!("rank {} has no connection: {why}", proc.rank)))
             }
             _ => Ok(()),
         }
     }
 
-    fn until_started(&mut self) -> Result<(), Unmeasured> {
-        let deadline = Instant::now() + self.plan.longest;
+    fn until_started(&mut self) -> Result<(), MeasureError> {
+        let deadline = Instant::now() + self.plan.response_timeout;
         let mut places = HashSet::new();
         while self.connections.len() < self.ranks as usize {
             let kind = self.next(deadline)?;
             if let EventKind::Started { env, .. } = &kind {
-                self.has_its_place(env, &mut places)?;
+                self.check_rank(env, &mut places)?;
             }
             self.reported(&kind)?;
         }
@@ -148,49 +152,53 @@ impl MeasuredJob {
     }
 
     /// Checks that the processes are ranks of one job, because many one-process jobs would show no growth.
-    fn has_its_place(
+    fn check_rank(
         &self,
         env: &BTreeMap<String, String>,
         places: &mut HashSet<String>,
-    ) -> Result<(), Unmeasured> {
+    ) -> Result<(), MeasureError> {
         let size = env.get("PMI_SIZE").filter(|size| **size != self.ranks.to_string());
         let twice = env.get("PMI_RANK").filter(|rank| !places.insert((*rank).clone()));
         let seen = size.map(|size| format!("PMI_SIZE={size}"));
         match seen.or(twice.map(|rank| format!("PMI_RANK={rank} twice"))) {
             Some(seen) => {
-                Err(self.wrong(format!("its processes have {seen}, so they are not the ranks of one job")))
+                Err(self
+                    .unexpected(format!("its processes have {seen}, so they are not the ranks of one job")))
             }
             None => Ok(()),
         }
     }
 
     /// Lets every rank join; returns the time until it can make other requests.
-    pub(super) fn join(&mut self) -> Result<Duration, Unmeasured> {
+    pub(super) fn join(&mut self) -> Result<Duration, MeasureError> {
         let offered = self.join_ranks(0)?;
         let put = by_operation(self.plan.dialect.framing(), "put");
         if put.is_some_and(|put| put.argument("kvsname").is_some()) {
-            let told = self.must(MeasuredPhase::Init, 1, &|_, _| Ask::Kvsname)?;
-            let answer = Decoded::new(Direction::FromServer, Framing::Lines, &told.last);
+            let result = self.each_accepted(MeasuredPhase::Init, 1, &|_, _| MeasuredRequest::Kvsname)?;
+            let answer = Decoded::new(Direction::FromServer, Framing::Lines, &result.last);
             match answer.field("kvsname").filter(|_| answer.is_well_formed()) {
                 Some(name) => self.kvsname = name.into_owned(),
-                None => return Err(self.wrong(format!("no kvsname in \"{}\"", told.last.escape_ascii()))),
+                None => {
+                    return Err(self.unexpected(format!("no kvsname in \"{}\"", result.last.escape_ascii())));
+                }
             }
         }
         Ok(offered)
     }
 
     /// Makes the first requests for the processes in a group.
-    fn join_ranks(&mut self, group: u32) -> Result<Duration, Unmeasured> {
+    fn join_ranks(&mut self, group: u32) -> Result<Duration, MeasureError> {
         let procs = self.procs(group);
-        let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
+        let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| MeasuredRequest::Offer)?.time;
         if self.plan.dialect.switches_framing() {
             let framed =
                 |proc| self.connections.get(proc).and_then(Connection::negotiated) == Some(Framing::Frames);
             if !procs.iter().all(framed) {
-                return Err(self.wrong("it does not accept PMI-2".to_owned()));
+                return Err(self.unexpected("it does not accept PMI-2".to_owned()));
             }
-            let joined = self.all(MeasuredPhase::Init, &procs, 1, &|rank, _| Ask::Fullinit(rank))?;
-            self.none_refused(&joined)?;
+            let joined =
+                self.all(MeasuredPhase::Init, &procs, 1, &|rank, _| MeasuredRequest::Fullinit(rank))?;
+            self.check_accepted(&joined)?;
             time += joined.time;
         }
         Ok(time)
@@ -202,23 +210,23 @@ impl MeasuredJob {
         procs
     }
 
-    fn none_refused(&self, told: &AskResult) -> Result<(), Unmeasured> {
-        match told.refused {
+    fn check_accepted(&self, result: &RequestResult) -> Result<(), MeasureError> {
+        match result.refused {
             0 => Ok(()),
-            _ => Err(self.wrong(format!("refused, as in \"{}\"", told.last.escape_ascii()))),
+            _ => Err(self.unexpected(format!("refused, as in \"{}\"", result.last.escape_ascii()))),
         }
     }
 
     /// Does the same as [`each`](Self::each), but treats a refusal as an error.
-    pub(super) fn must(
+    pub(super) fn each_accepted(
         &mut self,
         phase: MeasuredPhase,
         times: u32,
-        ask: &dyn Fn(u32, u32) -> Ask,
-    ) -> Result<AskResult, Unmeasured> {
-        let told = self.each(phase, times, ask)?;
-        self.none_refused(&told)?;
-        Ok(told)
+        ask: &dyn Fn(u32, u32) -> MeasuredRequest,
+    ) -> Result<RequestResult, MeasureError> {
+        let result = self.each(phase, times, ask)?;
+        self.check_accepted(&result)?;
+        Ok(result)
     }
 
     /// Makes every rank's requests, each after the answer to the previous one.
@@ -226,13 +234,13 @@ impl MeasuredJob {
         &mut self,
         phase: MeasuredPhase,
         times: u32,
-        ask: &dyn Fn(u32, u32) -> Ask,
-    ) -> Result<AskResult, Unmeasured> {
+        ask: &dyn Fn(u32, u32) -> MeasuredRequest,
+    ) -> Result<RequestResult, MeasureError> {
         let procs = self.procs(0);
         self.all(phase, &procs, times, ask)
     }
 
-    fn send(&mut self, proc: Proc, ask: &Ask) {
+    fn send(&mut self, proc: Proc, ask: &MeasuredRequest) {
         let bytes = ask.bytes(self.plan.dialect, &self.kvsname);
         if let Some(connection) = self.connections.get_mut(&proc) {
             connection.read(Direction::ToServer, &bytes);
@@ -246,8 +254,8 @@ impl MeasuredJob {
         phase: MeasuredPhase,
         procs: &[Proc],
         times: u32,
-        ask: &dyn Fn(u32, u32) -> Ask,
-    ) -> Result<AskResult, Unmeasured> {
+        ask: &dyn Fn(u32, u32) -> MeasuredRequest,
+    ) -> Result<RequestResult, MeasureError> {
         self.phase = phase;
         let start = Instant::now();
         for proc in procs {
@@ -257,7 +265,7 @@ impl MeasuredJob {
         let (mut refused, mut last) = (0, Vec::new());
         while !open.is_empty() {
             // The time limit grows with the number of requests.
-            match self.next(start + self.plan.longest * times)? {
+            match self.next(start + self.plan.response_timeout * times)? {
                 EventKind::FromServer { proc, bytes } => {
                     for answer in self.receive(proc, &bytes.0) {
                         let done = succeeds(&answer, self.plan.dialect);
@@ -276,12 +284,12 @@ impl MeasuredJob {
                     }
                 }
                 EventKind::ClosedByServer { proc } if open.contains_key(&proc) => {
-                    return Err(self.wrong(format!("the connection of rank {} has ended", proc.rank)));
+                    return Err(self.unexpected(format!("the connection of rank {} has ended", proc.rank)));
                 }
                 kind => self.reported(&kind)?,
             }
         }
-        Ok(AskResult { time: start.elapsed(), refused, last })
+        Ok(RequestResult { time: start.elapsed(), refused, last })
     }
 
     /// Returns the messages that these bytes complete.
@@ -297,34 +305,35 @@ impl MeasuredJob {
 
     /// Spawns a process, which joins and finalizes so that nothing waits for it. Returns the time until it has reported, or `None` if the
     /// spawn was refused.
-    pub(super) fn spawn(&mut self) -> Result<Option<Duration>, Unmeasured> {
-        let agent = self.party.agent(SPAWNED);
+    pub(super) fn spawn(&mut self) -> Result<Option<Duration>, MeasureError> {
+        let agent = self.party.agent(SPAWNED_GROUP);
         let start = Instant::now();
-        let told = self
-            .all(MeasuredPhase::Spawn, &[Proc { group: 0, rank: 0 }], 1, &|_, _| Ask::Spawn(agent.clone()))?;
-        if told.refused > 0 {
+        let result = self.all(MeasuredPhase::Spawn, &[Proc { group: 0, rank: 0 }], 1, &|_, _| {
+            MeasuredRequest::Spawn(agent.clone())
+        })?;
+        if result.refused > 0 {
             return Ok(None);
         }
-        let child = Proc { group: SPAWNED, rank: 0 };
+        let child = Proc { group: SPAWNED_GROUP, rank: 0 };
         while !self.connections.contains_key(&child) {
-            let kind = self.next(start + self.plan.longest)?;
+            let kind = self.next(start + self.plan.response_timeout)?;
             self.reported(&kind)?;
         }
         let time = start.elapsed();
-        self.join_ranks(SPAWNED)?;
-        self.all(MeasuredPhase::Spawn, &[child], 1, &|_, _| Ask::Finalize)?;
+        self.join_ranks(SPAWNED_GROUP)?;
+        self.all(MeasuredPhase::Spawn, &[child], 1, &|_, _| MeasuredRequest::Finalize)?;
         self.party.exit(child, 0);
         Ok(Some(time))
     }
 
     /// Lets every rank finalize; returns the time until the job has ended.
-    pub(super) fn end(&mut self) -> Result<Duration, Unmeasured> {
+    pub(super) fn end(&mut self) -> Result<Duration, MeasureError> {
         let start = Instant::now();
-        self.each(MeasuredPhase::End, 1, &|_, _| Ask::Finalize)?;
+        self.each(MeasuredPhase::End, 1, &|_, _| MeasuredRequest::Finalize)?;
         for rank in 0..self.ranks {
             self.party.exit(Proc { group: 0, rank }, 0);
         }
-        let deadline = Instant::now() + self.plan.longest;
+        let deadline = Instant::now() + self.plan.response_timeout;
         loop {
             if let EventKind::JobExited { .. } = self.next(deadline)? {
                 return Ok(start.elapsed());

@@ -23,13 +23,13 @@ pub enum Incoming {
 
 /// The meaning of a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Silence {
+pub enum SilenceMeaning {
     /// Nothing is expected.
     Expected,
     /// Silence is one of several valid outcomes.
     Valid,
     /// An answer is due. Its absence must be proved; otherwise, the wait lasts until the deadline.
-    Wrong,
+    ResponseDue,
 }
 
 /// The party that the interpreter drives: a server with its connections and the processes that it has started, or the processes of a
@@ -46,7 +46,7 @@ pub trait Party {
     /// Makes the process kill itself with this signal, and closes our end.
     fn kill(&mut self, proc: Proc, signal: u8);
     /// Waits for the next event, until the deadline. If an answer may arrive, a server that only seems to wait gets some more time.
-    fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming;
+    fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming;
     /// Starts a process that loads the library under test. Other parties ignore this, and calls too.
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.

@@ -8,7 +8,7 @@ const MAX_SLOWDOWN: f64 = 10.0;
 
 /// Bounds of one scenario.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ScenarioLimits {
     /// Maximum wait for the expectation of a step.
     pub step: Duration,
     /// Maximum wait for a started process to report on an idle machine, if it differs from `step`.
@@ -19,7 +19,7 @@ pub struct Limits {
     pub bytes: u64,
 }
 
-impl Limits {
+impl ScenarioLimits {
     /// Returns the maximum wait for a started process to report. It is longer on a loaded machine.
     pub fn start(&self) -> Duration {
         self.idle_start().mul_f64(current_slowdown())
@@ -51,7 +51,7 @@ fn slowdown(load: &str, processors: usize) -> f64 {
     (average.max(running) / processors as f64).clamp(1.0, MAX_SLOWDOWN)
 }
 
-impl Default for Limits {
+impl Default for ScenarioLimits {
     fn default() -> Self {
         Self {
             step: Duration::from_secs(5),

@@ -7,7 +7,7 @@ use pmi_faults::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::port::initack;
 use pmi_wire::{ConnectionMethod, Proc, singleton};
 
-use super::{Incoming, Party, Silence};
+use super::{Incoming, Party, SilenceMeaning};
 use pmi_judge::event::{Bytes, EventKind, Exit, SilenceProof};
 
 /// A reference server with the processes that a launcher would have started.
@@ -97,7 +97,7 @@ impl MemoryParty {
                     let proc = Proc { group: to.group, rank: to.rank };
                     self.queue.push_back(EventKind::FromServer { proc, bytes: Bytes(bytes) });
                 }
-                ServerAction::Spawn { group, by: _, programs } => {
+                ServerAction::Spawn { group, requester: _, programs } => {
                     let agent = self.agent(group);
                     let mut codes = Vec::new();
                     let found = programs.iter().all(|p| p.execname == agent);
@@ -120,7 +120,7 @@ impl MemoryParty {
                         self.queue.push_back(EventKind::Ended { proc, ours: false });
                     }
                 }
-                ServerAction::Abort { group, by, status, reason } => {
+                ServerAction::Abort { group, rank: by, status, reason } => {
                     if !reason.is_empty() {
                         let line = Bytes(format!("rank {by}: {reason}").into_bytes());
                         self.queue.push_back(EventKind::Output { proc: None, stderr: true, line });
@@ -160,7 +160,7 @@ impl MemoryParty {
 impl Party for MemoryParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
         // All processes have connected, so no other connection is accepted.
-        if to.group == Proc::STRAYS && bytes.contains(&b'\n') {
+        if to.group == Proc::STRAY_GROUP && bytes.contains(&b'\n') {
             self.queue.push_back(EventKind::ClosedByServer { proc: to });
         }
         if self.alive.contains_key(&to) {
@@ -184,7 +184,7 @@ impl Party for MemoryParty {
         self.end(proc, 128 + i32::from(signal));
     }
 
-    fn next(&mut self, _: Instant, _: Silence) -> Incoming {
+    fn next(&mut self, _: Instant, _: SilenceMeaning) -> Incoming {
         self.queue.pop_front().map_or(Incoming::Nothing(SilenceProof::Idle), Incoming::Event)
     }
 

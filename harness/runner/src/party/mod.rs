@@ -8,6 +8,6 @@ pub mod program;
 pub mod proxy;
 pub mod server;
 
-pub use interface::{Incoming, Party, Silence};
-pub use limits::Limits;
+pub use interface::{Incoming, Party, SilenceMeaning};
+pub use limits::ScenarioLimits;
 pub use memory::MemoryParty;

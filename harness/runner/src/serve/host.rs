@@ -14,7 +14,7 @@ use pmi_judge::event::Exit;
 
 /// The next action of the event loop if no event arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LoopPace {
+pub(crate) enum NextTick {
     /// Wait for an event.
     Wait,
     /// Call [`Host::tick`] again after this time.
@@ -24,7 +24,7 @@ pub(crate) enum LoopPace {
 }
 
 /// The part of a job that its host may inspect.
-pub(crate) trait View {
+pub(crate) trait JobView {
     /// Returns the processes that have not ended, each with its pid.
     fn alive(&self) -> Vec<(Proc, i32)>;
     /// Returns whether the process has read everything that was written to it.
@@ -51,7 +51,7 @@ pub(crate) trait Host {
     /// Returns the first message to a process that has requested a process manager.
     fn welcome(&mut self) -> Vec<u8>;
     /// A process has started a program as its process manager, with these arguments.
-    fn asked_for(&mut self, _args: Vec<Bytes>) {}
+    fn manager_requested(&mut self, _args: Vec<Bytes>) {}
     /// Identifies the process of a connection by its first line, and returns the answer; `None` if it belongs to no process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
@@ -68,8 +68,8 @@ pub(crate) trait Host {
     /// The process wrote to a captured stream.
     fn output(&mut self, _p: Proc, _stderr: bool, _bytes: &[u8]) {}
     /// Called after every event, and when the requested time has passed.
-    fn tick(&mut self, _job: &dyn View) -> LoopPace {
-        LoopPace::Wait
+    fn tick(&mut self, _job: &dyn JobView) -> NextTick {
+        NextTick::Wait
     }
     /// Prints a line for the user.
     fn print(&mut self, line: fmt::Arguments<'_>) {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use pmi_faults::{GroupId, GroupSpec, ServerAction};
 use pmi_process::agent::listener::AgentListener;
 use pmi_process::child::Child;
-use pmi_process::connection::{CHUNK, NonBlockingStream, Received};
+use pmi_process::connection::{NonBlockingStream, READ_SIZE, ReceiveResult};
 use pmi_process::observe::procfs::is_exiting;
 use pmi_process::observe::tcp::Ends;
 use pmi_process::output::capture;
@@ -21,16 +21,16 @@ use pmi_wire::singleton::Caller;
 use pmi_wire::{ConnectionMethod, Proc, SpawnProgram};
 use rustix::process::Pid;
 
-use super::host::{Host, LoopPace, View};
-use super::launch::{Executable, Launcher, StartedProcess, shown};
+use super::host::{Host, JobView, NextTick};
+use super::launch::{Executable, Launcher, StartedProcess, display_name};
 use super::listener::{FirstLine, Listener};
 use super::remote::Remote;
 use pmi_judge::event::Exit;
 
 /// Maximum number of consecutive reads from one rank before the others get their turn.
-const ROUNDS: usize = 16;
+const MAX_READS: usize = 16;
 /// Maximum number of reads from a rank that has ended. It can no longer write, but processes that it left running might never stop.
-const LAST_ROUNDS: usize = 64;
+const MAX_LAST_READS: usize = 64;
 
 /// A source of events: signals, or a process by its index.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ struct JobProcess {
     /// Its standard output and error, if they are captured, until they end.
     streams: [Option<(PipeReader, ReactorKey)>; 2],
     /// The process has sent us bytes.
-    spoke: bool,
+    has_written: bool,
     /// The exit, once it has ended.
     end: Option<Exit>,
 }
@@ -90,7 +90,7 @@ fn status(exit: Exit) -> i32 {
 
 /// The handling of a job's standard streams and of signals.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Manner {
+pub(crate) enum JobMode {
     /// Its processes use our standard streams, and signals to us end the job.
     Terminal {
         /// Print what is started and what ends.
@@ -106,11 +106,11 @@ struct JobGroup {
     first: usize,
     size: usize,
     /// The group was aborted: the status of its processes no longer matters.
-    over: bool,
+    is_aborted: bool,
 }
 
 pub(crate) struct Job<H> {
-    manner: Manner,
+    mode: JobMode,
     command: Vec<OsString>,
     /// Starts the processes on other hosts; `None` if this process starts them.
     remote: Option<Remote>,
@@ -127,25 +127,25 @@ pub(crate) struct Job<H> {
     /// The exit status, once it is determined.
     status: Option<i32>,
     /// Processes with answers to be written.
-    dirty: Vec<usize>,
+    unflushed: Vec<usize>,
 }
 
 /// The sources of events of a job.
-struct Sources {
+struct JobSources {
     launcher: Launcher,
     reactor: Reactor<JobSource>,
     signals: Option<StopSignals>,
     listener: Option<Listener>,
 }
 
-impl Sources {
-    fn new(manner: Manner, connection_method: ConnectionMethod, listen: IpAddr) -> io::Result<Self> {
+impl JobSources {
+    fn new(mode: JobMode, connection_method: ConnectionMethod, listen: IpAddr) -> io::Result<Self> {
         // The launcher is created first, because it reserves a small number for PMI_FD.
         let launcher = Launcher::new()?;
         let mut reactor = Reactor::new()?;
-        let signals = match manner {
-            Manner::Captured => None,
-            Manner::Terminal { .. } => {
+        let signals = match mode {
+            JobMode::Captured => None,
+            JobMode::Terminal { .. } => {
                 let signals = StopSignals::catch()?;
                 reactor.add(&signals, JobSource::Signals, WatchMode::Read)?;
                 Some(signals)
@@ -160,21 +160,21 @@ impl Sources {
 
 impl<H: Host> Job<H> {
     /// Creates a job that is not yet started. On an error, the host is returned.
-    pub(crate) fn new(host: H, command: Vec<OsString>, manner: Manner) -> Result<Self, (io::Error, H)> {
-        Self::launched_by(host, command, manner, None)
+    pub(crate) fn new(host: H, command: Vec<OsString>, mode: JobMode) -> Result<Self, (io::Error, H)> {
+        Self::launched_by(host, command, mode, None)
     }
 
     /// Creates a job whose processes are launched on other hosts.
     pub(crate) fn launched_by(
         host: H,
         command: Vec<OsString>,
-        manner: Manner,
+        mode: JobMode,
         remote: Option<Remote>,
     ) -> Result<Self, (io::Error, H)> {
         let listen = remote.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), Remote::listen);
-        match Sources::new(manner, host.connection_method(), listen) {
-            Ok(Sources { launcher, reactor, signals, listener }) => Ok(Self {
-                manner,
+        match JobSources::new(mode, host.connection_method(), listen) {
+            Ok(JobSources { launcher, reactor, signals, listener }) => Ok(Self {
+                mode,
                 command,
                 remote,
                 host,
@@ -186,14 +186,18 @@ impl<H: Host> Job<H> {
                 groups: Vec::new(),
                 running: 0,
                 status: None,
-                dirty: Vec::new(),
+                unflushed: Vec::new(),
             }),
             Err(error) => Err((error, host)),
         }
     }
 
     /// Does the same as [`run`](Self::run), and waits for reports from programs that its processes start as their process manager.
-    pub(crate) fn hearing(mut self, listener: Option<AgentListener>, ranks: u32) -> (io::Result<i32>, H) {
+    pub(crate) fn run_with_agents(
+        mut self,
+        listener: Option<AgentListener>,
+        ranks: u32,
+    ) -> (io::Result<i32>, H) {
         if let Some(listener) = listener {
             match Listener::with_agent_listener(listener, &mut self.reactor, JobSource::Listener) {
                 Ok(door) => self.listener = Some(door),
@@ -216,7 +220,7 @@ impl<H: Host> Job<H> {
     }
 
     fn finish(mut self, done: io::Result<()>) -> (io::Result<i32>, H) {
-        if done.is_ok() && matches!(self.manner, Manner::Terminal { .. }) {
+        if done.is_ok() && matches!(self.mode, JobMode::Terminal { .. }) {
             self.warn_about_singletons();
         }
         // Processes are left only after an error.
@@ -229,8 +233,8 @@ impl<H: Host> Job<H> {
 
     /// Warns about processes that have ended successfully without sending anything, because each may have run as a singleton.
     fn warn_about_singletons(&mut self) {
-        let silent = |p: &&JobProcess| !p.spoke && p.end == Some(Exit::Code(0));
-        for group in self.groups.iter().filter(|group| group.size > 1 && !group.over) {
+        let silent = |p: &&JobProcess| !p.has_written && p.end == Some(Exit::Code(0));
+        for group in self.groups.iter().filter(|group| group.size > 1 && !group.is_aborted) {
             let processes = &self.processes[group.first..][..group.size];
             let alone = processes.iter().filter(silent).count();
             if alone > 0 {
@@ -252,7 +256,7 @@ impl<H: Host> Job<H> {
     fn call(&mut self, caller: Caller) -> io::Result<()> {
         let group = self.host.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
         let pid = Pid::from_raw(caller.pid).ok_or(io::ErrorKind::InvalidInput)?;
-        let child = Child::of_another(pid).map_err(context(format_args!("process {pid}")))?;
+        let child = Child::from_foreign(pid).map_err(context(format_args!("process {pid}")))?;
         let welcome = self.host.welcome();
         let listener =
             Listener::connect(caller.port, welcome, &mut self.reactor, JobSource::PendingConnection);
@@ -260,7 +264,7 @@ impl<H: Host> Job<H> {
         // killed.
         self.listener = Some(listener.map_err(context(format_args!("port {}", caller.port)))?);
         let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
-        self.groups.push(JobGroup { first: 0, size: 1, over: false });
+        self.groups.push(JobGroup { first: 0, size: 1, is_aborted: false });
         self.add(id, StartedProcess { child, socket: None }, name, [None, None])
     }
 
@@ -274,20 +278,20 @@ impl<H: Host> Job<H> {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let mut buffer = vec![0; CHUNK];
-        let mut pace = LoopPace::Wait;
+        let mut buffer = vec![0; READ_SIZE];
+        let mut pace = NextTick::Wait;
         while self.running > 0 {
             // The host may already have received a request to end.
-            if pace != LoopPace::End {
+            if pace != NextTick::End {
                 pace = self.host.tick(&JobInspection { processes: &self.processes, groups: &self.groups });
-                if pace == LoopPace::End {
+                if pace == NextTick::End {
                     self.kill_all();
                 }
                 self.act()?;
             }
             let wait = match pace {
-                LoopPace::Again(time) => Some(time),
-                LoopPace::Wait | LoopPace::End => None,
+                NextTick::Again(time) => Some(time),
+                NextTick::Wait | NextTick::End => None,
             };
             for Ready { source, writable } in self.reactor.wait(wait)? {
                 match source {
@@ -300,7 +304,7 @@ impl<H: Host> Job<H> {
                     JobSource::PendingConnection(number) => self.receive_from_pending(number)?,
                     JobSource::Manager(number) => self.receive_manager(number)?,
                     JobSource::Output(index, stderr) => {
-                        self.read_stream(index, stderr, ROUNDS, &mut buffer)?
+                        self.read_stream(index, stderr, MAX_READS, &mut buffer)?
                     }
                     JobSource::Process(index) => self.ended(index, &mut buffer)?,
                     JobSource::Connection(index) if writable && self.is_blocked(index) => {
@@ -309,7 +313,7 @@ impl<H: Host> Job<H> {
                     JobSource::Connection(index) => self.readable(index, &mut buffer)?,
                 }
             }
-            self.miss_caller()?;
+            self.end_caller()?;
         }
         Ok(())
     }
@@ -322,7 +326,7 @@ impl<H: Host> Job<H> {
         }
         self.launcher.reserve(self.running as u64 + total)?;
         let result = self.start_each(id, programs);
-        self.groups[id as usize] = JobGroup { first, size: self.processes.len() - first, over: false };
+        self.groups[id as usize] = JobGroup { first, size: self.processes.len() - first, is_aborted: false };
         result
     }
 
@@ -341,8 +345,8 @@ impl<H: Host> Job<H> {
             for _ in 0..n {
                 let id = Proc { group, rank };
                 let mut streams = [None, None];
-                let started = match self.manner {
-                    Manner::Captured => {
+                let started = match self.mode {
+                    JobMode::Captured => {
                         let mut command = self.launcher.command(program, &file)?;
                         streams = capture(&mut command)?.map(Some);
                         self.start_one(id, &mut command)
@@ -354,7 +358,7 @@ impl<H: Host> Job<H> {
                     }
                     _ => self.start_one(id, &mut command),
                 };
-                self.add(id, started.map_err(context(shown(&program.name)))?, &program.name, streams)?;
+                self.add(id, started.map_err(context(display_name(&program.name)))?, &program.name, streams)?;
                 rank += 1;
             }
         }
@@ -398,7 +402,7 @@ impl<H: Host> Job<H> {
             let launch = remote.program(program, rank, size, &environment, &here);
             let mut command = self.launcher.command(&launch, &launch.resolve()?)?;
             let started = self.launcher.start_unconnected(&mut command);
-            self.add(id, started.map_err(context(shown(&launch.name)))?, &program.name, [None, None])?;
+            self.add(id, started.map_err(context(display_name(&launch.name)))?, &program.name, [None, None])?;
         }
         Ok(())
     }
@@ -412,18 +416,17 @@ impl<H: Host> Job<H> {
             &mut self.reactor,
             JobSource::PendingConnection,
         )?;
-        heard.into_iter().for_each(|args| self.host.asked_for(args));
+        heard.into_iter().for_each(|args| self.host.manager_requested(args));
         Ok(())
     }
 
     /// Treats a caller without a connection as ended: it has closed the connection, has sent an invalid message, or we have closed the
     /// connection. No other event reports its end.
-    fn miss_caller(&mut self) -> io::Result<()> {
+    fn end_caller(&mut self) -> io::Result<()> {
         let gone = self.listener.as_ref().is_some_and(Listener::is_empty);
-        let missed =
-            |p: &&JobProcess| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
+        let missed = |p: &&JobProcess| p.child.is_foreign() && !p.child.is_reaped() && p.connection.is_none();
         let Some(caller) = self.processes.first().filter(missed).filter(|_| gone) else { return Ok(()) };
-        if !caller.spoke {
+        if !caller.has_written {
             self.host.print(format_args!(
                 "the process that started this process manager sends an invalid response"
             ));
@@ -445,7 +448,7 @@ impl<H: Host> Job<H> {
             self.listener.iter_mut().for_each(|listener| listener.dismiss(number));
             return Ok(());
         };
-        self.processes[index].spoke = true;
+        self.processes[index].has_written = true;
         connection.push(received);
         let key = self.reactor.add(&connection, JobSource::Connection(index), WatchMode::Read)?;
         self.processes[index].connection = Some((connection, key));
@@ -476,7 +479,7 @@ impl<H: Host> Job<H> {
             self.host.print(format_args!(
                 "{}: started {} as process {}",
                 ProcessName(id),
-                shown(name),
+                display_name(name),
                 child.pid()
             ));
         }
@@ -486,7 +489,7 @@ impl<H: Host> Job<H> {
             child,
             connection: None,
             streams: [None, None],
-            spoke: false,
+            has_written: false,
             end: None,
         });
         self.running += 1;
@@ -497,7 +500,7 @@ impl<H: Host> Job<H> {
             process.connection = Some((NonBlockingStream::new(socket), key));
         }
         // A process that we did not start counts as ended when its connection has ended, because it may have given us a wrong process id.
-        if !process.child.is_anothers() {
+        if !process.child.is_foreign() {
             self.reactor.add(process.child.pidfd(), JobSource::Process(index), WatchMode::Read)?;
         }
         for (i, pipe) in streams.into_iter().enumerate() {
@@ -510,7 +513,7 @@ impl<H: Host> Job<H> {
     }
 
     fn is_verbose(&self) -> bool {
-        matches!(self.manner, Manner::Terminal { verbose: true })
+        matches!(self.mode, JobMode::Terminal { verbose: true })
     }
 
     /// Reads the standard output or error of a process.
@@ -535,7 +538,7 @@ impl<H: Host> Job<H> {
                 Err(error) => return Err(error),
             }
         }
-        self.reactor.again(*key);
+        self.reactor.mark_ready(*key);
         Ok(())
     }
 
@@ -545,7 +548,7 @@ impl<H: Host> Job<H> {
 
     /// Reads from a rank, in turn with others.
     fn readable(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_READS {
             let process = &mut self.processes[index];
             let Some((connection, key)) = &process.connection else { return Ok(()) };
             if connection.is_blocked() {
@@ -553,10 +556,10 @@ impl<H: Host> Job<H> {
                 return Ok(());
             }
             match connection.receive(buffer) {
-                Received::Nothing => return Ok(()),
-                Received::Bytes(n) => {
+                ReceiveResult::Nothing => return Ok(()),
+                ReceiveResult::Bytes(n) => {
                     let key = *key;
-                    self.processes[index].spoke = true;
+                    self.processes[index].has_written = true;
                     self.host.receive(self.processes[index].id, &buffer[..n]);
                     self.act()?;
                     if n < buffer.len() {
@@ -566,11 +569,11 @@ impl<H: Host> Job<H> {
                         return Ok(());
                     }
                 }
-                Received::End => return self.hung_up(index),
+                ReceiveResult::End => return self.hung_up(index),
             }
         }
         if let Some((_, key)) = &self.processes[index].connection {
-            self.reactor.again(*key);
+            self.reactor.mark_ready(*key);
         }
         Ok(())
     }
@@ -589,7 +592,7 @@ impl<H: Host> Job<H> {
         self.processes[index].hang_up(&mut self.reactor);
         self.end_managers();
         let process = &self.processes[index];
-        if process.child.is_anothers() {
+        if process.child.is_foreign() {
             return self.ended(index, &mut []);
         }
         // A process loses its connection a moment before it can be waited for. Its exit status is more informative than the end of its
@@ -611,16 +614,16 @@ impl<H: Host> Job<H> {
 
     /// Handles the end of a process.
     fn ended(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
-        for _ in 0..LAST_ROUNDS {
+        for _ in 0..MAX_LAST_READS {
             let process = &mut self.processes[index];
             let Some((connection, _)) = &process.connection else { break };
-            let Received::Bytes(n) = connection.receive(buffer) else { break };
-            process.spoke = true;
+            let ReceiveResult::Bytes(n) = connection.receive(buffer) else { break };
+            process.has_written = true;
             self.host.receive(process.id, &buffer[..n]);
             self.act()?;
         }
         for stderr in [false, true] {
-            self.read_stream(index, stderr, LAST_ROUNDS, buffer)?;
+            self.read_stream(index, stderr, MAX_LAST_READS, buffer)?;
         }
         let process = &mut self.processes[index];
         for stderr in [false, true] {
@@ -635,7 +638,7 @@ impl<H: Host> Job<H> {
         self.end_managers();
         let process = &mut self.processes[index];
         // The group is killed before the process is waited for, because afterwards its number could belong to another process.
-        if !process.child.is_anothers() {
+        if !process.child.is_foreign() {
             process.child.kill_group();
         }
         let end = process.child.wait();
@@ -645,10 +648,10 @@ impl<H: Host> Job<H> {
         if self.is_verbose() {
             self.host.print(format_args!("{}: {}", ProcessName(id), ExitText(end)));
         }
-        if !self.groups[id.group as usize].over {
+        if !self.groups[id.group as usize].is_aborted {
             self.settle(status(end));
             // Nothing else reports that a process is missing, and others may be waiting for it.
-            if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].spoke {
+            if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].has_written {
                 self.abort(id, status(end).into(), "the command to start it failed");
             }
         }
@@ -665,26 +668,26 @@ impl<H: Host> Job<H> {
                     let Some(index) = self.index(to) else { continue };
                     let connection = self.processes[index].connection.as_mut();
                     if connection.is_some_and(|(connection, _)| connection.push(bytes)) {
-                        self.dirty.push(index);
+                        self.unflushed.push(index);
                     }
                 }
                 ServerAction::Close { proc, end } => {
-                    self.flush_dirty()?;
+                    self.flush_all()?;
                     self.close(proc, end);
                 }
-                ServerAction::Spawn { group, by, programs } => self.spawn(group, by, programs)?,
-                ServerAction::Abort { group, by, status, reason } => {
+                ServerAction::Spawn { group, requester: by, programs } => self.spawn(group, by, programs)?,
+                ServerAction::Abort { group, rank: by, status, reason } => {
                     // The answer to abort is sent before the end.
-                    self.flush_dirty()?;
+                    self.flush_all()?;
                     self.abort(Proc { group, rank: by }, status, &reason);
                 }
             }
         }
-        self.flush_dirty()
+        self.flush_all()
     }
 
-    fn flush_dirty(&mut self) -> io::Result<()> {
-        while let Some(index) = self.dirty.pop() {
+    fn flush_all(&mut self) -> io::Result<()> {
+        while let Some(index) = self.unflushed.pop() {
             self.flush(index)?;
         }
         Ok(())
@@ -750,7 +753,7 @@ impl<H: Host> Job<H> {
     /// processes are waited for later.
     fn kill(&mut self, group: GroupId) {
         let group = &mut self.groups[group as usize];
-        group.over = true;
+        group.is_aborted = true;
         let processes = &mut self.processes[group.first..][..group.size];
         processes.iter().for_each(|process| process.child.kill_group());
         processes.iter_mut().for_each(|process| process.hang_up(&mut self.reactor));
@@ -807,7 +810,7 @@ struct JobInspection<'a> {
     groups: &'a [JobGroup],
 }
 
-impl View for JobInspection<'_> {
+impl JobView for JobInspection<'_> {
     fn alive(&self) -> Vec<(Proc, i32)> {
         let alive = self.processes.iter().filter(|process| !process.child.is_reaped());
         alive.map(|process| (process.id, process.child.pid().as_raw_nonzero().get())).collect()

@@ -19,9 +19,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that we need in addition to those of the processes: standard streams, epoll, signals, the one that processes inherit, and
 /// those that we may have inherited.
-const SPARE: u64 = 64;
+const SPARE_DESCRIPTORS: u64 = 64;
 /// For each process: its connection and its pidfd.
-const PER_PROCESS: u64 = 2;
+const DESCRIPTORS_PER_PROCESS: u64 = 2;
 
 /// A process that was started.
 pub(super) struct StartedProcess {
@@ -33,7 +33,7 @@ pub(super) struct StartedProcess {
 pub(super) struct Launcher {
     null: File,
     /// `PMI_` variables of our own environment, which apply to us and not to the processes.
-    foreign: Vec<OsString>,
+    inherited_variables: Vec<OsString>,
     /// The descriptor limit for processes, if we had to raise ours. A large limit slows down programs that close all possible descriptors,
     /// and breaks those that use select.
     limit: Option<Rlimit>,
@@ -46,12 +46,12 @@ impl Launcher {
             .map(|(name, _)| name)
             .filter(|name| name.as_bytes().starts_with(b"PMI_"))
             .collect();
-        Ok(Self { null, foreign, limit: None })
+        Ok(Self { null, inherited_variables: foreign, limit: None })
     }
 
     /// Ensures that `processes` can be served at the same time.
     pub(super) fn reserve(&mut self, processes: u64) -> io::Result<()> {
-        let needed = processes * PER_PROCESS + SPARE;
+        let needed = processes * DESCRIPTORS_PER_PROCESS + SPARE_DESCRIPTORS;
         if let Some(before) = descriptors::raise(needed, format_args!("{processes} processes"))? {
             self.limit.get_or_insert(before);
         }
@@ -67,7 +67,7 @@ impl Launcher {
         if let Some(dir) = &program.dir {
             command.current_dir(dir);
         }
-        for name in &self.foreign {
+        for name in &self.inherited_variables {
             command.env_remove(name);
         }
         Ok(command)
@@ -156,7 +156,10 @@ impl Executable {
             dirs.find_map(|entry| Some(dir.join(entry).join(&self.name)).filter(|file| is_executable(file)))
         };
         found.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, format!("{}: program not found", shown(&self.name)))
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{}: program not found", display_name(&self.name)),
+            )
         })
     }
 }
@@ -167,6 +170,6 @@ pub(crate) fn is_executable(file: &Path) -> bool {
 }
 
 /// Formats a name for messages.
-pub(crate) fn shown(name: &OsStr) -> impl std::fmt::Display {
+pub(crate) fn display_name(name: &OsStr) -> impl std::fmt::Display {
     name.as_bytes().escape_ascii()
 }

@@ -11,15 +11,15 @@ use std::os::fd::OwnedFd;
 use pmi_process::agent::channel::Channel;
 use pmi_process::agent::listener::AgentListener;
 use pmi_process::agent::protocol::{AgentOrder, Hello};
-use pmi_process::connection::{NonBlockingStream, Received};
+use pmi_process::connection::{NonBlockingStream, ReceiveResult};
 use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
-use pmi_process::{context, has_hung_up, lacks_descriptors};
+use pmi_process::{context, is_aborted_connection, lacks_descriptors};
 use pmi_wire::port::MAX_RESPONSE;
 
 use pmi_judge::event::Bytes;
 
 /// Maximum number of connections on which nothing has been received yet; beyond it, the oldest is closed.
-const WAITING: usize = 1024;
+const MAX_SILENT_CONNECTIONS: usize = 1024;
 
 /// A connection that is not assigned to a process yet.
 struct PendingConnection {
@@ -94,7 +94,7 @@ impl Listener {
         let Some((Hello::Manager { args }, mut control)) = heard else { return Ok(None) };
         if let Some(connection) = control.take_descriptor() {
             let number = self.add(connection, welcome, reactor, source)?;
-            if self.managers.len() < WAITING {
+            if self.managers.len() < MAX_SILENT_CONNECTIONS {
                 self.managers.push((number, control));
             }
         }
@@ -164,22 +164,22 @@ impl Listener {
             match accepted {
                 Ok((stream, _)) => {
                     if self.add(stream.into(), Vec::new(), reactor, &source).is_ok()
-                        && self.pending.len() > WAITING
+                        && self.pending.len() > MAX_SILENT_CONNECTIONS
                     {
-                        self.send_oldest_away(reactor);
+                        self.close_oldest(reactor);
                     }
                 }
                 // Connections that are already waiting are not reported again.
                 Err(error) if lacks_descriptors(&error) && !self.pending.is_empty() => {
-                    self.send_oldest_away(reactor);
+                    self.close_oldest(reactor);
                 }
-                Err(error) if has_hung_up(&error) => {}
+                Err(error) if is_aborted_connection(&error) => {}
                 Err(_) => return,
             }
         }
     }
 
-    fn send_oldest_away<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
+    fn close_oldest<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
         let oldest = self.pending.remove(0);
         reactor.remove(oldest.key);
         self.dismiss(oldest.number);
@@ -192,8 +192,8 @@ impl Listener {
         let pending = &mut self.pending[at];
         let mut buffer = [0; MAX_RESPONSE];
         match pending.connection.receive(&mut buffer) {
-            Received::Nothing => return None,
-            Received::Bytes(n) => {
+            ReceiveResult::Nothing => return None,
+            ReceiveResult::Bytes(n) => {
                 reactor.after_read(pending.key, n, buffer.len());
                 pending.received.extend_from_slice(&buffer[..n]);
                 if let Some(end) = pending.received.iter().position(|b| *b == b'\n') {
@@ -205,7 +205,7 @@ impl Listener {
                     return None;
                 }
             }
-            Received::End => {}
+            ReceiveResult::End => {}
         }
         self.take(number, reactor);
         self.dismiss(number);

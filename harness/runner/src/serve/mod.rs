@@ -74,12 +74,12 @@ pub struct ServeOptions {
 /// Fails if the program cannot be started, or the system refuses a required resource. No started process is left running.
 pub fn run(options: ServeOptions) -> io::Result<i32> {
     let ServeOptions { ranks, config, command, caller, remote, state, verbose } = options;
-    let manner = job::Manner::Terminal { verbose };
+    let mode = job::JobMode::Terminal { verbose };
     let mut server = Server::new(config);
     if let Some(state) = &state {
         server.remember(earlier_job(state)?);
     }
-    let job = job::Job::launched_by(server, command, manner, remote);
+    let job = job::Job::launched_by(server, command, mode, remote);
     let job = job.map_err(|(error, _)| error)?;
     let (status, server) = match caller {
         Some(caller) => job.run_for(caller),

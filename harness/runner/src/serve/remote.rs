@@ -11,9 +11,9 @@ use pmi_wire::node_of;
 use super::launch::Executable;
 
 /// Placeholder for the host in a launch command.
-const HOST: &str = "{host}";
+const HOST_PLACEHOLDER: &str = "{host}";
 /// Placeholder for the command to run there, as one word for its shell.
-const COMMAND: &str = "{command}";
+const COMMAND_PLACEHOLDER: &str = "{command}";
 
 /// The hosts that processes run on, and the command that starts them.
 #[derive(Debug, Clone)]
@@ -33,7 +33,9 @@ pub enum RemoteError {
     #[error("\"{0}\" cannot be split into words: {1}")]
     Words(String, shell_words::ParseError),
     /// The launch command does not contain the placeholder for the command to run.
-    #[error("\"{0}\": {COMMAND} is missing; write it as in 'ssh {HOST} {COMMAND}'")]
+    #[error(
+        "\"{0}\": {COMMAND_PLACEHOLDER} is missing; write it as in 'ssh {HOST_PLACEHOLDER} {COMMAND_PLACEHOLDER}'"
+    )]
     NoCommand(String),
     /// A host is empty, or could be mistaken for an option of a command.
     #[error("invalid host \"{0}\"")]
@@ -48,7 +50,7 @@ impl Remote {
     /// See [`RemoteError`].
     pub fn new(hosts: Vec<String>, launch: &str, listen: IpAddr) -> Result<Self, RemoteError> {
         let words = shell_words::split(launch).map_err(|e| RemoteError::Words(launch.to_owned(), e))?;
-        if !words.iter().any(|word| word.contains(COMMAND)) {
+        if !words.iter().any(|word| word.contains(COMMAND_PLACEHOLDER)) {
             return Err(RemoteError::NoCommand(launch.to_owned()));
         }
         if let Some(host) = hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
@@ -78,7 +80,10 @@ impl Remote {
         let node = node_of(rank, size, self.nodes()).unwrap_or_default();
         let there = command(program, environment, here);
         let fill = |word: &String| {
-            OsString::from(word.replace(HOST, &self.hosts[node as usize]).replace(COMMAND, &there))
+            OsString::from(
+                word.replace(HOST_PLACEHOLDER, &self.hosts[node as usize])
+                    .replace(COMMAND_PLACEHOLDER, &there),
+            )
         };
         let mut words = self.launch.iter().map(fill);
         Executable { name: words.next().unwrap_or_default(), args: words.collect(), dir: None, path: None }

@@ -123,7 +123,7 @@ impl FrameAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hydra::record::Upward;
+    use crate::hydra::record::ProxyMessage;
 
     fn words(text: &str) -> Vec<u8> {
         // Recorded bytes: each group of eight hex digits is an int in memory order.
@@ -134,8 +134,8 @@ mod tests {
             .collect()
     }
 
-    fn all(decoder: &mut Decoder) -> Vec<Upward> {
-        std::iter::from_fn(|| decoder.next().unwrap()).map(|r| r.what).collect()
+    fn all(decoder: &mut Decoder) -> Vec<ProxyMessage> {
+        std::iter::from_fn(|| decoder.next().unwrap()).map(|r| r.message).collect()
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
     fn decodes_recorded_run_of_3_4_3() {
         let mut decoder = Decoder::new(Family::Mpich3_4, 2);
         decoder.push(&words("00000000"));
-        assert_eq!(all(&mut decoder), [Upward::Init { proxy: 0 }]);
+        assert_eq!(all(&mut decoder), [ProxyMessage::Init { proxy: 0 }]);
         let blank = "ffffffff ".repeat(4);
         let mut bytes = words(&format!("05000000 {}", "ffffffff ".repeat(7)));
         bytes.extend(words("0b000000 0c000000"));
@@ -172,12 +172,12 @@ mod tests {
         bytes.extend(b"cmd=barrier_in");
         bytes.extend(words(&format!("06000000 {}", "ffffffff ".repeat(7))));
         bytes.extend(words("00000000 00030000"));
-        let request = |text: &[u8]| Upward::Request { route: 5, text: text.to_vec() };
+        let request = |text: &[u8]| ProxyMessage::Request { route: 5, text: text.to_vec() };
         let expected = [
-            Upward::Pids(vec![11, 12]),
+            ProxyMessage::Pids(vec![11, 12]),
             request(b"cmd=put k0=v0 k1=v1"),
             request(b"cmd=barrier_in"),
-            Upward::Ended(vec![0, 768]),
+            ProxyMessage::Ended(vec![0, 768]),
         ];
         // The result does not depend on how the bytes are split.
         for step in [1, 7, bytes.len()] {
@@ -198,7 +198,7 @@ mod tests {
     fn decodes_recorded_run_of_5_0_2() {
         let mut decoder = Decoder::new(Family::Mpich5_0_2, 2);
         decoder.push(&words("48594400 00000000 00000000"));
-        assert_eq!(all(&mut decoder), [Upward::Init { proxy: 0 }]);
+        assert_eq!(all(&mut decoder), [ProxyMessage::Init { proxy: 0 }]);
         decoder.push(&words("05000000 08000000 00000000 00000000 00000000 00000000 01000000 02000000"));
         decoder.push(&words("07000000 15000000 00000000 00000000 01000000 ffffffff"));
         decoder.push(b"cmd=mput k1=v1 k0=v0\n");
@@ -206,9 +206,9 @@ mod tests {
         assert_eq!(
             all(&mut decoder),
             [
-                Upward::Pids(vec![1, 2]),
-                Upward::Request { route: -1, text: b"cmd=mput k1=v1 k0=v0\n".to_vec() },
-                Upward::Ended(vec![0, 0])
+                ProxyMessage::Pids(vec![1, 2]),
+                ProxyMessage::Request { route: -1, text: b"cmd=mput k1=v1 k0=v0\n".to_vec() },
+                ProxyMessage::Ended(vec![0, 0])
             ]
         );
     }

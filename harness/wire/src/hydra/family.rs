@@ -127,12 +127,12 @@ impl Family {
     }
 
     /// Returns whether a proxy sends an init record.
-    pub fn introduces_itself(self) -> bool {
+    pub fn sends_init(self) -> bool {
         self != Self::Intel
     }
 
     /// Returns whether the launch message lists the programs' ranks. In earlier families, the ranks follow from a map of processor cores.
-    pub(super) fn names_ranks(self) -> bool {
+    pub(super) fn lists_ranks(self) -> bool {
         self == Self::Mpich5_0_2
     }
 
@@ -142,7 +142,7 @@ impl Family {
     }
 
     /// Returns whether `--gpu-subdevs-per-proc` must be given; earlier families do not have this option.
-    pub fn knows_subdevices(self) -> bool {
+    pub fn has_subdevice_option(self) -> bool {
         self.header() == Header::Grouped
     }
 

@@ -3,7 +3,7 @@
 //! The proxy sends no init record, and forwards requests in parts rather than as text. This module assembles them, so that all families
 //! look the same above the codecs.
 
-use super::record::{BODY_MAX, CodecError, ReceivedFrame, Upward};
+use super::record::{BODY_MAX, CodecError, ProxyMessage, ReceivedFrame};
 use super::unread::Unread;
 use super::vector::GroupLaunch;
 
@@ -24,7 +24,7 @@ fn ints(bytes: &[u8]) -> Vec<i32> {
 }
 
 /// Removes strings of the given lengths from the front of `bytes`.
-fn cut(mut bytes: &[u8], lengths: &[i32]) -> Option<Vec<Vec<u8>>> {
+fn split_strings(mut bytes: &[u8], lengths: &[i32]) -> Option<Vec<Vec<u8>>> {
     let mut list = Vec::new();
     for length in lengths {
         let (head, tail) = bytes.split_at_checked(usize::try_from(*length).ok()?)?;
@@ -38,7 +38,7 @@ fn cut(mut bytes: &[u8], lengths: &[i32]) -> Option<Vec<Vec<u8>>> {
 fn read_list(body: &[u8]) -> Option<Vec<Vec<u8>>> {
     let count = usize::try_from(int(body, 0)).ok()?;
     let lengths = body.get(4..count.checked_mul(4)?.checked_add(4)?)?;
-    cut(&body[4 + lengths.len()..], &ints(lengths))
+    split_strings(&body[4 + lengths.len()..], &ints(lengths))
 }
 
 fn list(items: &[Vec<u8>]) -> Vec<u8> {
@@ -84,16 +84,16 @@ impl IntelDecoder {
         };
         let Some(body) = rest.get(HEAD..HEAD + size) else { return Ok(None) };
         let text = body.strip_suffix(b"\0").unwrap_or(body);
-        let request = |route, parts: &[&[u8]]| Upward::Request { route, text: parts.concat() };
+        let request = |route, parts: &[&[u8]]| ProxyMessage::Request { route, text: parts.concat() };
         let what = match kind {
             16 => request(0, &[b"cmd=barrier_in"]),
-            17 | 18 => Upward::Output { stderr: kind == 18, bytes: body.to_vec() },
-            19 => Upward::Puts(pairs(body, numbers[1]).ok_or(wrong)?),
-            20 => Upward::Pids(ints(&body[..body.len() / 2])),
-            21 => Upward::Ended(
+            17 | 18 => ProxyMessage::Output { stderr: kind == 18, bytes: body.to_vec() },
+            19 => ProxyMessage::Puts(pairs(body, numbers[1]).ok_or(wrong)?),
+            20 => ProxyMessage::Pids(ints(&body[..body.len() / 2])),
+            21 => ProxyMessage::Ended(
                 ints(&body[..body.len() / 2]).into_iter().map(|code| (code & 0xff) << 8).collect(),
             ),
-            22 => Upward::Request { route: numbers[1], text: spawn(text) },
+            22 => ProxyMessage::Request { route: numbers[1], text: spawn(text) },
             23 => match read_list(body).as_deref() {
                 Some([service, port]) => {
                     request(numbers[2], &[b"cmd=publish_name service=", service, b" port=", port])
@@ -106,7 +106,7 @@ impl IntelDecoder {
             _ => return Err(CodecError::Command(kind)),
         };
         self.unread.read(HEAD + size);
-        Ok(Some(ReceivedFrame { group: None, what }))
+        Ok(Some(ReceivedFrame { group: None, message: what }))
     }
 }
 
@@ -134,7 +134,7 @@ fn spawn(text: &[u8]) -> Vec<u8> {
 fn pairs(body: &[u8], count: i32) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let size = usize::try_from(count).ok()?.checked_mul(8)?;
     let lengths = ints(body.get(..size)?);
-    let strings = cut(&body[size..], &lengths)?;
+    let strings = split_strings(&body[size..], &lengths)?;
     Some(strings.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
@@ -149,7 +149,7 @@ pub(super) fn launch(launch: &GroupLaunch) -> Vec<u8> {
     }
     for block in &launch.blocks {
         let (argv, none) = (list(&block.program.argv), list(&[]));
-        let count = block.in_all as i32;
+        let count = block.total_count as i32;
         out.extend(frame(3, [count, argv.len() as i32, none.len() as i32], &[argv, none].concat()));
     }
     out.extend(frame(8, [0; 3], &string(&launch.mapping)));
@@ -187,13 +187,13 @@ mod tests {
         let mut publish = frame(23, [0, 0, 7], &list(&[b"svc".to_vec(), b"p=1".to_vec()]));
         publish.extend(frame(27, [5, 0, 0], b""));
         publish.extend(frame(21, [0; 3], &[3_i32, 0, 0, 0].map(i32::to_ne_bytes).concat()));
-        let up = |decoder: &mut IntelDecoder| decoder.next().unwrap().map(|r| r.what);
+        let up = |decoder: &mut IntelDecoder| decoder.next().unwrap().map(|r| r.message);
         for byte in barrier.iter().chain(&publish) {
             decoder.push(&[*byte]);
             if decoder.partial().len() < HEAD {
                 assert_eq!(decoder.next(), Ok(None));
             }
-            if let Some(Upward::Request { route, text }) = up(&mut decoder) {
+            if let Some(ProxyMessage::Request { route, text }) = up(&mut decoder) {
                 let expected: (i32, &[u8]) = match &text[4..7] {
                     b"bar" => (0, b"cmd=barrier_in"),
                     b"pub" => (7, b"cmd=publish_name service=svc port=p=1"),
@@ -212,7 +212,7 @@ mod tests {
         bytes[0] = 19;
         let mut decoder = IntelDecoder::default();
         decoder.push(&bytes);
-        assert_eq!(decoder.next().unwrap().unwrap().what, Upward::Puts(some));
+        assert_eq!(decoder.next().unwrap().unwrap().message, ProxyMessage::Puts(some));
         for (kind, body) in [(19, &b"\xff\xff\xff\x7f"[..]), (23, b"\xff\xff\xff\xff"), (3, b"")] {
             let mut decoder = IntelDecoder::default();
             decoder.push(&frame(kind, [0, i32::MAX, 0], body));

@@ -13,5 +13,5 @@ mod vector;
 
 pub use codec::Decoder;
 pub use family::{Family, parse_version};
-pub use record::{CodecError, FrameAddress, ReceivedFrame, Upward};
+pub use record::{CodecError, FrameAddress, ProxyMessage, ReceivedFrame};
 pub use vector::{GroupLaunch, LaunchProgram, ProcessBlock};

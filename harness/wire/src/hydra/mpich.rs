@@ -4,7 +4,7 @@
 //! of `int` fields in host byte order, and a body.
 
 use super::family::{Family, Header, ProxyInit};
-use super::record::{BODY_MAX, CodecError, FrameAddress, ReceivedFrame, Upward};
+use super::record::{BODY_MAX, CodecError, FrameAddress, ProxyMessage, ReceivedFrame};
 use super::unread::Unread;
 use super::vector::GroupLaunch;
 
@@ -86,14 +86,14 @@ impl MpichDecoder {
         };
         let Some(body) = rest.get(head..head + length) else { return Ok(None) };
         let what = match command {
-            5 => Upward::Pids(ints(body)),
-            6 => Upward::Ended(ints(body)),
-            7 => Upward::Request { route, text: body.to_vec() },
-            8 | 9 => Upward::Output { stderr: command == 9, bytes: body.to_vec() },
-            _ => Upward::Terminated,
+            5 => ProxyMessage::Pids(ints(body)),
+            6 => ProxyMessage::Ended(ints(body)),
+            7 => ProxyMessage::Request { route, text: body.to_vec() },
+            8 | 9 => ProxyMessage::Output { stderr: command == 9, bytes: body.to_vec() },
+            _ => ProxyMessage::Terminated,
         };
         self.unread.read(head + length);
-        Ok(Some(ReceivedFrame { group, what }))
+        Ok(Some(ReceivedFrame { group, message: what }))
     }
 
     fn init(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
@@ -116,7 +116,7 @@ impl MpichDecoder {
         let proxy = *numbers.last().unwrap_or(&0);
         self.unread.read(self.init.len());
         self.begun = true;
-        Ok(Some(ReceivedFrame { group, what: Upward::Init { proxy } }))
+        Ok(Some(ReceivedFrame { group, message: ProxyMessage::Init { proxy } }))
     }
 }
 

@@ -7,7 +7,7 @@ pub(super) const BODY_MAX: usize = 16 << 20;
 
 /// A message from a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Upward {
+pub enum ProxyMessage {
     /// Its init record.
     Init {
         /// Its number in its process group.
@@ -43,7 +43,7 @@ pub struct ReceivedFrame {
     /// The process group; `None` if the header does not contain it.
     pub group: Option<i32>,
     /// The message.
-    pub what: Upward,
+    pub message: ProxyMessage,
 }
 
 /// An error in the bytes from a proxy.

@@ -29,7 +29,7 @@ pub struct ProcessBlock {
     /// The number of its processes at this proxy.
     pub count: u32,
     /// The number of its processes at all proxies.
-    pub in_all: u32,
+    pub total_count: u32,
     /// The program that they run.
     pub program: LaunchProgram,
 }
@@ -57,7 +57,7 @@ impl GroupLaunch {
             list.push(format!("--{name}").into_bytes());
             list.push(value.to_vec());
         };
-        if !family.names_ranks() {
+        if !family.lists_ranks() {
             // There are no filler processes, and one round contains all processes of this proxy.
             add("global-core-map", format!("0,{count},{}", self.size).as_bytes());
             add("pmi-id-map", format!("0,{}", self.blocks.first().map_or(0, |b| b.first)).as_bytes());
@@ -79,7 +79,7 @@ impl GroupLaunch {
                 list.extend(values.iter().map(|v| v.to_vec()));
             };
             add("exec-appnum", &[block.appnum.to_string().as_bytes()]);
-            if family.names_ranks() {
+            if family.lists_ranks() {
                 add("exec-rank", &[block.first.to_string().as_bytes()]);
             }
             add("exec-proc-count", &[block.count.to_string().as_bytes()]);
@@ -109,7 +109,7 @@ mod tests {
             parent,
             mapping: b"(vector,(0,2,2))".to_vec(),
             dir: None,
-            blocks: vec![ProcessBlock { appnum: 0, first: 2, count: 2, in_all: 4, program }],
+            blocks: vec![ProcessBlock { appnum: 0, first: 2, count: 2, total_count: 4, program }],
         }
     }
 

@@ -73,13 +73,13 @@ impl<'a> Body<'a> {
     ///
     /// Doubled semicolons are reduced to one if the reading requires it.
     pub fn value(&self, key: impl AsRef<[u8]>) -> Option<Cow<'a, [u8]>> {
-        self.raw(key).map(|raw| self.plain(raw))
+        self.raw(key).map(|raw| self.unescape(raw))
     }
 
     /// Returns a value in which doubled semicolons are reduced to one if the reading requires it.
-    pub(crate) fn plain<'b>(&self, raw: &'b [u8]) -> Cow<'b, [u8]> {
+    pub(crate) fn unescape<'b>(&self, raw: &'b [u8]) -> Cow<'b, [u8]> {
         match self.semicolons {
-            SemicolonReading::Doubled => halved(raw),
+            SemicolonReading::Doubled => unescape_semicolons(raw),
             SemicolonReading::Plain => Cow::Borrowed(raw),
         }
     }
@@ -90,13 +90,13 @@ impl<'a> Body<'a> {
     }
 
     /// Returns whether a key occurs more than once.
-    pub fn repeats(&self, key: impl AsRef<[u8]>) -> bool {
+    pub fn has_duplicate(&self, key: impl AsRef<[u8]>) -> bool {
         self.tuples().filter(|tuple| tuple.key == key.as_ref()).nth(1).is_some()
     }
 }
 
 /// Returns a value with each pair of semicolons replaced by one.
-fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
+fn unescape_semicolons(raw: &[u8]) -> Cow<'_, [u8]> {
     if memchr(b';', raw).is_none() {
         return Cow::Borrowed(raw);
     }

@@ -1,10 +1,10 @@
 //! A campaign as JSON.
 
-use pmi_fuzzer::campaign::{CampaignOptions, Summary};
+use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary};
 use pmi_fuzzer::target::Target;
 use serde_json::json;
 
-pub(super) fn write(target: &dyn Target, options: &CampaignOptions, campaign: &Summary) -> String {
+pub(super) fn write(target: &dyn Target, options: &CampaignOptions, campaign: &CampaignSummary) -> String {
     let progress = &campaign.progress;
     let report = json!({
         "format": 1,

@@ -2,18 +2,22 @@
 
 use std::io;
 
-use pmi_fuzzer::campaign::{CampaignOptions, Summary};
+use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary};
 use pmi_fuzzer::observe::failure::FailureKind;
 use pmi_fuzzer::triage::store::StoredFinding;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::super::text;
-use super::unreported::{Unreported, unreported};
+use super::unreported::{UnreportedReason, unreported};
 
 /// Name of the test suite.
 const SUITE: &str = "pmi-conform fuzz";
 
-pub(super) fn write(subject: &str, options: &CampaignOptions, campaign: &Summary) -> io::Result<String> {
+pub(super) fn write(
+    subject: &str,
+    options: &CampaignOptions,
+    campaign: &CampaignSummary,
+) -> io::Result<String> {
     let progress = &campaign.progress;
     let mut suite = TestSuite::new(SUITE);
     for (key, value) in [
@@ -31,8 +35,8 @@ pub(super) fn write(subject: &str, options: &CampaignOptions, campaign: &Summary
     }
     for (bucket, why) in unreported(campaign) {
         let mut status = match why {
-            Unreported::Known(_) => TestCaseStatus::success(),
-            Unreported::Unconfirmed(_) | Unreported::Unexamined => TestCaseStatus::skipped(),
+            UnreportedReason::Known(_) => TestCaseStatus::success(),
+            UnreportedReason::Unconfirmed(_) | UnreportedReason::Unexamined => TestCaseStatus::skipped(),
         };
         status.set_message(why.to_string());
         suite.add_test_case(case(bucket, status));
@@ -45,7 +49,7 @@ pub(super) fn write(subject: &str, options: &CampaignOptions, campaign: &Summary
 }
 
 /// Returns the test case for the whole campaign. It fails if nothing could be judged, which must not look like a campaign without findings.
-fn whole(campaign: &Summary) -> TestCase {
+fn whole(campaign: &CampaignSummary) -> TestCase {
     let progress = &campaign.progress;
     let status = if progress.sessions == 0 {
         let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
@@ -72,11 +76,11 @@ fn status_of(found: &StoredFinding, options: &CampaignOptions) -> TestCaseStatus
         FailureKind::Rule | FailureKind::Difference => NonSuccessKind::Failure,
     };
     let mut status = TestCaseStatus::non_success(kind);
-    status.set_message(text::clean(&found.what));
+    status.set_message(text::clean(&found.description));
     status.set_type(text::clean(found.requirement.as_deref().unwrap_or(&found.root().to_string())));
     let replay = format!("replay: {} --replay {}", options.replay, options.out.join(&found.bucket).display());
     let stack = found.backtrace.iter().flat_map(|trace| &trace.frames).map(|frame| format!("  {frame}"));
-    let lines = [found.what.clone(), found.label()].into_iter().chain(stack).chain([replay]);
+    let lines = [found.description.clone(), found.label()].into_iter().chain(stack).chain([replay]);
     status.set_description(lines.map(|line| text::clean(&line)).collect::<Vec<_>>().join("\n"));
     status
 }

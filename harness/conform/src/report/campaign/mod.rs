@@ -11,7 +11,7 @@ mod unreported;
 use std::io;
 use std::str::FromStr;
 
-use pmi_fuzzer::campaign::{CampaignOptions, Summary};
+use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary};
 use pmi_fuzzer::target::Target;
 
 pub(crate) use terminal::{campaign_text, progress_line};
@@ -38,7 +38,7 @@ impl CampaignFormat {
         self,
         target: &dyn Target,
         options: &CampaignOptions,
-        campaign: &Summary,
+        campaign: &CampaignSummary,
     ) -> io::Result<String> {
         match self {
             Self::Json => Ok(json::write(target, options, campaign)),

@@ -4,15 +4,15 @@
 use std::io;
 use std::time::Duration;
 
-use pmi_fuzzer::campaign::{CampaignOptions, Moment, Summary};
+use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary, ProgressSample};
 use pmi_fuzzer::target::Target;
-use pmi_fuzzer::triage::store::{Root, SCENARIO, StoredFinding, TRIES};
+use pmi_fuzzer::triage::store::{CONFIRMATION_RUNS, RootCause, SCENARIO, StoredFinding};
 use serde::Serialize;
 
 use super::super::plot::{Area, at, path};
 use super::super::{page, text};
 use super::roots::by_root;
-use super::unreported::{Unreported, unreported};
+use super::unreported::{UnreportedReason, unreported};
 
 /// Maximum number of characters of text from outside.
 const WORDS: usize = 300;
@@ -53,12 +53,12 @@ struct Curve {
     path: String,
     most: usize,
     end: String,
-    met: Vec<Mark>,
+    met: Vec<FoundMark>,
 }
 
 /// The time when something was found.
 #[derive(Serialize)]
-struct Mark {
+struct FoundMark {
     x: String,
     what: String,
 }
@@ -106,12 +106,12 @@ struct Other {
 pub(super) fn campaign_page(
     target: &dyn Target,
     options: &CampaignOptions,
-    campaign: &Summary,
+    campaign: &CampaignSummary,
 ) -> io::Result<String> {
     page::render("campaign.html", of_campaign(&target.label(), options, campaign))
 }
 
-fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> CampaignPage {
+fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &CampaignSummary) -> CampaignPage {
     let progress = &campaign.progress;
     let roots = by_root(&campaign.found);
     let mut meaning = match (campaign.found.len(), progress.sessions) {
@@ -130,7 +130,7 @@ fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> 
     }
     let green = campaign.found.is_empty() && progress.sessions > 0;
     let edges = progress.edges.filter(|edges| *edges > 0);
-    let curve = |what, of: &dyn Fn(&Moment) -> usize| curve(what, campaign, of);
+    let curve = |what, of: &dyn Fn(&ProgressSample) -> usize| curve(what, campaign, of);
     let mut curves = vec![curve("transitions of the model", &|moment| moment.transitions)];
     if edges.is_some() {
         curves.push(curve("edges of the program", &|moment| moment.edges.unwrap_or(0)));
@@ -161,7 +161,7 @@ fn clock(time: Duration) -> String {
     }
 }
 
-fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<CampaignFact> {
+fn facts(options: &CampaignOptions, campaign: &CampaignSummary) -> Vec<CampaignFact> {
     let progress = &campaign.progress;
     let seconds = progress.time.as_secs_f64().max(0.001);
     let mut facts = vec![
@@ -195,13 +195,13 @@ fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<CampaignFact> {
 }
 
 /// Returns the curve of a quantity, with marks at the times of findings.
-fn curve(what: &'static str, campaign: &Summary, of: &dyn Fn(&Moment) -> usize) -> Curve {
+fn curve(what: &'static str, campaign: &CampaignSummary, of: &dyn Fn(&ProgressSample) -> usize) -> Curve {
     let history = &campaign.history;
     let all = history.last().map_or(0.0, |moment| moment.time.as_secs_f64()).max(0.001);
     let most = history.iter().map(of).max().unwrap_or(0);
     let x = |time: Duration| AREA.x(time.as_secs_f64() / all);
-    let y = |moment: &Moment| AREA.y(of(moment) as f64 / most.max(1) as f64);
-    let mark = |(bucket, time): (&String, &Duration)| Mark {
+    let y = |moment: &ProgressSample| AREA.y(of(moment) as f64 / most.max(1) as f64);
+    let mark = |(bucket, time): (&String, &Duration)| FoundMark {
         x: at(x(*time).min(AREA.right)),
         what: format!("{} after {}", words(bucket), clock(*time)),
     };
@@ -211,12 +211,12 @@ fn curve(what: &'static str, campaign: &Summary, of: &dyn Fn(&Moment) -> usize) 
         path: path(history.iter().map(|moment| (x(moment.time), y(moment)))),
         most,
         end: clock(campaign.progress.time),
-        met: campaign.met.iter().take(ROWS).map(mark).collect(),
+        met: campaign.first_met.iter().take(ROWS).map(mark).collect(),
     }
 }
 
 /// Returns a few moments of the campaign as a table.
-fn moments(campaign: &Summary) -> Vec<CampaignRow> {
+fn moments(campaign: &CampaignSummary) -> Vec<CampaignRow> {
     const SHOWN: usize = 12;
     let history = &campaign.history;
     let step = history.len().div_ceil(SHOWN).max(1);
@@ -229,23 +229,28 @@ fn moments(campaign: &Summary) -> Vec<CampaignRow> {
             sessions: moment.sessions,
             transitions: moment.transitions,
             edges: moment.edges.filter(|n| *n > 0).map(|n| n.to_string()).unwrap_or_default(),
-            found: campaign.met.values().filter(|time| **time <= moment.time).count(),
+            found: campaign.first_met.values().filter(|time| **time <= moment.time).count(),
         })
         .collect()
 }
 
-fn group(root: &Root, all: &[&StoredFinding], options: &CampaignOptions, campaign: &Summary) -> FindingGroup {
+fn group(
+    root: &RootCause,
+    all: &[&StoredFinding],
+    options: &CampaignOptions,
+    campaign: &CampaignSummary,
+) -> FindingGroup {
     let found = |found: &&StoredFinding| {
         let folder = options.out.join(&found.bucket);
         let trace = found.backtrace.as_ref();
-        let met = campaign.met.get(&found.bucket);
+        let met = campaign.first_met.get(&found.bucket);
         ShownFinding {
             bucket: words(&found.bucket),
-            what: words(&found.what),
+            what: words(&found.description),
             again: {
-                let often = match found.again_minimal {
-                    TRIES => "each time".into(),
-                    n => format!("{n} of {TRIES} times"),
+                let often = match found.repetitions_minimal {
+                    CONFIRMATION_RUNS => "each time".into(),
+                    n => format!("{n} of {CONFIRMATION_RUNS} times"),
                 };
                 if found.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
             },
@@ -269,7 +274,8 @@ fn group(root: &Root, all: &[&StoredFinding], options: &CampaignOptions, campaig
     }
 }
 
-fn others(campaign: &Summary) -> Vec<Other> {
-    let other = |(bucket, why): (&str, Unreported)| Other { bucket: words(bucket), why: why.to_string() };
+fn others(campaign: &CampaignSummary) -> Vec<Other> {
+    let other =
+        |(bucket, why): (&str, UnreportedReason)| Other { bucket: words(bucket), why: why.to_string() };
     unreported(campaign).map(other).take(ROWS).collect()
 }

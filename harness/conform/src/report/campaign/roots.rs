@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pmi_fuzzer::triage::store::{Root, StoredFinding};
+use pmi_fuzzer::triage::store::{RootCause, StoredFinding};
 
 /// Groups findings that probably have one cause, the most severe first.
-pub(super) fn by_root(found: &[StoredFinding]) -> BTreeMap<Root, Vec<&StoredFinding>> {
-    let mut all: BTreeMap<Root, Vec<&StoredFinding>> = BTreeMap::new();
+pub(super) fn by_root(found: &[StoredFinding]) -> BTreeMap<RootCause, Vec<&StoredFinding>> {
+    let mut all: BTreeMap<RootCause, Vec<&StoredFinding>> = BTreeMap::new();
     for one in found {
         all.entry(one.root()).or_default().push(one);
     }

@@ -1,6 +1,6 @@
 //! A campaign as SARIF 2.1.0: a rule and a result for each finding, with its backtrace if it has one.
 
-use pmi_fuzzer::campaign::{CampaignOptions, Summary};
+use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary};
 use pmi_fuzzer::triage::store::SCENARIO;
 use pmi_judge::backtrace::StackFrame;
 use serde_json::json;
@@ -17,11 +17,11 @@ fn frame_of(frame: &StackFrame) -> serde_json::Value {
     })
 }
 
-pub(super) fn write(options: &CampaignOptions, campaign: &Summary) -> String {
+pub(super) fn write(options: &CampaignOptions, campaign: &CampaignSummary) -> String {
     let rules: Vec<_> = campaign
         .found
         .iter()
-        .map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.what}}))
+        .map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.description}}))
         .collect();
     let results: Vec<_> = campaign
         .found
@@ -31,7 +31,7 @@ pub(super) fn write(options: &CampaignOptions, campaign: &Summary) -> String {
             let mut result = json!({
                 "ruleId": f.bucket,
                 "level": "error",
-                "message": {"text": format!("{} ({})", f.what, f.label())},
+                "message": {"text": format!("{} ({})", f.description, f.label())},
                 "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri.to_string_lossy()}}}],
                 "partialFingerprints": {"bucket/v1": f.bucket, "root/v1": f.root().to_string()},
                 "properties": {"valid": f.valid, "kind": f.kind},

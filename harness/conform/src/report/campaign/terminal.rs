@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use pmi_fuzzer::campaign::{Progress, Summary};
+use pmi_fuzzer::campaign::{CampaignSummary, Progress};
 
 use super::roots::by_root;
-use super::unreported::{Unreported, unreported};
+use super::unreported::{UnreportedReason, unreported};
 
 /// Heading for findings that valid input alone reaches. `INVALID` is the heading for all others.
 const VALID: &str = "Reached by valid input:\n";
@@ -36,7 +36,7 @@ pub(crate) fn progress_line(progress: &Progress) -> String {
 
 /// Formats the summary of a campaign, whose findings are stored in `out`. Findings that probably have one cause are grouped, the most
 /// severe first.
-pub(crate) fn campaign_text(campaign: &Summary, out: &Path) -> String {
+pub(crate) fn campaign_text(campaign: &CampaignSummary, out: &Path) -> String {
     let progress = &campaign.progress;
     let mut text = format!("{}\n", progress_line(progress));
     let mut invalid = None;
@@ -53,7 +53,7 @@ pub(crate) fn campaign_text(campaign: &Summary, out: &Path) -> String {
     }
     for (bucket, why) in unreported(campaign) {
         text += &match why {
-            Unreported::Known(seen) => format!("  known  {bucket:60} {:14} seen {seen} times\n", ""),
+            UnreportedReason::Known(seen) => format!("  known  {bucket:60} {:14} seen {seen} times\n", ""),
             why => format!("  {bucket}: {why}\n"),
         };
     }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use pmi_fuzzer::campaign::Summary;
-use pmi_fuzzer::triage::store::TRIES;
+use pmi_fuzzer::campaign::CampaignSummary;
+use pmi_fuzzer::triage::store::CONFIRMATION_RUNS;
 
 /// The reason why a bucket was not reported.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Unreported {
+pub(super) enum UnreportedReason {
     /// The bucket is known. It was encountered this number of times.
     Known(u64),
     /// The bucket was encountered this number of times, but not when its session was repeated.
@@ -15,12 +15,15 @@ pub(super) enum Unreported {
     Unexamined,
 }
 
-impl fmt::Display for Unreported {
+impl fmt::Display for UnreportedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(seen) => write!(f, "known, seen {seen} times"),
             Self::Unconfirmed(seen) => {
-                write!(f, "not confirmed: seen {seen} times, and in at most one of {TRIES} more runs each")
+                write!(
+                    f,
+                    "not confirmed: seen {seen} times, and in at most one of {CONFIRMATION_RUNS} more runs each"
+                )
             }
             Self::Unexamined => write!(f, "not examined: the campaign had ended"),
         }
@@ -28,11 +31,11 @@ impl fmt::Display for Unreported {
 }
 
 /// Returns the buckets that were encountered but not reported, with the reasons.
-pub(super) fn unreported(campaign: &Summary) -> impl Iterator<Item = (&str, Unreported)> {
+pub(super) fn unreported(campaign: &CampaignSummary) -> impl Iterator<Item = (&str, UnreportedReason)> {
     let progress = &campaign.progress;
-    let known = progress.known.iter().map(|(bucket, seen)| (&**bucket, Unreported::Known(*seen)));
+    let known = progress.known.iter().map(|(bucket, seen)| (&**bucket, UnreportedReason::Known(*seen)));
     let unconfirmed =
-        progress.unconfirmed.iter().map(|(bucket, seen)| (&**bucket, Unreported::Unconfirmed(*seen)));
-    let unexamined = progress.unexamined.iter().map(|bucket| (&**bucket, Unreported::Unexamined));
+        progress.unconfirmed.iter().map(|(bucket, seen)| (&**bucket, UnreportedReason::Unconfirmed(*seen)));
+    let unexamined = progress.unexamined.iter().map(|bucket| (&**bucket, UnreportedReason::Unexamined));
     known.chain(unconfirmed).chain(unexamined)
 }

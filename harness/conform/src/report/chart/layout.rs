@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::block::FINDINGS;
-use super::super::event_text::{BYTES, EventDirection, EventInWords, describe};
+use super::super::event_text::{BYTES, EventDescription, EventDirection, describe};
 use super::super::text;
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::evidence::evidence;
-use pmi_judge::verdict::{Judged, ScenarioResult};
+use pmi_judge::verdict::{JudgedFinding, ScenarioResult};
 use pmi_wire::Proc;
 
 /// Maximum number of processes with a lane, since a chart with more is unreadable.
@@ -32,7 +32,7 @@ enum Participant {
 
 impl Participant {
     fn of(proc: Proc) -> Self {
-        if proc.group == Proc::PROXIES { Self::Proxy(proc) } else { Self::Process(proc) }
+        if proc.group == Proc::PROXY_GROUP { Self::Proxy(proc) } else { Self::Process(proc) }
     }
 
     fn name(self) -> String {
@@ -47,7 +47,7 @@ impl Participant {
 
 /// The drawing of a row. Lanes are counted from the left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum RowShape {
     /// A message or connection between two lanes.
     Arrow { from: usize, to: usize },
     /// An expected message that was not sent.
@@ -66,7 +66,7 @@ pub(super) struct ChartRow<'a> {
     /// Number of the event, if the row shows one.
     pub(super) seq: Option<u64>,
     pub(super) time_us: u64,
-    pub(super) shape: Shape,
+    pub(super) shape: RowShape,
     pub(super) what: String,
     /// The message; `cut` is the number of bytes missing at its end.
     pub(super) bytes: Option<&'a [u8]>,
@@ -133,7 +133,7 @@ impl<'a> Chart<'a> {
     fn of(events: &'a [Event], left_out: usize, result: &'a ScenarioResult, before: Option<String>) -> Self {
         let evidence = evidence(result.findings.iter().map(|judged| &judged.finding), events);
         let limit = |event: &Event| if evidence.contains(&event.seq) { usize::MAX } else { BYTES };
-        let mut shown: Vec<(&Event, EventInWords<'a>)> =
+        let mut shown: Vec<(&Event, EventDescription<'a>)> =
             events.iter().filter_map(|event| Some((event, describe(event, limit(event))?))).collect();
         let more = shown.len().saturating_sub(ROWS);
         shown.drain(FIRST.min(shown.len())..(FIRST + more).min(shown.len()));
@@ -149,7 +149,7 @@ impl<'a> Chart<'a> {
         let note = |what: String| ChartRow {
             seq: None,
             time_us: 0,
-            shape: Shape::Gap,
+            shape: RowShape::Gap,
             what,
             bytes: None,
             cut: 0,
@@ -157,17 +157,19 @@ impl<'a> Chart<'a> {
         };
         let mut rows: Vec<ChartRow<'a>> = before.map(note).into_iter().collect();
         let mut waits = BarrierWaits::default();
-        for (index, (event, EventInWords { proc, direction, what, bytes })) in shown.into_iter().enumerate() {
+        for (index, (event, EventDescription { proc, direction, what, bytes })) in
+            shown.into_iter().enumerate()
+        {
             if let Some(more) = gap.filter(|_| index == FIRST) {
                 rows.push(note(format!("{more} events are left out here; they are in the log")));
             }
             let shape = match proc.map(|proc| shape(&event.kind, direction, proc, lane)) {
-                None => Shape::Job,
+                None => RowShape::Job,
                 Some(Some(shape)) => shape,
                 Some(None) => continue,
             };
             if let Some(at) = proc.and_then(|proc| lane(Participant::of(proc))) {
-                waits.see(at, &event.kind, direction, bytes.unwrap_or_default(), rows.len());
+                waits.record_event(at, &event.kind, direction, bytes.unwrap_or_default(), rows.len());
             }
             let (seq, time_us) = (Some(event.seq), event.time_us);
             rows.push(ChartRow {
@@ -181,13 +183,15 @@ impl<'a> Chart<'a> {
             });
         }
         // The absence of an answer, or of the job's end, has no event, so it gets a row here.
-        let absent = |j: &&Judged| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
-        let absent: Vec<&Judged> = result.findings.iter().filter(absent).take(FINDINGS).collect();
-        for Judged { finding, .. } in absent {
+        let absent = |j: &&JudgedFinding| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
+        let absent: Vec<&JudgedFinding> = result.findings.iter().filter(absent).take(FINDINGS).collect();
+        for JudgedFinding { finding, .. } in absent {
             let at = rows.iter().position(|row| row.seq.is_some_and(|seq| seq > finding.seq));
             let at = at.unwrap_or(rows.len());
-            let shape =
-                finding.proc.and_then(|proc| lane(Participant::of(proc))).map_or(Shape::Job, Shape::Point);
+            let shape = finding
+                .proc
+                .and_then(|proc| lane(Participant::of(proc)))
+                .map_or(RowShape::Job, RowShape::Point);
             let what = text::clip(&text::clean(&finding.seen), BYTES);
             let time_us = at.checked_sub(1).map_or(0, |before| rows[before].time_us);
             waits.make_room(at);
@@ -215,7 +219,7 @@ impl<'a> Chart<'a> {
 
 /// Returns the lane of each participant, and the number of processes without a lane.
 fn lanes(
-    shown: &[(&Event, EventInWords<'_>)],
+    shown: &[(&Event, EventDescription<'_>)],
     result: &ScenarioResult,
 ) -> (BTreeMap<Participant, usize>, usize) {
     let mut parties = BTreeSet::new();
@@ -249,14 +253,14 @@ fn shape(
     direction: EventDirection,
     proc: Proc,
     lane: impl Fn(Participant) -> Option<usize>,
-) -> Option<Shape> {
+) -> Option<RowShape> {
     let own = lane(Participant::of(proc))?;
     let arrow = |from, to| match kind {
-        EventKind::NoAnswer { .. } => Shape::Missing { from, to },
-        _ => Shape::Arrow { from, to },
+        EventKind::NoResponse { .. } => RowShape::Missing { from, to },
+        _ => RowShape::Arrow { from, to },
     };
     Some(match direction {
-        EventDirection::None | EventDirection::Call => Shape::Point(own),
+        EventDirection::None | EventDirection::Call => RowShape::Point(own),
         EventDirection::ToServer => arrow(own, lane(Participant::Server)?),
         EventDirection::FromServer => arrow(lane(Participant::Server)?, own),
         EventDirection::ToUpstream => arrow(own, lane(Participant::Upstream)?),
@@ -271,7 +275,14 @@ struct BarrierWaits {
 }
 
 impl BarrierWaits {
-    fn see(&mut self, lane: usize, kind: &EventKind, direction: EventDirection, bytes: &[u8], row: usize) {
+    fn record_event(
+        &mut self,
+        lane: usize,
+        kind: &EventKind,
+        direction: EventDirection,
+        bytes: &[u8],
+        row: usize,
+    ) {
         // A process that is gone no longer waits.
         if matches!(
             kind,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::super::event_text;
 use super::super::text;
-use super::layout::{Chart, ChartRow, Shape};
+use super::layout::{Chart, ChartRow, RowShape};
 
 /// Height of a row.
 const ROW: usize = 18;
@@ -13,7 +13,7 @@ const HEAD: usize = 24;
 /// Maximum width of a lane.
 const LANE: usize = 64;
 /// Minimum width of a lane, which has room only for a number.
-const NARROW: usize = 28;
+const MIN_LANE_WIDTH: usize = 28;
 /// Width that all lanes share if there are many.
 const LANES: usize = 400;
 /// Approximate width of a character of the text next to the lanes.
@@ -21,7 +21,7 @@ const CHARACTER: usize = 7;
 /// Maximum number of bytes of a message that can be unfolded.
 const BYTES: usize = 4096;
 /// Number of bytes per line of a dump.
-const DUMPED: usize = 16;
+const DUMP_BYTES_PER_LINE: usize = 16;
 /// Maximum number of bytes in the dump of a message that breaks a requirement.
 const DUMP: usize = 256;
 
@@ -32,11 +32,11 @@ pub(in super::super) struct Drawing {
     height: usize,
     lanes: Vec<Lane>,
     waits: Vec<ChartLine>,
-    rows: Vec<Drawn>,
+    rows: Vec<DrawnRow>,
     /// A description of the chart for screen readers.
     title: String,
     /// The complete text of messages that were cut, and of those that break a requirement.
-    bytes: Vec<Raw>,
+    bytes: Vec<RawMessage>,
     others: usize,
 }
 
@@ -54,7 +54,7 @@ struct ChartLine {
 }
 
 #[derive(Debug, Serialize)]
-struct Drawn {
+struct DrawnRow {
     y: usize,
     /// Number of the event; empty if the row shows none.
     seq: String,
@@ -76,7 +76,7 @@ struct Arrow {
 }
 
 #[derive(Debug, Serialize)]
-struct Raw {
+struct RawMessage {
     seq: u64,
     text: String,
     dump: String,
@@ -85,7 +85,7 @@ struct Raw {
 impl Drawing {
     /// Computes the drawing of a chart.
     pub(in super::super) fn of(chart: &Chart<'_>) -> Self {
-        let lane = LANE.min(LANES / chart.lanes.len().max(1)).max(NARROW);
+        let lane = LANE.min(LANES / chart.lanes.len().max(1)).max(MIN_LANE_WIDTH);
         let named = |name: &String| match name.strip_prefix("rank ") {
             Some(number) if lane < LANE => number.to_owned(),
             _ => name.clone(),
@@ -101,24 +101,24 @@ impl Drawing {
                 Arrow { from, to, back: if from < to { to - 7 } else { to + 7 }, missing }
             };
             let breaks: Vec<String> = row.breaks.iter().map(|id| text::clean(id)).collect();
-            Drawn {
+            DrawnRow {
                 y: y(index),
                 seq: row.seq.map(|seq| seq.to_string()).unwrap_or_default(),
                 x: words,
                 what: text::clip(&row.what, 4 * event_text::BYTES),
                 arrow: match row.shape {
-                    Shape::Arrow { from, to } => Some(arrow(from, to, false)),
-                    Shape::Missing { from, to } => Some(arrow(from, to, true)),
-                    Shape::Point(_) | Shape::Job | Shape::Gap => None,
+                    RowShape::Arrow { from, to } => Some(arrow(from, to, false)),
+                    RowShape::Missing { from, to } => Some(arrow(from, to, true)),
+                    RowShape::Point(_) | RowShape::Job | RowShape::Gap => None,
                 },
                 point: match row.shape {
-                    Shape::Point(at) => Some(x(at)),
+                    RowShape::Point(at) => Some(x(at)),
                     _ => None,
                 },
                 breaks: breaks.join(", "),
             }
         };
-        let rows: Vec<Drawn> = chart.rows.iter().enumerate().map(drawn).collect();
+        let rows: Vec<DrawnRow> = chart.rows.iter().enumerate().map(drawn).collect();
         let longest = rows.iter().map(|row| row.what.chars().count() + row.breaks.chars().count() + 9).max();
         let waits = chart.waits.iter().map(|wait| ChartLine {
             x: x(wait.lane),
@@ -144,11 +144,11 @@ impl Drawing {
 }
 
 /// Returns the message of a row, if the text next to its arrow does not show all of it or it breaks a requirement.
-fn raw(row: &ChartRow<'_>) -> Option<Raw> {
+fn raw(row: &ChartRow<'_>) -> Option<RawMessage> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();
     let is_long = bytes.len() > event_text::BYTES;
-    (broken || is_long).then(|| Raw {
+    (broken || is_long).then(|| RawMessage {
         seq,
         text: text::bytes(bytes, BYTES, row.cut),
         dump: if broken { dump(bytes, row.cut) } else { String::new() },
@@ -157,13 +157,14 @@ fn raw(row: &ChartRow<'_>) -> Option<Raw> {
 
 /// Formats bytes as a hex dump.
 fn dump(bytes: &[u8], cut: usize) -> String {
-    let lines = bytes[..bytes.len().min(DUMP)].chunks(DUMPED).enumerate().map(|(line, chunk)| {
-        let numbers: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
-        let shown =
-            |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
-        let shown: String = chunk.iter().map(shown).collect();
-        format!("{:06x}  {:47}  {shown}\n", line * DUMPED, numbers.join(" "))
-    });
+    let lines =
+        bytes[..bytes.len().min(DUMP)].chunks(DUMP_BYTES_PER_LINE).enumerate().map(|(line, chunk)| {
+            let numbers: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+            let shown =
+                |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
+            let shown: String = chunk.iter().map(shown).collect();
+            format!("{:06x}  {:47}  {shown}\n", line * DUMP_BYTES_PER_LINE, numbers.join(" "))
+        });
     let mut text: String = lines.collect();
     if bytes.len() > DUMP || cut > 0 {
         text += &format!("... ({} bytes)\n", bytes.len() + cut);

@@ -1,6 +1,6 @@
 use super::super::block::Palette;
 use super::super::tests::{judged, result};
-use super::layout::{BarrierWait, Chart, LANES, ROWS, Shape, commands};
+use super::layout::{BarrierWait, Chart, LANES, ROWS, RowShape, commands};
 use super::write;
 use pmi_judge::Severity;
 use pmi_judge::event::{Bytes, Event, EventKind, SilenceProof};
@@ -40,7 +40,7 @@ fn chart_shows_rank_leaving_barrier_early() {
         to(rank(0), "cmd=barrier_in\n"),
         from(rank(0), "cmd=barrier_out rc=0\n"),
         to(rank(1), "    14cmd=kvs-fence;"),
-        EventKind::NoAnswer { proc: rank(1), proof: SilenceProof::Idle },
+        EventKind::NoResponse { proc: rank(1), proof: SilenceProof::Idle },
         EventKind::ToProxy {
             group: 0,
             proxy: 0,
@@ -66,11 +66,11 @@ fn missing_event_has_a_row_at_its_place() {
     result.findings[0].finding.seq = 1;
     let mut events = events([
         to(rank(1), "cmd=barrier_in\n"),
-        EventKind::Nothing { proof: SilenceProof::Timeout, waited_ms: 5 },
+        EventKind::Silence { proof: SilenceProof::Timeout, waited_ms: 5 },
         from(rank(1), "cmd=barrier_out\n"),
     ]);
     let chart = Chart::of_events(&events, 0, &result);
-    assert_eq!(chart.rows[1].shape, Shape::Point(0));
+    assert_eq!(chart.rows[1].shape, RowShape::Point(0));
     assert_eq!(
         (chart.rows[1].what.as_str(), &chart.rows[1].breaks[..]),
         ("silence", &["rfc13.get.value"][..])

@@ -4,11 +4,11 @@ use std::fmt::{self, Write};
 
 use super::super::block::Palette;
 use super::super::text;
-use super::layout::{Chart, ChartRow, Shape};
+use super::layout::{Chart, ChartRow, RowShape};
 use pmi_judge::Severity;
 
 /// Maximum number of lanes with full names. If there are more, ranks are named by their numbers.
-const NAMED: usize = 8;
+const MAX_NAMED_LANES: usize = 8;
 
 /// Draws a chart.
 ///
@@ -18,7 +18,7 @@ const NAMED: usize = 8;
 pub(in super::super) fn write(chart: &Chart<'_>, palette: Palette, out: &mut impl Write) -> fmt::Result {
     let short = |name: &String| name.strip_prefix("rank ").unwrap_or(name).to_owned();
     let names: Vec<String> = match chart.lanes.len() {
-        0..=NAMED => chart.lanes.clone(),
+        0..=MAX_NAMED_LANES => chart.lanes.clone(),
         _ => chart.lanes.iter().map(short).collect(),
     };
     let width = names.iter().map(|name| name.chars().count() + 2).max().unwrap_or(0);
@@ -57,14 +57,14 @@ fn drawn(chart: &Chart<'_>, row: &ChartRow<'_>, index: usize, width: usize) -> S
     let mut line = vec![' '; chart.lanes.len() * width];
     for lane in 0..chart.lanes.len() {
         line[at(lane)] = match row.shape {
-            Shape::Gap => '⋮',
+            RowShape::Gap => '⋮',
             _ if chart.waits_at(lane, index) => '┃',
             _ => '│',
         };
     }
     match row.shape {
-        Shape::Arrow { from, to } | Shape::Missing { from, to } => {
-            let missing = matches!(row.shape, Shape::Missing { .. });
+        RowShape::Arrow { from, to } | RowShape::Missing { from, to } => {
+            let missing = matches!(row.shape, RowShape::Missing { .. });
             let (left, right) = (at(from.min(to)), at(from.max(to)));
             line[left + 1..right].fill(if missing { '╌' } else { '─' });
             for lane in from.min(to) + 1..from.max(to) {
@@ -77,8 +77,8 @@ fn drawn(chart: &Chart<'_>, row: &ChartRow<'_>, index: usize, width: usize) -> S
                 false => '◀',
             };
         }
-        Shape::Point(lane) => line[at(lane)] = '●',
-        Shape::Job | Shape::Gap => {}
+        RowShape::Point(lane) => line[at(lane)] = '●',
+        RowShape::Job | RowShape::Gap => {}
     }
     line.into_iter().collect()
 }

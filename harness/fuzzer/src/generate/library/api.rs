@@ -12,10 +12,10 @@ use pmi_wire::Framing;
 use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{Field, without_extensions};
 
-use super::call::{CallRequest, LIMITS, PlannedCall, negative, out, quoted};
+use super::call::{CallRequest, LIMITS, PlannedCall, negative, out_argument, quoted};
 use crate::generate::server::swarm::CallSwarm;
 use crate::mutate::client_steps::{MAPPING, pattern};
-use crate::mutate::texts::{self, Text, Use};
+use crate::mutate::texts::{self, Text, TextUse};
 use crate::session::decisions::pick;
 use crate::session::fields::{FieldValue, field, text};
 use crate::session::op::Op;
@@ -27,17 +27,17 @@ pub struct LibraryGenerator {
     /// The dialect whose API it has.
     pub dialect: Dialect,
     /// It has `PMIX_Ring` in addition to the API of PMI-2.
-    pub ring: bool,
+    pub has_ring: bool,
     /// Maximum number of ranks.
     pub ranks: u32,
     /// Responses and arguments are mutated.
     pub mutate: bool,
     /// The library sends its requests to the harness. Otherwise they cannot be answered here, and several ranks would not find each other.
-    pub wire: bool,
+    pub uses_wire: bool,
 }
 
 /// Functions that may request an operation besides the one that they are named after.
-const ASKS_TOO: [(&str, &str); 9] = [
+const EXTRA_REQUESTS: [(&str, &str); 9] = [
     ("PMI_KVS_Commit", "put"),
     ("PMI_Get_clique_size", "get"),
     ("PMI_Get_clique_ranks", "get"),
@@ -50,7 +50,7 @@ const ASKS_TOO: [(&str, &str); 9] = [
 ];
 
 /// A call under construction.
-struct Draft<'a> {
+struct CallDraft<'a> {
     libraries: LibraryGenerator,
     function: &'static Function,
     op: Option<Op>,
@@ -66,7 +66,7 @@ struct Draft<'a> {
 
 /// Returns the operation that a function may request.
 fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
-    let too = ASKS_TOO.iter().find(|(name, _)| *name == function.name);
+    let too = EXTRA_REQUESTS.iter().find(|(name, _)| *name == function.name);
     let mut all = Op::all(dialect);
     all.find(|op| {
         op.exchange().functions.contains(&function.name) || too.is_some_and(|(_, other)| op.is(&[*other]))
@@ -98,8 +98,8 @@ impl LibraryGenerator {
 
     /// Returns the functions to call between the first and the last call, with repetitions according to their weights.
     pub(crate) fn functions(&self) -> &'static [&'static Function] {
-        type All = Vec<(Dialect, bool, Vec<&'static Function>)>;
-        static ALL: LazyLock<All> = LazyLock::new(|| {
+        type FunctionTables = Vec<(Dialect, bool, Vec<&'static Function>)>;
+        static ALL: LazyLock<FunctionTables> = LazyLock::new(|| {
             let kinds = Dialect::ALL.map(|dialect| [(dialect, false), (dialect, true)]);
             kinds
                 .into_iter()
@@ -107,7 +107,7 @@ impl LibraryGenerator {
                 .map(|(dialect, ring)| (dialect, ring, weighted(dialect, ring)))
                 .collect()
         });
-        let own = ALL.iter().find(|(dialect, ring, _)| (*dialect, *ring) == (self.dialect, self.ring));
+        let own = ALL.iter().find(|(dialect, ring, _)| (*dialect, *ring) == (self.dialect, self.has_ring));
         own.map_or(&[], |(_, _, all)| all)
     }
 
@@ -165,8 +165,8 @@ impl LibraryGenerator {
         let has = |kind: fn(&Param) -> bool| function.params.iter().any(kind);
         let asks_for_attribute = op.is_some_and(|op| op.is(&["get-job-attribute"]));
         let (used, usual) = match op {
-            Some(op) if op.is(&["lookup"]) => (Use::Port, "tag#0$port#4242$"),
-            _ => (Use::Value, "0123456789"),
+            Some(op) if op.is(&["lookup"]) => (TextUse::Port, "tag#0$port#4242$"),
+            _ => (TextUse::Value, "0123456789"),
         };
         let told = match op {
             _ if has(|param| matches!(param, Param::OutInts(Some(_)))) => Text::Bytes(b"1,2,3,4,5".into()),
@@ -180,10 +180,10 @@ impl LibraryGenerator {
             true => pick(u, &["missing", MAPPING, "universeSize"])?.to_owned(),
             false => format!("key-{number}"),
         };
-        let draft = Draft { libraries: *self, function, op, swarm, number, ranks, key, received: told };
+        let draft = CallDraft { libraries: *self, function, op, swarm, number, ranks, key, received: told };
         let args = draft.arguments(u)?;
         let request = op.map(|op| draft.request(op, u)).transpose()?;
-        Ok(PlannedCall { cites: function.errors, function: function.name, args, request })
+        Ok(PlannedCall { cites: function.error_requirement, function: function.name, args, request })
     }
 }
 
@@ -196,7 +196,7 @@ fn number(number: i64) -> Arg {
     Arg::Number(Expr::Number(number))
 }
 
-impl Draft<'_> {
+impl CallDraft<'_> {
     fn is(&self, operation: &str) -> bool {
         self.op.is_some_and(|op| op.is(&[operation]))
     }
@@ -212,14 +212,16 @@ impl Draft<'_> {
     }
 
     /// Returns the sizes of the buffers, by the parameter that states each.
-    fn rooms(&self, u: &mut Unstructured<'_>) -> Result<BTreeMap<usize, i64>> {
+    fn buffer_sizes(&self, u: &mut Unstructured<'_>) -> Result<BTreeMap<usize, i64>> {
         let mut rooms = BTreeMap::new();
         for param in self.function.params {
             match param {
                 Param::OutText(Some(size)) if self.is("ring") => {
                     rooms.insert(*size, pick(u, &[16, 64, 1024])?)
                 }
-                Param::OutText(Some(size)) => rooms.insert(*size, self.swarm.room(self.received.len(), u)?),
+                Param::OutText(Some(size)) => {
+                    rooms.insert(*size, self.swarm.buffer_size(self.received.len(), u)?)
+                }
                 Param::OutInts(Some(size)) => rooms.insert(*size, pick(u, &[0, 1, 2, 4, 5, 6, 8])?),
                 _ => None,
             };
@@ -228,17 +230,17 @@ impl Draft<'_> {
     }
 
     fn arguments(&self, u: &mut Unstructured<'_>) -> Result<Vec<Arg>> {
-        let rooms = self.rooms(u)?;
+        let rooms = self.buffer_sizes(u)?;
         let params = self.function.params;
         // The arrays of a spawn have their own formats.
         let fields = self.op.filter(|op| !op.is_spawn()).map_or(&[][..], |op| op.exchange().arguments);
         let is_text = |field: &&Field| matches!(field.rule, Rule::Word | Rule::String | Rule::Visible);
         let mut texts = fields.iter().filter(is_text).map(|field| field.name);
         let mut numbers = fields.iter().filter(|field| !is_text(field)).map(|field| field.name);
-        let free = self.swarm.room(16, u)?.max(0);
+        let free = self.swarm.buffer_size(16, u)?.max(0);
         let mut args = Vec::new();
         for (at, param) in params.iter().enumerate() {
-            let out = |room: Option<i64>| out(&format!("out{at}"), room.map(|room| room.max(0)));
+            let out = |room: Option<i64>| out_argument(&format!("out{at}"), room.map(|room| room.max(0)));
             args.push(match param {
                 Param::Str => self.text(texts.next(), u)?,
                 Param::Int => match rooms.get(&at) {
@@ -282,7 +284,7 @@ impl Draft<'_> {
                 let mut key = template(vec![literal(format!("put-{number}-")), own_rank()]);
                 if swarm.lengths && u.arbitrary()? {
                     let so_far = format!("put-{number}-").len() as i64 + 1;
-                    push(&mut key, letters((texts::length(dialect, Use::Key, u)? - so_far).max(0)));
+                    push(&mut key, letters((texts::length(dialect, TextUse::Key, u)? - so_far).max(0)));
                 }
                 Arg::Text(key)
             }
@@ -296,11 +298,13 @@ impl Draft<'_> {
             Some("value") => match u.int_in_range(0..=9)? {
                 8 => quoted(""),
                 9 => quoted(pick(u, &["a;b;;c", "a;", ";"])?),
-                _ => Arg::Text(swarm.text(dialect, Use::Value, &format!("value-{number}"), u)?.as_argument()),
+                _ => Arg::Text(
+                    swarm.text(dialect, TextUse::Value, &format!("value-{number}"), u)?.as_argument(),
+                ),
             },
             // There are only two services, so that one is published again.
             Some("service") => quoted(&format!("service-{}", u.int_in_range(0..=1)?)),
-            Some("port") => Arg::Text(swarm.text(dialect, Use::Port, "port", u)?.as_argument()),
+            Some("port") => Arg::Text(swarm.text(dialect, TextUse::Port, "port", u)?.as_argument()),
             Some("left") => Arg::Text(template(vec![literal("of-"), own_rank()])),
             Some(_) => quoted(&kvs()),
             None => quoted(pick(u, &[&*kvs(), "missing"])?),
@@ -350,7 +354,7 @@ impl Draft<'_> {
         Some(match field.name {
             "value" if self.asks_for_mapping() => format!("(vector,(0,1,{}))", self.ranks).into(),
             "value" if self.key == "universeSize" => "4".into(),
-            "value" | "port" => self.received.as_said(self.libraries.dialect).into(),
+            "value" | "port" => self.received.encode(self.libraries.dialect).into(),
             "found" => "TRUE".into(),
             "kvsname" => kvs().into(),
             "jobid" => "job-2".into(),

@@ -1,12 +1,12 @@
 //! Calls of a library, and the requests that they cause.
 
-use pmi_scenario::ast::{Arg, BinOp, Call, Dialect, Expr, Role, Step, StepAction, Stmt, Template};
+use pmi_scenario::ast::{Arg, BinOp, Call, Dialect, Expr, Role, Statement, Step, StepAction, Template};
 
 use crate::mutate::CorrectResponse;
 use crate::session::fields::{FieldList, text};
 use crate::session::op::Op;
-use crate::session::pieces::unplaced;
-use crate::session::statement::{step, whom};
+use crate::session::pieces::without_span;
+use crate::session::statement::{rank_or_all, step};
 
 /// A call and the request that it may cause.
 #[derive(Debug, Clone)]
@@ -19,20 +19,20 @@ pub(crate) struct PlannedCall {
 }
 
 impl PlannedCall {
-    pub(crate) fn stmt(self) -> Stmt {
+    pub(crate) fn stmt(self) -> Statement {
         let call = Call {
-            function: Some(unplaced(self.function.to_owned())),
+            function: Some(without_span(self.function.to_owned())),
             args: self.args,
-            result: Some(unplaced("any".to_owned())),
+            result: Some(without_span("any".to_owned())),
             outs: Vec::new(),
         };
-        let mut stmt = step(whom(None), Role::Api, StepAction::Call(call));
-        if let Stmt::Step(Step { cites, .. }) = &mut stmt
+        let mut statement = step(rank_or_all(None), Role::Api, StepAction::Call(call));
+        if let Statement::Step(Step { cites, .. }) = &mut statement
             && !self.cites.is_empty()
         {
-            *cites = Some(unplaced(self.cites.to_owned()));
+            *cites = Some(without_span(self.cites.to_owned()));
         }
-        stmt
+        statement
     }
 }
 
@@ -50,7 +50,7 @@ impl CallRequest {
     }
 
     /// Returns whether it requests something that another process has to put or do.
-    pub(crate) fn looks_for(&self) -> bool {
+    pub(crate) fn depends_on_others(&self) -> bool {
         let of_others = self.op.is(&["get", "lookup", "get-node-attribute"]) || self.op.is_spawn();
         of_others && !self.mapping
     }
@@ -64,8 +64,8 @@ impl CallRequest {
 /// The limits that the reference server announces.
 pub(crate) const LIMITS: [i64; 3] = [256, 64, 1024];
 
-pub(crate) fn out(name: &str, room: Option<i64>) -> Arg {
-    Arg::Out(unplaced(name.to_owned()), room.map(Expr::Number))
+pub(crate) fn out_argument(name: &str, room: Option<i64>) -> Arg {
+    Arg::Out(without_span(name.to_owned()), room.map(Expr::Number))
 }
 
 pub(crate) fn quoted(content: &str) -> Arg {

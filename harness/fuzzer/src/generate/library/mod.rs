@@ -6,11 +6,11 @@ pub(super) mod call;
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Arg, Dialect, Expr, Stmt, UnderTest};
+use pmi_scenario::ast::{Arg, Dialect, Expr, ImplementationKind, Statement};
 use pmi_scenario::signature::{self, Param};
 
 use super::Generator;
-use super::systematic::turn;
+use super::systematic::systematic_index;
 use crate::generate::server::swarm::CallSwarm;
 use crate::generate::systematic::calls;
 use crate::mutate::client_steps::{request_step, response_step};
@@ -23,7 +23,7 @@ use call::{CallRequest, PlannedCall, negative, quoted};
 
 impl Generator for LibraryGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        let ranks = if self.wire && self.ranks > 1 && valid.int_in_range(0..=4)? == 4 { 2 } else { 1 };
+        let ranks = if self.uses_wire && self.ranks > 1 && valid.int_in_range(0..=4)? == 4 { 2 } else { 1 };
         let swarm = CallSwarm::draw(self.kinds(), valid)?;
         let mut calls = vec![self.begin(valid, ranks)?];
         for n in 0..swarm.calls(valid)? {
@@ -42,25 +42,25 @@ impl Generator for LibraryGenerator {
         };
         let asking: Vec<usize> = (0..calls.len()).filter(|i| calls[*i].request.is_some()).collect();
         let mut changed = BTreeSet::new();
-        let mut case = Case::in_dialect(self.dialect, UnderTest::Library, ranks, Vec::new());
+        let mut case = Case::in_dialect(self.dialect, ImplementationKind::Library, ranks, Vec::new());
         for _ in 0..count {
-            if !self.wire || u.ratio(1, 5)? {
-                case.ingredients.extend(misuse(&mut calls, u)?);
+            if !self.uses_wire || u.ratio(1, 5)? {
+                case.ingredients.extend(mutate_call(&mut calls, u)?);
             } else {
                 changed.insert(pick(u, &asking)?);
             }
         }
         let body = &mut case.scenario.body;
         for (at, mut call) in calls.into_iter().enumerate() {
-            match call.request.take().filter(|_| self.wire) {
+            match call.request.take().filter(|_| self.uses_wire) {
                 Some(request) if changed.contains(&at) => {
-                    case.ingredients.insert(strike(&request, self.dialect, ranks, body, u)?);
+                    case.ingredients.insert(mutate_response(&request, self.dialect, ranks, body, u)?);
                 }
                 // The requested key or name does not exist, so the harness has to supply it.
                 Some(request)
-                    if request.looks_for() && valid.ratio(if swarm.found { 5 } else { 1 }, 6)? =>
+                    if request.depends_on_others() && valid.ratio(if swarm.found { 5 } else { 1 }, 6)? =>
                 {
-                    let found = request.answer(self.dialect).proper();
+                    let found = request.answer(self.dialect).correct();
                     body.extend([request_step(None, request.pattern, false), response_step(None, found)]);
                 }
                 _ => {}
@@ -71,7 +71,7 @@ impl Generator for LibraryGenerator {
     }
 
     fn fixed(&self, number: u64) -> Option<Case> {
-        calls::session(self, turn(number)?)
+        calls::session(self, systematic_index(number)?)
     }
 }
 
@@ -83,21 +83,21 @@ impl Generator for Vec<LibraryGenerator> {
 
     /// Takes the APIs in turn.
     fn fixed(&self, number: u64) -> Option<Case> {
-        let at = turn(number)?;
+        let at = systematic_index(number)?;
         calls::session(self.get(at.checked_rem(self.len())?)?, at.checked_div(self.len())?)
     }
 }
 
 /// Returns the calls that show whether a library uses our connection: init and a barrier.
-pub(crate) fn sign_of_life(dialect: Dialect) -> Case {
-    let libraries = LibraryGenerator { dialect, ring: false, ranks: 1, mutate: false, wire: true };
+pub(crate) fn probe_case(dialect: Dialect) -> Case {
+    let libraries = LibraryGenerator { dialect, has_ring: false, ranks: 1, mutate: false, uses_wire: true };
     let calls = ["init", "barrier"].map(|operation| libraries.plain(operation).stmt());
-    Case::in_dialect(dialect, UnderTest::Library, 1, calls.into())
+    Case::in_dialect(dialect, ImplementationKind::Library, 1, calls.into())
 }
 
 /// Replaces one argument of a call with an unusual one, moves a call or repeats it. Returns the mutation. The stated sizes of buffers are
 /// never larger than the buffers.
-fn misuse(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
+fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
     let at = u.choose_index(calls.len())?;
     let function = calls[at].function;
     if u.ratio(1, 2)? {
@@ -147,11 +147,11 @@ fn misuse(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Opti
 }
 
 /// Changes the response to a request from now on. Returns the mutation.
-fn strike(
+fn mutate_response(
     request: &CallRequest,
     dialect: Dialect,
     ranks: u32,
-    body: &mut Vec<Stmt>,
+    body: &mut Vec<Statement>,
     u: &mut Unstructured<'_>,
 ) -> Result<String> {
     // All processes get the same response to a barrier: a process that is still in it would wait for the others.
@@ -162,7 +162,7 @@ fn strike(
     body.push(request_step(who, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|said| match said {
         // Unlike a program's scenario, a library's has no word for the correct response.
-        ResponseStep::Right => response_step(who, answer.proper()),
+        ResponseStep::Correct => response_step(who, answer.correct()),
         said => response_step(who, said),
     }));
     Ok(format!("{}:{}", mutation.name(), request.op))
@@ -174,19 +174,24 @@ mod tests {
     use pmi_wire::Framing;
 
     use super::*;
-    use crate::generate::numbered;
-    use crate::session::testing::{mutations, read_again};
+    use crate::generate::case_from_number;
+    use crate::session::testing::{assert_round_trip, mutations};
 
     const LIBRARIES: LibraryGenerator =
-        LibraryGenerator { dialect: Dialect::Pmi1, ring: true, ranks: 4, mutate: true, wire: true };
+        LibraryGenerator { dialect: Dialect::Pmi1, has_ring: true, ranks: 4, mutate: true, uses_wire: true };
     const PMI2_LIBRARIES: LibraryGenerator = LibraryGenerator { dialect: Dialect::Pmi2, ..LIBRARIES };
 
     #[test]
     fn case_depends_only_on_seed_and_number() {
         for number in 0..200 {
-            assert_eq!(numbered(&LIBRARIES, 7, number).scenario, numbered(&LIBRARIES, 7, number).scenario);
+            assert_eq!(
+                case_from_number(&LIBRARIES, 7, number).scenario,
+                case_from_number(&LIBRARIES, 7, number).scenario
+            );
         }
-        let other = |n: &u64| numbered(&LIBRARIES, 7, *n).scenario != numbered(&LIBRARIES, 8, *n).scenario;
+        let other = |n: &u64| {
+            case_from_number(&LIBRARIES, 7, *n).scenario != case_from_number(&LIBRARIES, 8, *n).scenario
+        };
         // Every second session is systematic.
         assert!((0..400).filter(other).count() > 190);
     }
@@ -194,13 +199,13 @@ mod tests {
     #[test]
     fn cases_round_trip_and_every_mutation_occurs() {
         for (libraries, all) in [
-            (LIBRARIES, Mutation::of_answers(Framing::Lines)),
-            (PMI2_LIBRARIES, Mutation::of_answers(Framing::Frames)),
+            (LIBRARIES, Mutation::of_responses(Framing::Lines)),
+            (PMI2_LIBRARIES, Mutation::of_responses(Framing::Frames)),
         ] {
             let mut changed = BTreeSet::new();
             for number in 0..3000 {
-                let case = numbered(&libraries, 1, number);
-                read_again(&case);
+                let case = case_from_number(&libraries, 1, number);
+                assert_round_trip(&case);
                 changed.extend(mutations(&case));
             }
             let all = all.iter().map(|mutation| mutation.name());
@@ -217,9 +222,9 @@ mod tests {
         for libraries in [LIBRARIES, PMI2_LIBRARIES] {
             let mut called = BTreeSet::new();
             for number in 0..1000 {
-                let case = numbered(&libraries, 5, number);
-                for stmt in &case.scenario.body {
-                    if let Stmt::Step(Step { action: StepAction::Call(call), .. }) = stmt {
+                let case = case_from_number(&libraries, 5, number);
+                for statement in &case.scenario.body {
+                    if let Statement::Step(Step { action: StepAction::Call(call), .. }) = statement {
                         let name = call.function.as_ref().unwrap().value.as_str();
                         let function = signature::function(name).unwrap();
                         assert_eq!(call.args.len(), function.params.len(), "{name}");
@@ -237,9 +242,9 @@ mod tests {
 
     #[test]
     fn systematic_sessions_are_distinct_and_round_trip() {
-        for libraries in [LIBRARIES, PMI2_LIBRARIES, LibraryGenerator { wire: false, ..LIBRARIES }] {
+        for libraries in [LIBRARIES, PMI2_LIBRARIES, LibraryGenerator { uses_wire: false, ..LIBRARIES }] {
             let all: Vec<Case> = (0..2000).filter_map(|number| libraries.fixed(number)).collect();
-            all.iter().for_each(read_again);
+            all.iter().for_each(assert_round_trip);
             let mut texts = BTreeSet::new();
             for case in &all {
                 assert!(texts.insert(case.text()), "{}", case.text());
@@ -250,17 +255,18 @@ mod tests {
             let few = |name: &&str| (1..300).contains(&all.matches(&format!("{name}(")).count());
             let is_once = |name: &&str| name.ends_with("_Init") || name.ends_with("_Finalize");
             let missing: Vec<&str> = names.filter(few).filter(|name| !is_once(name)).collect();
-            assert!(missing.iter().all(|name| !libraries.wire && name.contains("pawn")), "{missing:?}");
-            assert!(libraries.wire || !all.contains("S:"));
+            assert!(missing.iter().all(|name| !libraries.uses_wire && name.contains("pawn")), "{missing:?}");
+            assert!(libraries.uses_wire || !all.contains("S:"));
         }
     }
 
     #[test]
     fn draws_nothing_out_of_scope() {
         for number in 0..300 {
-            let text = numbered(&LibraryGenerator { wire: false, ..LIBRARIES }, 3, number).text();
+            let text =
+                case_from_number(&LibraryGenerator { uses_wire: false, ..LIBRARIES }, 3, number).text();
             assert!(text.contains("ranks 1\n") && !text.contains("S:") && !text.contains("C:"), "{text}");
-            let plain = numbered(&LibraryGenerator { mutate: false, ..LIBRARIES }, 3, number);
+            let plain = case_from_number(&LibraryGenerator { mutate: false, ..LIBRARIES }, 3, number);
             assert!(plain.ingredients.is_empty());
         }
     }

@@ -3,17 +3,17 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};
 
-use super::model::{PutKey, SessionModel, Work};
+use super::model::{PutKey, RankRequests, SessionModel};
 use crate::session::decisions::{percent, pick, shuffle};
-use crate::session::pieces::{literal, tidy};
+use crate::session::pieces::{join_adjacent, literal};
 use crate::session::plan::{PlannedStep, must_answer, request_of};
-use crate::session::statement::{MOST_GROUPS, exit, join, leave};
+use crate::session::statement::{MAX_SPAWNED_GROUPS, exit, join, leave};
 
 /// Maximum number of keys that are read at once.
-const MOST_READ: usize = 300;
+const MAX_KEYS_READ: usize = 300;
 
 /// Splits a text into two writes at a random position, including its start and end.
-fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+fn split_text(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
     let piece = u.int_in_range(0..=text.pieces.len())?;
     match text.pieces.get(piece) {
         Some(Piece::Literal { bytes, .. }) => {
@@ -23,13 +23,13 @@ fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
         }
         _ => text.pieces.insert(piece, Piece::Cut),
     }
-    tidy(text);
+    join_adjacent(text);
     Ok(())
 }
 
 impl SessionModel<'_, '_> {
     pub(crate) fn build(&mut self) -> Result<()> {
-        if !self.speaks12 && percent(self.u)? < 80 {
+        if !self.offers_pmi12 && percent(self.u)? < 80 {
             self.plan.push(PlannedStep::Stmt(join(self.dialect)));
         } else {
             self.start()?;
@@ -44,7 +44,7 @@ impl SessionModel<'_, '_> {
             if self.has("put-node-attribute") {
                 self.wait_for_attribute()?;
             }
-            if self.speaks12 {
+            if self.offers_pmi12 {
                 self.group_barriers()?;
             }
             if percent(self.u)? < 70 {
@@ -53,18 +53,22 @@ impl SessionModel<'_, '_> {
                     self.read_back()?;
                 }
             }
-            if self.swarm.groups && self.scope.spawn && self.held.is_none() && self.groups < MOST_GROUPS {
+            if self.swarm.groups
+                && self.scope.spawn
+                && self.upstream_operation.is_none()
+                && self.groups < MAX_SPAWNED_GROUPS
+            {
                 self.spawn_and_speak()?;
             }
         }
         if let Some(sweep) = self.swarm.sweep
-            && self.held.is_none()
+            && self.upstream_operation.is_none()
             && (self.scope.names || !sweep.is_of_names())
         {
             self.sweep(sweep)?;
         }
         if self.swarm.read_at_end {
-            self.last_read = 0;
+            self.keys_read = 0;
             self.read_back()?;
         }
         if self.u.int_in_range(0..=39)? == 39 {
@@ -72,20 +76,20 @@ impl SessionModel<'_, '_> {
         }
         self.end()?;
         if self.swarm.pieces {
-            self.in_writes()?;
+            self.split_requests()?;
         }
         Ok(())
     }
 
     /// Reads the keys that became visible to all ranks since the last read, each by one process, preferably not the one that put it.
     pub(crate) fn read_back(&mut self) -> Result<()> {
-        let keys: Vec<PutKey> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
-        self.last_read = self.visible.len();
-        if self.holds("get") {
+        let keys: Vec<PutKey> = self.visible_keys[self.keys_read.min(self.visible_keys.len())..].to_vec();
+        self.keys_read = self.visible_keys.len();
+        if self.upstream_answers("get") {
             return Ok(());
         }
-        let mut all: Vec<Work> = vec![Vec::new(); self.ranks as usize];
-        for key in keys.into_iter().take(MOST_READ) {
+        let mut all: Vec<RankRequests> = vec![Vec::new(); self.ranks as usize];
+        for key in keys.into_iter().take(MAX_KEYS_READ) {
             let mut reader = self.any_rank()?;
             if reader == key.by {
                 reader = (reader + 1) % self.ranks;
@@ -100,13 +104,13 @@ impl SessionModel<'_, '_> {
         let rank = self.any_rank()?;
         let spawn = self.spawn(rank)?;
         self.plan.extend(spawn);
-        let children = self.children(self.groups)?;
+        let children = self.child_requests(self.groups)?;
         self.plan.extend(children.into_iter().map(PlannedStep::Stmt));
         Ok(())
     }
 
     /// Splits some requests into several writes.
-    fn in_writes(&mut self) -> Result<()> {
+    fn split_requests(&mut self) -> Result<()> {
         let often = pick(self.u, &[4, 1, 10])?;
         for planned in &mut self.plan {
             let PlannedStep::Request { messages, .. } = planned else { continue };
@@ -119,21 +123,23 @@ impl SessionModel<'_, '_> {
             let Some(last) = values.len().checked_sub(1) else { continue };
             // Prefer positions near the end, where little is left to read.
             let at = if self.u.ratio(1, 2)? { last } else { self.u.int_in_range(0..=last)? };
-            cut(values[at], self.u)?;
+            split_text(values[at], self.u)?;
         }
         Ok(())
     }
 
-    fn work(&mut self, rank: u32) -> Result<Work> {
-        (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.request_beside_held(rank)).collect()
+    fn work(&mut self, rank: u32) -> Result<RankRequests> {
+        (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.unscripted_request(rank)).collect()
     }
 
     /// Returns a request that the upstream does not answer.
-    fn request_beside_held(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
+    fn unscripted_request(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let request = self.requests(rank)?;
         Ok(match request.first() {
-            Some(PlannedStep::Request { op, .. }) if self.held == Some(*op) && !op.is(&["get"]) => {
-                self.ask(rank, "universe", &[])
+            Some(PlannedStep::Request { op, .. })
+                if self.upstream_operation == Some(*op) && !op.is(&["get"]) =>
+            {
+                self.request_and_wait(rank, "universe", &[])
             }
             _ => request,
         })
@@ -168,7 +174,7 @@ impl SessionModel<'_, '_> {
         entering: impl IntoIterator<Item = (u32, Vec<PlannedStep>)>,
         leaving: &[u32],
     ) -> Result<()> {
-        if self.holds("barrier") {
+        if self.upstream_answers("barrier") {
             return Ok(());
         }
         let op = self.op("barrier");
@@ -182,7 +188,7 @@ impl SessionModel<'_, '_> {
             }
         }
         self.plan.extend(leaving.iter().map(|rank| must_answer(*rank, op)));
-        self.visible.append(&mut self.fresh);
+        self.visible_keys.append(&mut self.new_keys);
         Ok(())
     }
 
@@ -196,7 +202,9 @@ impl SessionModel<'_, '_> {
                 for rank in 0..self.ranks {
                     // Other processes may have left already.
                     let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
-                    all.push(before.into_iter().chain([self.ask(rank, "finalize", &[])]).collect());
+                    all.push(
+                        before.into_iter().chain([self.request_and_wait(rank, "finalize", &[])]).collect(),
+                    );
                 }
                 self.interleave(all)?;
             }

@@ -43,13 +43,13 @@ struct Jobs {
     /// The second job gets keys of the first before they are put again.
     misses: bool,
     /// The second job puts the same keys with other values, and reads them.
-    again: bool,
+    repeats_keys: bool,
     /// The first job publishes two names and withdraws one of them, and the second job uses both names.
     names: bool,
 }
 
 /// Percentage of random sessions without an earlier job.
-const ALONE: u32 = 96;
+const SINGLE_JOB_PERCENT: u32 = 96;
 
 /// The name that the first job leaves published, and the one that it withdraws.
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
@@ -57,7 +57,7 @@ const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 /// Returns a case with two jobs: the first ends in the way given by `ending`, and the second repeats its requests.
 pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnding) -> Case {
     let ranks = [scope.ranks.clamp(1, 2); 2];
-    let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, again: true, names: scope.names };
+    let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, repeats_keys: true, names: scope.names };
     // Without decisions, generators take the first choice.
     jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
@@ -79,13 +79,9 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
 
 /// Gives some random cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
 /// case instead of the given one.
-pub(crate) fn perhaps_after_job(
-    scope: SessionFeatures,
-    case: Case,
-    u: &mut Unstructured<'_>,
-) -> Result<Case> {
+pub(crate) fn maybe_after_job(scope: SessionFeatures, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
-    if scope.upstream || percent(u)? < ALONE {
+    if scope.upstream || percent(u)? < SINGLE_JOB_PERCENT {
         return Ok(case);
     }
     let dialect = case.scenario.dialect;
@@ -93,7 +89,7 @@ pub(crate) fn perhaps_after_job(
         let valid =
             SessionFeatures { dialects: super::scope::DialectChoice::One(dialect), mutate: false, ..scope };
         let earlier = valid.generate(u, &mut Unstructured::new(&[]))?;
-        return Ok(case.after(&earlier).unwrap_or(case));
+        return Ok(case.with_earlier_job(&earlier).unwrap_or(case));
     }
     let mut ranks = || u.int_in_range(1..=scope.ranks.clamp(1, 4));
     let jobs = Jobs {
@@ -102,7 +98,7 @@ pub(crate) fn perhaps_after_job(
         keys: pick(u, &[1, 3, 6, 20])?,
         ending: pick(u, &JobEnding::ALL)?,
         misses: u.arbitrary()?,
-        again: u.arbitrary()?,
+        repeats_keys: u.arbitrary()?,
         names: scope.names && u.arbitrary()?,
     };
     jobs.case(scope, u)
@@ -117,7 +113,7 @@ impl Jobs {
         let mut model = SessionModel::joined(scope, self.dialect, second, u);
         model.second_job(self)?;
         let case = model.into_case();
-        Ok(case.after(&earlier).unwrap_or(case))
+        Ok(case.with_earlier_job(&earlier).unwrap_or(case))
     }
 }
 
@@ -174,7 +170,7 @@ impl SessionModel<'_, '_> {
                 self.plan.extend(get);
             }
         }
-        if jobs.again {
+        if jobs.repeats_keys {
             self.put_and_read(jobs.keys, "new")?;
         }
         if jobs.names {
@@ -196,23 +192,27 @@ impl SessionModel<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use pmi_scenario::ast::UnderTest;
+    use pmi_scenario::ast::ImplementationKind;
 
-    use pmi_judge::{Side, is_reached_by_valid_input};
+    use pmi_judge::{PartyKind, is_reached_by_valid_input};
 
     use super::super::scope::DialectChoice;
     use super::*;
-    use crate::generate::numbered;
-    use crate::session::decisions::draw;
-    use crate::session::testing::read_again;
+    use crate::generate::case_from_number;
+    use crate::session::decisions::draw_bytes;
+    use crate::session::testing::assert_round_trip;
     use crate::target::server::{Access, ServerTarget};
-    use crate::target::{Pace, Target, Tracing};
+    use crate::target::{Target, Thoroughness, Tracing};
 
     fn assert_well_formed(case: &Case) {
         let earlier = case.earlier.as_ref().unwrap();
         for job in [case, earlier] {
-            assert!(job.is_sound() && job.is_bounded() && job.tests() == UnderTest::Server, "{}", job.text());
-            read_again(&Case { earlier: None, ..job.clone() });
+            assert!(
+                job.is_sound() && job.is_bounded() && job.tests() == ImplementationKind::Server,
+                "{}",
+                job.text()
+            );
+            assert_round_trip(&Case { earlier: None, ..job.clone() });
         }
         assert!(earlier.earlier.is_none() && earlier.ingredients.is_empty());
         assert_eq!(case.scenario.dialect, earlier.scenario.dialect);
@@ -251,26 +251,31 @@ mod tests {
         let scope = SessionFeatures { dialects: DialectChoice::Any, nodes: 2, ..SessionFeatures::default() };
         let (mut after, mut again) = (0, 0);
         for number in 0..2000 {
-            let bytes = draw(1, number);
-            let case = perhaps_after_job(scope, numbered(&scope, 1, number), &mut Unstructured::new(&bytes));
+            let bytes = draw_bytes(1, number);
+            let case =
+                maybe_after_job(scope, case_from_number(&scope, 1, number), &mut Unstructured::new(&bytes));
             let case = case.unwrap();
             let Some(earlier) = &case.earlier else { continue };
             assert_well_formed(&case);
             after += 1;
             let text = earlier.text();
-            let run = server.play(earlier, Pace::Fast, Tracing::Off).unwrap();
+            let run = server.play(earlier, Thoroughness::Fast, Tracing::Off).unwrap();
             // A job that ends early does not finalize, and an ordinary job may split its writes.
             let is_plain = text.contains("=old-k0-0-") && !text.contains("abort") && !text.contains("exit 3");
-            assert!(!is_plain || is_reached_by_valid_input(&run.seen.events, Side::Server, None), "{text}");
+            assert!(
+                !is_plain || is_reached_by_valid_input(&run.observation.events, PartyKind::Server, None),
+                "{text}"
+            );
             again += u32::from(text.contains("=old-k0-0-"));
-            let run = server.play(&case, Pace::Fast, Tracing::Off).unwrap();
+            let run = server.play(&case, Thoroughness::Fast, Tracing::Off).unwrap();
             assert!(run.failures.is_empty(), "{:?}", run.failures);
         }
         assert!((50..120).contains(&after) && (20..80).contains(&again), "{after} {again}");
         let upstream = SessionFeatures { upstream: true, ..scope };
         let alone = |number: u64| {
-            let bytes = draw(1, number);
-            perhaps_after_job(upstream, numbered(&scope, 1, number), &mut Unstructured::new(&bytes)).unwrap()
+            let bytes = draw_bytes(1, number);
+            maybe_after_job(upstream, case_from_number(&scope, 1, number), &mut Unstructured::new(&bytes))
+                .unwrap()
         };
         assert!((0..200).all(|number| alone(number).earlier.is_none()));
     }

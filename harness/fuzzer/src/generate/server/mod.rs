@@ -12,7 +12,7 @@ pub(super) mod sweep;
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::UnderTest;
+use pmi_scenario::ast::ImplementationKind;
 use pmi_wire::Framing;
 
 use super::{Generator, upstream};
@@ -38,13 +38,13 @@ impl Generator for SessionFeatures {
         // A proxy passes PMI-2 requests on in a form that the harness does not answer as text.
         let in_lines = dialect.framing() == Framing::Lines;
         let held = (self.upstream && in_lines && percent(valid)? < 60)
-            .then(|| upstream::held(self.names, self.spawn, valid))
+            .then(|| upstream::draw_operation(self.names, self.spawn, valid))
             .transpose()?;
         let swarm = Swarm::draw(valid)?;
         // The same applies to the barriers of PMI-1.2.
         let speaks12 = self.pmi12 && in_lines && held.is_none() && valid.ratio(2, 3)?;
         let mut model = SessionModel::new(*self, dialect, ranks, nodes, swarm, valid);
-        (model.held, model.speaks12) = (held, speaks12);
+        (model.upstream_operation, model.offers_pmi12) = (held, speaks12);
         model.build()?;
         let SessionModel { mut plan, started, .. } = model;
         let u = mutations;
@@ -68,7 +68,7 @@ impl Generator for SessionFeatures {
         let pristine = others == 0;
         let settled = |plan| {
             let statements = to_statements(plan, dialect, pristine);
-            let mut case = Case::in_dialect(dialect, UnderTest::Server, ranks, statements);
+            let mut case = Case::in_dialect(dialect, ImplementationKind::Server, ranks, statements);
             case.scenario.nodes = nodes;
             case
         };
@@ -91,15 +91,15 @@ impl Generator for SessionFeatures {
 mod tests {
     use std::collections::BTreeMap;
 
-    use pmi_scenario::ast::{Dialect, Need};
+    use pmi_scenario::ast::{Capability, Dialect};
     use pmi_wire::{Decoded, Direction, Framing};
 
     use super::scope::DialectChoice;
     use super::*;
-    use crate::generate::{decided, numbered};
+    use crate::generate::{case_from_bytes, case_from_number};
     use crate::mutate::Mutation;
     use crate::session::op::Op;
-    use crate::session::testing::{mutations, read_again};
+    use crate::session::testing::{assert_round_trip, mutations};
 
     const PMI2: DialectChoice = DialectChoice::One(Dialect::Pmi2);
 
@@ -112,7 +112,7 @@ mod tests {
             let case = generate(1, number, scope);
             assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
             assert_eq!(case.scenario, generate(1, number, scope).scenario);
-            read_again(&case);
+            assert_round_trip(&case);
             changed.extend(mutations(&case));
             texts += &case.text();
         }
@@ -180,7 +180,7 @@ mod tests {
         for number in 0..300 {
             let case = generate(1, number, scope);
             assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
-            read_again(&case);
+            assert_round_trip(&case);
             // The boundaries of writes do not matter here.
             let text = case.text().replace("<|>", "");
             let named: Vec<(u32, &str)> = text
@@ -188,7 +188,7 @@ mod tests {
                 .filter_map(|line| line.split_once("  C: cmd=barrier_in group="))
                 .map(|(rank, group)| (rank.trim().parse().unwrap(), group))
                 .collect();
-            assert_eq!(named.is_empty(), !case.needs().contains(&Need::Pmi12), "{text}");
+            assert_eq!(named.is_empty(), !case.needs().contains(&Capability::Pmi12), "{text}");
             of_12 += u32::from(!named.is_empty());
             for (_, group) in &named {
                 let list = group.split(':').next().unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn generate(seed: u64, number: u64, scope: SessionFeatures) -> Case {
-        numbered(&scope, seed, number)
+        case_from_number(&scope, seed, number)
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
             for scope in [SessionFeatures::default(), upstream] {
                 let case = generate(1, number, scope);
                 assert!(case.is_sound(), "{number}: {}", case.text());
-                read_again(&case);
+                assert_round_trip(&case);
                 with += u32::from(case.needs_upstream());
                 assert!(scope.upstream || !case.needs_upstream(), "{number}: {}", case.text());
             }
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn any_bytes_decide_a_sound_case() {
-        assert!(decided(&SessionFeatures::default(), b"").ingredients.is_empty());
+        assert!(case_from_bytes(&SessionFeatures::default(), b"").ingredients.is_empty());
         let mut rng = fastrand::Rng::with_seed(1);
         let (mut changed, mut texts) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..2500 {
             let bytes: Vec<u8> = (0..rng.usize(1..400)).map(|_| rng.u8(..)).collect();
-            let case = decided(&SessionFeatures::default(), &bytes);
+            let case = case_from_bytes(&SessionFeatures::default(), &bytes);
             assert!(case.is_sound(), "{bytes:?}: {}", case.text());
             changed.extend(mutations(&case));
             texts.insert(case.text());
@@ -273,7 +273,7 @@ mod tests {
             let mut bytes = [valid; 400];
             // Exactly one mutation, with this index.
             bytes[..3].copy_from_slice(&[0, 128, junk as u8]);
-            let case = decided(&SessionFeatures::default(), &bytes);
+            let case = case_from_bytes(&SessionFeatures::default(), &bytes);
             assert_eq!(mutations(&case), ["junk".to_owned()].into(), "{valid}: {}", case.text());
         }
     }
@@ -321,15 +321,15 @@ mod tests {
         for number in 0..400 {
             let case = generate(1, number, scope);
             assert!(case.ingredients.is_empty());
-            for stmt in &case.scenario.body {
-                match ServerStep::of(stmt) {
-                    Some(ServerStep::Upstream(UpstreamAction::Answer { lines, partial, .. })) => {
+            for statement in &case.scenario.body {
+                match ServerStep::of(statement) {
+                    Some(ServerStep::Upstream(UpstreamAction::Response { lines, partial, .. })) => {
                         let line = lines[0].literal().unwrap();
                         let message = Decoded::new(Direction::FromServer, Framing::Lines, line.as_bytes());
                         assert!(!partial && lines.len() == 1 && message.is_well_formed(), "{line:?}");
                     }
                     Some(ServerStep::Upstream(action)) => {
-                        assert!(matches!(action, UpstreamAction::Usual { .. }), "{action:?}");
+                        assert!(matches!(action, UpstreamAction::CorrectResponse { .. }), "{action:?}");
                     }
                     _ => {}
                 }

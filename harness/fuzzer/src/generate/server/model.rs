@@ -1,17 +1,17 @@
 //! The state of a session against a server while it is generated, and the keys, values and names that are drawn for it.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, Piece, Template, UnderTest};
+use pmi_scenario::ast::{Dialect, ImplementationKind, Piece, Template};
 
 use super::scope::SessionFeatures;
 use super::swarm::Swarm;
 use crate::mutate::client_steps::MAPPING;
-use crate::mutate::texts::{self, Use};
+use crate::mutate::texts::{self, TextUse};
 use crate::session::case::Case;
 use crate::session::decisions::{percent, pick};
 use crate::session::fields::text;
 use crate::session::op::Op;
-use crate::session::pieces::{Limit, letters, letters_to, literal, push, template};
+use crate::session::pieces::{Limit, letters, letters_up_to, literal, push, template};
 use crate::session::plan::{PlannedStep, to_statements};
 use crate::session::statement::join;
 
@@ -27,9 +27,9 @@ pub(crate) struct SessionModel<'a, 'b> {
     /// Number of keys that each rank has put.
     keys: Vec<u32>,
     /// Keys that all ranks must see.
-    pub(crate) visible: Vec<PutKey>,
+    pub(crate) visible_keys: Vec<PutKey>,
     /// Keys put since the last barrier.
-    pub(crate) fresh: Vec<PutKey>,
+    pub(crate) new_keys: Vec<PutKey>,
     /// Values that were put.
     values: Vec<Template>,
     /// Names of services that were published; some of them were withdrawn.
@@ -37,15 +37,15 @@ pub(crate) struct SessionModel<'a, 'b> {
     /// Number of spawned groups.
     pub(crate) groups: u32,
     /// Every process offers PMI-1.2.
-    pub(crate) speaks12: bool,
+    pub(crate) offers_pmi12: bool,
     /// Concurrent requests, in a dialect that has `thrid`.
-    pub(crate) threads: Threads,
+    pub(crate) threads: ThreadState,
     /// The operation that the upstream answers, whose steps are made elsewhere.
-    pub(crate) held: Option<Op>,
+    pub(crate) upstream_operation: Option<Op>,
     /// Length of the plan when every rank had started.
     pub(crate) started: usize,
     /// Number of visible keys that were read back.
-    pub(crate) last_read: usize,
+    pub(crate) keys_read: usize,
 }
 
 /// A key and the rank that has put it.
@@ -63,7 +63,7 @@ pub(crate) fn template_of(begin: &str, more: Piece) -> Template {
 }
 
 /// The requests that one rank makes between two barriers.
-pub(crate) type Work = Vec<Vec<PlannedStep>>;
+pub(crate) type RankRequests = Vec<Vec<PlannedStep>>;
 
 impl<'a, 'b> SessionModel<'a, 'b> {
     /// Creates an empty session.
@@ -84,16 +84,16 @@ impl<'a, 'b> SessionModel<'a, 'b> {
             u,
             plan: Vec::new(),
             keys: vec![0; ranks as usize],
-            visible: Vec::new(),
-            fresh: Vec::new(),
+            visible_keys: Vec::new(),
+            new_keys: Vec::new(),
             values: Vec::new(),
             services: Vec::new(),
             groups: 0,
-            speaks12: false,
-            threads: Threads::of(ranks),
-            held: None,
+            offers_pmi12: false,
+            threads: ThreadState::of(ranks),
+            upstream_operation: None,
             started: 0,
-            last_read: 0,
+            keys_read: 0,
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a, 'b> SessionModel<'a, 'b> {
     /// Converts the session to a case on one node, all of it valid input.
     pub(crate) fn into_case(self) -> Case {
         let Self { dialect, ranks, plan, .. } = self;
-        Case::in_dialect(dialect, UnderTest::Server, ranks, to_statements(plan, dialect, true))
+        Case::in_dialect(dialect, ImplementationKind::Server, ranks, to_statements(plan, dialect, true))
     }
 }
 
@@ -122,15 +122,15 @@ impl SessionModel<'_, '_> {
     }
 
     /// Returns whether the upstream answers the requests of this operation.
-    pub(crate) fn holds(&self, operation: &str) -> bool {
-        self.held.is_some_and(|held| held.is(&[operation]))
+    pub(crate) fn upstream_answers(&self, operation: &str) -> bool {
+        self.upstream_operation.is_some_and(|held| held.is(&[operation]))
     }
 
     /// Returns letters for the longest text that is allowed, or for one shorter by `less`. The length is relative to the limit that the
     /// server announces, if the dialect has limits.
-    pub(crate) fn longest(&self, used: Use, limit: Limit, less: i64) -> Piece {
+    pub(crate) fn longest(&self, used: TextUse, limit: Limit, less: i64) -> Piece {
         match self.has("maxes") {
-            true => letters_to(limit, -1 - less),
+            true => letters_up_to(limit, -1 - less),
             false => letters(texts::longest(self.dialect, used) - less),
         }
     }
@@ -146,9 +146,9 @@ impl SessionModel<'_, '_> {
     pub(crate) fn key(&mut self, rank: u32) -> Result<Template> {
         let plain = self.plain_key(rank);
         let swarm = self.swarm;
-        let own = self.visible.iter().chain(&self.fresh).filter(|key| key.by == rank);
+        let own = self.visible_keys.iter().chain(&self.new_keys).filter(|key| key.by == rank);
         let own: Vec<Template> = own.map(|key| key.name.clone()).collect();
-        if swarm.again && !own.is_empty() && self.u.ratio(1, 6)? {
+        if swarm.repeats_puts && !own.is_empty() && self.u.ratio(1, 6)? {
             return Ok(self.u.choose(&own)?.clone());
         }
         // With a common beginning, keys can be confused by a server that compares only a part of them.
@@ -161,19 +161,19 @@ impl SessionModel<'_, '_> {
         let name = match percent(self.u)? {
             0..8 => {
                 let less = pick(self.u, &[0, 1])?;
-                with(self.longest(Use::Key, Limit::Key, less + plain.len() as i64))
+                with(self.longest(TextUse::Key, Limit::Key, less + plain.len() as i64))
             }
-            8..50 if swarm.long_keys => long(texts::length(self.dialect, Use::Key, self.u)?),
-            50..75 if swarm.like_keys && !own.is_empty() => match self.u.choose(&own)?.literal() {
-                Some(own) => match self.like(&own)? {
+            8..50 if swarm.long_keys => long(texts::length(self.dialect, TextUse::Key, self.u)?),
+            50..75 if swarm.similar_keys && !own.is_empty() => match self.u.choose(&own)?.literal() {
+                Some(own) => match self.similar_key(&own)? {
                     like if like.is_empty() => text(plain.as_str()),
                     like => text(like),
                 },
                 None => text(plain.as_str()),
             },
-            75..90 if swarm.odd_keys => {
+            75..90 if swarm.special_keys => {
                 let mut name = text(plain.as_str());
-                texts::content(self.dialect, Use::Key, self.u)?
+                texts::content(self.dialect, TextUse::Key, self.u)?
                     .pieces
                     .into_iter()
                     .for_each(|p| push(&mut name, p));
@@ -181,12 +181,12 @@ impl SessionModel<'_, '_> {
             }
             _ => text(plain.as_str()),
         };
-        let is_new = self.visible.iter().chain(&self.fresh).all(|key| key.name.pieces != name.pieces);
+        let is_new = self.visible_keys.iter().chain(&self.new_keys).all(|key| key.name.pieces != name.pieces);
         Ok(if is_new { name } else { text(plain.as_str()) })
     }
 
     /// Returns a similar key, which a careless comparison confuses with this one.
-    fn like(&mut self, key: &str) -> Result<String> {
+    fn similar_key(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
             // PMI-2 doubles semicolons, so other changes could break such a key.
             _ if key.contains(';') => format!("{key}-"),
@@ -201,12 +201,12 @@ impl SessionModel<'_, '_> {
 
     /// Returns a key for a get, which may be missing.
     pub(crate) fn requested_key(&mut self, rank: u32) -> Result<Template> {
-        let own = self.fresh.iter().filter(|key| key.by == rank);
-        let all: Vec<Template> = self.visible.iter().chain(own).map(|key| key.name.clone()).collect();
+        let own = self.new_keys.iter().filter(|key| key.by == rank);
+        let all: Vec<Template> = self.visible_keys.iter().chain(own).map(|key| key.name.clone()).collect();
         let misses = if self.swarm.misses { 60 } else { 10 };
         Ok(match percent(self.u)? {
             chance if chance < misses => match self.u.choose(&all).ok().and_then(Template::literal) {
-                Some(there) if self.u.ratio(1, 2)? => match self.like(&there)? {
+                Some(there) if self.u.ratio(1, 2)? => match self.similar_key(&there)? {
                     // Without its last letter, nothing is left of the key.
                     like if like.is_empty() => text("missing"),
                     like => text(like),
@@ -225,10 +225,10 @@ impl SessionModel<'_, '_> {
         let value = match percent(self.u)? {
             0..15 if swarm.same_values && !self.values.is_empty() => self.u.choose(&self.values)?.clone(),
             15..60 if swarm.lengths => {
-                let length = texts::length(self.dialect, Use::Value, self.u)?;
-                self.marked(length)
+                let length = texts::length(self.dialect, TextUse::Value, self.u)?;
+                self.marked_value(length)
             }
-            60..90 if swarm.contents => texts::content(self.dialect, Use::Value, self.u)?,
+            60..90 if swarm.contents => texts::content(self.dialect, TextUse::Value, self.u)?,
             _ => self.usual_value()?,
         };
         self.values.push(value.clone());
@@ -236,8 +236,8 @@ impl SessionModel<'_, '_> {
     }
 
     /// Returns a value of a length. It begins with a unique mark if it is long enough.
-    pub(crate) fn marked(&self, length: i64) -> Template {
-        let mark = format!("{}.", self.values.len() + self.fresh.len());
+    pub(crate) fn marked_value(&self, length: i64) -> Template {
+        let mark = format!("{}.", self.values.len() + self.new_keys.len());
         match length - mark.len() as i64 {
             rest if rest < 0 => text(&b"0123456789"[..length as usize]),
             rest => template_of(&mark, letters(rest)),
@@ -250,12 +250,12 @@ impl SessionModel<'_, '_> {
         let name = match percent(self.u)? {
             0..40 if !self.services.is_empty() => self.u.choose(&self.services)?.clone(),
             40..60 if self.swarm.lengths => {
-                let length = texts::length(self.dialect, Use::Service, self.u)?;
+                let length = texts::length(self.dialect, TextUse::Service, self.u)?;
                 template_of(&plain, letters((length - plain.len() as i64).max(0)))
             }
-            60..70 if self.swarm.contents && self.swarm.odd_keys => {
+            60..70 if self.swarm.contents && self.swarm.special_keys => {
                 let mut name = text(plain);
-                let odd = texts::content(self.dialect, Use::Service, self.u)?;
+                let odd = texts::content(self.dialect, TextUse::Service, self.u)?;
                 odd.pieces.into_iter().for_each(|piece| push(&mut name, piece));
                 name
             }
@@ -283,16 +283,16 @@ impl SessionModel<'_, '_> {
         let mark = format!("tag#{}$port#4242$", self.services.len());
         Ok(match percent(self.u)? {
             0..40 if self.swarm.lengths => {
-                let length = texts::length(self.dialect, Use::Port, self.u)?;
+                let length = texts::length(self.dialect, TextUse::Port, self.u)?;
                 template_of(&mark, letters((length - mark.len() as i64).max(0)))
             }
-            40..60 if self.swarm.contents => texts::content(self.dialect, Use::Port, self.u)?,
+            40..60 if self.swarm.contents => texts::content(self.dialect, TextUse::Port, self.u)?,
             _ => text(mark),
         })
     }
 
     /// Merges the ranks' requests in random order; often several ranks have a request in progress.
-    pub(crate) fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
+    pub(crate) fn interleave(&mut self, mut all: Vec<RankRequests>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
         let mut open: Vec<Vec<PlannedStep>> = vec![Vec::new(); all.len()];
         loop {
@@ -314,7 +314,7 @@ impl SessionModel<'_, '_> {
 }
 
 /// Concurrent requests, and attributes.
-pub(crate) struct Threads {
+pub(crate) struct ThreadState {
     /// For each rank, whether it may have several requests in progress at once.
     pub(crate) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
@@ -325,7 +325,7 @@ pub(crate) struct Threads {
     pub(crate) attributes: Vec<String>,
 }
 
-impl Threads {
+impl ThreadState {
     /// Creates the initial state for this number of ranks.
     pub(crate) fn of(ranks: u32) -> Self {
         Self { several: vec![false; ranks as usize], last: 0, jobid: false, attributes: Vec::new() }

@@ -10,7 +10,7 @@ use crate::session::fields::text;
 use crate::session::plan::{must_answer, request_of};
 
 /// Maximum number of barriers that are open at once.
-const MOST_OPEN: u32 = 4;
+const MAX_OPEN_BARRIERS: u32 = 4;
 
 /// Tags near the limits of integer types, where a server may lose bits, and ordinary ones.
 const TAGS: [u32; 12] = [0, 1, 2, 9, 42, 127, 128, 255, 256, 65_535, 65_536, i32::MAX as u32];
@@ -29,9 +29,10 @@ impl SessionModel<'_, '_> {
         shuffle(self.u, &mut tags)?;
         let count = match percent(self.u)? {
             0..50 => 1,
-            _ => self.u.int_in_range(2..=MOST_OPEN)?,
+            _ => self.u.int_in_range(2..=MAX_OPEN_BARRIERS)?,
         };
-        let parts = (0..count as usize).map(|at| self.part(tags[at])).collect::<Result<Vec<_>>>()?;
+        let parts =
+            (0..count as usize).map(|at| self.draw_group_barrier(tags[at])).collect::<Result<Vec<_>>>()?;
         let mut entries: Vec<(u32, &PartialBarrier)> =
             parts.iter().flat_map(|part| part.members.iter().map(move |rank| (*rank, part))).collect();
         shuffle(self.u, &mut entries)?;
@@ -48,7 +49,7 @@ impl SessionModel<'_, '_> {
         Ok(())
     }
 
-    fn part(&mut self, tag: u32) -> Result<PartialBarrier> {
+    fn draw_group_barrier(&mut self, tag: u32) -> Result<PartialBarrier> {
         let tagged = |name: &str| format!("{name}:{tag}");
         let all: Vec<u32> = (0..self.ranks).collect();
         Ok(match percent(self.u)? {

@@ -1,14 +1,14 @@
 //! Valid requests from processes: operations, which the protocol table spells in the dialect of the session.
 
 use arbitrary::Result;
-use pmi_scenario::ast::{Stmt, Template};
+use pmi_scenario::ast::{Statement, Template};
 use pmi_wire::{Framing, SpawnProgram, SpawnRequest};
 
 use super::model::{PutKey, SessionModel};
 use crate::mutate::client_steps::MAPPING;
-use crate::mutate::texts::{self, Use};
+use crate::mutate::texts::{self, TextUse};
 use crate::session::decisions::{percent, pick, shuffle};
-use crate::session::fields::{FieldList, message, spelled, text, tuples_of};
+use crate::session::fields::{FieldList, message, spell, text, tuples_of};
 use crate::session::op::Op;
 use crate::session::pieces::{
     Limit, agent, child_kvsname, jobid, kvsname, letters, literal, own_rank, template,
@@ -50,7 +50,12 @@ impl SessionModel<'_, '_> {
     }
 
     /// Returns a request with these fields, as far as the dialect has them, and the wait for its response.
-    pub(crate) fn ask(&self, rank: u32, operation: &str, fields: &[NamedField]) -> Vec<PlannedStep> {
+    pub(crate) fn request_and_wait(
+        &self,
+        rank: u32,
+        operation: &str,
+        fields: &[NamedField],
+    ) -> Vec<PlannedStep> {
         ask(rank, self.op(operation), fields)
     }
 
@@ -60,7 +65,7 @@ impl SessionModel<'_, '_> {
         for rank in 0..self.ranks {
             let several = self.has_threads() && self.u.ratio(1, 2)?;
             self.threads.several[rank as usize] = several;
-            let version = match (self.op("init") == Op::offer(), self.speaks12) {
+            let version = match (self.op("init") == Op::offer(), self.offers_pmi12) {
                 (false, _) => ["2", "0"],
                 (true, false) => ["1", "1"],
                 (true, true) => ["1", "2"],
@@ -74,10 +79,12 @@ impl SessionModel<'_, '_> {
                     ("threaded", text(if several { "TRUE" } else { "FALSE" })),
                 ];
                 shuffle(self.u, &mut fields)?;
-                work.push(self.ask(rank, "init", &fields));
+                work.push(self.request_and_wait(rank, "init", &fields));
             }
             if self.has("maxes") {
-                work.extend(["maxes", "kvsname"].map(|operation| self.ask(rank, operation, &[])));
+                work.extend(
+                    ["maxes", "kvsname"].map(|operation| self.request_and_wait(rank, operation, &[])),
+                );
             }
             all.push(work);
         }
@@ -91,7 +98,7 @@ impl SessionModel<'_, '_> {
         }
         if self.u.ratio(1, 3)? {
             let rank = self.any_rank()?;
-            let ask = self.ask(rank, "kvsname", &[]);
+            let ask = self.request_and_wait(rank, "kvsname", &[]);
             self.plan.extend(ask);
             self.threads.jobid = true;
         }
@@ -108,7 +115,7 @@ impl SessionModel<'_, '_> {
         for _ in 0..self.u.int_in_range(1..=3)? {
             for planned in self.request(rank)? {
                 match planned {
-                    PlannedStep::Request { .. } => requests.push(self.of_thread(planned)),
+                    PlannedStep::Request { .. } => requests.push(self.with_new_thread(planned)),
                     wait => waits.push(wait),
                 }
             }
@@ -118,35 +125,35 @@ impl SessionModel<'_, '_> {
     }
 
     /// Adds a new `thrid` to a request.
-    fn of_thread(&mut self, mut planned: PlannedStep) -> PlannedStep {
+    fn with_new_thread(&mut self, mut planned: PlannedStep) -> PlannedStep {
         self.threads.last += 1;
         let thrid = match self.threads.last % 4 {
             0 => format!("0x7f{:08x}", self.threads.last),
             _ => self.threads.last.to_string(),
         };
         if let PlannedStep::Request { op, messages, .. } = &mut planned {
-            let fields = spelled(*op, &[("thrid", text(thrid))]).split_off(1);
+            let fields = spell(*op, &[("thrid", text(thrid))]).split_off(1);
             messages.iter_mut().for_each(|message| drop(message.splice(1..1, fields.clone())));
         }
         planned
     }
 
     /// Plans a request, with a `thrid` if the process has several in progress.
-    fn in_thread(&mut self, rank: u32, operation: &str, fields: &[NamedField]) {
+    fn plan_in_thread(&mut self, rank: u32, operation: &str, fields: &[NamedField]) {
         let request = request_of(rank, self.op(operation), fields);
         let several = self.threads.several[rank as usize];
-        let request = if several { self.of_thread(request) } else { request };
+        let request = if several { self.with_new_thread(request) } else { request };
         self.plan.push(request);
     }
 
     /// Plans the entry into a barrier that others have not entered yet. Meanwhile, another thread of the process may make a request that
     /// does not depend on other processes.
     pub(crate) fn enter(&mut self, rank: u32) -> Result<()> {
-        self.in_thread(rank, "barrier", &[]);
+        self.plan_in_thread(rank, "barrier", &[]);
         if self.threads.several[rank as usize] && self.u.ratio(1, 3)? {
             match self.u.int_in_range(0..=1)? {
-                0 => self.in_thread(rank, "kvsname", &[]),
-                _ => self.in_thread(rank, "get-job-attribute", &[("key", text(MAPPING))]),
+                0 => self.plan_in_thread(rank, "kvsname", &[]),
+                _ => self.plan_in_thread(rank, "get-job-attribute", &[("key", text(MAPPING))]),
             }
             self.plan.push(may_answer(rank));
         }
@@ -167,11 +174,11 @@ impl SessionModel<'_, '_> {
             "get-node-attribute" => self.get_attribute(rank)?,
             "get-job-attribute" => {
                 let key = pick(self.u, &[MAPPING, "universeSize", "hasNameServ", "missing"])?;
-                self.ask(rank, "get-job-attribute", &[("key", text(key))])
+                self.request_and_wait(rank, "get-job-attribute", &[("key", text(key))])
             }
             "publish" => self.name(rank)?,
             "spawn" => self.spawn(rank)?,
-            plain => self.ask(rank, plain, &[]),
+            plain => self.request_and_wait(rank, plain, &[]),
         })
     }
 
@@ -201,33 +208,33 @@ impl SessionModel<'_, '_> {
     }
 
     pub(crate) fn put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<PlannedStep> {
-        self.fresh.push(PutKey { name: name.clone(), by: rank });
-        self.ask(rank, "put", &[own_space(), ("key", name), ("value", value)])
+        self.new_keys.push(PutKey { name: name.clone(), by: rank });
+        self.request_and_wait(rank, "put", &[own_space(), ("key", name), ("value", value)])
     }
 
     /// Returns a value that could be confused with protocol text, or an ordinary one.
     pub(crate) fn usual_value(&mut self) -> Result<Template> {
         Ok(match self.u.int_in_range(0..=15)? {
-            less @ (0 | 1) => template(vec![self.longest(Use::Value, Limit::Value, less)]),
+            less @ (0 | 1) => template(vec![self.longest(TextUse::Value, Limit::Value, less)]),
             2 => text("a"),
             3 => text("tag#0$description#host$port#4242$ifname#127.0.0.1$"),
             4 => template(vec![letters(self.u.int_in_range(1..=999)?)]),
             5 => template(vec![letters(self.u.int_in_range(1..=199)?)]),
-            6 | 7 => texts::content(self.dialect, Use::Value, self.u)?,
+            6 | 7 => texts::content(self.dialect, TextUse::Value, self.u)?,
             8 if self.has_threads() => text(""),
             9 if self.has_threads() => {
                 let bytes = (0..self.u.int_in_range(1..=9)?).map(|_| self.u.arbitrary());
-                texts::as_said(self.dialect, &bytes.collect::<Result<Vec<u8>>>()?)
+                texts::encode_text(self.dialect, &bytes.collect::<Result<Vec<u8>>>()?)
             }
             _ => text(format!("v{}", self.u.arbitrary::<u32>()?)),
         })
     }
 
     pub(crate) fn get(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
-        if self.holds("get") {
+        if self.upstream_answers("get") {
             // Only keys that the proxy stores itself.
-            let own = self.fresh.iter().filter(|key| key.by == rank);
-            let Some(there) = self.visible.iter().chain(own).map(|key| key.name.clone()).next() else {
+            let own = self.new_keys.iter().filter(|key| key.by == rank);
+            let Some(there) = self.visible_keys.iter().chain(own).map(|key| key.name.clone()).next() else {
                 return self.put(rank);
             };
             return Ok(self.get_of(rank, there));
@@ -243,11 +250,11 @@ impl SessionModel<'_, '_> {
             fields.push(("srcid", text(self.u.choose(&hints)?.as_str())));
         }
         fields.push(("key", key));
-        Ok(self.ask(rank, "get", &fields))
+        Ok(self.request_and_wait(rank, "get", &fields))
     }
 
     pub(crate) fn get_of(&self, rank: u32, key: Template) -> Vec<PlannedStep> {
-        self.ask(rank, "get", &[own_space(), ("key", key)])
+        self.request_and_wait(rank, "get", &[own_space(), ("key", key)])
     }
 
     fn put_attribute(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
@@ -261,7 +268,7 @@ impl SessionModel<'_, '_> {
             key
         };
         let value = self.value()?;
-        Ok(self.ask(rank, "put-node-attribute", &[("key", text(key)), ("value", value)]))
+        Ok(self.request_and_wait(rank, "put-node-attribute", &[("key", text(key)), ("value", value)]))
     }
 
     fn get_attribute(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
@@ -271,7 +278,7 @@ impl SessionModel<'_, '_> {
         if self.u.ratio(1, 2)? {
             fields.push(("wait", text("FALSE")));
         }
-        Ok(self.ask(rank, "get-node-attribute", &fields))
+        Ok(self.request_and_wait(rank, "get-node-attribute", &fields))
     }
 
     /// May plan ranks that wait for an attribute. Another rank puts it, or a waiting one with concurrent requests puts it itself. In rare
@@ -286,14 +293,14 @@ impl SessionModel<'_, '_> {
         let mut waiting = Vec::new();
         for rank in 0..self.ranks {
             if (rank != by || self.threads.several[rank as usize]) && self.u.ratio(2, 3)? {
-                self.in_thread(rank, "get-node-attribute", &[named.clone(), ("wait", text("TRUE"))]);
+                self.plan_in_thread(rank, "get-node-attribute", &[named.clone(), ("wait", text("TRUE"))]);
                 waiting.push(rank);
             }
         }
         let never = !waiting.contains(&by) && self.u.ratio(1, 20)?;
         if !never {
             let value = self.value()?;
-            self.in_thread(by, "put-node-attribute", &[named, ("value", value)]);
+            self.plan_in_thread(by, "put-node-attribute", &[named, ("value", value)]);
             self.plan.push(must_answer(by, self.op("put-node-attribute")));
         }
         shuffle(self.u, &mut waiting)?;
@@ -318,16 +325,16 @@ impl SessionModel<'_, '_> {
             0 => vec![no_info()],
             _ => vec![("infokeycount", text("1")), ("infokey0", text("range")), ("infoval0", text("local"))],
         });
-        Ok(self.ask(rank, operation, &fields))
+        Ok(self.request_and_wait(rank, operation, &fields))
     }
 
     pub(crate) fn publish_of(&self, rank: u32, name: Template, port: Template) -> Vec<PlannedStep> {
-        self.ask(rank, "publish", &[("service", name), ("port", port), no_info()])
+        self.request_and_wait(rank, "publish", &[("service", name), ("port", port), no_info()])
     }
 
     /// Returns a lookup or an unpublish.
     pub(crate) fn name_of(&self, rank: u32, operation: &str, name: Template) -> Vec<PlannedStep> {
-        self.ask(rank, operation, &[("service", name), no_info()])
+        self.request_and_wait(rank, operation, &[("service", name), no_info()])
     }
 
     /// Returns a spawn. The values that are put for the spawned processes distinguish their group from others.
@@ -354,14 +361,13 @@ impl SessionModel<'_, '_> {
     }
 
     /// Returns the spawned processes' requests: for values put for them, for keys that their parents have as well, and for their own keys.
-    pub(crate) fn children(&mut self, group: u32) -> Result<Vec<Stmt>> {
+    pub(crate) fn child_requests(&mut self, group: u32) -> Result<Vec<Statement>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;
         let mut ask = |operation: &str, fields: &[NamedField]| {
             let space = [("kvsname", template(vec![child_kvsname()]))];
             let op = Op::of(dialect, operation);
-            requests
-                .extend(op.map(|op| (op, message(op.framing(), &spelled(op, &[&space, fields].concat())))));
+            requests.extend(op.map(|op| (op, message(op.framing(), &spell(op, &[&space, fields].concat())))));
         };
         let named = |text: &str| template(vec![literal(text), own_rank()]);
         let mut rounds = 0;

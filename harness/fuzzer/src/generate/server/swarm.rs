@@ -4,21 +4,21 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
 
-use crate::mutate::texts::{self, Text, Use};
+use crate::mutate::texts::{self, Text, TextUse};
 use crate::session::decisions::{percent, pick};
 
 /// The property that varies between the requests of a sweep, a session with many similar requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sweep {
     /// The text that varies.
-    pub(crate) of: Use,
+    pub(crate) of: TextUse,
     /// The property of the text.
-    pub(crate) varies: Varies,
+    pub(crate) property: VariedProperty,
 }
 
 /// The property of a text that varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Varies {
+pub(crate) enum VariedProperty {
     Length,
     /// One of its bytes.
     Byte,
@@ -30,14 +30,25 @@ impl Sweep {
             return Ok(None);
         }
         // Values have more possible lengths than other texts.
-        let of = pick(u, &[Use::Value, Use::Value, Use::Key, Use::Value, Use::Key, Use::Service, Use::Port])?;
-        let varies = pick(u, &[Varies::Length, Varies::Length, Varies::Byte])?;
-        Ok(Some(Self { of, varies }))
+        let of = pick(
+            u,
+            &[
+                TextUse::Value,
+                TextUse::Value,
+                TextUse::Key,
+                TextUse::Value,
+                TextUse::Key,
+                TextUse::Service,
+                TextUse::Port,
+            ],
+        )?;
+        let varies = pick(u, &[VariedProperty::Length, VariedProperty::Length, VariedProperty::Byte])?;
+        Ok(Some(Self { of, property: varies }))
     }
 
     /// Returns whether service names or their ports vary.
     pub(crate) fn is_of_names(self) -> bool {
-        matches!(self.of, Use::Service | Use::Port)
+        matches!(self.of, TextUse::Service | TextUse::Port)
     }
 }
 
@@ -53,11 +64,11 @@ pub(crate) struct Swarm {
     /// Keys are long.
     pub(crate) long_keys: bool,
     /// Keys are similar to earlier ones: longer, shorter, in different case, in another order.
-    pub(crate) like_keys: bool,
+    pub(crate) similar_keys: bool,
     /// Keys contain characters besides letters and digits.
-    pub(crate) odd_keys: bool,
+    pub(crate) special_keys: bool,
     /// Keys are put again.
-    pub(crate) again: bool,
+    pub(crate) repeats_puts: bool,
     /// After a barrier, other processes read all keys that were put.
     pub(crate) read_back: bool,
     /// All keys are read once more at the end.
@@ -104,9 +115,9 @@ impl Swarm {
             contents: has(1) && !pieces,
             same_values: has(2) && has(3),
             long_keys: has(4),
-            like_keys: has(5),
-            odd_keys: has(6) && has(1) && !pieces,
-            again: has(8) && has(9),
+            similar_keys: has(5),
+            special_keys: has(6) && has(1) && !pieces,
+            repeats_puts: has(8) && has(9),
             read_back: has(10),
             read_at_end: has(11),
             misses: has(12) && has(13),
@@ -133,7 +144,7 @@ pub(crate) struct CallSwarm {
     /// The keys and names that the library requests mostly exist.
     pub(crate) found: bool,
     /// The kind of call that makes up most of the session; [`CallSwarm::kind`] draws it.
-    favourite: Option<u32>,
+    preferred_kind: Option<u32>,
     /// Maximum number of calls.
     calls: usize,
 }
@@ -145,7 +156,7 @@ impl CallSwarm {
             lengths: u.arbitrary()?,
             contents: u.arbitrary()?,
             found: u.ratio(3, 4)?,
-            favourite: if u.ratio(1, 3)? { Some(u.int_in_range(0..=kinds - 1)?) } else { None },
+            preferred_kind: if u.ratio(1, 3)? { Some(u.int_in_range(0..=kinds - 1)?) } else { None },
             calls: pick(u, &[8, 8, 8, 24])?,
         })
     }
@@ -156,14 +167,14 @@ impl CallSwarm {
 
     /// Draws the kind of the next call.
     pub(crate) fn kind(&self, kinds: u32, u: &mut Unstructured<'_>) -> Result<u32> {
-        match self.favourite {
+        match self.preferred_kind {
             Some(favourite) if u.ratio(2, 3)? => Ok(favourite),
             _ => u.int_in_range(0..=kinds - 1),
         }
     }
 
     /// Draws the size of a buffer for a text of this length: exact, one less, one more, or anything.
-    pub(crate) fn room(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
+    pub(crate) fn buffer_size(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
         if self.lengths && u.ratio(2, 3)? {
             return Ok(length + pick(u, &[1, 0, 2, -1])?);
         }
@@ -174,7 +185,7 @@ impl CallSwarm {
     pub(crate) fn text(
         &self,
         dialect: Dialect,
-        used: Use,
+        used: TextUse,
         plain: &str,
         u: &mut Unstructured<'_>,
     ) -> Result<Text> {

@@ -7,8 +7,8 @@ use arbitrary::Result;
 use pmi_scenario::ast::{Dialect, Template};
 
 use super::model::{SessionModel, template_of};
-use super::swarm::{Sweep, Varies};
-use crate::mutate::texts::{self, PLACES, Use};
+use super::swarm::{Sweep, VariedProperty};
+use crate::mutate::texts::{self, PLACES, TextUse};
 use crate::session::decisions::pick;
 use crate::session::fields::text;
 use crate::session::op::Op;
@@ -32,7 +32,7 @@ pub(crate) enum RepeatedOperation {
 }
 
 /// Keys that weak hashes confuse: pairs with the same hash if the hash multiplies by 31 or by 33, then permutations of the same bytes.
-const ALIKE: [&str; 16] = [
+const COLLIDING_KEYS: [&str; 16] = [
     "hAa", "hBB", "hAaAa", "hAaBB", "hBBAa", "hBBBB", "hAz", "hBY", "hAzAz", "hAzBY", "hBYAz", "hBYBY",
     "habc", "hacb", "hbca", "hcab",
 ];
@@ -46,15 +46,15 @@ pub(crate) fn plain_requests(dialect: Dialect) -> Vec<Op> {
 }
 
 /// Number of texts in a random sweep.
-const DRAWN: RangeInclusive<usize> = 12..=32;
+const SWEEP_LENGTHS: RangeInclusive<usize> = 12..=32;
 
 impl SessionModel<'_, '_> {
     /// Plans a sweep over some neighbouring lengths or bytes.
     pub(crate) fn sweep(&mut self, sweep: Sweep) -> Result<()> {
-        let count = self.u.int_in_range(DRAWN)?;
-        let all = match sweep.varies {
-            Varies::Length => self.lengths(sweep.of, count)?,
-            Varies::Byte => self.bytes(sweep.of, count)?,
+        let count = self.u.int_in_range(SWEEP_LENGTHS)?;
+        let all = match sweep.property {
+            VariedProperty::Length => self.lengths(sweep.of, count)?,
+            VariedProperty::Byte => self.bytes(sweep.of, count)?,
         };
         let place = self.u.int_in_range(0..=PLACES - 1)?;
         self.sweep_through(sweep, &all, place)
@@ -65,38 +65,41 @@ impl SessionModel<'_, '_> {
     pub(crate) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
         let open = |varied: &&i64| {
-            sweep.varies == Varies::Byte && texts::is_open(self.dialect, sweep.of, **varied as u8, place)
+            sweep.property == VariedProperty::Byte
+                && texts::is_ambiguous(self.dialect, sweep.of, **varied as u8, place)
         };
         let all: Vec<i64> = all.iter().filter(|varied| !open(varied)).copied().collect();
         for (at, varied) in (first..).zip(&all) {
             let (rank, other) = (at % self.ranks, (at + 1) % self.ranks);
             let plain = match sweep.of {
-                Use::Key => self.plain_key(rank),
-                Use::Service => format!("service-{at}-"),
-                Use::Value | Use::Port => "x".to_owned(),
+                TextUse::Key => self.plain_key(rank),
+                TextUse::Service => format!("service-{at}-"),
+                TextUse::Value | TextUse::Port => "x".to_owned(),
             };
-            let varied = match (sweep.varies, sweep.of) {
+            let varied = match (sweep.property, sweep.of) {
                 // The dot makes the key unique: with a digit appended, a plain key could become another one.
-                (Varies::Byte, Use::Key) => self.with_byte(&format!("{plain}."), *varied as u8, place),
-                (Varies::Byte, _) => self.with_byte(&plain, *varied as u8, place),
-                (Varies::Length, Use::Value | Use::Port) => self.marked(*varied),
-                (Varies::Length, _) => match *varied - plain.len() as i64 {
+                (VariedProperty::Byte, TextUse::Key) => {
+                    self.with_byte(&format!("{plain}."), *varied as u8, place)
+                }
+                (VariedProperty::Byte, _) => self.with_byte(&plain, *varied as u8, place),
+                (VariedProperty::Length, TextUse::Value | TextUse::Port) => self.marked_value(*varied),
+                (VariedProperty::Length, _) => match *varied - plain.len() as i64 {
                     // Too short for the common beginning; its length makes it unique.
                     rest if rest < 0 => text(&b"abcdefghijklmnop"[..*varied as usize]),
                     rest => template_of(&plain, letters(rest)),
                 },
             };
             let requests = match sweep.of {
-                Use::Value => {
+                TextUse::Value => {
                     let key = text(self.plain_key(rank));
                     self.put_of(rank, key, varied)
                 }
-                Use::Key => {
-                    let value = self.marked(8);
+                TextUse::Key => {
+                    let value = self.marked_value(8);
                     self.put_of(rank, varied, value)
                 }
-                Use::Service => self.name_for_others(rank, other, varied, text(format!("port-{at}"))),
-                Use::Port => self.name_for_others(rank, other, text(format!("service-{at}")), varied),
+                TextUse::Service => self.name_for_others(rank, other, varied, text(format!("port-{at}"))),
+                TextUse::Port => self.name_for_others(rank, other, text(format!("service-{at}")), varied),
             };
             self.plan.extend(requests);
         }
@@ -118,7 +121,7 @@ impl SessionModel<'_, '_> {
     }
 
     /// Draws `count` neighbouring lengths, with a preference for short ones.
-    fn lengths(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
+    fn lengths(&mut self, used: TextUse, count: usize) -> Result<Vec<i64>> {
         let longest = texts::longest(self.dialect, used);
         let last = if self.u.arbitrary()? { longest } else { longest.min(255) };
         let first = self.u.int_in_range(1..=last)?;
@@ -126,14 +129,14 @@ impl SessionModel<'_, '_> {
     }
 
     /// Draws `count` neighbouring bytes that such a text may contain.
-    fn bytes(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
+    fn bytes(&mut self, used: TextUse, count: usize) -> Result<Vec<i64>> {
         let all = every_byte(self.dialect, used);
         let first = self.u.choose_index(all.len())?;
         Ok(all.into_iter().cycle().skip(first).take(count).collect())
     }
 
     fn with_byte(&self, rest: &str, byte: u8, place: u32) -> Template {
-        texts::as_said(self.dialect, &texts::with_byte(rest, byte, place))
+        texts::encode_text(self.dialect, &texts::with_byte(rest, byte, place))
     }
 
     /// Plans many repetitions of one operation.
@@ -170,7 +173,7 @@ impl SessionModel<'_, '_> {
                 let put = self.short_put(rank);
                 self.plan.extend(put);
                 self.plain_barrier()?;
-                let key = self.visible.last().map_or_else(|| text("missing"), |key| key.name.clone());
+                let key = self.visible_keys.last().map_or_else(|| text("missing"), |key| key.name.clone());
                 for _ in 0..count {
                     let get = self.get_of(rank, key.clone());
                     self.plan.extend(get);
@@ -205,9 +208,9 @@ impl SessionModel<'_, '_> {
     }
 
     /// Puts similar keys with distinct values, and reads all of them.
-    pub(crate) fn put_alike(&mut self, rank: u32) -> Result<()> {
-        for key in ALIKE {
-            let value = self.marked(8);
+    pub(crate) fn put_colliding_keys(&mut self, rank: u32) -> Result<()> {
+        for key in COLLIDING_KEYS {
+            let value = self.marked_value(8);
             let put = self.put_of(rank, text(key), value);
             self.plan.extend(put);
         }
@@ -216,7 +219,7 @@ impl SessionModel<'_, '_> {
     }
 
     /// Publishes all names, and then withdraws one after the other. After each, it looks up the remaining ones.
-    pub(crate) fn withdraw_in_turn(&mut self, rank: u32) {
+    pub(crate) fn unpublish_one_by_one(&mut self, rank: u32) {
         let other = (rank + 1) % self.ranks;
         let name = |at: u32| text(format!("service-{at}"));
         for at in 0..NAMES {
@@ -236,12 +239,12 @@ impl SessionModel<'_, '_> {
     }
 
     fn short_put(&mut self, rank: u32) -> Vec<PlannedStep> {
-        let (key, value) = (text(self.plain_key(rank)), self.marked(8));
+        let (key, value) = (text(self.plain_key(rank)), self.marked_value(8));
         self.put_of(rank, key, value)
     }
 }
 
 /// Returns all bytes that such a text may contain, as the values of a sweep.
-pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<i64> {
+pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<i64> {
     texts::every_byte(dialect, used).into_iter().map(i64::from).collect()
 }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use arbitrary::Unstructured;
-use pmi_scenario::ast::{Arg, Expr, Stmt, UnderTest};
+use pmi_scenario::ast::{Arg, Expr, ImplementationKind, Statement};
 use pmi_scenario::signature::{self, Param};
 
-use super::{TIMES, spread};
+use super::{TIMES, interleave};
 use crate::generate::library::api::LibraryGenerator;
-use crate::generate::library::call::{PlannedCall, out};
+use crate::generate::library::call::{PlannedCall, out_argument};
 use crate::generate::server::swarm::CallSwarm;
 use crate::mutate::client_steps::{request_step, response_step};
-use crate::mutate::texts::{self, Use};
-use crate::mutate::{Mutation, ResponseChange, ResponseStep, Series};
+use crate::mutate::texts::{self, TextUse};
+use crate::mutate::{ChangeSeries, Mutation, ResponseChange, ResponseStep};
 use crate::session::case::Case;
 
 /// The content of one session.
@@ -23,19 +23,19 @@ enum LibrarySession {
     /// Texts in responses, with buffers that are exactly large enough, and one byte too small.
     Responses(u32, Range<usize>),
     /// Texts in arguments.
-    Arguments(u32, Use, Range<usize>),
+    Arguments(u32, TextUse, Range<usize>),
     /// Buffers from size 0 to much larger than the response.
     BufferSizes(u32),
     /// [`TIMES`] calls; the requested value exists or not.
-    Times(u32, bool),
+    Repeated(u32, bool),
     /// Its response is changed in all ways, and after each change the function is called again.
-    Changes(u32, Series),
+    Changes(u32, ChangeSeries),
     /// The first response has one change.
-    Begin(u8, Series, usize),
+    Begin(u8, ChangeSeries, usize),
     /// A call before the first and after the last call of a program.
     Order(u32),
     /// A program begins or ends twice.
-    Twice(bool),
+    RepeatedInit(bool),
 }
 
 /// Number of texts in a session.
@@ -50,11 +50,11 @@ const ROOMS: Range<i64> = 0..40;
 /// Returns the session with this index, if any.
 pub(crate) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
     let through = all(libraries).into_iter().nth(at)?;
-    Some(made(libraries, &through))
+    Some(make_case(libraries, &through))
 }
 
 /// Returns a call of a kind, the `n`-th of its program, without any draws.
-fn called(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
+fn call_of_kind(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
     let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
     decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
@@ -75,11 +75,11 @@ fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
 }
 
 /// Returns the uses of the texts in a call's arguments. The last string is the value, and the one before it the key.
-fn given(call: &PlannedCall) -> &'static [Use] {
+fn argument_uses(call: &PlannedCall) -> &'static [TextUse] {
     match &call.request {
         Some(_) if strings(call).len() < 2 => &[],
-        Some(request) if request.op.is(&["put"]) => &[Use::Key, Use::Value],
-        Some(request) if request.op.is(&["publish"]) => &[Use::Service, Use::Port],
+        Some(request) if request.op.is(&["put"]) => &[TextUse::Key, TextUse::Value],
+        Some(request) if request.op.is(&["publish"]) => &[TextUse::Service, TextUse::Port],
         _ => &[],
     }
 }
@@ -97,38 +97,39 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
     let mut others = Vec::new();
     let (mut times, mut orders) = (Vec::new(), Vec::new());
     for (function, sample) in samples {
-        let call = called(libraries, sample, 0);
-        for used in given(&call) {
-            let all = parts(texts::every(libraries.dialect, *used).len());
+        let call = call_of_kind(libraries, sample, 0);
+        for used in argument_uses(&call) {
+            let all = parts(texts::systematic_texts(libraries.dialect, *used).len());
             kinds.push(all.map(|part| LibrarySession::Arguments(sample, *used, part)).collect());
         }
-        if rooms(&call).is_some() {
+        if buffer_arguments(&call).is_some() {
             others.push(LibrarySession::BufferSizes(sample));
         }
         // A library without our connection would start processes.
-        if libraries.wire || !function.contains("pawn") {
-            times.push(LibrarySession::Times(sample, true));
+        if libraries.uses_wire || !function.contains("pawn") {
+            times.push(LibrarySession::Repeated(sample, true));
         }
         if libraries.mutate {
             orders.push(LibrarySession::Order(sample));
         }
-        let Some(request) = call.request.as_ref().filter(|_| libraries.wire) else { continue };
+        let Some(request) = call.request.as_ref().filter(|_| libraries.uses_wire) else { continue };
         let answer = request.answer(libraries.dialect);
         if let Some((_, used)) = answer.value_field().filter(|_| takes_text(function)) {
-            let all = parts(texts::every(libraries.dialect, used).len());
+            let all = parts(texts::systematic_texts(libraries.dialect, used).len());
             kinds.push(all.map(|part| LibrarySession::Responses(sample, part)).collect());
-            times.push(LibrarySession::Times(sample, false));
+            times.push(LibrarySession::Repeated(sample, false));
         }
         if libraries.mutate {
             others.extend(
-                [Series::Refusals, Series::Splits].map(|series| LibrarySession::Changes(sample, series)),
+                [ChangeSeries::Refusals, ChangeSeries::Splits]
+                    .map(|series| LibrarySession::Changes(sample, series)),
             );
         }
     }
     if libraries.mutate {
-        orders.extend([false, true].map(LibrarySession::Twice));
+        orders.extend([false, true].map(LibrarySession::RepeatedInit));
     }
-    if libraries.mutate && libraries.wire {
+    if libraries.mutate && libraries.uses_wire {
         let first = |series| {
             let of = |which| {
                 let call = begin(libraries, which);
@@ -143,10 +144,10 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
             }
             firsts.into_values().flat_map(of).collect()
         };
-        kinds.extend([Series::Refusals, Series::Numbers, Series::Splits].map(first));
+        kinds.extend([ChangeSeries::Refusals, ChangeSeries::Numbers, ChangeSeries::Splits].map(first));
     }
     kinds.extend([others, times, orders]);
-    spread(kinds)
+    interleave(kinds)
 }
 
 /// Returns whether a function fills a buffer with a text.
@@ -156,7 +157,7 @@ fn takes_text(function: &str) -> bool {
 }
 
 /// Returns the argument that is a buffer, and the one that states its size.
-fn rooms(call: &PlannedCall) -> Option<(usize, usize)> {
+fn buffer_arguments(call: &PlannedCall) -> Option<(usize, usize)> {
     let params = signature::function(call.function)?.params;
     params.iter().enumerate().find_map(|(at, param)| match param {
         // Both buffers of a ring have one size.
@@ -167,12 +168,12 @@ fn rooms(call: &PlannedCall) -> Option<(usize, usize)> {
 }
 
 fn with_room(mut call: PlannedCall, room: i64) -> PlannedCall {
-    if let Some((buffer, size)) = rooms(&call) {
+    if let Some((buffer, size)) = buffer_arguments(&call) {
         let name = match &call.args[buffer] {
             Arg::Out(name, _) => name.value.clone(),
             _ => return call,
         };
-        call.args[buffer] = out(&name, Some(room.max(0)));
+        call.args[buffer] = out_argument(&name, Some(room.max(0)));
         call.args[size] = Arg::Number(Expr::Number(room));
     }
     call
@@ -181,7 +182,7 @@ fn with_room(mut call: PlannedCall, room: i64) -> PlannedCall {
 /// The steps of a session under construction.
 struct LibrarySessionBuilder<'a> {
     libraries: &'a LibraryGenerator,
-    body: Vec<Stmt>,
+    body: Vec<Statement>,
     calls: usize,
 }
 
@@ -189,12 +190,12 @@ impl LibrarySessionBuilder<'_> {
     /// Returns the next call of this kind.
     fn next(&mut self, sample: u32) -> PlannedCall {
         self.calls += 1;
-        with_room(called(self.libraries, sample, self.calls), ROOM)
+        with_room(call_of_kind(self.libraries, sample, self.calls), ROOM)
     }
 
     /// Adds a call, after the steps that determine the response to its request.
     fn answered(&mut self, call: PlannedCall, said: Vec<ResponseStep>) {
-        if let Some(request) = call.request.as_ref().filter(|_| self.libraries.wire) {
+        if let Some(request) = call.request.as_ref().filter(|_| self.libraries.uses_wire) {
             self.body.push(request_step(None, request.pattern.clone(), false));
             self.body.extend(said.into_iter().map(|said| response_step(None, said)));
         }
@@ -203,9 +204,9 @@ impl LibrarySessionBuilder<'_> {
 
     /// Adds a call with the correct response; the requested value exists.
     fn plain(&mut self, call: PlannedCall) {
-        match call.request.clone().filter(|request| request.looks_for()) {
+        match call.request.clone().filter(|request| request.depends_on_others()) {
             Some(request) => {
-                let proper = request.answer(self.libraries.dialect).proper();
+                let proper = request.answer(self.libraries.dialect).correct();
                 self.answered(call, vec![proper]);
             }
             None => self.body.push(call.stmt()),
@@ -221,10 +222,10 @@ impl LibrarySessionBuilder<'_> {
 /// The failure response of most servers.
 const REFUSED: ResponseChange = ResponseChange::Refuse("-1", None);
 
-fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
+fn make_case(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
     let dialect = libraries.dialect;
     let mut maker = LibrarySessionBuilder { libraries, body: Vec::new(), calls: 0 };
-    let mut case = Case::in_dialect(dialect, UnderTest::Library, 1, Vec::new());
+    let mut case = Case::in_dialect(dialect, ImplementationKind::Library, 1, Vec::new());
     let changed = |mutation: Mutation, what: &dyn std::fmt::Display| format!("{}:{what}", mutation.name());
     let (mut begun, mut first) = (begin(libraries, 0), None);
     match through {
@@ -233,7 +234,7 @@ fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
             case.ingredients.insert(changed(Mutation::Order, &call.function));
             maker.plain(call);
         }
-        LibrarySession::Twice(_) => {
+        LibrarySession::RepeatedInit(_) => {
             case.ingredients.insert(changed(Mutation::Repeat, &begun.function));
         }
         LibrarySession::Begin(which, series, at) => {
@@ -255,7 +256,7 @@ fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
             let missed = maker.next(*sample);
             maker.changed(missed, &REFUSED);
             let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).value_field()?.1));
-            for text in &texts::every(dialect, used.unwrap_or(Use::Value))[part.clone()] {
+            for text in &texts::systematic_texts(dialect, used.unwrap_or(TextUse::Value))[part.clone()] {
                 for room in [text.len() + 1, text.len()] {
                     let call = with_room(maker.next(*sample), room);
                     maker.changed(call, &ResponseChange::SetValue(text));
@@ -263,10 +264,10 @@ fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
             }
         }
         LibrarySession::Arguments(sample, used, part) => {
-            for text in &texts::every(dialect, *used)[part.clone()] {
+            for text in &texts::systematic_texts(dialect, *used)[part.clone()] {
                 let mut call = maker.next(*sample);
                 let strings = strings(&call);
-                let back = if matches!(used, Use::Value | Use::Port) { 1 } else { 2 };
+                let back = if matches!(used, TextUse::Value | TextUse::Port) { 1 } else { 2 };
                 if let Some(at) = strings.len().checked_sub(back) {
                     call.args[strings[at]] = Arg::Text(text.as_argument());
                 }
@@ -279,7 +280,7 @@ fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
                 maker.plain(call);
             }
         }
-        LibrarySession::Times(sample, found) => {
+        LibrarySession::Repeated(sample, found) => {
             for _ in 0..TIMES {
                 let call = maker.next(*sample);
                 match found {
@@ -310,7 +311,7 @@ fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
             }
         }
         LibrarySession::Order(_) => {}
-        LibrarySession::Twice(ends) => {
+        LibrarySession::RepeatedInit(ends) => {
             let again = if *ends { libraries.end() } else { begin(libraries, 0) };
             maker.body.push(again.stmt());
         }

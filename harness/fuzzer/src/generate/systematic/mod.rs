@@ -2,8 +2,8 @@
 //! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length; random sessions would
 //! need hundreds of launches for that.
 
-pub(super) mod answers;
 pub(super) mod calls;
+pub(super) mod program_responses;
 
 use arbitrary::Unstructured;
 use pmi_scenario::ast::Dialect;
@@ -11,9 +11,9 @@ use pmi_scenario::ast::Dialect;
 use crate::generate::server::jobs::{JobEnding, after_job};
 use crate::generate::server::model::SessionModel;
 use crate::generate::server::scope::SessionFeatures;
-use crate::generate::server::swarm::{Sweep, Varies};
+use crate::generate::server::swarm::{Sweep, VariedProperty};
 use crate::generate::server::sweep::{RepeatedOperation, every_byte, plain_requests};
-use crate::mutate::texts::{self, PLACES, Use};
+use crate::mutate::texts::{self, PLACES, TextUse};
 use crate::session::case::Case;
 use crate::session::plan::PlannedStep;
 use crate::session::statement::leave;
@@ -24,11 +24,11 @@ enum ServerSession {
     /// A sweep over these lengths or bytes. The number is the position of a byte within its text.
     Texts(Sweep, Vec<i64>, u32),
     /// One operation, [`TIMES`] times.
-    Times(RepeatedOperation),
+    Repeated(RepeatedOperation),
     /// The requests of an earlier job, which ends in this way.
     Job(JobEnding),
     /// Keys that weak hashes confuse.
-    Alike,
+    CollidingKeys,
     /// Many names that are withdrawn one after the other.
     Withdrawals,
 }
@@ -44,13 +44,13 @@ const LAST: u64 = 4000;
 
 /// Returns the index of a systematic session from its number, or `None` for other numbers. Every other session is random from the start, so
 /// that servers that respond slowly are tested with random sessions as well.
-pub(crate) fn turn(number: u64) -> Option<usize> {
+pub(crate) fn systematic_index(number: u64) -> Option<usize> {
     let may_be = number <= LAST && number.is_multiple_of(2);
     if may_be { usize::try_from(number / 2).ok() } else { None }
 }
 
 /// Merges sessions of several kinds, with those of each kind distributed evenly.
-pub(crate) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
+pub(crate) fn interleave<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
     let mut all = Vec::new();
     for (kind, sessions) in kinds.into_iter().enumerate() {
         let count = sessions.len();
@@ -63,54 +63,63 @@ pub(crate) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
 
 /// Returns the systematic session with this number, if any.
 pub(crate) fn session(scope: SessionFeatures, number: u64) -> Option<Case> {
-    let at = turn(number)?;
+    let at = systematic_index(number)?;
     let spoken: Vec<Dialect> = scope.dialects.dialects().collect();
     let (round, turn) = (at.checked_div(spoken.len())?, at.checked_rem(spoken.len())?);
     let dialect = spoken[turn];
     let through = all(scope, dialect).into_iter().nth(round)?;
-    Some(made(scope, dialect, &through))
+    Some(make_case(scope, dialect, &through))
 }
 
 fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
     let lengths = |of| {
         let every: Vec<i64> = (1..=texts::longest(dialect, of)).collect();
-        let sweep = Sweep { of, varies: Varies::Length };
+        let sweep = Sweep { of, property: VariedProperty::Length };
         every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), 0)).collect::<Vec<_>>()
     };
     let bytes = |of, place| {
-        let sweep = Sweep { of, varies: Varies::Byte };
+        let sweep = Sweep { of, property: VariedProperty::Byte };
         let every = every_byte(dialect, of);
         every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), place)).collect::<Vec<_>>()
     };
-    let mut all = lengths(Use::Value);
+    let mut all = lengths(TextUse::Value);
     // Short values come before everything else.
     let long = all.split_off(3.min(all.len()));
-    all.extend(lengths(Use::Key));
+    all.extend(lengths(TextUse::Key));
     all.extend(
-        [RepeatedOperation::Put, RepeatedOperation::Get, RepeatedOperation::Miss].map(ServerSession::Times),
+        [RepeatedOperation::Put, RepeatedOperation::Get, RepeatedOperation::Miss]
+            .map(ServerSession::Repeated),
     );
-    all.extend(bytes(Use::Value, 0));
-    all.extend(bytes(Use::Key, 0));
-    all.extend([ServerSession::Times(RepeatedOperation::Barrier), ServerSession::Alike]);
+    all.extend(bytes(TextUse::Value, 0));
+    all.extend(bytes(TextUse::Key, 0));
+    all.extend([ServerSession::Repeated(RepeatedOperation::Barrier), ServerSession::CollidingKeys]);
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if !scope.upstream {
         all.extend(JobEnding::ALL.map(ServerSession::Job));
     }
     all.extend(
-        plain_requests(dialect).into_iter().map(|op| ServerSession::Times(RepeatedOperation::Ask(op))),
+        plain_requests(dialect).into_iter().map(|op| ServerSession::Repeated(RepeatedOperation::Ask(op))),
     );
     all.extend(long);
-    all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
+    all.extend(
+        (1..PLACES).flat_map(|place| [bytes(TextUse::Value, place), bytes(TextUse::Key, place)].concat()),
+    );
     if scope.names {
-        all.extend([ServerSession::Times(RepeatedOperation::Names), ServerSession::Withdrawals]);
+        all.extend([ServerSession::Repeated(RepeatedOperation::Names), ServerSession::Withdrawals]);
         all.extend(
-            [lengths(Use::Service), lengths(Use::Port), bytes(Use::Service, 2), bytes(Use::Port, 2)].concat(),
+            [
+                lengths(TextUse::Service),
+                lengths(TextUse::Port),
+                bytes(TextUse::Service, 2),
+                bytes(TextUse::Port, 2),
+            ]
+            .concat(),
         );
     }
     all
 }
 
-fn made(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) -> Case {
+fn make_case(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) -> Case {
     let ranks = scope.ranks.clamp(1, 2);
     // Without decisions, generators take the first choice.
     let mut none = Unstructured::new(&[]);
@@ -119,11 +128,11 @@ fn made(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) -> Ca
     let rank = ranks - 1;
     let made = match through {
         ServerSession::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
-        ServerSession::Times(operation) => model.repeat_times(*operation, rank, TIMES),
+        ServerSession::Repeated(operation) => model.repeat_times(*operation, rank, TIMES),
         ServerSession::Job(ending) => return after_job(scope, dialect, *ending),
-        ServerSession::Alike => model.put_alike(rank),
+        ServerSession::CollidingKeys => model.put_colliding_keys(rank),
         ServerSession::Withdrawals => {
-            model.withdraw_in_turn(rank);
+            model.unpublish_one_by_one(rank);
             Ok(())
         }
     };
@@ -139,7 +148,7 @@ mod tests {
     use super::*;
     use crate::generate::server::scope::DialectChoice;
     use crate::session::op::Op;
-    use crate::session::testing::read_again;
+    use crate::session::testing::assert_round_trip;
 
     fn sessions(scope: SessionFeatures) -> Vec<Case> {
         (0..1000).filter_map(|number| session(scope, number)).collect()
@@ -153,7 +162,7 @@ mod tests {
             let of = |used| {
                 let is = |through: &ServerSession| match through {
                     ServerSession::Texts(sweep, all, 0)
-                        if sweep.of == used && sweep.varies == Varies::Length =>
+                        if sweep.of == used && sweep.property == VariedProperty::Length =>
                     {
                         all.clone()
                     }
@@ -161,7 +170,7 @@ mod tests {
                 };
                 all(scope, dialect).iter().flat_map(is).collect::<Vec<i64>>()
             };
-            for used in [Use::Value, Use::Key, Use::Service, Use::Port] {
+            for used in [TextUse::Value, TextUse::Key, TextUse::Service, TextUse::Port] {
                 assert!(of(used).into_iter().eq(1..=texts::longest(dialect, used)), "{used:?}");
             }
             let all = sessions(scope);
@@ -174,7 +183,7 @@ mod tests {
                     "{}",
                     case.text()
                 );
-                read_again(case);
+                assert_round_trip(case);
             }
             let text = |case: &Case| (case.text(), case.earlier.as_ref().map(|earlier| earlier.text()));
             let texts: BTreeSet<_> = all.iter().map(text).collect();
@@ -186,9 +195,9 @@ mod tests {
     fn repeats_each_request_and_reads_the_puts() {
         let scope = SessionFeatures::default();
         let times = |through: ServerSession, said: &str| {
-            made(scope, Dialect::Pmi1, &through).text().matches(said).count()
+            make_case(scope, Dialect::Pmi1, &through).text().matches(said).count()
         };
-        let soaks = |operation| move |said: &str| times(ServerSession::Times(operation), said);
+        let soaks = |operation| move |said: &str| times(ServerSession::Repeated(operation), said);
         assert_eq!(soaks(RepeatedOperation::Barrier)("1  C: cmd=barrier_in"), 300);
         assert_eq!(soaks(RepeatedOperation::Names)("C: cmd=publish_name"), 300);
         assert_eq!(soaks(RepeatedOperation::Miss)("key=missing"), 300);
@@ -200,11 +209,11 @@ mod tests {
         assert!(plain_requests(Dialect::Pmi1).contains(&appnum));
         assert_eq!(soaks(RepeatedOperation::Ask(appnum))("C: cmd=get_appnum"), 300);
         let bytes = ServerSession::Texts(
-            Sweep { of: Use::Value, varies: Varies::Byte },
-            every_byte(Dialect::Pmi1, Use::Value),
+            Sweep { of: TextUse::Value, property: VariedProperty::Byte },
+            every_byte(Dialect::Pmi1, TextUse::Value),
             0,
         );
-        let alike = |said: &str| times(ServerSession::Alike, said);
+        let alike = |said: &str| times(ServerSession::CollidingKeys, said);
         assert_eq!((alike("C: cmd=put"), alike("0  C: cmd=get"), alike("key=hBBAa")), (16, 16, 2));
         let withdrawn = |said: &str| times(ServerSession::Withdrawals, said);
         assert_eq!((withdrawn("C: cmd=unpublish_name"), withdrawn("C: cmd=lookup_name")), (16, 120));

@@ -6,14 +6,14 @@
 
 use std::borrow::Cow;
 
-use pmi_judge::builtin_requirements::HANG;
+use pmi_judge::builtin_requirements::NO_HANG;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
 use pmi_judge::event::{Event, EventKind, Exit};
-use pmi_judge::{Finding, LINE_LIMIT, ScenarioOutcome, SeenKind, Severity};
-use pmi_runner::interpret::KEPT;
-use pmi_scenario::ast::{Dialect, Role, Step, StepAction, Stmt, Template, UnderTest};
+use pmi_judge::{Finding, LINE_LIMIT, ObservationKind, ScenarioOutcome, Severity};
+use pmi_runner::interpret::MAX_KEPT_MESSAGE;
+use pmi_scenario::ast::{Dialect, ImplementationKind, Role, Statement, Step, StepAction, Template};
 use pmi_scenario::ids;
-use pmi_scenario::requirement::{Catalogue, Set};
+use pmi_scenario::requirement::{Catalogue, RequirementSet};
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::pmi2::{Body, SemicolonReading};
 use pmi_wire::{Connection, Direction, Framed, Framing, FramingError, Operation, Proc};
@@ -21,7 +21,7 @@ use pmi_wire::{Connection, Direction, Framed, Framing, FramingError, Operation, 
 use super::{distinct, located, site};
 use crate::mutate::client_steps::MAPPING;
 use crate::observe::failure::{
-    AnswerKind, CrashCause, Failure, FailureKey, LastAction, LastRequest, signal_name,
+    CrashCause, Failure, FailureKey, LastAction, LastRequest, ResponseKind, signal_name,
 };
 use crate::observe::message_kind::MessageKind;
 use crate::session::case::Case;
@@ -32,7 +32,7 @@ use crate::session::statement::{encoding_of, sent};
 
 /// Returns all failures, the worst first and without duplicates.
 pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
-    let who = if case.tests() == UnderTest::Client { "client" } else { "library" };
+    let who = if case.tests() == ImplementationKind::Client { "client" } else { "library" };
     let events = &outcome.events;
     let mut all = Vec::new();
     if let Some((name, signal)) = &outcome.crashed {
@@ -40,16 +40,17 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
             EventKind::Exited { proc, exit: Exit::Signal(s) } if s == *signal => Some((proc, e.seq)),
             _ => None,
         });
-        let after = dead.map_or(LastAction::NoRequest, |(proc, seq)| concerned(events, proc, seq));
-        let call = dead.and_then(|(proc, seq)| in_call(events, proc, seq)).map(|(_, name)| name.to_owned());
+        let after = dead.map_or(LastAction::NoRequest, |(proc, seq)| relevant_response(events, proc, seq));
+        let call =
+            dead.and_then(|(proc, seq)| current_call(events, proc, seq)).map(|(_, name)| name.to_owned());
         let of = signal_name(*signal);
         let trace = crash_backtrace(events, CrashedProcess::Any, *signal);
         let at = located(trace);
         let at = at.trim_end_matches(',');
         all.push(Failure {
-            what: format!("{name} died of signal {signal} ({of}){at}; last unusual response: {after}"),
+            description: format!("{name} died of signal {signal} ({of}){at}; last unusual response: {after}"),
             key: FailureKey::Crash {
-                who: who.to_owned(),
+                program: who.to_owned(),
                 cause: CrashCause::Signal(*signal),
                 site: site(trace, call, Some(after)),
             },
@@ -61,38 +62,38 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
     // Once a process has broken a rule, further broken rules are consequences.
     let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
-        let hang = finding.requirement == HANG || outcome.hung && is_hang(finding, outcome);
+        let hang = finding.requirement == NO_HANG || outcome.hung && is_hang(finding, outcome);
         if hang && is_excused(finding, case, events) || !hang && is_ours(finding, case, events) {
             continue;
         }
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
-        if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
+        if finding.max_severity.map_or(severity, |most| severity.min(most)) < Severity::Fail {
             continue;
         }
         if !hang && finding.proc.is_some_and(|p| !first.insert(p)) {
             continue;
         }
-        let after = finding.proc.map_or(LastAction::NoRequest, |p| concerned(events, p, finding.seq));
+        let after = finding.proc.map_or(LastAction::NoRequest, |p| relevant_response(events, p, finding.seq));
         let what = format!(
             "{}: expected {}; seen: {}; last unusual response: {after}",
             finding.requirement, finding.expected, finding.seen
         );
         let who = Some(who);
         let key = if hang {
-            let call = finding.proc.and_then(|p| in_call(events, p, finding.seq));
+            let call = finding.proc.and_then(|p| current_call(events, p, finding.seq));
             let call = call.map(|(_, function)| function.to_owned());
-            FailureKey::Hang { who, requirement: None, call, after }
+            FailureKey::Hang { party: who, requirement: None, call, after }
         } else {
-            FailureKey::Rule { who, requirement: finding.requirement.clone(), after }
+            FailureKey::Rule { party: who, requirement: finding.requirement.clone(), after }
         };
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
-        all.push(Failure { key, what, requirement, seq: Some(finding.seq), backtrace: None });
+        all.push(Failure { key, description: what, requirement, seq: Some(finding.seq), backtrace: None });
     }
     distinct(all)
 }
 
 /// Returns the library call that a process was in, and the number of the event that began it.
-fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
+fn current_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.kind {
         EventKind::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),
         _ => None,
@@ -100,9 +101,9 @@ fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
 }
 
 /// Returns the most relevant response that a process received, within its current call, if any.
-fn concerned(events: &[Event], proc: Proc, until: u64) -> LastAction {
-    let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
-    ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
+fn relevant_response(events: &[Event], proc: Proc, until: u64) -> LastAction {
+    let began = current_call(events, proc, until).map_or(0, |(seq, _)| seq);
+    ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).relevant_response(began)
 }
 
 /// Returns whether a finding is about a hang. In a library's scenario, the last finding is about the call that did not return.
@@ -113,7 +114,7 @@ fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
 /// Returns whether a process waits for the harness, or for a process that the harness has blocked.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
-    if killed || misleads(case) {
+    if killed || sends_wrong_value(case) {
         return true;
     }
     // The harness finally ends every process that does not end by itself, which is no excuse.
@@ -129,13 +130,14 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     procs.retain(|p| !events.iter().any(|e| matches!(e.kind, EventKind::Exited { proc, .. } if proc == *p)));
     let history = |p: Proc| ExchangeHistory::of(events, p);
     let Some(own) = finding.proc.map(history) else { return false };
-    own.is_owed() || !own.cut_off && procs.iter().any(|p| Some(*p) != finding.proc && history(*p).is_owed())
+    own.awaits_response()
+        || !own.ended_early && procs.iter().any(|p| Some(*p) != finding.proc && history(*p).awaits_response())
 }
 
 /// Returns the request that a step expects from the client; `None` for other steps.
-fn answered(stmt: &Stmt) -> Option<&Template> {
-    match stmt {
-        Stmt::Step(Step { role: Role::Client, action: StepAction::Message { lines, .. }, .. }) => {
+fn answered(statement: &Statement) -> Option<&Template> {
+    match statement {
+        Statement::Step(Step { role: Role::Client, action: StepAction::Message { lines, .. }, .. }) => {
             lines.first()
         }
         _ => None,
@@ -148,20 +150,20 @@ fn names(pattern: &Template, key: &str, value: &str) -> bool {
 }
 
 /// Returns whether a case sends a plausible but wrong response, which no client can detect.
-fn misleads(case: &Case) -> bool {
+fn sends_wrong_value(case: &Case) -> bool {
     let mut mapping = false;
-    case.scenario.body.iter().any(|stmt| {
-        if let Some(pattern) = answered(stmt) {
+    case.scenario.body.iter().any(|statement| {
+        if let Some(pattern) = answered(statement) {
             mapping = names(pattern, "key", MAPPING);
         }
-        let mut lines = sent(stmt, case.tests()).into_iter().flatten();
-        lines.any(|line| is_plausible(case.scenario.dialect, stmt, line, mapping))
+        let mut lines = sent(statement, case.tests()).into_iter().flatten();
+        lines.any(|line| is_plausible(case.scenario.dialect, statement, line, mapping))
     })
 }
 
 /// Returns whether a line looks like a response with a value that a process relies on.
-fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -> bool {
-    let said = written_bytes(encoding_of(stmt), std::slice::from_ref(line), false);
+fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mapping: bool) -> bool {
+    let said = written_bytes(encoding_of(statement), std::slice::from_ref(line), false);
     let is_plausible = |framing, text: &[u8]| {
         ParsedResponse::read(framing, text).is_some_and(|answered| {
             let relied_on = match framing {
@@ -188,7 +190,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         let answered = case.scenario.body.iter().filter_map(answered);
         op.is_some_and(|op| answered.into_iter().any(|pattern| names(pattern, "cmd", op.name())))
     };
-    if finding.kind == Some(SeenKind::EarlyBarrierExit) && answers("barrier") {
+    if finding.kind == Some(ObservationKind::EarlyBarrierExit) && answers("barrier") {
         return true;
     }
     let id = finding.requirement.as_str();
@@ -205,18 +207,22 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         ids::PMI2_COMMON_FULLINIT_FIRST,
     ];
     // A client that accepts a malformed response to its offer continues with PMI-2, which the harness does not notice.
-    if case.scenario.dialect.framing() == Framing::Frames && history.took_for_agreement() {
+    if case.scenario.dialect.framing() == Framing::Frames && history.has_garbled_version() {
         return true;
     }
-    let wrong =
-        [AnswerKind::Unreadable, AnswerKind::ForOtherRequest, AnswerKind::Refused, AnswerKind::NoFrame];
-    history.has(&[AnswerKind::Surplus]) || detects.contains(&id) && !history.has(&wrong)
+    let wrong = [
+        ResponseKind::Unreadable,
+        ResponseKind::ForOtherRequest,
+        ResponseKind::Refused,
+        ResponseKind::NoFrame,
+    ];
+    history.has(&[ResponseKind::Surplus]) || detects.contains(&id) && !history.has(&wrong)
 }
 
 /// Returns whether a rule can be broken by a request that repeats the name from a response.
 fn follows_from_names(id: &str) -> bool {
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_WIRE_TUPLES, ids::RFC13_WIRE_NEWLINE].contains(&id)
-        || Set::of(id) == Set::Rfc13Grammar
+        || RequirementSet::of(id) == RequirementSet::Rfc13Grammar
 }
 
 /// A request without a response.
@@ -231,13 +237,13 @@ struct PendingRequest {
 #[derive(Default)]
 struct ExchangeHistory {
     /// The number of the response's event, the request, and the kind of response.
-    pairs: Vec<(u64, LastRequest, AnswerKind)>,
+    pairs: Vec<(u64, LastRequest, ResponseKind)>,
     /// The pending request, or those of several threads.
     open: Vec<PendingRequest>,
     /// The connection has ended.
     closed: bool,
     /// The connection ended while the process still needed it.
-    cut_off: bool,
+    ended_early: bool,
 }
 
 impl ExchangeHistory {
@@ -267,7 +273,7 @@ impl ExchangeHistory {
                     if !in_frames {
                         history.asks_in_lines(&bytes.0);
                     }
-                    history.cut_off |= history.closed;
+                    history.ended_early |= history.closed;
                 }
                 EventKind::FromServer { proc: to, bytes } if *to == proc => {
                     connection.push(Direction::FromServer, &bytes.0);
@@ -276,22 +282,22 @@ impl ExchangeHistory {
                             Ok(message) => Ok(message),
                             // A client that reads a line waits for its end.
                             Err(FramingError::FrameForLine) if !bytes.0.contains(&b'\n') => continue,
-                            Err(FramingError::Line(_)) => Err(AnswerKind::Overlong),
-                            Err(_) => Err(AnswerKind::NoFrame),
+                            Err(FramingError::Line(_)) => Err(ResponseKind::Overlong),
+                            Err(_) => Err(ResponseKind::NoFrame),
                         };
                         history.answered(event.seq, message);
                     }
                     // The transcript does not contain the end of a very long write. After a line, other messages can be read.
-                    if connection.partial(Direction::FromServer).len() >= KEPT {
-                        history.answered(event.seq, Err(AnswerKind::Overlong));
+                    if connection.partial(Direction::FromServer).len() >= MAX_KEPT_MESSAGE {
+                        history.answered(event.seq, Err(ResponseKind::Overlong));
                         connection = Connection::new(LINE_LIMIT);
                     }
                 }
                 EventKind::ClosedByServer { proc: of } if *of == proc => {
                     history.closed = true;
                     let whole = connection.partial(Direction::FromServer).is_empty();
-                    let how = if whole { AnswerKind::Close } else { AnswerKind::Partial };
-                    history.cut_off |= !history.open.is_empty();
+                    let how = if whole { ResponseKind::Close } else { ResponseKind::Partial };
+                    history.ended_early |= !history.open.is_empty();
                     let asked = history
                         .open
                         .pop()
@@ -320,7 +326,7 @@ impl ExchangeHistory {
 
     /// Records a request in PMI-2. A thread without a number waits for one response at a time.
     fn asks_in_frame(&mut self, body: &[u8]) {
-        let kind = MessageKind::of_said(&WireMessage::Body(body.to_vec()));
+        let kind = MessageKind::of_message(&WireMessage::Body(body.to_vec()));
         let op = kind.op();
         let thrid = thread(body).map(Cow::into_owned);
         self.open.retain(|open| open.thrid != thrid);
@@ -328,7 +334,7 @@ impl ExchangeHistory {
     }
 
     /// Records a message from the server, or an invalid one.
-    fn answered(&mut self, seq: u64, message: Result<Framed<'_>, AnswerKind>) {
+    fn answered(&mut self, seq: u64, message: Result<Framed<'_>, ResponseKind>) {
         let thrid = match message {
             Ok(Framed { framing: Framing::Frames, text }) => thread(text),
             _ => None,
@@ -337,7 +343,7 @@ impl ExchangeHistory {
         // Some servers omit the number of the thread.
         let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
         // After an invalid frame, a client may well wait for more bytes.
-        let is_frame = !matches!(message, Err(AnswerKind::NoFrame));
+        let is_frame = !matches!(message, Err(ResponseKind::NoFrame));
         let at = self.open.iter().position(of_thread).or_else(first).filter(|_| is_frame);
         let pair = match (at, self.open.last()) {
             (Some(at), _) => {
@@ -347,43 +353,43 @@ impl ExchangeHistory {
             }
             // The requesting thread may wait for its own response.
             (None, Some(open)) => {
-                let how = if is_frame { AnswerKind::OtherThread } else { AnswerKind::NoFrame };
+                let how = if is_frame { ResponseKind::OtherThread } else { ResponseKind::NoFrame };
                 (LastRequest::Request(open.kind), how)
             }
-            (None, None) => (LastRequest::Nothing, AnswerKind::Surplus),
+            (None, None) => (LastRequest::Nothing, ResponseKind::Surplus),
         };
         self.pairs.push((seq, pair.0, pair.1));
     }
 
     /// Returns whether a response was of one of these kinds.
-    fn has(&self, kinds: &[AnswerKind]) -> bool {
+    fn has(&self, kinds: &[ResponseKind]) -> bool {
         self.pairs.iter().any(|(_, _, answer)| kinds.contains(answer))
     }
 
     /// Returns whether the response to its offer had the right command, but could not be parsed.
-    fn took_for_agreement(&self) -> bool {
+    fn has_garbled_version(&self) -> bool {
         let is_init = |asked: &LastRequest| matches!(asked, LastRequest::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
-        self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == AnswerKind::Garbled)
+        self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == ResponseKind::Malformed)
     }
 
     /// Returns whether the harness owes the process a response.
-    fn is_owed(&self) -> bool {
+    fn awaits_response(&self) -> bool {
         !self.open.is_empty() && !self.closed
     }
 
     /// Returns the last unusual response since this event, or the last response.
-    fn concerned(&self, since: u64) -> LastAction {
+    fn relevant_response(&self, since: u64) -> LastAction {
         let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
-        let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != AnswerKind::Proper);
+        let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != ResponseKind::Proper);
         unusual.or(pairs.last()).map_or(LastAction::NoRequest, |(_, asked, answer)| LastAction::Answered {
             request: asked.clone(),
-            answer: *answer,
+            response: *answer,
         })
     }
 }
 
 /// Returns the kind of a response.
-fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
+fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> ResponseKind {
     let Some(answered) = ParsedResponse::read(framing, text) else {
         let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
         let ends = |byte: &u8| match framing {
@@ -391,18 +397,18 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
             Framing::Frames => *byte == b';',
         };
         let has = |due: String| text.split(ends).any(|tuple| tuple == due.as_bytes());
-        return if due.is_some_and(has) { AnswerKind::Garbled } else { AnswerKind::Unreadable };
+        return if due.is_some_and(has) { ResponseKind::Malformed } else { ResponseKind::Unreadable };
     };
     if Some(answered.op) != op {
-        AnswerKind::ForOtherRequest
+        ResponseKind::ForOtherRequest
     } else if !answered.is_success() {
-        AnswerKind::Refused
-    } else if answered.is_bare() {
-        AnswerKind::WithoutValue
+        ResponseKind::Refused
+    } else if answered.lacks_field() {
+        ResponseKind::WithoutValue
     } else if answered.op.is(&["maxes"]) && has_unusual_limit(&answered) {
-        AnswerKind::UnusualLimits
+        ResponseKind::UnusualLimits
     } else {
-        AnswerKind::Proper
+        ResponseKind::Proper
     }
 }
 
@@ -423,7 +429,7 @@ mod tests {
     use crate::mutate::ResponseStep;
     use crate::mutate::client_steps::{request_step as answers, response_step};
     use crate::session::fields::text;
-    use pmi_judge::Side;
+    use pmi_judge::PartyKind;
     use pmi_judge::event::Bytes;
 
     const ZERO: Proc = Proc { group: 0, rank: 0 };
@@ -469,12 +475,16 @@ mod tests {
 
     fn case(pattern: &str, said: &str) -> Case {
         let said = ResponseStep::Write(vec![text(said)], Default::default());
-        Case::new(UnderTest::Client, 2, vec![answers(None, text(pattern), false), response_step(None, said)])
+        Case::new(
+            ImplementationKind::Client,
+            2,
+            vec![answers(None, text(pattern), false), response_step(None, said)],
+        )
     }
 
     fn hang(proc: Proc, events: &[Event]) -> Finding {
         let seq = events.len() as u64;
-        Finding { proc: Some(proc), seq, line: 1, ..Finding::new(HANG, Side::Client, "", "") }
+        Finding { proc: Some(proc), seq, line: 1, ..Finding::new(NO_HANG, PartyKind::Client, "", "") }
     }
 
     #[test]
@@ -511,7 +521,11 @@ mod tests {
             ("no", "get_maxes-unreadable"),
         ] {
             let all = events(vec![asks(ZERO, "cmd=get_maxes"), told(ZERO, answer)]);
-            assert_eq!(ExchangeHistory::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
+            assert_eq!(
+                ExchangeHistory::of(&all, ZERO).relevant_response(0).to_string(),
+                expected,
+                "{answer}"
+            );
         }
         for (answer, expected) in [
             ("cmd=kvs-get-response;rc=0;found=TRUE;value=v;", "kvs-get-ok"),
@@ -525,7 +539,11 @@ mod tests {
         ] {
             let said = [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame(answer)];
             let all = events(offers().into_iter().chain(said).collect());
-            assert_eq!(ExchangeHistory::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
+            assert_eq!(
+                ExchangeHistory::of(&all, ZERO).relevant_response(0).to_string(),
+                expected,
+                "{answer}"
+            );
         }
         let of_threads = [
             asks_in_frame("cmd=kvs-get;thrid=1;key=a;"),
@@ -534,17 +552,19 @@ mod tests {
         ];
         let all = events(offers().into_iter().chain(of_threads).collect());
         let history = ExchangeHistory::of(&all, ZERO);
-        assert!(history.is_owed());
-        assert_eq!(history.concerned(0).to_string(), "kvs-get-refused");
+        assert!(history.awaits_response());
+        assert_eq!(history.relevant_response(0).to_string(), "kvs-get-refused");
         // A client may wait after an invalid line, and after a response for another thread.
         let of_another =
             [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame("cmd=kvs-get-response;thrid=7;rc=1;")];
         let all = events(offers().into_iter().chain(of_another).collect());
-        assert!(ExchangeHistory::of(&all, ZERO).is_owed());
+        assert!(ExchangeHistory::of(&all, ZERO).awaits_response());
         let [offer, _] = offers();
-        assert!(ExchangeHistory::of(&events(vec![offer, told_in_frame("cmd=kvs-put;")]), ZERO).is_owed());
+        assert!(
+            ExchangeHistory::of(&events(vec![offer, told_in_frame("cmd=kvs-put;")]), ZERO).awaits_response()
+        );
         let all = events(vec![told(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
         let history = ExchangeHistory::of(&all, ZERO);
-        assert!(history.has(&[AnswerKind::Surplus]) && history.is_owed());
+        assert!(history.has(&[ResponseKind::Surplus]) && history.awaits_response());
     }
 }

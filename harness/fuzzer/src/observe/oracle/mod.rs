@@ -18,13 +18,13 @@ fn distinct(mut all: Vec<Failure>) -> Vec<Failure> {
 
 /// Returns where a process died, as a phrase to be inserted after the signal.
 fn located(trace: Option<&Backtrace>) -> String {
-    trace.and_then(Backtrace::blamed).map_or(String::new(), |frame| format!(", {frame},"))
+    trace.and_then(Backtrace::blamed_frame).map_or(String::new(), |frame| format!(", {frame},"))
 }
 
 /// Returns the site of a crash, which distinguishes it from others.
 fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<LastAction>) -> CrashSite {
     match trace.and_then(Backtrace::place) {
         Some(place) => CrashSite::Place(place),
-        None => CrashSite::Unseen { call, after },
+        None => CrashSite::Unknown { call, after },
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use pmi_judge::backtrace::Backtrace;
-use pmi_judge::crash::{BROKEN_MEMORY, CrashedProcess, SignalCause, crash_backtrace, program_in};
+use pmi_judge::crash::{BROKEN_MEMORY, CrashedProcess, SignalCause, crash_backtrace, program_name};
 use pmi_judge::event::{Event, EventKind, SilenceProof};
-use pmi_judge::{Finding, SeenKind, Severity};
+use pmi_judge::{Finding, ObservationKind, Severity};
 use pmi_scenario::ids;
 use pmi_scenario::requirement::Catalogue;
 use pmi_wire::{Framing, Proc};
@@ -18,16 +18,16 @@ use crate::observe::observation::Observation;
 use crate::observe::proxy_status;
 
 /// After a violation of one of these, the server and a process no longer agree on which response belongs to which request.
-const OUT_OF_STEP: [&str; 3] =
+const CORRELATION_RULES: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
 /// The kind of message that each write to the server ends with, and the number of its messages.
-type Kinds = BTreeMap<u64, (MessageKind, usize)>;
+type WriteKinds = BTreeMap<u64, (MessageKind, usize)>;
 
 /// Returns how likely it is that a process died because another one had: 0 is the least likely.
-pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
+pub(crate) fn death_likelihood((_, signal): &(String, i32)) -> u8 {
     match SignalCause::of(*signal) {
-        SignalCause::Order => 2,
+        SignalCause::OtherProcess => 2,
         SignalCause::BrokenPipe => 1,
         _ => 0,
     }
@@ -36,24 +36,29 @@ pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
 /// Returns all failures, the worst first and without duplicates.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
-    let fails = |key, what| Failure { key, what, requirement: None, seq: None, backtrace: None };
+    let fails = |key, what| Failure { key, description: what, requirement: None, seq: None, backtrace: None };
     let crash = |key, what, trace: Option<&Backtrace>| Failure {
         backtrace: trace.cloned().map(Box::new),
         ..fails(key, what)
     };
     let kinds = kinds(&seen.events, seen.dialect);
     let last = last_action(seen, &kinds);
-    let crashed = seen.crashed.as_ref().filter(|(_, signal)| SignalCause::of(*signal) != SignalCause::Order);
+    let crashed =
+        seen.crashed.as_ref().filter(|(_, signal)| SignalCause::of(*signal) != SignalCause::OtherProcess);
     if let Some((name, signal)) = crashed {
-        let who = program_in(name).to_owned();
+        let who = program_name(name).to_owned();
         let trace = crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal);
         let at = located(trace);
         let what = format!("{who} died of signal {signal} ({}){at} after {last}", signal_name(*signal));
         // For a process that wrote to a closed connection, the last action is not significant.
         let after = (SignalCause::of(*signal) != SignalCause::BrokenPipe).then(|| last.clone());
         let site = site(trace, None, after);
-        all.push(crash(FailureKey::Crash { who, cause: CrashCause::Signal(*signal), site }, what, trace));
-    } else if let Some((who, cause)) = told_end(seen) {
+        all.push(crash(
+            FailureKey::Crash { program: who, cause: CrashCause::Signal(*signal), site },
+            what,
+            trace,
+        ));
+    } else if let Some((who, cause)) = reported_end(seen) {
         let words = match &cause {
             CrashCause::Signal(signal) => signal_name(*signal),
             CrashCause::Message(text) => text,
@@ -69,20 +74,20 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
         };
         let what = format!("{who}: {words}{}, after {last}", located(trace));
         let site = site(trace, None, Some(last.clone()));
-        all.push(crash(FailureKey::Crash { who, cause, site }, what, trace));
+        all.push(crash(FailureKey::Crash { program: who, cause, site }, what, trace));
     }
     if seen.flood {
         all.push(fails(FailureKey::Flood(last.clone()), format!("it sends endlessly after {last}")));
     }
     // A server that was stopped for its memory could not do what it still owed.
     let stopped = seen.grows_dangerously();
-    if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
+    if let Some(proof) = seen.running_job.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
             SilenceProof::Idle | SilenceProof::Unread => "its processes wait forever",
             SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a timerr",
         };
         let what = format!("the job does not end after all of its processes have: {how}, after {last}");
-        all.push(fails(FailureKey::JobStays(last), what));
+        all.push(fails(FailureKey::JobKeepsRunning(last), what));
     }
     let over = !all.is_empty() || stopped;
     if let Some(growth) = seen.growth.as_ref().filter(|growth| growth.is_too_much()) {
@@ -95,12 +100,14 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
 }
 
 /// Returns the findings that are failures. If the server is `over`, a missing answer is not one of them.
-fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
-    let is_end = |finding: &Finding| finding.kind == Some(SeenKind::ConnectionEnd);
+fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
+    let is_end = |finding: &Finding| finding.kind == Some(ObservationKind::ConnectionEnd);
     let fails = |finding: &&Finding| {
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
         // A campaign reports a server that is blocked by a partial request, although the judge only notes it.
-        let at_most = finding.at_most.filter(|_| finding.kind != Some(SeenKind::SilenceBehindPartialRequest));
+        let at_most = finding
+            .max_severity
+            .filter(|_| finding.kind != Some(ObservationKind::SilenceDuringPartialRequest));
         at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
     };
     let findings: Vec<&Finding> = seen.findings.iter().filter(fails).collect();
@@ -108,7 +115,8 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
     // requests before they notice the end.
     let lost = || findings.iter().filter(|f| is_end(f));
     let end = lost().map(|f| f.seq).min();
-    let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
+    let waited =
+        |f: &Finding| last_write_index(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = end.and_then(|_| {
         // A process that waits for others anyway did not cause it.
         let waits = |at: &usize| {
@@ -117,48 +125,49 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
         };
         lost().filter_map(|f| waited(f)).min_by_key(|at| (waits(at), *at))
     });
-    let out_of_step = findings.iter().filter(|f| OUT_OF_STEP.contains(&&*f.requirement)).map(|f| f.seq).min();
+    let out_of_step =
+        findings.iter().filter(|f| CORRELATION_RULES.contains(&&*f.requirement)).map(|f| f.seq).min();
     let mut all = Vec::new();
     for finding in &findings {
         // Later messages are consequences of the mismatch.
         if out_of_step.is_some_and(|seq| finding.seq > seq) {
             continue;
         }
-        if is_end(finding) && asked_at(seen, finding).is_some_and(|at| Some(at) != first) {
+        if is_end(finding) && last_write_index(seen, finding).is_some_and(|at| Some(at) != first) {
             continue;
         }
         // A dead server does not respond.
-        if over && finding.kind.is_some_and(SeenKind::is_missing_answer) {
+        if over && finding.kind.is_some_and(ObservationKind::is_missing_answer) {
             continue;
         }
         let requirement = finding.requirement.clone();
         let after = match finding.kind {
-            Some(SeenKind::Response(op)) => LastAction::Message(MessageKind::Request(op.into())),
+            Some(ObservationKind::Response(op)) => LastAction::Message(MessageKind::Request(op.into())),
             _ => last_request(seen, kinds, finding.proc, finding.seq),
         };
         let told = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
         let (key, what) = match finding.kind {
-            Some(SeenKind::SilenceBehindPartialRequest) => (
+            Some(ObservationKind::SilenceDuringPartialRequest) => (
                 FailureKey::HangDuringPartialRequest,
                 format!("{after} is not answered while another process has sent only part of a request"),
             ),
-            Some(SeenKind::Silence) => {
+            Some(ObservationKind::Silence) => {
                 let requirement = Some(requirement.clone());
-                (FailureKey::Hang { who: None, requirement, call: None, after }, told)
+                (FailureKey::Hang { party: None, requirement, call: None, after }, told)
             }
-            _ => (FailureKey::Rule { who: None, requirement: requirement.clone(), after }, told),
+            _ => (FailureKey::Rule { party: None, requirement: requirement.clone(), after }, told),
         };
         let seq = Some(finding.seq);
-        all.push(Failure { key, what, requirement: Some(requirement), seq, backtrace: None });
+        all.push(Failure { key, description: what, requirement: Some(requirement), seq, backtrace: None });
     }
     all
 }
 
 /// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs any
 /// error like this. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
-fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
+fn reported_end(seen: &Observation) -> Option<(String, CrashCause)> {
     const SEGFAULT: &str = "Segmentation fault";
-    const SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
+    const ABORT_SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
     let lines = || {
         seen.events.iter().filter_map(|event| match &event.kind {
             EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
@@ -167,8 +176,9 @@ fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
     };
     let told = lines().find_map(|line| proxy_status::read(&line));
     told.map(|(name, signal)| (name, CrashCause::Signal(signal))).or_else(|| {
-        let signs =
-            || SIGNS.iter().chain(&BROKEN_MEMORY).filter(|sign| !(seen.segfaults && **sign == SEGFAULT));
+        let signs = || {
+            ABORT_SIGNS.iter().chain(&BROKEN_MEMORY).filter(|sign| !(seen.segfaults && **sign == SEGFAULT))
+        };
         let line = lines().find(|text| signs().any(|sign| text.contains(sign)))?;
         Some(("output".to_owned(), CrashCause::Message(mask(&line))))
     })
@@ -195,7 +205,7 @@ fn mask(text: &str) -> String {
 }
 
 /// Returns the last action of the harness before the first sign of trouble in the implementation.
-fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
+fn last_action(seen: &Observation, kinds: &WriteKinds) -> LastAction {
     let trouble = seen.events.iter().position(|e| {
         matches!(
             e.kind,
@@ -206,7 +216,7 @@ fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
         )
     });
     // The end of every session is not an action of the case.
-    let events = &seen.events[..trouble.map_or(seen.steps_done, |at| at.min(seen.steps_done))];
+    let events = &seen.events[..trouble.map_or(seen.scenario_events, |at| at.min(seen.scenario_events))];
     for event in events.iter().rev() {
         match &event.kind {
             EventKind::ToServer { .. } => {
@@ -227,7 +237,7 @@ fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
 }
 
 /// Returns the index of the last event before a finding that shows its process sending something.
-fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
+fn last_write_index(seen: &Observation, finding: &Finding) -> Option<usize> {
     let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
     before
         .iter()
@@ -240,7 +250,7 @@ fn is_of(event: &Event, proc: Option<Proc>) -> bool {
 }
 
 /// Returns the last request from a process before an event.
-fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64) -> LastAction {
+fn last_request(seen: &Observation, kinds: &WriteKinds, proc: Option<Proc>, seq: u64) -> LastAction {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
     let mut last = None;
     let mut requests = 0;
@@ -251,7 +261,7 @@ fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64)
                 requests += completed;
                 last.get_or_insert(*kind);
             }
-            EventKind::FromServer { proc: to, .. } | EventKind::NoAnswer { proc: to, .. }
+            EventKind::FromServer { proc: to, .. } | EventKind::NoResponse { proc: to, .. }
                 if proc == Some(*to) =>
             {
                 break;
@@ -270,7 +280,7 @@ fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64)
 mod tests {
     use super::*;
     use pmi_judge::event::Bytes;
-    use pmi_judge::{Monitor, Side};
+    use pmi_judge::{Monitor, PartyKind};
 
     #[test]
     fn close_key_names_first_request_outside_barriers() {
@@ -309,7 +319,7 @@ mod tests {
     #[test]
     fn ignores_findings_after_an_unexpected_answer() {
         let found =
-            |seq, requirement: &str| Finding { seq, ..Finding::new(requirement, Side::Server, "", "") };
+            |seq, requirement: &str| Finding { seq, ..Finding::new(requirement, PartyKind::Server, "", "") };
         let findings = vec![
             found(1, "rfc13.get.value"),
             found(2, "rfc13.wire.lock-step"),
@@ -344,6 +354,6 @@ mod tests {
             mask("*** free(): invalid pointer: 0x00007f *** 12345"),
             "*** free(): invalid pointer: ***"
         );
-        assert_eq!(program_in("the launcher, hydra_pmi_proxy,"), "hydra_pmi_proxy");
+        assert_eq!(program_name("the launcher, hydra_pmi_proxy,"), "hydra_pmi_proxy");
     }
 }

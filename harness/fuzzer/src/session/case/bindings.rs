@@ -1,8 +1,8 @@
 //! The names that have a value at a step of a case against a server, and the requests passed on and groups spawned before it.
 
-use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UpstreamAction};
+use pmi_scenario::ast::{Expr, Piece, Statement, Template, UpstreamAction};
 
-use crate::session::pieces::{agent, bytes_of, length, letters, literal, tidy};
+use crate::session::pieces::{agent, bytes_of, join_adjacent, length, letters, literal};
 use crate::session::reading::whole_spawn;
 use crate::session::statement::{AwaitedResponse, ServerStep};
 
@@ -12,15 +12,15 @@ pub(crate) struct BoundNames {
     kvs: bool,
     jobid: bool,
     limits: bool,
-    passed_on: u32,
+    forwarded: u32,
     spawned: u32,
     child_kvs: bool,
 }
 
 impl BoundNames {
     /// Records a statement. Returns false if it answers a request that was never passed on, or if it is not a step of a case.
-    pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
-        match ServerStep::of(stmt) {
+    pub(crate) fn take(&mut self, statement: &Statement) -> bool {
+        match ServerStep::of(statement) {
             Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
             Some(ServerStep::Wait { answer: AwaitedResponse::Due(op), .. }) => {
                 for name in op.bindings().map(|(_, name)| name) {
@@ -31,24 +31,24 @@ impl BoundNames {
                     }
                 }
             }
-            Some(ServerStep::PassedOn) => self.passed_on += 1,
+            Some(ServerStep::PassedOn) => self.forwarded += 1,
             Some(ServerStep::Write { lines, .. }) => {
                 let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
                 // An incomplete spawn starts no process, and waiting for one takes a long time.
                 let is_block = || lines.first().is_some_and(|first| bytes_of(first) == b"mcmd=spawn");
                 self.spawned += u32::from(spawns && (!is_block() || whole_spawn(lines).is_some()));
             }
-            Some(ServerStep::OfChildren { group }) => {
-                self.child_kvs |= matches!(stmt, Stmt::Use { .. });
+            Some(ServerStep::Children { group }) => {
+                self.child_kvs |= matches!(statement, Statement::Use { .. });
                 return self.has_spawned(group);
             }
             Some(ServerStep::Upstream(action)) => {
                 let least = match action {
-                    UpstreamAction::Answer { to, .. } => to.unwrap_or(0),
-                    UpstreamAction::Usual { to } => to.unwrap_or(1),
+                    UpstreamAction::Response { to, .. } => to.unwrap_or(0),
+                    UpstreamAction::CorrectResponse { to } => to.unwrap_or(1),
                     UpstreamAction::Close => 0,
                 };
-                return least <= self.passed_on;
+                return least <= self.forwarded;
             }
             Some(_) => {}
             None => return false,
@@ -74,7 +74,7 @@ impl BoundNames {
     }
 
     /// Replaces names that have no value, because the start failed, with placeholders.
-    pub(crate) fn stand_in(&self, lines: &mut [Template]) {
+    pub(crate) fn fill_placeholders(&self, lines: &mut [Template]) {
         for line in lines {
             for piece in &mut line.pieces {
                 match piece {
@@ -88,7 +88,7 @@ impl BoundNames {
                     _ => {}
                 }
             }
-            tidy(line);
+            join_adjacent(line);
         }
     }
 }

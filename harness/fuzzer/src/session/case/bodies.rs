@@ -1,13 +1,13 @@
 //! PMI-2 scenarios, in which messages are written as tuples, converted to the lines and frames that campaigns send.
 
-use pmi_scenario::ast::{Encoding, Piece, Role, Step, StepAction, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Encoding, ImplementationKind, Piece, Role, Statement, Step, StepAction, Template};
 
 use crate::session::pieces::{bytes_of, literal, push};
 
 /// Replaces the tuples of a PMI-2 message with the encoded body, so that mutations and shrinking reach each byte of it.
-pub(crate) fn as_bodies(stmt: &mut Stmt, to: UnderTest) {
-    let ours = if to == UnderTest::Server { Role::Client } else { Role::Server };
-    let Stmt::Step(Step { role, action: StepAction::Message { mode, lines }, .. }) = stmt else {
+pub(crate) fn encode_bodies(statement: &mut Statement, to: ImplementationKind) {
+    let ours = if to == ImplementationKind::Server { Role::Client } else { Role::Server };
+    let Statement::Step(Step { role, action: StepAction::Message { mode, lines }, .. }) = statement else {
         return;
     };
     if *role != ours {

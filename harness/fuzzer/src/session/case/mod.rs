@@ -11,20 +11,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmi_scenario::ast::{
-    Arg, Dialect, Encoding, Expr, Need, Piece, RankSet, Role, Scenario, Step, StepAction, StepTarget, Stmt,
-    Template, UnderTest,
+    Arg, Capability, Dialect, Encoding, Expr, ImplementationKind, Piece, RankSet, Role, Scenario, Statement,
+    Step, StepAction, StepTarget, Template,
 };
 use pmi_wire::{Framing, Proc};
 
 use super::op::Op;
-use super::pieces::{agent, bytes_of, letters, tidy, unplaced, written_bytes};
+use super::pieces::{agent, bytes_of, join_adjacent, letters, without_span, written_bytes};
 use super::reading::request;
 use super::statement::{
-    AwaitedResponse, ServerStep, command, encoding_of, ends, is_end, join, rank_of, sent, sent_mut, set_rank,
-    wait,
+    AwaitedResponse, ServerStep, command, encoding_of, end_step, is_end, join, rank_of, sent, sent_mut,
+    set_rank, wait,
 };
 use bindings::BoundNames;
-use bodies::as_bodies;
+use bodies::encode_bodies;
 
 /// The requirement to cite if the judge knows none. It is about how a server has to treat an invalid message.
 const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
@@ -47,19 +47,24 @@ pub struct Case {
 
 impl Case {
     /// Creates a PMI-1 case with `ranks` processes and these statements.
-    pub fn new(tests: UnderTest, ranks: u32, body: Vec<Stmt>) -> Self {
+    pub fn new(tests: ImplementationKind, ranks: u32, body: Vec<Statement>) -> Self {
         Self::in_dialect(Dialect::Pmi1, tests, ranks, body)
     }
 
     /// Creates a case in another dialect.
-    pub(crate) fn in_dialect(dialect: Dialect, tests: UnderTest, ranks: u32, mut body: Vec<Stmt>) -> Self {
-        if tests == UnderTest::Client {
-            body.push(ends());
+    pub(crate) fn in_dialect(
+        dialect: Dialect,
+        tests: ImplementationKind,
+        ranks: u32,
+        mut body: Vec<Statement>,
+    ) -> Self {
+        if tests == ImplementationKind::Client {
+            body.push(end_step());
         }
         let mut scenario = Scenario::new("generated", "", &[]);
         (scenario.tests, scenario.ranks, scenario.body) = (tests, ranks, body);
         scenario.dialect = dialect;
-        scenario.serving.sized = true;
+        scenario.server_setup.has_rank_count = true;
         let mut case = Self { scenario, ingredients: BTreeSet::new(), earlier: None };
         case.cite(None);
         case
@@ -75,29 +80,29 @@ impl Case {
             return Err(scenario.source.line_of(row.name.span.start));
         }
         let (tests, dialect) = (scenario.tests, scenario.dialect);
-        for stmt in &mut scenario.body {
+        for statement in &mut scenario.body {
             if dialect.framing() == Framing::Frames {
-                as_bodies(stmt, tests);
+                encode_bodies(statement, tests);
             }
             let fits = match tests {
-                UnderTest::Server => ServerStep::of(stmt).is_some(),
-                UnderTest::Client | UnderTest::Library => is_of_client(stmt),
+                ImplementationKind::Server => ServerStep::of(statement).is_some(),
+                ImplementationKind::Client | ImplementationKind::Library => is_of_client(statement),
             };
             if !fits {
-                return Err(scenario.source.line_of(start(stmt)));
+                return Err(scenario.source.line_of(start(statement)));
             }
             // A case always binds the same names from a server's responses.
-            if tests == UnderTest::Server
-                && let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt)
+            if tests == ImplementationKind::Server
+                && let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(statement)
             {
-                *stmt = wait(rank, answer);
+                *statement = wait(rank, answer);
             }
             // Escapes in the file are bytes like any others.
-            sent_mut(stmt, tests).into_iter().flatten().for_each(tidy);
-            arguments_mut(stmt).for_each(tidy);
+            sent_mut(statement, tests).into_iter().flatten().for_each(join_adjacent);
+            arguments_mut(statement).for_each(join_adjacent);
         }
-        if tests == UnderTest::Client && !scenario.body.iter().any(is_end) {
-            scenario.body.push(ends());
+        if tests == ImplementationKind::Client && !scenario.body.iter().any(is_end) {
+            scenario.body.push(end_step());
         }
         // Mutations change the statements, so their lines no longer mean anything.
         scenario.source = Arc::default();
@@ -105,8 +110,8 @@ impl Case {
     }
 
     /// Returns this case as the job after `earlier`, if a server is under test and this case has no earlier job yet.
-    pub(crate) fn after(&self, earlier: &Self) -> Option<Self> {
-        let alone = self.tests() == UnderTest::Server && self.earlier.is_none();
+    pub(crate) fn with_earlier_job(&self, earlier: &Self) -> Option<Self> {
+        let alone = self.tests() == ImplementationKind::Server && self.earlier.is_none();
         let earlier = Self { earlier: None, ..earlier.clone() };
         alone.then(|| Self { earlier: Some(Box::new(earlier)), ..self.clone() })
     }
@@ -118,13 +123,13 @@ impl Case {
     }
 
     /// Returns the kind of implementation under test.
-    pub fn tests(&self) -> UnderTest {
+    pub fn tests(&self) -> ImplementationKind {
         self.scenario.tests
     }
 
     /// Returns whether the case kills one of our processes with this signal.
     pub(crate) fn kills_by(&self, signal: i32) -> bool {
-        let is = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Kill { signal: by, .. }) if i32::from(by) == signal);
+        let is = |statement: &Statement| matches!(ServerStep::of(statement), Some(ServerStep::Kill { signal: by, .. }) if i32::from(by) == signal);
         self.scenario.body.iter().any(is)
     }
 
@@ -136,9 +141,12 @@ impl Case {
     /// Returns the case as the text of a scenario file.
     pub fn text(&self) -> String {
         let mut scenario = self.scenario.clone();
-        for stmt in &mut scenario.body {
-            sent_mut(stmt, self.scenario.tests).into_iter().flatten().for_each(|line| *line = escaped(line));
-            let said = arguments_mut(stmt).filter(|text| !text.is_empty());
+        for statement in &mut scenario.body {
+            sent_mut(statement, self.scenario.tests)
+                .into_iter()
+                .flatten()
+                .for_each(|line| *line = escaped(line));
+            let said = arguments_mut(statement).filter(|text| !text.is_empty());
             said.for_each(|text| *text = escaped(text));
         }
         pmi_scenario::print(&scenario)
@@ -147,52 +155,60 @@ impl Case {
     /// Cites the broken requirement, or else a default for the kind of implementation.
     pub fn cite(&mut self, requirement: Option<&str>) {
         let fits = match (self.scenario.tests, self.scenario.dialect.framing()) {
-            (UnderTest::Server, Framing::Frames) => PMI2_SERVER_CITES,
-            (UnderTest::Server, Framing::Lines) => SERVER_CITES,
-            (UnderTest::Client | UnderTest::Library, _) => CLIENT_CITES,
+            (ImplementationKind::Server, Framing::Frames) => PMI2_SERVER_CITES,
+            (ImplementationKind::Server, Framing::Lines) => SERVER_CITES,
+            (ImplementationKind::Client | ImplementationKind::Library, _) => CLIENT_CITES,
         };
-        self.scenario.requires = vec![unplaced(requirement.unwrap_or(fits).to_owned())];
+        self.scenario.requires = vec![without_span(requirement.unwrap_or(fits).to_owned())];
     }
 
     /// Returns whether it can only be played against a proxy whose upstream is the harness.
     pub fn needs_upstream(&self) -> bool {
-        let is = |stmt: &Stmt| {
-            matches!(stmt, Stmt::Step(Step { who: StepTarget::Ranks { group: Proc::PROXIES, .. }, .. }))
+        let is = |statement: &Statement| {
+            matches!(
+                statement,
+                Statement::Step(Step { target: StepTarget::Ranks { group: Proc::PROXY_GROUP, .. }, .. })
+            )
         };
         self.scenario.body.iter().any(is)
     }
 
     /// Returns whether it requests a spawn of our agent.
     fn needs_spawn(&self) -> bool {
-        let has = |stmt: &Stmt| {
-            let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
+        let has = |statement: &Statement| {
+            let lines = sent(statement, ImplementationKind::Server).into_iter().flatten();
             lines.flat_map(|line| &line.pieces).any(|piece| *piece == agent())
         };
-        self.tests() == UnderTest::Server && self.scenario.body.iter().any(has)
+        self.tests() == ImplementationKind::Server && self.scenario.body.iter().any(has)
     }
 
     /// Returns the features that a server needs for it.
-    pub(crate) fn needs(&self) -> Vec<Need> {
+    pub(crate) fn needs(&self) -> Vec<Capability> {
         let group = |line: &Template| {
             let text = bytes_of(line);
             let key = request(Framing::Lines, &text).0?.key("group")?;
             memchr::memmem::find(&text, format!(" {key}=").as_bytes())
         };
-        let mut lines = self.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten();
-        let names_groups = self.tests() == UnderTest::Server
+        let mut lines = self
+            .scenario
+            .body
+            .iter()
+            .filter_map(|statement| sent(statement, ImplementationKind::Server))
+            .flatten();
+        let names_groups = self.tests() == ImplementationKind::Server
             && self.scenario.dialect.framing() == Framing::Lines
             && lines.any(|line| group(line).is_some());
         let all = [
-            (Need::Pmi12, names_groups),
-            (Need::Spawn, self.needs_spawn()),
-            (Need::Upstream, self.needs_upstream()),
+            (Capability::Pmi12, names_groups),
+            (Capability::Spawn, self.needs_spawn()),
+            (Capability::Upstream, self.needs_upstream()),
         ];
         all.into_iter().filter(|(_, is)| *is).map(|(need, _)| need).collect()
     }
 
     /// Returns the number of steps that can be left out: server settings and statements.
     pub fn len(&self) -> usize {
-        self.settings() + self.scenario.body.iter().filter(|stmt| !is_end(stmt)).count()
+        self.settings() + self.scenario.body.iter().filter(|statement| !is_end(statement)).count()
     }
 
     /// Returns whether no step is left.
@@ -201,7 +217,7 @@ impl Case {
     }
 
     fn settings(&self) -> usize {
-        let serving = &self.scenario.serving;
+        let serving = &self.scenario.server_setup;
         serving.variations.len() + usize::from(serving.fault.is_some()) + serving.settings.len()
     }
 
@@ -212,20 +228,20 @@ impl Case {
             at += 1;
             !steps.contains(&(at - 1))
         };
-        let serving = &mut self.scenario.serving;
+        let serving = &mut self.scenario.server_setup;
         serving.variations.retain(|_| stays());
         serving.fault.take_if(|_| !stays());
         serving.settings.retain(|_| stays());
-        self.scenario.body.retain(|stmt| is_end(stmt) || stays());
+        self.scenario.body.retain(|statement| is_end(statement) || stays());
     }
 
     /// Removes a rank with everything that concerns it alone, and renumbers the higher ranks.
     pub(crate) fn drop_rank(&mut self, rank: u32) {
         self.scenario.ranks -= 1;
-        self.scenario.body.retain(|stmt| rank_of(stmt) != Some(rank));
-        for stmt in &mut self.scenario.body {
-            if let Some(other) = rank_of(stmt).filter(|other| *other > rank) {
-                set_rank(stmt, other - 1);
+        self.scenario.body.retain(|statement| rank_of(statement) != Some(rank));
+        for statement in &mut self.scenario.body {
+            if let Some(other) = rank_of(statement).filter(|other| *other > rank) {
+                set_rank(statement, other - 1);
             }
         }
     }
@@ -233,7 +249,7 @@ impl Case {
     /// Returns this case with every request that was split across several writes sent whole in the last of them. `None` if no request is
     /// split, or if the result could not be played. Only for a case against a server.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
-        if self.tests() != UnderTest::Server {
+        if self.tests() != ImplementationKind::Server {
             return None;
         }
         let mut whole = self.clone();
@@ -252,20 +268,24 @@ impl Case {
             }
             let Some(first) = first else { continue };
             let mut lines = lines.iter().cloned();
-            let mut all = sent(&whole.scenario.body[first], UnderTest::Server)?.clone();
+            let mut all = sent(&whole.scenario.body[first], ImplementationKind::Server)?.clone();
             if let (Some(half), Some(rest)) = (all.last_mut(), lines.next()) {
                 half.pieces.extend(rest.pieces);
-                tidy(half);
+                join_adjacent(half);
             }
             all.extend(lines);
-            *sent_mut(&mut whole.scenario.body[at], UnderTest::Server)? = all;
+            *sent_mut(&mut whole.scenario.body[at], ImplementationKind::Server)? = all;
             joined.insert(first);
         }
         for first in joined.into_iter().rev() {
             whole.scenario.body.remove(first);
         }
-        for line in
-            whole.scenario.body.iter_mut().filter_map(|stmt| sent_mut(stmt, UnderTest::Server)).flatten()
+        for line in whole
+            .scenario
+            .body
+            .iter_mut()
+            .filter_map(|statement| sent_mut(statement, ImplementationKind::Server))
+            .flatten()
         {
             line.pieces.retain(|piece| *piece != Piece::Cut);
         }
@@ -284,9 +304,9 @@ impl Case {
     }
 
     /// Returns the size that shrinking minimizes.
-    pub(crate) fn weight(&self) -> usize {
-        let weigh = |stmt: &Stmt| match (stmt, sent(stmt, self.tests())) {
-            (Stmt::Use { .. }, _) => 5,
+    pub(crate) fn size(&self) -> usize {
+        let weigh = |statement: &Statement| match (statement, sent(statement, self.tests())) {
+            (Statement::Use { .. }, _) => 5,
             (_, Some(lines)) => 10 + lines.iter().map(|line| 2 + line_weight(line)).sum::<usize>(),
             _ => 10,
         };
@@ -299,21 +319,24 @@ impl Case {
     pub(crate) fn repair(&mut self) -> bool {
         let ranks = self.ranks();
         self.scenario.nodes = self.scenario.nodes.min(ranks.max(1));
-        if self.tests() == UnderTest::Server {
-            waits::realign(&mut self.scenario);
+        if self.tests() == ImplementationKind::Server {
+            waits::adapt_waits(&mut self.scenario);
             return self.is_sound() && self.is_bounded();
         }
-        self.scenario.body.iter().all(|stmt| rank_of(stmt).is_none_or(|rank| rank < ranks))
+        self.scenario.body.iter().all(|statement| rank_of(statement).is_none_or(|rank| rank < ranks))
     }
 
     /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. Only for a case
     /// against a server.
     pub(crate) fn is_sound(&self) -> bool {
         let mut bound = BoundNames::default();
-        self.scenario.body.iter().all(|stmt| {
-            bound.take(stmt)
-                && rank_of(stmt).is_none_or(|rank| rank < self.ranks())
-                && sent(stmt, UnderTest::Server).into_iter().flatten().all(|line| bound.binds(line))
+        self.scenario.body.iter().all(|statement| {
+            bound.take(statement)
+                && rank_of(statement).is_none_or(|rank| rank < self.ranks())
+                && sent(statement, ImplementationKind::Server)
+                    .into_iter()
+                    .flatten()
+                    .all(|line| bound.binds(line))
         })
     }
 
@@ -323,8 +346,8 @@ impl Case {
             return true;
         }
         let mut said = vec![Vec::new(); self.ranks() as usize];
-        for stmt in &self.scenario.body {
-            if let Some(ServerStep::Write { rank, encoding, lines, partial }) = ServerStep::of(stmt)
+        for statement in &self.scenario.body {
+            if let Some(ServerStep::Write { rank, encoding, lines, partial }) = ServerStep::of(statement)
                 && let Some(said) = said.get_mut(rank as usize)
             {
                 let text = written_bytes(encoding, lines, partial);
@@ -335,9 +358,10 @@ impl Case {
                 said.extend(text);
             }
         }
-        let of_children = |stmt: &&Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. }));
-        let spawns = |stmt: &Stmt| {
-            let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
+        let of_children =
+            |statement: &&Statement| matches!(ServerStep::of(statement), Some(ServerStep::Children { .. }));
+        let spawns = |statement: &Statement| {
+            let lines = sent(statement, ImplementationKind::Server).into_iter().flatten();
             lines.map(bytes_of).any(|text| memchr::memmem::find(&text, b"spawn").is_some())
         };
         // Spawned processes must not spawn.
@@ -347,8 +371,8 @@ impl Case {
 
     /// Returns this case with a regular start before it, if it has none and a server is under test.
     pub(crate) fn joined(&self) -> Option<Self> {
-        let joins = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Join));
-        if self.tests() != UnderTest::Server || self.scenario.body.iter().any(joins) {
+        let joins = |statement: &Statement| matches!(ServerStep::of(statement), Some(ServerStep::Join));
+        if self.tests() != ImplementationKind::Server || self.scenario.body.iter().any(joins) {
             return None;
         }
         let mut joined = self.clone();
@@ -357,32 +381,32 @@ impl Case {
     }
 
     /// Returns this case with a regular start in place of the individual ranks' start requests.
-    pub(crate) fn joined_instead(&self) -> Option<Self> {
+    pub(crate) fn with_regular_start(&self) -> Option<Self> {
         // A request for the job id is not part of the start, since a process may send it at any time.
         let begins = |op: &Op| *op == Op::offer() || op.is(&["init", "maxes"]) || op.binds("kvs");
         let own = Op::all(self.scenario.dialect).chain([Op::offer()]).filter(begins);
         let words: Vec<&str> = own.map(Op::name).collect();
-        let starts = |stmt: &Stmt| match stmt {
-            Stmt::Step(Step { action: action @ StepAction::Message { .. }, role: Role::Client, .. }) => {
-                command(action).is_some_and(|word| words.contains(&word.as_str()))
-            }
+        let starts = |statement: &Statement| match statement {
+            Statement::Step(Step {
+                action: action @ StepAction::Message { .. }, role: Role::Client, ..
+            }) => command(action).is_some_and(|word| words.contains(&word.as_str())),
             _ => false,
         };
         let mut joined = self.joined()?;
-        joined.scenario.body.retain(|stmt| !starts(stmt));
-        waits::realign(&mut joined.scenario);
+        joined.scenario.body.retain(|statement| !starts(statement));
+        waits::adapt_waits(&mut joined.scenario);
         Some(joined)
     }
 
     /// Returns this case with a final wait for the effect of its last step, because the scenario ends right after that step. Returns `None`
     /// if there is nothing to wait for, or if no server is under test.
-    pub(crate) fn awaited(&self) -> Option<Self> {
-        if self.tests() != UnderTest::Server {
+    pub(crate) fn with_final_wait(&self) -> Option<Self> {
+        if self.tests() != ImplementationKind::Server {
             return None;
         }
         let body = &self.scenario.body;
         let gone = |rank: &u32| {
-            body.iter().any(|stmt| match ServerStep::of(stmt) {
+            body.iter().any(|statement| match ServerStep::of(statement) {
                 Some(
                     ServerStep::Close { rank: r }
                     | ServerStep::Exit { rank: r, .. }
@@ -392,10 +416,10 @@ impl Case {
             })
         };
         let last = body.last()?;
-        use ServerStep::{Join, Leave, OfChildren, PassedOn, Wait};
+        use ServerStep::{Children, Join, Leave, PassedOn, Wait};
         if matches!(
             ServerStep::of(last),
-            None | Some(Join | Leave | Wait { .. } | PassedOn | OfChildren { .. })
+            None | Some(Join | Leave | Wait { .. } | PassedOn | Children { .. })
         ) {
             return None;
         }
@@ -410,7 +434,7 @@ impl Case {
         self.cite(requirement);
         let plain: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.scenario.heading = vec![plain];
-        self.scenario.needs = self.needs().into_iter().map(unplaced).collect();
+        self.scenario.needs = self.needs().into_iter().map(without_span).collect();
         if let Some(earlier) = &mut self.earlier {
             earlier.finish("The earlier job, which is not judged.", None);
         }
@@ -418,9 +442,9 @@ impl Case {
 }
 
 /// Returns the text arguments of a call.
-fn arguments_mut(stmt: &mut Stmt) -> impl Iterator<Item = &mut Template> {
-    let args = match stmt {
-        Stmt::Step(Step { action: StepAction::Call(call), .. }) => Some(&mut call.args),
+fn arguments_mut(statement: &mut Statement) -> impl Iterator<Item = &mut Template> {
+    let args = match statement {
+        Statement::Step(Step { action: StepAction::Call(call), .. }) => Some(&mut call.args),
         _ => None,
     };
     args.into_iter().flatten().filter_map(|arg| match arg {
@@ -450,18 +474,18 @@ fn escaped(line: &Template) -> Template {
     if out.is_empty() { out.with(letters(0)) } else { out }
 }
 
-fn start(stmt: &Stmt) -> usize {
-    match stmt {
-        Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
-        Stmt::Repeat { span, .. } | Stmt::Only { span, .. } => span.start,
-        Stmt::Step(step) => step.span.start,
+fn start(statement: &Statement) -> usize {
+    match statement {
+        Statement::Use { name, .. } | Statement::Let { name, .. } => name.span.start,
+        Statement::Repeat { span, .. } | Statement::Only { span, .. } => span.start,
+        Statement::Step(step) => step.span.start,
     }
 }
 
 /// Returns whether campaigns generate such a step for programs and libraries.
-fn is_of_client(stmt: &Stmt) -> bool {
-    let Stmt::Step(step) = stmt else { return false };
-    matches!(step.who, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(stmt).is_some()
+fn is_of_client(statement: &Statement) -> bool {
+    let Statement::Step(step) = statement else { return false };
+    matches!(step.target, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(statement).is_some()
 }
 
 /// Returns the size of a line, which shrinking minimizes.
@@ -482,33 +506,33 @@ mod tests {
     use pmi_wire::Operation;
 
     use crate::session::fields::text;
-    use crate::session::pieces::{Limit, jobid, kvsname, letters_to, literal, own_rank, template};
-    use crate::session::statement::{close, exit, kill, leave, passed_on, upstream, write, write_as};
-    use crate::session::testing::read_again;
+    use crate::session::pieces::{Limit, jobid, kvsname, letters_up_to, literal, own_rank, template};
+    use crate::session::statement::{await_forwarded, close, exit, kill, leave, upstream, write, write_as};
+    use crate::session::testing::assert_round_trip;
 
-    fn server(ranks: u32, body: Vec<Stmt>) -> Case {
-        Case::new(UnderTest::Server, ranks, body)
+    fn server(ranks: u32, body: Vec<Statement>) -> Case {
+        Case::new(ImplementationKind::Server, ranks, body)
     }
 
     fn frame(operation: &str) -> Op {
         Op::of(Dialect::Pmi2, operation).unwrap()
     }
 
-    fn says(to: Option<u32>, lines: Vec<Template>, partial: bool) -> Stmt {
-        upstream(UpstreamAction::Answer { to, partial, lines })
+    fn says(to: Option<u32>, lines: Vec<Template>, partial: bool) -> Statement {
+        upstream(UpstreamAction::Response { to, partial, lines })
     }
 
     #[test]
     fn joins_split_writes() {
         let says = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
-        let split = |between: Vec<Stmt>| {
+        let split = |between: Vec<Statement>| {
             let mut body = vec![join(Dialect::Pmi1), says(0, "cmd=get_", true)];
             body.extend(between);
             server(2, body)
         };
         let rest = || says(0, "maxes", false);
         let asks = || says(1, "cmd=get_appnum", false);
-        let whole = |first: Vec<Stmt>| {
+        let whole = |first: Vec<Statement>| {
             let mut body = vec![join(Dialect::Pmi1)];
             body.extend(first);
             server(2, body).scenario
@@ -527,7 +551,8 @@ mod tests {
         }
         let cut = template(vec![literal(*b"cmd=kvs-"), Piece::Cut, literal(*b"fence;")]);
         let body = vec![join(Dialect::Pmi2), write_as(0, Encoding::Body, vec![cut], false)];
-        let whole = Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 1, body).in_whole_writes().unwrap();
+        let whole =
+            Case::in_dialect(Dialect::Pmi2, ImplementationKind::Server, 1, body).in_whole_writes().unwrap();
         assert!(whole.text().contains("cmd=kvs-fence;") && !whole.text().contains("cut"), "{}", whole.text());
     }
 
@@ -547,18 +572,18 @@ mod tests {
                     text(" "),
                     text("rc=ok"),
                     text("1,2 C: x"),
-                    template(vec![literal("partial "), letters_to(Limit::Key, -1)]),
+                    template(vec![literal("partial "), letters_up_to(Limit::Key, -1)]),
                     text("close"),
                 ],
                 true,
             ),
             wait(2, AwaitedResponse::Optional),
-            wait(0, AwaitedResponse::InTime(Operation::Put.into())),
+            wait(0, AwaitedResponse::Delayable(Operation::Put.into())),
             wait(0, AwaitedResponse::Due(Operation::Get.into())),
             write(0, vec![template(vec![literal("execname="), agent(), letters(70)])], false),
-            passed_on(Operation::Get.into()),
-            upstream(UpstreamAction::Usual { to: Some(1) }),
-            passed_on(Operation::Spawn.into()),
+            await_forwarded(Operation::Get.into()),
+            upstream(UpstreamAction::CorrectResponse { to: Some(1) }),
+            await_forwarded(Operation::Spawn.into()),
             says(Some(2), vec![template(vec![literal("to 1 cmd="), kvsname()]), empty()], true),
             says(None, vec![text("close"), text("every one\n")], false),
             upstream(UpstreamAction::Close),
@@ -573,7 +598,7 @@ mod tests {
         body.extend(reserved.iter().map(|word| says(None, vec![text(*word)], false)));
         let case = server(3, body);
         assert!(case.is_sound());
-        read_again(&case);
+        assert_round_trip(&case);
     }
 
     #[test]
@@ -596,9 +621,9 @@ mod tests {
             wait(1, AwaitedResponse::Optional),
             leave(Dialect::Pmi2),
         ];
-        let case = Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        let case = Case::in_dialect(Dialect::Pmi2, ImplementationKind::Server, 2, steps);
         assert!(case.is_sound());
-        read_again(&case);
+        assert_round_trip(&case);
     }
 
     #[test]
@@ -622,7 +647,7 @@ mod tests {
         let body = |text: &str| write_as(0, Encoding::Body, vec![crate::session::fields::text(text)], false);
         let due = |operation| wait(0, AwaitedResponse::Due(frame(operation)));
         let optional = || wait(0, AwaitedResponse::Optional);
-        let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 1, steps);
+        let of = |steps| Case::in_dialect(Dialect::Pmi2, ImplementationKind::Server, 1, steps);
         let mut case = of(vec![
             due("barrier"),
             bytes("    1"),
@@ -633,7 +658,7 @@ mod tests {
             body("cmd=kvs-fence;"),
             due("kvsname"),
         ]);
-        waits::realign(&mut case.scenario);
+        waits::adapt_waits(&mut case.scenario);
         let expected = [
             bytes("    1"),
             bytes("4cmd=job-getid;"),
@@ -653,12 +678,12 @@ mod tests {
         };
         let get = || body(0, "cmd=info-getnodeattr;key=k;wait=TRUE;");
         let due = |rank, operation| wait(rank, AwaitedResponse::Due(frame(operation)));
-        let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        let of = |steps| Case::in_dialect(Dialect::Pmi2, ImplementationKind::Server, 2, steps);
         let put = |key| body(1, &format!("cmd=info-putnodeattr;key={key};value=v;"));
         let answer_to = |key| {
             let (get, got) = (get(), due(0, "get-node-attribute"));
             let mut case = of(vec![get, put(key), due(1, "put-node-attribute"), got]);
-            waits::realign(&mut case.scenario);
+            waits::adapt_waits(&mut case.scenario);
             case.scenario.body.pop()
         };
         assert_eq!(answer_to("k"), Some(due(0, "get-node-attribute")));
@@ -683,7 +708,7 @@ mod tests {
                 optional(),
             ],
         );
-        waits::realign(&mut case.scenario);
+        waits::adapt_waits(&mut case.scenario);
         let expected = [
             write("cmd=get_", true),
             write("appnum", false),
@@ -710,20 +735,20 @@ mod tests {
                 wait(1, AwaitedResponse::Due(Operation::Get.into())),
             ],
         );
-        let joined = case.joined_instead().unwrap();
+        let joined = case.with_regular_start().unwrap();
         assert_eq!(
             joined.scenario.body,
             [join(Dialect::Pmi1), get(), wait(1, AwaitedResponse::Due(Operation::Get.into()))]
         );
-        assert!(joined.joined_instead().is_none() && joined.joined().is_none());
+        assert!(joined.with_regular_start().is_none() && joined.joined().is_none());
     }
 
     #[test]
     fn adds_a_wait_after_the_last_message() {
         let write = |rank| write(rank, vec![text("x")], false);
         let optional = |rank| wait(rank, AwaitedResponse::Optional);
-        let waits = |steps: &[Stmt]| {
-            let awaited = server(2, steps.to_vec()).awaited();
+        let waits = |steps: &[Statement]| {
+            let awaited = server(2, steps.to_vec()).with_final_wait();
             awaited.map(|case| case.scenario.body[steps.len()..].to_vec())
         };
         assert_eq!(waits(&[write(1)]), Some(vec![optional(1)]));
@@ -742,13 +767,13 @@ mod tests {
         assert!(!sound(vec![write(0)]));
         assert!(!sound(vec![join(Dialect::Pmi1), write(1)]));
         assert!(sound(vec![wait(0, AwaitedResponse::Due(Operation::Kvsname.into())), write(0)]));
-        let passed = || passed_on(Operation::Lookup.into());
-        let usual = |to| upstream(UpstreamAction::Usual { to });
+        let passed = || await_forwarded(Operation::Lookup.into());
+        let usual = |to| upstream(UpstreamAction::CorrectResponse { to });
         assert!(sound(vec![passed(), passed(), usual(Some(2)), usual(None)]));
         assert!(!sound(vec![passed(), usual(Some(2))]) && !sound(vec![usual(None), passed()]));
         assert!(sound(vec![says(None, vec![], false)]));
         assert!(!sound(vec![says(None, vec![template(vec![kvsname()])], false)]));
-        let case = server(1, vec![passed(), passed_on(Operation::Get.into()), passed()]);
+        let case = server(1, vec![passed(), await_forwarded(Operation::Get.into()), passed()]);
         assert_eq!(case.scenario.answers(), ["get", "lookup_name"]);
     }
 }

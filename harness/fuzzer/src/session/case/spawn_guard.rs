@@ -9,7 +9,7 @@ use pmi_wire::{Decoded, Direction, Framing};
 use crate::session::reading::{MessageReader, WireMessage};
 
 /// Maximum number of programs, processes of each, arguments, pairs and values that are put for them.
-const MOST: u8 = b'4';
+const MAX_COUNT_DIGIT: u8 = b'4';
 
 /// Returns whether the spawns in the bytes from a process request few processes, in every way that the bytes before them could be read.
 pub(crate) fn is_bounded(said: &[u8]) -> bool {
@@ -45,7 +45,8 @@ fn is_bounded_request(body: &[u8]) -> bool {
         keys.iter().any(|key| tuple.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
     };
     let stated = || body.split(|byte| *byte == b';').filter(is_number);
-    let is_small = |tuple: &[u8]| matches!(tuple, [.., b'=', digit] if (b'0'..=MOST).contains(digit));
+    let is_small =
+        |tuple: &[u8]| matches!(tuple, [.., b'=', digit] if (b'0'..=MAX_COUNT_DIGIT).contains(digit));
     stated().all(is_small)
         // Two numbers before the programs, and three in each program.
         && stated().count() == 2 + 3 * programs.len()

@@ -12,15 +12,15 @@ use crate::session::statement::{AwaitedResponse, ServerStep, wait};
 
 /// Adapts every wait to the request before it. If requests were removed, their responses do not arrive, but others may. A wait without any
 /// request is removed.
-pub(crate) fn realign(scenario: &mut Scenario) {
-    refit(scenario, |_, answer, asked| match (answer, asked) {
+pub(crate) fn adapt_waits(scenario: &mut Scenario) {
+    replace_waits(scenario, |_, answer, asked| match (answer, asked) {
         (AwaitedResponse::Optional, _) => Some(answer),
         (_, None) => None,
         (AwaitedResponse::Due(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
             Some(AwaitedResponse::Due(op))
         }
-        (AwaitedResponse::InTime(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
-            Some(AwaitedResponse::InTime(op))
+        (AwaitedResponse::Delayable(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
+            Some(AwaitedResponse::Delayable(op))
         }
         (_, Some(_)) => Some(AwaitedResponse::Optional),
     });
@@ -28,10 +28,10 @@ pub(crate) fn realign(scenario: &mut Scenario) {
 
 /// Marks the responses that were due but did not arrive, by the numbers of the statements that wait. `held_up` means that another process's
 /// partial request may be the reason.
-pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
-    refit(scenario, |number, answer, asked| match asked {
+pub(crate) fn mark_missing(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
+    replace_waits(scenario, |number, answer, asked| match asked {
         Some(FrontRequest { op: Some(op), .. }) if unanswered.contains(&number) => {
-            Some(if held_up { AwaitedResponse::InTime(op) } else { AwaitedResponse::Due(op) })
+            Some(if held_up { AwaitedResponse::Delayable(op) } else { AwaitedResponse::Due(op) })
         }
         _ => Some(answer),
     });
@@ -39,16 +39,16 @@ pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bo
 
 /// Changes or removes each wait. `fit` receives the number of the statement, the expected response, and the oldest request without a
 /// response, if any.
-fn refit(
+fn replace_waits(
     scenario: &mut Scenario,
     fit: impl Fn(usize, AwaitedResponse, Option<FrontRequest>) -> Option<AwaitedResponse>,
 ) {
     let mut open = vec![PendingRequests::new(scenario.dialect.framing()); scenario.ranks as usize];
     let mut attributes = HashSet::new();
     let mut number = 0;
-    scenario.body.retain_mut(|stmt| {
+    scenario.body.retain_mut(|statement| {
         number += 1;
-        let (rank, answer) = match ServerStep::of(stmt) {
+        let (rank, answer) = match ServerStep::of(statement) {
             Some(ServerStep::Write { rank, encoding, lines, partial }) => {
                 if let Some(open) = open.get_mut(rank as usize) {
                     open.write(encoding, lines, partial);
@@ -62,7 +62,7 @@ fn refit(
         let front = open.get_mut(rank as usize).and_then(|open| open.unanswered.pop_front());
         let fits = fit(number, answer, front.map(|request| request.front_request(&attributes)));
         if let Some(fits) = fits.filter(|fits| *fits != answer) {
-            *stmt = wait(rank, fits);
+            *statement = wait(rank, fits);
         }
         fits.is_some()
     });
@@ -79,7 +79,7 @@ struct FrontRequest {
 
 /// A message without a response.
 #[derive(Clone)]
-struct Unanswered {
+struct UnansweredMessage {
     op: Option<Op>,
     /// The request is complete.
     is_proper: bool,
@@ -87,7 +87,7 @@ struct Unanswered {
     waits_for: Option<Vec<u8>>,
 }
 
-impl Unanswered {
+impl UnansweredMessage {
     fn new(op: Option<Op>, is_proper: bool) -> Self {
         Self { op, is_proper, waits_for: None }
     }
@@ -101,7 +101,7 @@ impl Unanswered {
 /// A rank's unanswered requests.
 #[derive(Clone)]
 struct PendingRequests {
-    unanswered: VecDeque<Unanswered>,
+    unanswered: VecDeque<UnansweredMessage>,
     /// The node attributes that its last write has put.
     puts: Vec<Vec<u8>>,
     /// The last message was a program of a PMI-1 spawn, which may have more programs.
@@ -124,7 +124,7 @@ impl PendingRequests {
             match said {
                 WireMessage::Line(line) => self.line(&line),
                 WireMessage::Body(body) => self.body(&body),
-                WireMessage::NoFrame => self.unanswered.push_back(Unanswered::new(None, false)),
+                WireMessage::NoFrame => self.unanswered.push_back(UnansweredMessage::new(None, false)),
             }
         }
         self.spawning &= partial;
@@ -134,7 +134,7 @@ impl PendingRequests {
         let spawns = line.starts_with(b"mcmd=spawn");
         if !(spawns && self.spawning) {
             let (op, is_proper) = request(Framing::Lines, line);
-            self.unanswered.push_back(Unanswered::new(op, is_proper));
+            self.unanswered.push_back(UnansweredMessage::new(op, is_proper));
         }
         self.spawning = spawns;
     }
@@ -145,13 +145,13 @@ impl PendingRequests {
         let row = message.exchange().filter(|_| message.is_well_formed());
         let key = || message.value("key").unwrap_or_default().into_owned();
         let waits_for = match row.map_or("", |row| row.operation) {
-            "get-node-attribute" if message.truth("wait") == Some(true) => Some(key()),
+            "get-node-attribute" if message.boolean("wait") == Some(true) => Some(key()),
             "put-node-attribute" => {
                 self.puts.push(key());
                 None
             }
             _ => None,
         };
-        self.unanswered.push_back(Unanswered { op, is_proper, waits_for });
+        self.unanswered.push_back(UnansweredMessage { op, is_proper, waits_for });
     }
 }

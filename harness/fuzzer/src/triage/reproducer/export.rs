@@ -2,10 +2,10 @@
 
 use pmi_judge::event::Event;
 
-use super::about::{About, Reproducer};
 use super::library;
 use super::python::PythonScript;
 use super::steps::ReproducerSession;
+use super::summary::{FindingSummary, Reproducer};
 use super::symptom::{NotReproducible, Symptom};
 
 /// Returns the program that reproduces a symptom. `events` is the session that showed it, and `quote` returns the text of a line of its
@@ -15,7 +15,7 @@ use super::symptom::{NotReproducible, Symptom};
 ///
 /// See [`NotReproducible`].
 pub fn reproducer(
-    about: About<'_>,
+    about: FindingSummary<'_>,
     events: &[Event],
     symptom: &Symptom,
     quote: &dyn Fn(usize) -> String,
@@ -32,10 +32,10 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use pmi_judge::event::{Bytes, Event, EventKind};
-    use pmi_judge::{Finding, Side, builtin_requirements};
+    use pmi_judge::{Finding, PartyKind, builtin_requirements};
     use pmi_wire::Proc;
 
-    use super::super::about::LINES;
+    use super::super::summary::LINES;
     use super::*;
 
     const AGENT: &str = "/dev/shm/pmi-conform-x/g0/pmi-conform-agent";
@@ -62,9 +62,9 @@ mod tests {
     /// Returns the script for a finding of the server at this event.
     fn script(whats: Vec<EventKind>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
         let events = events(whats);
-        let finding = Finding { seq, ..Finding::new("rfc13.get.value", Side::Server, "expected", seen) };
+        let finding = Finding { seq, ..Finding::new("rfc13.get.value", PartyKind::Server, "expected", seen) };
         let symptom = Symptom::of(&finding, &events).unwrap();
-        let about = About { title: "get\nvalue", expected: "the \"value\"", seen, shown: None };
+        let about = FindingSummary { title: "get\nvalue", expected: "the \"value\"", seen, run_counts: None };
         reproducer(about, &events, &symptom, &|_| String::new()).map(|program| program.text)
     }
 
@@ -101,13 +101,14 @@ mod tests {
         let died = EventKind::Crashed { name: "the launcher, mpiexec".to_owned(), signal: 13 };
         let events = events(vec![asks(0, "cmd=x\n"), died]);
         let finding = Finding::new(
-            builtin_requirements::CRASH,
-            Side::Server,
+            builtin_requirements::NO_CRASH,
+            PartyKind::Server,
             "lives",
             "the launcher, mpiexec, died of signal 13",
         );
         let symptom = Symptom::of(&finding, &events).unwrap();
-        let about = About { title: "t", expected: "lives", seen: &finding.seen, shown: Some((2, 200)) };
+        let about =
+            FindingSummary { title: "t", expected: "lives", seen: &finding.seen, run_counts: Some((2, 200)) };
         let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
         assert!(script.contains("signal 13; a race: the launcher dies only if"), "{script}");
         assert!(script.lines().count() <= LINES && is_python(&script), "{script}");
@@ -116,9 +117,11 @@ mod tests {
     #[test]
     fn script_states_frequency_of_intermittent_finding() {
         let events = events(vec![asks(0, "cmd=x\n"), says(0, "cmd=y\n")]);
-        let finding = Finding { seq: 2, ..Finding::new("rfc13.get.value", Side::Server, "z", "\"cmd=y\"") };
+        let finding =
+            Finding { seq: 2, ..Finding::new("rfc13.get.value", PartyKind::Server, "z", "\"cmd=y\"") };
         let symptom = Symptom::of(&finding, &events).unwrap();
-        let about = About { title: "t", expected: "z", seen: "\"cmd=y\"", shown: Some((2, 200)) };
+        let about =
+            FindingSummary { title: "t", expected: "z", seen: "\"cmd=y\"", run_counts: Some((2, 200)) };
         let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
         assert!(script.contains("\n# seen: \"cmd=y\", in 2 of 200 runs\n"), "{script}");
     }
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn script_expects_silence_for_a_missing_answer() {
-        let silence = EventKind::NoAnswer { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
+        let silence = EventKind::NoResponse { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
         let script = script(vec![asks(1, "cmd=get_maxes\n"), silence], 1, "silence").unwrap();
         assert!(script.contains("said, shown = recv(\"0.1\", None)"), "{script}");
     }

@@ -9,7 +9,7 @@ use pmi_judge::library::api::{CallArgument, OutputValue};
 use pmi_scenario::signature::{Param, function};
 use pmi_wire::{Connection, Direction, Framing, HEADER};
 
-use super::about::{About, carried, comment};
+use super::summary::{FindingSummary, comment, push_bytes};
 use super::symptom::{NotReproducible, Symptom};
 
 const START: &str = include_str!("library.c");
@@ -98,7 +98,7 @@ fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 
 /// Returns the program.
 pub(super) fn program(
-    about: About<'_>,
+    about: FindingSummary<'_>,
     events: &[Event],
     symptom: &Symptom,
 ) -> Result<String, NotReproducible> {
@@ -164,7 +164,7 @@ pub(super) fn program(
                 let asks = matches!(event.kind, EventKind::ToServer { .. });
                 let connection = connections.entry(proc.rank).or_insert_with(|| Connection::new(LINE_LIMIT));
                 let direction = if asks { Direction::ToServer } else { Direction::FromServer };
-                let messages = carried(connection, direction, &bytes.0);
+                let messages = push_bytes(connection, direction, &bytes.0);
                 if !asks {
                     let (text, length) = (literal(&bytes.0), bytes.0.len());
                     let _ = writeln!(server, "    answer({}, {text}, {length});", proc.rank);
@@ -187,7 +187,7 @@ pub(super) fn program(
                 }
                 is_seen |= at;
             }
-            EventKind::NoAnswer { proc, .. } if at => drop(hangs.insert(proc.rank)),
+            EventKind::NoResponse { proc, .. } if at => drop(hangs.insert(proc.rank)),
             EventKind::StillRunning { procs, .. } if at => hangs.extend(procs.iter().map(|proc| proc.rank)),
             _ => {}
         }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use pmi_judge::event::Exit;
 use pmi_wire::{ConnectionMethod, Framing, Proc};
 
-use super::about::{About, LINES, comment};
 use super::steps::{FinalCheck, ReproducerSession, ReproducerStep};
+use super::summary::{FindingSummary, LINES, comment};
 
 /// The part of every script before its steps.
-const START: &str = include_str!("server.py");
+const SCRIPT_START: &str = include_str!("server.py");
 /// The same part for a program under test.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
@@ -54,7 +54,7 @@ step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)
 while os.WIFSTOPPED(status) and not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38): status = step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5))";
 
 /// Lets the paused launcher continue once all processes that it has started are gone.
-const LET_GO: &str = "\
+const RESUME_LAUNCHER: &str = "\
 [control.close() for _, control, *_ in ranks.values()]; children = f\"/proc/{job.pid}/task/{job.pid}/children\"
 gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(children).read().split())
 [time.sleep(0.1) for _ in range(100 * os.WIFSTOPPED(status)) if not gone()]; ptrace(17, job.pid, None, None)
@@ -62,10 +62,10 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 ";
 
 /// The remark in a script that pauses the launcher.
-const HELD: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
+const RACE_REMARK: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
 
 /// The end of every script.
-const END: &str = "\
+const SCRIPT_END: &str = "\
 [control.close() for _, control, *_ in ranks.values()]
 try: job.wait(3)
 except subprocess.TimeoutExpired: os.killpg(job.pid, 9)
@@ -92,23 +92,24 @@ const COLUMNS: usize = 120;
 
 /// The script of a session. See [`super::reproducer`].
 pub(super) struct PythonScript<'a> {
-    pub(super) about: About<'a>,
+    pub(super) about: FindingSummary<'a>,
     pub(super) session: &'a ReproducerSession,
 }
 
 /// A step that several processes take.
 struct ScriptCall<'a> {
-    who: Vec<Proc>,
+    processes: Vec<Proc>,
     step: &'a ReproducerStep,
 }
 
 impl PythonScript<'_> {
     pub(super) fn text(&self) -> String {
-        let ReproducerSession { command, of_program, groups, look, .. } = self.session;
+        let ReproducerSession { command, of_program, groups, final_check: look, .. } = self.session;
         let words: Vec<String> = command.iter().map(|word| string(word)).collect();
         let dies_elsewhere = matches!(look, FinalCheck::Death { launcher: false, .. });
-        let (start, end) = if *of_program { (START_OF_PROGRAM, END_OF_PROGRAM) } else { (START, END) };
-        let is_held = self.session.is_held();
+        let (start, end) =
+            if *of_program { (START_OF_PROGRAM, END_OF_PROGRAM) } else { (SCRIPT_START, SCRIPT_END) };
+        let is_held = self.session.pauses_launcher();
         let launch = match self.session.connection_method {
             ConnectionMethod::Singleton => LAUNCH_BY_SINGLETON,
             _ if is_held => LAUNCH_HELD,
@@ -131,8 +132,8 @@ impl PythonScript<'_> {
             }
             _ => calls.iter().map(|call| call.text(*of_program)).collect(),
         };
-        let chance = match self.about.shown {
-            _ if is_held => format!("; {HELD}"),
+        let chance = match self.about.run_counts {
+            _ if is_held => format!("; {RACE_REMARK}"),
             Some((times, played)) => format!(", in {times} of {played} runs"),
             None => String::new(),
         };
@@ -146,9 +147,9 @@ impl PythonScript<'_> {
         } else {
             String::new()
         };
-        let end = self.look() + &end.replace("@EXPECTED@", &string(&comment(self.about.expected)));
+        let end = self.check_symptom() + &end.replace("@EXPECTED@", &string(&comment(self.about.expected)));
         let others = [&head, &start, &defined, &end].map(|part| part.lines().count()).iter().sum::<usize>();
-        let steps = packed(&calls, LINES.saturating_sub(others).max(1));
+        let steps = join_statements(&calls, LINES.saturating_sub(others).max(1));
         format!("{head}{start}{defined}{steps}{end}")
     }
 
@@ -157,16 +158,18 @@ impl PythonScript<'_> {
         let mut calls: Vec<ScriptCall<'_>> = Vec::new();
         for (proc, step) in &self.session.steps {
             match calls.last_mut() {
-                Some(last) if last.step == step && !last.who.contains(proc) => last.who.push(*proc),
-                _ => calls.push(ScriptCall { who: vec![*proc], step }),
+                Some(last) if last.step == step && !last.processes.contains(proc) => {
+                    last.processes.push(*proc)
+                }
+                _ => calls.push(ScriptCall { processes: vec![*proc], step }),
             }
         }
         calls
     }
 
     /// Returns the lines that look for the symptom, if the last step does not.
-    fn look(&self) -> String {
-        match &self.session.look {
+    fn check_symptom(&self) -> String {
+        match &self.session.final_check {
             FinalCheck::LastStep => String::new(),
             FinalCheck::Arguments(proc, args) => {
                 let args: Vec<String> =
@@ -206,8 +209,8 @@ impl PythonScript<'_> {
                     ),
                 };
                 let release = if *launcher { 0 } else { 20 };
-                if self.session.is_held() {
-                    return format!("{LET_GO}shown = said == {}  # signal {signal}\n", -signal);
+                if self.session.pauses_launcher() {
+                    return format!("{RESUME_LAUNCHER}shown = said == {}  # signal {signal}\n", -signal);
                 }
                 format!(
                     "for n in range(60):\n    \
@@ -234,7 +237,7 @@ impl PythonScript<'_> {
                      shown = said == {status}\n"
                 )
             }
-            FinalCheck::JobStays => "for _, control, *_ in ranks.values(): control.close()\n\
+            FinalCheck::JobKeepsRunning => "for _, control, *_ in ranks.values(): control.close()\n\
                  try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
                  shown = said == \"it goes on\"\n"
                 .to_owned(),
@@ -244,7 +247,7 @@ impl PythonScript<'_> {
 
 impl ScriptCall<'_> {
     fn text(&self, of_program: bool) -> String {
-        let who = ranks(&self.who);
+        let who = ranks(&self.processes);
         let framed = |framing: &Framing| if *framing == Framing::Frames { ", True" } else { "" };
         match self.step {
             ReproducerStep::Send(text, framing) => format!("send({who}, {}{})", bytes(text), framed(framing)),
@@ -294,7 +297,7 @@ fn ranks(who: &[Proc]) -> String {
 }
 
 /// Joins statements on at most `most` lines, several on a line if necessary.
-fn packed(statements: &[String], most: usize) -> String {
+fn join_statements(statements: &[String], most: usize) -> String {
     let mut columns = COLUMNS;
     loop {
         let mut lines: Vec<String> = Vec::new();

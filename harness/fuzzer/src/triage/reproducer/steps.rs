@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Bytes, Event, EventKind, Exit};
-use pmi_wire::singleton::OPTION;
+use pmi_wire::singleton::PMI_ARGS_OPTION;
 use pmi_wire::{Connection, ConnectionMethod, Direction, Framing, HEADER, Proc, frame_length};
 
-use super::about::carried;
+use super::summary::push_bytes;
 use super::symptom::{NotReproducible, Symptom};
 
 /// One step of a process.
@@ -43,7 +43,7 @@ pub(super) enum FinalCheck {
     /// The launcher ends like this.
     JobExits(Exit),
     /// The job does not end.
-    JobStays,
+    JobKeepsRunning,
 }
 
 /// The session of a reproducer.
@@ -58,7 +58,7 @@ pub(super) struct ReproducerSession {
     /// Number of process groups, including spawned ones.
     pub(super) groups: u32,
     pub(super) steps: Vec<(Proc, ReproducerStep)>,
-    pub(super) look: FinalCheck,
+    pub(super) final_check: FinalCheck,
 }
 
 /// The end of the path of an agent in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
@@ -87,7 +87,7 @@ impl Names {
     }
 
     /// Learns the name of a keyval space or job from a message to a process of this group.
-    fn learn(&mut self, message: &[u8], group: u32) {
+    fn record_names(&mut self, message: &[u8], group: u32) {
         for key in ["kvsname", "jobid"] {
             let start = format!("{key}=");
             let Some(at) = memchr::memmem::find(message, start.as_bytes()) else { continue };
@@ -182,7 +182,7 @@ impl ReproducerSession {
         if connection_method == ConnectionMethod::Singleton {
             let option = command
                 .iter()
-                .position(|word| word.trim_start_matches('-').replace('-', "_") == OPTION[1..])
+                .position(|word| word.trim_start_matches('-').replace('-', "_") == PMI_ARGS_OPTION[1..])
                 .ok_or(NotReproducible::Manager)?;
             for (place, word) in [(1, "{port}"), (4, "{pid}")] {
                 *command.get_mut(option + place).ok_or(NotReproducible::Manager)? = word.to_owned();
@@ -195,26 +195,26 @@ impl ReproducerSession {
             of_program,
             connections: BTreeMap::new(),
             steps: Vec::new(),
-            look: None,
+            final_check: None,
             expected: None,
         };
         for event in &events[..reader.last_step(events)] {
             reader.take(event);
-            if reader.look.is_some() {
+            if reader.final_check.is_some() {
                 break;
             }
         }
-        let look = match (reader.look.take(), symptom) {
+        let look = match (reader.final_check.take(), symptom) {
             (Some(look), _) => look,
             (None, Symptom::Death { signal, .. }) if of_program => FinalCheck::Dies(*signal),
             (None, Symptom::Death { name, signal }) => {
                 FinalCheck::Death { launcher: name.starts_with("the launcher"), signal: *signal }
             }
-            (None, Symptom::JobStays) => FinalCheck::JobStays,
+            (None, Symptom::JobKeepsRunning) => FinalCheck::JobKeepsRunning,
             (None, Symptom::Event { .. }) => return Err(NotReproducible::Symptom),
         };
         let started = events.iter().filter_map(|event| match event.kind {
-            EventKind::Started { proc, .. } if proc.group < Proc::STRAYS => Some(proc.group + 1),
+            EventKind::Started { proc, .. } if proc.group < Proc::STRAY_GROUP => Some(proc.group + 1),
             _ => None,
         });
         let asked = reader.steps.iter().filter_map(|(_, step)| match step {
@@ -222,13 +222,13 @@ impl ReproducerSession {
             _ => None,
         });
         let groups = started.chain(asked).max().unwrap_or(1);
-        Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, look })
+        Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, final_check: look })
     }
 
     /// Returns whether the script pauses the launcher until its proxy is gone. Hydra's mpiexec is killed by SIGPIPE if it passes the end of
     /// its standard input on to a proxy that has ended. For this to happen, the job must be over before mpiexec runs again.
-    pub(super) fn is_held(&self) -> bool {
-        self.look == FinalCheck::Death { launcher: true, signal: SIGPIPE }
+    pub(super) fn pauses_launcher(&self) -> bool {
+        self.final_check == FinalCheck::Death { launcher: true, signal: SIGPIPE }
             && self.connection_method != ConnectionMethod::Singleton
     }
 }
@@ -240,7 +240,7 @@ struct StepReader<'a> {
     of_program: bool,
     connections: BTreeMap<Proc, Connection>,
     steps: Vec<(Proc, ReproducerStep)>,
-    look: Option<FinalCheck>,
+    final_check: Option<FinalCheck>,
     /// The process of the last expectation; `None` for the job.
     expected: Option<Proc>,
 }
@@ -252,7 +252,7 @@ impl StepReader<'_> {
             |event: &Event| matches!(event.kind, EventKind::Crashed { .. } | EventKind::JobExited { .. });
         match self.symptom {
             Symptom::Death { .. } => events.iter().position(dies).unwrap_or(events.len()),
-            Symptom::Event { .. } | Symptom::JobStays => events.len(),
+            Symptom::Event { .. } | Symptom::JobKeepsRunning => events.len(),
         }
     }
 
@@ -263,10 +263,10 @@ impl StepReader<'_> {
         };
         let of_program = self.of_program;
         match &event.kind {
-            EventKind::ToServer { proc, bytes } if proc.group < Proc::STRAYS => {
+            EventKind::ToServer { proc, bytes } if proc.group < Proc::STRAY_GROUP => {
                 self.carried(*proc, Direction::ToServer, &bytes.0, seen);
             }
-            EventKind::FromServer { proc, bytes } if proc.group < Proc::STRAYS => {
+            EventKind::FromServer { proc, bytes } if proc.group < Proc::STRAY_GROUP => {
                 self.carried(*proc, Direction::FromServer, &bytes.0, seen);
             }
             EventKind::Started { proc, env, args, .. } => {
@@ -277,34 +277,34 @@ impl StepReader<'_> {
                     let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
                     self.step(*proc, ReproducerStep::Start(told));
                 } else if let Some(seen) = seen {
-                    self.look = Some(match seen.contains("PMI_") {
+                    self.final_check = Some(match seen.contains("PMI_") {
                         true => FinalCheck::Environment(*proc, env.clone()),
                         false => FinalCheck::Arguments(*proc, args.clone()),
                     });
                 }
             }
             EventKind::Greeted { proc, response: received, .. } if seen.is_some() => {
-                self.look = Some(FinalCheck::Greeting(*proc, received.0.clone()));
+                self.final_check = Some(FinalCheck::Greeting(*proc, received.0.clone()));
             }
             EventKind::ClosedByServer { proc } if of_program => self.step(*proc, ReproducerStep::Close),
             EventKind::Ended { proc, ours: true } if of_program => self.step(*proc, ReproducerStep::Kill(9)),
             EventKind::ClosedByClient { proc } if of_program => self.over(*proc, seen),
             EventKind::Exited { proc, exit } if seen.is_some() => {
-                self.look = Some(FinalCheck::Ends(*proc, Some(*exit)))
+                self.final_check = Some(FinalCheck::Ends(*proc, Some(*exit)))
             }
             EventKind::StillRunning { procs, .. } if seen.is_some() => {
-                self.look = procs.first().map(|proc| FinalCheck::Ends(*proc, None));
+                self.final_check = procs.first().map(|proc| FinalCheck::Ends(*proc, None));
             }
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
-                if proc.group < Proc::STRAYS =>
+                if proc.group < Proc::STRAY_GROUP =>
             {
                 self.over(*proc, seen);
             }
-            EventKind::NoAnswer { proc, .. } if proc.group < Proc::STRAYS => self.silent(*proc, seen),
+            EventKind::NoResponse { proc, .. } if proc.group < Proc::STRAY_GROUP => self.silent(*proc, seen),
             EventKind::Expected(expected) => self.expected = expected.proc,
-            EventKind::Nothing { .. } => match self.expected {
+            EventKind::Silence { .. } => match self.expected {
                 Some(proc) => self.silent(proc, seen),
-                None => self.look = seen.map(|_| FinalCheck::JobStays),
+                None => self.final_check = seen.map(|_| FinalCheck::JobKeepsRunning),
             },
             EventKind::ClosedByClient { proc } => self.step(*proc, ReproducerStep::Close),
             EventKind::Ended { proc, ours: true } => {
@@ -315,7 +315,9 @@ impl StepReader<'_> {
                 };
                 self.step(*proc, step);
             }
-            EventKind::JobExited { exit } if seen.is_some() => self.look = Some(FinalCheck::JobExits(*exit)),
+            EventKind::JobExited { exit } if seen.is_some() => {
+                self.final_check = Some(FinalCheck::JobExits(*exit))
+            }
             _ => {}
         }
     }
@@ -328,7 +330,7 @@ impl StepReader<'_> {
     fn over(&mut self, proc: Proc, seen: Option<&str>) {
         let partial = self.partial(proc).unwrap_or_default();
         self.step(proc, ReproducerStep::Receive(Some(partial), Framing::Lines));
-        self.look = seen.map(|_| FinalCheck::LastStep);
+        self.final_check = seen.map(|_| FinalCheck::LastStep);
     }
 
     fn step(&mut self, proc: Proc, step: ReproducerStep) {
@@ -353,11 +355,11 @@ impl StepReader<'_> {
     fn silent(&mut self, proc: Proc, seen: Option<&str>) {
         let partial = self.partial(proc);
         self.step(proc, ReproducerStep::Receive(partial, Framing::Lines));
-        self.look = seen.map(|_| FinalCheck::LastStep);
+        self.final_check = seen.map(|_| FinalCheck::LastStep);
     }
 
     fn carried(&mut self, proc: Proc, direction: Direction, bytes: &[u8], seen: Option<&str>) {
-        let messages = carried(self.connection(proc), direction, bytes);
+        let messages = push_bytes(self.connection(proc), direction, bytes);
         if direction == self.received() {
             self.receives(proc, messages, seen)
         } else {
@@ -390,13 +392,13 @@ impl StepReader<'_> {
             }
             let step = ReproducerStep::Receive(Some(self.names.replace(&text)), framing);
             if !self.of_program {
-                self.names.learn(&text, proc.group);
+                self.names.record_names(&text, proc.group);
             }
             self.step(proc, step);
             if last == Some(number) {
                 break;
             }
         }
-        self.look = seen.map(|_| FinalCheck::LastStep);
+        self.final_check = seen.map(|_| FinalCheck::LastStep);
     }
 }

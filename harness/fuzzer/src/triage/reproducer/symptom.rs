@@ -1,7 +1,7 @@
 //! The symptom that a reproducer looks for.
 
 use pmi_judge::event::{Event, EventKind, Exit};
-use pmi_judge::{Finding, Side, builtin_requirements};
+use pmi_judge::{Finding, PartyKind, builtin_requirements};
 use pmi_wire::Proc;
 
 use crate::observe::failure::{CrashCause, Failure, FailureKey};
@@ -25,7 +25,7 @@ pub enum Symptom {
         signal: i32,
     },
     /// The job does not end although its processes have.
-    JobStays,
+    JobKeepsRunning,
 }
 
 /// The reason why a finding has no reproducer.
@@ -59,7 +59,7 @@ pub enum NotReproducible {
 
 /// Returns the event that shows a finding with this number. The judge reports a missing response from a server at the event before the one
 /// that proves it. It reports the exit status of a program after all events: that of `proc`, or of any process.
-fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
+fn event_of_finding(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
     let shows = |event: &&Event| match &event.kind {
         EventKind::Expected(_) | EventKind::Output { .. } | EventKind::OutputCompared { .. } => false,
         EventKind::ToServer { .. } => !of_server,
@@ -84,27 +84,29 @@ impl Symptom {
             })
         };
         match &failure.key {
-            FailureKey::Crash { who, cause: CrashCause::Signal(signal), .. } => {
+            FailureKey::Crash { program: who, cause: CrashCause::Signal(signal), .. } => {
                 Some(Self::Death { name: died(*signal).unwrap_or_else(|| who.clone()), signal: *signal })
             }
-            FailureKey::JobStays(_) => Some(Self::JobStays),
+            FailureKey::JobKeepsRunning(_) => Some(Self::JobKeepsRunning),
             key => {
-                let of_server =
-                    matches!(key, FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. });
-                let event = shown_by(
+                let of_server = matches!(
+                    key,
+                    FailureKey::Rule { party: None, .. } | FailureKey::Hang { party: None, .. }
+                );
+                let event = event_of_finding(
                     events,
                     failure.seq?,
                     None,
                     of_server || *key == FailureKey::HangDuringPartialRequest,
                 )?;
-                Some(Self::Event { seq: event.seq, seen: failure.what.clone() })
+                Some(Self::Event { seq: event.seq, seen: failure.description.clone() })
             }
         }
     }
 
     /// Returns the symptom of a finding of the judge.
     pub fn of(finding: &Finding, events: &[Event]) -> Option<Self> {
-        let of_server = finding.party == Side::Server;
+        let of_server = finding.party == PartyKind::Server;
         let dies = |event: &Event| match &event.kind {
             EventKind::Crashed { name, signal } if finding.seen.starts_with(name.trim_end_matches(',')) => {
                 Some(Self::Death { name: name.clone(), signal: *signal })
@@ -114,12 +116,12 @@ impl Symptom {
             }
             _ => None,
         };
-        if finding.requirement == builtin_requirements::CRASH {
+        if finding.requirement == builtin_requirements::NO_CRASH {
             return events.iter().find_map(dies);
         }
-        let event = shown_by(events, finding.seq, finding.proc, of_server)?;
+        let event = event_of_finding(events, finding.seq, finding.proc, of_server)?;
         match event.kind {
-            EventKind::JobStays { .. } => Some(Self::JobStays),
+            EventKind::JobKeepsRunning { .. } => Some(Self::JobKeepsRunning),
             _ => Some(Self::Event { seq: event.seq, seen: finding.seen.clone() }),
         }
     }

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::interpret::walk::Fragments;
 use crate::interpret::{EventSink, Recorder};
-use crate::party::Limits;
+use crate::party::ScenarioLimits;
 use crate::party::program::{FinishedJob, PlainBehavior, Program};
-use pmi_judge::event::{Abandoned, Difference, EventKind, PlainRun, ReceivedValues};
-use pmi_judge::{Judge, LINE_LIMIT, ScenarioOutcome, Side};
+use pmi_judge::event::{AbandonReason, Difference, EventKind, PlainRun, ReceivedValues};
+use pmi_judge::{Judge, LINE_LIMIT, PartyKind, ScenarioOutcome};
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_wire::{Connection, Decoded, Direction, Proc, Version};
 use script::Script;
@@ -21,18 +21,18 @@ pub fn play(
     program: &Program,
     scenario: &Scenario,
     fragments: Fragments<'_>,
-    limits: Limits,
+    limits: ScenarioLimits,
     interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
 ) -> ScenarioOutcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
-    let mut recorder = Recorder::new(sink, Judge::new(Side::Client, requires));
-    let ranks = if scenario.serving.sized { scenario.ranks } else { program.ranks };
+    let mut recorder = Recorder::new(sink, Judge::new(PartyKind::Client, requires));
+    let ranks = if scenario.server_setup.has_rank_count { scenario.ranks } else { program.ranks };
     match Script::new(scenario, fragments) {
         Ok(script) => ProgramRun { program, ranks, limits, interrupted }.play(&script, &mut recorder),
         Err(mistake) => {
             recorder.line = mistake.line;
-            recorder.record(EventKind::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
+            recorder.record(EventKind::Abandoned(AbandonReason::Mistake(mistake.message.to_string())));
         }
     }
     let Recorder { mut events, judge, .. } = recorder;
@@ -41,7 +41,7 @@ pub fn play(
 }
 
 /// Returns the dialect of a program that has a choice: PMI-1 unless it offers version 2.
-pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
+pub fn offered_dialect(program: &Program, limits: ScenarioLimits, interrupted: &AtomicBool) -> Dialect {
     let mut dialect = Dialect::default();
     // The connection of each process, until its first line has arrived, which is the offer.
     let mut connections: BTreeMap<Proc, Option<Connection>> = BTreeMap::new();
@@ -67,21 +67,21 @@ pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> D
 struct ProgramRun<'a> {
     program: &'a Program,
     ranks: u32,
-    limits: Limits,
+    limits: ScenarioLimits,
     interrupted: &'a AtomicBool,
 }
 
 impl ProgramRun<'_> {
     fn play(&self, script: &Script, recorder: &mut Recorder<'_>) {
-        let measure = script.is_unusual() || script.compares();
-        let plain = measure.then(|| self.program.plain(self.ranks, || self.plain()));
+        let measure = script.is_unusual() || script.needs_plain_output();
+        let plain = measure.then(|| self.program.plain_runs(self.ranks, || self.plain()));
         if let Some(plain) = &plain {
             // A plain run that was interrupted proves nothing.
             recorder.record(match self.interrupted.load(Ordering::Relaxed) {
-                true => EventKind::Abandoned(Abandoned::Interrupted),
+                true => EventKind::Abandoned(AbandonReason::Interrupted),
                 false => EventKind::PlainRun(plain.run.clone()),
             });
-            if !plain.run.is_measure() {
+            if !plain.run.is_comparable() {
                 return;
             }
         }
@@ -90,12 +90,12 @@ impl ProgramRun<'_> {
             recorder.record(EventKind::Expected(Box::new(request)));
         }
         let over = self.start(script, recorder);
-        if let Err(error) = over.done {
-            recorder.record(EventKind::Abandoned(Abandoned::Unplayable(error.to_string())));
+        if let Err(error) = over.result {
+            recorder.record(EventKind::Abandoned(AbandonReason::Unplayable(error.to_string())));
         } else if self.interrupted.load(Ordering::Relaxed) {
-            recorder.record(EventKind::Abandoned(Abandoned::Interrupted));
+            recorder.record(EventKind::Abandoned(AbandonReason::Interrupted));
         }
-        let Some(plain) = plain.as_ref().filter(|_| script.compares()) else { return };
+        let Some(plain) = plain.as_ref().filter(|_| script.needs_plain_output()) else { return };
         let told = recorder.judge.received_values();
         let nothing = ReceivedValues::new();
         for (proc, seen) in over.output {
@@ -120,17 +120,17 @@ impl ProgramRun<'_> {
     fn plain(&self) -> PlainBehavior {
         let first = self.plain_once();
         let again = || self.plain_once();
-        let same = first.run.is_measure()
-            && matches!(again(), PlainBehavior { run, output, .. } if run.is_measure() && output == first.output);
+        let same = first.run.is_comparable()
+            && matches!(again(), PlainBehavior { run, output, .. } if run.is_comparable() && output == first.output);
         PlainBehavior { output: first.output.filter(|_| same), ..first }
     }
 
     /// Returns the result of one plain run, and its output if all of it was kept.
     fn plain_once(&self) -> PlainBehavior {
         let mut sink = ();
-        let mut recorder = Recorder::new(&mut sink, Judge::without_scenario(Side::Client));
+        let mut recorder = Recorder::new(&mut sink, Judge::without_scenario(PartyKind::Client));
         let over = self.start(&Script::plain(), &mut recorder);
-        let run = match over.done {
+        let run = match over.result {
             Ok(()) => recorder.judge.plain_run(),
             Err(error) => PlainRun::Failed(error.to_string()),
         };

@@ -9,9 +9,9 @@ use pmi_wire::Proc;
 
 use crate::behaviours::behaviour;
 use crate::interpret::walk::{Fragments, Position, StepReceiver, walk};
-use crate::party::program::{Mistake, ProcessScript, ProgramServer, ServerAct, ServerRule};
+use crate::party::program::{ProcessScript, ProgramServer, ScriptAction, ScriptError, ServerRule};
 use crate::serve::unique_prefix;
-use pmi_judge::builtin_requirements::ENDS_WELL;
+use pmi_judge::builtin_requirements::EXITS_SUCCESSFULLY;
 use pmi_judge::expectation::{Expectation, ExpectationKind, Pattern};
 use pmi_scenario::ast::{
     Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, StepAction, StepTarget, Template, ValueType,
@@ -19,13 +19,13 @@ use pmi_scenario::ast::{
 use pmi_scenario::scope::{ScenarioError, Scope};
 
 /// Maximum number of steps after all repetitions are expanded.
-const STEPS: usize = 100_000;
+const MAX_STEPS: usize = 100_000;
 
 #[derive(Debug, Clone)]
 enum ScriptEntry {
     /// A request, as the scenario writes it, and whether it matches every such request.
     Trigger(Template, bool),
-    Act(ServerAct),
+    Action(ScriptAction),
     Expect(ExpectationKind),
     /// A variable of the environment, absent if `None`.
     Env(String, Option<Template>),
@@ -33,8 +33,8 @@ enum ScriptEntry {
 
 /// A step, with the names that are bound at its place.
 #[derive(Debug, Clone)]
-struct Expanded {
-    who: StepTarget,
+struct ExpandedStep {
+    target: StepTarget,
     entry: ScriptEntry,
     line: usize,
     cites: String,
@@ -49,16 +49,22 @@ pub(super) struct Script {
     delay: Duration,
     /// Number of bytes of an answer that are written before the rest.
     first_write: usize,
-    places: Vec<Expanded>,
+    situations: Vec<ExpandedStep>,
     /// True if the scenario changes the settings of the server.
-    set_up: bool,
+    changes_settings: bool,
 }
 
 impl Script {
     /// Creates a script without a scenario: the unchanged reference server, which speaks the offered protocol.
     pub(super) fn plain() -> Self {
         let config = Config { kvs_prefix: prefix(), pmi2: true, pmi12: true, ..Config::default() };
-        Self { config, delay: Duration::ZERO, first_write: 0, places: Vec::new(), set_up: false }
+        Self {
+            config,
+            delay: Duration::ZERO,
+            first_write: 0,
+            situations: Vec::new(),
+            changes_settings: false,
+        }
     }
 
     /// Compiles a scenario.
@@ -66,26 +72,26 @@ impl Script {
     /// # Errors
     ///
     /// Returns an error that the checker cannot detect, with its line.
-    pub(super) fn new(scenario: &Scenario, fragments: Fragments<'_>) -> Result<Self, Mistake> {
+    pub(super) fn new(scenario: &Scenario, fragments: Fragments<'_>) -> Result<Self, ScriptError> {
         let mut script = Self::plain();
         script.config.nodes = scenario.nodes;
         script.config.pmi2 = scenario.dialect.switches_framing();
-        let serving = &scenario.serving;
-        script.set_up = scenario.nodes > 1
+        let serving = &scenario.server_setup;
+        script.changes_settings = scenario.nodes > 1
             || serving.fault.is_some()
             || !serving.variations.is_empty()
             || !serving.settings.is_empty();
         let fault = serving.fault.as_ref().map(|name| name.value.as_str());
         let varied = serving.variations.iter().map(|name| name.value.as_str());
         script.config.wrapper = behaviour(fault, varied)
-            .map_err(|error| Mistake { line: 0, what: ScenarioError::Mistake(error.to_string()) })?;
-        for (setting, number) in &scenario.serving.settings {
+            .map_err(|error| ScriptError { line: 0, message: ScenarioError::Mistake(error.to_string()) })?;
+        for (setting, number) in &scenario.server_setup.settings {
             let n = u64::from(*number);
             let config = &mut script.config;
             match setting.value {
-                Setting::KvsnameMax => config.maxes.kvsname_max = n,
-                Setting::KeylenMax => config.maxes.keylen_max = n,
-                Setting::VallenMax => config.maxes.vallen_max = n,
+                Setting::KvsnameMax => config.limits.kvsname_max = n,
+                Setting::KeylenMax => config.limits.keylen_max = n,
+                Setting::VallenMax => config.limits.vallen_max = n,
                 // A dash and the number of the group follow the prefix.
                 Setting::KvsnameLength => {
                     let missing = (*number as usize).saturating_sub(config.kvs_prefix.len() + 2);
@@ -95,10 +101,16 @@ impl Script {
                 Setting::FirstWrite => script.first_write = *number as usize,
             }
         }
-        script.config.make_room();
+        script.config.raise_line_max();
         let first = scenario.requires.first().map(|r| r.value.clone()).unwrap_or_default();
-        let mut writer = ScriptCompiler { script: &mut script, first, scope: Scope::of(scenario), line: 0 };
-        walk(&mut writer, scenario, fragments).map_err(|what| Mistake { line: writer.line, what })?;
+        let mut writer = ScriptCompiler {
+            script: &mut script,
+            default_requirement: first,
+            scope: Scope::of(scenario),
+            line: 0,
+        };
+        walk(&mut writer, scenario, fragments)
+            .map_err(|what| ScriptError { line: writer.line, message: what })?;
         Ok(script)
     }
 
@@ -109,14 +121,14 @@ impl Script {
 
     /// Returns the expectation of a step. If the program is compared with a plain run, the expectation cites the requirement of its step.
     /// Otherwise it is about how the program ends under a plain server.
-    fn expectation(&self, place: &Expanded, proc: Option<Proc>, kind: ExpectationKind) -> Expectation {
-        let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
+    fn expectation(&self, place: &ExpandedStep, proc: Option<Proc>, kind: ExpectationKind) -> Expectation {
+        let cites = if self.is_unusual() { &place.cites } else { EXITS_SUCCESSFULLY };
         Expectation { proc, cites: cites.to_owned(), kind }
     }
 
     /// Returns the first request that gets a different answer, and its line. At least one process is expected to make this request.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
-        self.places.iter().find_map(|place| match &place.entry {
+        self.situations.iter().find_map(|place| match &place.entry {
             ScriptEntry::Trigger(request, _) => {
                 let kind = ExpectationKind::Request(Some(request.to_string()));
                 Some((place.line, self.expectation(place, None, kind)))
@@ -127,12 +139,13 @@ impl Script {
 
     /// Returns whether the program runs under different conditions than in a plain run.
     pub(super) fn is_unusual(&self) -> bool {
-        self.set_up || self.places.iter().any(|place| !matches!(place.entry, ScriptEntry::Expect(_)))
+        self.changes_settings
+            || self.situations.iter().any(|place| !matches!(place.entry, ScriptEntry::Expect(_)))
     }
 
     /// Returns whether the output of a plain run is needed.
-    pub(super) fn compares(&self) -> bool {
-        self.places.iter().any(|p| {
+    pub(super) fn needs_plain_output(&self) -> bool {
+        self.situations.iter().any(|p| {
             matches!(
                 p.entry,
                 ScriptEntry::Expect(ExpectationKind::FailsOrMatches | ExpectationKind::SameOutput)
@@ -154,11 +167,11 @@ impl ProgramServer for Script {
         self.first_write
     }
 
-    fn part(&self, p: Proc, size: u32) -> Result<ProcessScript, Mistake> {
+    fn process_script(&self, p: Proc, size: u32) -> Result<ProcessScript, ScriptError> {
         let mut part = ProcessScript::default();
-        for place in self.places.iter().filter(|place| concerns(&place.who, p)) {
+        for place in self.situations.iter().filter(|place| concerns(&place.target, p)) {
             let line = place.line;
-            let mistake = |what| Mistake { line, what };
+            let mistake = |what| ScriptError { line, message: what };
             let mut scope = place.scope.clone();
             scope.enter(p.rank, size);
             if scope.var("kvs").is_err() {
@@ -171,17 +184,17 @@ impl ProgramServer for Script {
                     let pattern = Pattern::new(&scope, request).map_err(mistake)?;
                     part.rules.push(ServerRule {
                         trigger: Some((pattern, *every)),
-                        acts: Vec::new(),
+                        actions: Vec::new(),
                         line,
                         scope,
                     });
                 }
-                ScriptEntry::Act(act) => {
+                ScriptEntry::Action(act) => {
                     if part.rules.is_empty() {
                         expect(ExpectationKind::Request(None));
-                        part.rules.push(ServerRule { trigger: None, acts: Vec::new(), line, scope });
+                        part.rules.push(ServerRule { trigger: None, actions: Vec::new(), line, scope });
                     }
-                    part.rules.last_mut().into_iter().for_each(|rule| rule.acts.push(act.clone()));
+                    part.rules.last_mut().into_iter().for_each(|rule| rule.actions.push(act.clone()));
                 }
                 ScriptEntry::Expect(kind) => expect(kind.clone()),
                 ScriptEntry::Env(name, value) => {
@@ -197,8 +210,8 @@ impl ProgramServer for Script {
 
 /// Returns the prefix of kvsnames. MPI libraries derive the names of shared memory from it.
 fn prefix() -> String {
-    static JOBS: AtomicU32 = AtomicU32::new(0);
-    format!("{}{:03x}", unique_prefix(), JOBS.fetch_add(1, Ordering::Relaxed) & 0xfff)
+    static JOB_COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{}{:03x}", unique_prefix(), JOB_COUNT.fetch_add(1, Ordering::Relaxed) & 0xfff)
 }
 
 fn concerns(target: &StepTarget, p: Proc) -> bool {
@@ -216,7 +229,7 @@ struct ScriptCompiler<'a> {
     script: &'a mut Script,
     line: usize,
     /// The requirement for steps that cite none.
-    first: String,
+    default_requirement: String,
     scope: Scope,
 }
 
@@ -227,21 +240,24 @@ impl StepReceiver for ScriptCompiler<'_> {
         &mut self.scope
     }
 
-    fn at(&mut self, line: usize) {
+    fn set_line(&mut self, line: usize) {
         self.line = line;
     }
 
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), ScenarioError> {
         let entry = entry(step)
             .ok_or_else(|| ScenarioError::Mistake("no step for a client under test".to_owned()))?;
-        if self.script.places.len() == STEPS {
-            return Err(ScenarioError::Mistake(format!("more than {STEPS} steps")));
+        if self.script.situations.len() == MAX_STEPS {
+            return Err(ScenarioError::Mistake(format!("more than {MAX_STEPS} steps")));
         }
-        self.script.places.push(Expanded {
-            who: step.who.clone(),
+        self.script.situations.push(ExpandedStep {
+            target: step.target.clone(),
             entry,
             line: place.line,
-            cites: step.cites.as_ref().map_or_else(|| self.first.clone(), |id| id.value.clone()),
+            cites: step
+                .cites
+                .as_ref()
+                .map_or_else(|| self.default_requirement.clone(), |id| id.value.clone()),
             scope: self.scope.clone(),
         });
         Ok(())
@@ -255,15 +271,15 @@ fn entry(step: &Step) -> Option<ScriptEntry> {
             ScriptEntry::Trigger(line.clone(), mode.every)
         }
         (Role::Server, StepAction::Message { mode, lines }) => {
-            ScriptEntry::Act(ServerAct::Send(*mode, lines.clone()))
+            ScriptEntry::Action(ScriptAction::Send(*mode, lines.clone()))
         }
-        (Role::Server, StepAction::Empty) => ScriptEntry::Act(ServerAct::Empty),
-        (Role::Server, StepAction::Right) => ScriptEntry::Act(ServerAct::OwnAnswer),
-        (Role::Server, StepAction::Close) => ScriptEntry::Act(ServerAct::Close),
+        (Role::Server, StepAction::Empty) => ScriptEntry::Action(ScriptAction::Empty),
+        (Role::Server, StepAction::CorrectResponse) => ScriptEntry::Action(ScriptAction::DefaultResponse),
+        (Role::Server, StepAction::Close) => ScriptEntry::Action(ScriptAction::Close),
         (Role::Process, StepAction::Process(action)) => match action {
-            ProcessAction::Kill(_) => ScriptEntry::Act(ServerAct::Kill),
+            ProcessAction::Kill(_) => ScriptEntry::Action(ScriptAction::Kill),
             ProcessAction::Exits(pattern) => ScriptEntry::Expect(ExpectationKind::Exits(*pattern)),
-            ProcessAction::EndsAnyhow => ScriptEntry::Expect(ExpectationKind::EndsSomehow),
+            ProcessAction::Ends => ScriptEntry::Expect(ExpectationKind::Ends),
             ProcessAction::FailsOrMatches => ScriptEntry::Expect(ExpectationKind::FailsOrMatches),
             ProcessAction::SameOutput => ScriptEntry::Expect(ExpectationKind::SameOutput),
             ProcessAction::Env(name, value) => {

@@ -15,18 +15,18 @@ use pmi_process::agent::channel::Channel;
 use pmi_process::agent::listener::AgentListener;
 use pmi_process::agent::protocol::{AgentOrder, Hello, LibraryReport};
 use pmi_process::child::{Launch, cancel, without_launcher_variables, without_protocol_variables};
-use pmi_process::connection::{CHUNK, NonBlockingStream, Received, pair};
+use pmi_process::connection::{NonBlockingStream, READ_SIZE, ReceiveResult, pair};
 use pmi_process::observe::idle::{ControlledPeers, IdleCheck};
 use pmi_process::observe::{procfs, tree};
 use pmi_process::output::{LINE_MAX, LINES_MAX, Output};
 use pmi_process::reactor::{Reactor, ReactorKey, WatchMode};
-use pmi_process::trace::foreign::Foreign;
+use pmi_process::trace::foreign::ForeignProcess;
 use rustix::process::{Pid, Signal};
 
 use super::object;
 use crate::party::server::{Implementation, with_pids};
-use crate::party::{Incoming, Party, Silence};
-use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, SilenceProof};
+use crate::party::{Incoming, Party, SilenceMeaning};
+use pmi_judge::event::{AbandonReason, Bytes, EventKind, Exit, SilenceProof};
 use pmi_judge::library::api::CallArgument;
 use pmi_wire::Proc;
 
@@ -35,7 +35,7 @@ pub(crate) const COMMAND: &str = "library-agent";
 /// Maximum number of bytes that are read from a file of standard error.
 const STDERR_MAX: u64 = 1 << 20;
 /// Maximum time between the end of a process's connection and the end of the process.
-const ENDING: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
@@ -77,7 +77,7 @@ struct LaunchedProcess {
     /// The file that receives its standard error if a launcher has started it. It is read after the process has ended.
     stderr: Option<File>,
     /// The same process, to detect its exit status or signal.
-    foreign: Option<Foreign>,
+    foreign_process: Option<ForeignProcess>,
     /// The last called function.
     function: String,
     /// The process has been ordered to end.
@@ -90,7 +90,7 @@ pub(crate) struct LibraryParty<'a> {
     library: &'a Library,
     /// `None` before anything is started.
     reactor: Option<Reactor<LaunchSource>>,
-    list: BTreeMap<u32, LaunchedProcess>,
+    processes: BTreeMap<u32, LaunchedProcess>,
     queue: VecDeque<EventKind>,
     interrupted: &'a AtomicBool,
     job: Option<LauncherJob>,
@@ -134,7 +134,7 @@ impl<'a> LibraryParty<'a> {
         interrupted: &'a AtomicBool,
     ) -> Self {
         let (list, queue) = (BTreeMap::new(), VecDeque::new());
-        let mut party = Self { library, reactor: None, list, queue, interrupted, job: None };
+        let mut party = Self { library, reactor: None, processes: list, queue, interrupted, job: None };
         match object::read(&library.path) {
             Ok(file) => party.queue.push_back(file),
             Err(error) => party.give_up(error.to_string()),
@@ -150,7 +150,7 @@ impl<'a> LibraryParty<'a> {
 
     /// Waits for the processes of all ranks.
     fn await_all(&mut self, ranks: u32, deadline: Instant) {
-        let is_open = |party: &Self| (party.list.len() as u32) < ranks && Instant::now() < deadline;
+        let is_open = |party: &Self| (party.processes.len() as u32) < ranks && Instant::now() < deadline;
         while is_open(self) && !self.interrupted.load(Ordering::Relaxed) {
             self.poll(Duration::from_millis(20));
         }
@@ -170,7 +170,7 @@ impl<'a> LibraryParty<'a> {
     }
 
     fn give_up(&mut self, why: String) {
-        self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
+        self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
     }
 
     /// Starts the process of a rank. The variable PMI_FD defines the number of its descriptor.
@@ -203,7 +203,7 @@ impl<'a> LibraryParty<'a> {
         let control = Some((control, control_key));
         let process =
             LaunchedProcess { launch: Some(launch), control, pmi, output, ..LaunchedProcess::default() };
-        self.list.insert(rank, process);
+        self.processes.insert(rank, process);
         Ok(())
     }
 
@@ -245,7 +245,9 @@ impl<'a> LibraryParty<'a> {
     /// Sends an order to a process. Calls may contain long strings. A process accepts the rest of an order when it reads again, which it
     /// does whenever it is not in a call.
     fn order(&mut self, rank: u32, order: &AgentOrder) {
-        let Some((control, key)) = self.list.get_mut(&rank).and_then(|p| p.control.as_mut()) else { return };
+        let Some((control, key)) = self.processes.get_mut(&rank).and_then(|p| p.control.as_mut()) else {
+            return;
+        };
         // If the process is gone, its end is reported in any case.
         control.send(order);
         if control.is_blocked()
@@ -257,7 +259,7 @@ impl<'a> LibraryParty<'a> {
 
     /// Orders a process to end.
     fn dismiss(&mut self, rank: u32, order: &AgentOrder) {
-        if let Some(process) = self.list.get_mut(&rank) {
+        if let Some(process) = self.processes.get_mut(&rank) {
             process.dismissed = true;
         }
         self.order(rank, order);
@@ -265,7 +267,7 @@ impl<'a> LibraryParty<'a> {
 
     /// Returns whether the process waits for something that only the runner can do.
     fn is_idle(&mut self, rank: u32) -> bool {
-        let Some(process) = self.list.get(&rank) else { return true };
+        let Some(process) = self.processes.get(&rank) else { return true };
         let is_written = process.pmi.as_ref().is_none_or(|(pmi, _)| pmi.unwritten() == 0);
         if process.gone || !is_written {
             return process.gone;
@@ -282,7 +284,7 @@ impl<'a> LibraryParty<'a> {
 
     fn poll(&mut self, wait: Duration) {
         let Some(reactor) = &mut self.reactor else { return std::thread::sleep(wait) };
-        let Self { list, queue, job, .. } = self;
+        let Self { processes: list, queue, job, .. } = self;
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
                 (LaunchSource::Rank(rank), _) => {
@@ -346,14 +348,14 @@ impl Party for LibraryParty<'_> {
     }
 
     fn call(&mut self, proc: Proc, function: &str, arguments: Vec<CallArgument>) {
-        if let Some(process) = self.list.get_mut(&proc.rank) {
+        if let Some(process) = self.processes.get_mut(&proc.rank) {
             function.clone_into(&mut process.function);
         }
         self.order(proc.rank, &AgentOrder::Call { function: function.to_owned(), arguments });
     }
 
     fn send(&mut self, to: Proc, bytes: &[u8]) {
-        let Some((pmi, key)) = self.list.get_mut(&to.rank).and_then(|p| p.pmi.as_mut()) else { return };
+        let Some((pmi, key)) = self.processes.get_mut(&to.rank).and_then(|p| p.pmi.as_mut()) else { return };
         if pmi.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.push(bytes.to_vec());
             pmi.flush();
@@ -366,7 +368,7 @@ impl Party for LibraryParty<'_> {
     }
 
     fn close(&mut self, proc: Proc) {
-        let pmi = self.list.get_mut(&proc.rank).and_then(|process| process.pmi.take());
+        let pmi = self.processes.get_mut(&proc.rank).and_then(|process| process.pmi.take());
         if let (Some((pmi, key)), Some(reactor)) = (pmi, &mut self.reactor) {
             reactor.remove(key);
             pmi.shut_down();
@@ -382,7 +384,7 @@ impl Party for LibraryParty<'_> {
     }
 
     /// A library acts at once or not at all, so an expected answer needs no extra time.
-    fn next(&mut self, deadline: Instant, _: Silence) -> Incoming {
+    fn next(&mut self, deadline: Instant, _: SilenceMeaning) -> Incoming {
         let mut slice = Duration::from_micros(500);
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -400,7 +402,7 @@ impl Party for LibraryParty<'_> {
                 return Incoming::Nothing(SilenceProof::Timeout);
             }
             // The state of a foreign process manager is unknown, so only the deadline counts.
-            let ranks: Vec<u32> = self.list.keys().copied().collect();
+            let ranks: Vec<u32> = self.processes.keys().copied().collect();
             if self.job.is_none() && ranks.into_iter().all(|rank| self.is_idle(rank)) {
                 return Incoming::Nothing(SilenceProof::Idle);
             }
@@ -458,18 +460,18 @@ impl LaunchedProcess {
 
     /// Returns whether a process that a launcher has started has died. If it is dying, waits for its death.
     fn is_dying(&self) -> bool {
-        let is_exiting = |foreign: &Foreign| Pid::from_raw(foreign.pid()).is_some_and(procfs::is_exiting);
-        self.foreign
-            .as_ref()
-            .filter(|_| !self.gone)
-            .is_some_and(|foreign| foreign.has_ended() || is_exiting(foreign) && foreign.ends_within(ENDING))
+        let is_exiting =
+            |process: &ForeignProcess| Pid::from_raw(process.pid()).is_some_and(procfs::is_exiting);
+        self.foreign_process.as_ref().filter(|_| !self.gone).is_some_and(|process| {
+            process.has_ended() || is_exiting(process) && process.ends_within(EXIT_TIMEOUT)
+        })
     }
 
     /// Returns how the process has ended, as far as that is known, or `None` if it has not.
     fn ended(&mut self) -> Option<Option<Exit>> {
         match &mut self.launch {
             Some(launch) => launch.child.try_wait().map(Some),
-            None => self.control.is_none().then(|| self.foreign.as_ref().and_then(exit_of_its_own)),
+            None => self.control.is_none().then(|| self.foreign_process.as_ref().and_then(own_exit)),
         }
     }
 
@@ -492,7 +494,7 @@ impl LaunchedProcess {
                     events.push(EventKind::NotCalled { proc, why })
                 }
                 Ok(LibraryReport::NotCalled { missing: false, why }) => {
-                    events.push(EventKind::Abandoned(Abandoned::Mistake(why)));
+                    events.push(EventKind::Abandoned(AbandonReason::Mistake(why)));
                 }
                 // A library may write to descriptors that it does not own.
                 Err(_) => {}
@@ -514,16 +516,16 @@ impl LaunchedProcess {
     ) {
         while let Some((pmi, key)) = &self.pmi {
             match pmi.receive_chunk() {
-                Received::Nothing => return,
-                Received::Bytes(bytes) => {
+                ReceiveResult::Nothing => return,
+                ReceiveResult::Bytes(bytes) => {
                     let n = bytes.len();
                     tell(EventKind::ToServer { proc, bytes: Bytes(bytes) });
                     // A library that floods its output must not occupy the runner.
                     if !all {
-                        return reactor.after_read(*key, n, CHUNK);
+                        return reactor.after_read(*key, n, READ_SIZE);
                     }
                 }
-                Received::End => {
+                ReceiveResult::End => {
                     reactor.remove(*key);
                     self.pmi = None;
                     tell(EventKind::ClosedByClient { proc });
@@ -554,11 +556,16 @@ impl LauncherJob {
         let stderr = File::open(stderr_path(self.agent_listener.path(), pid)).ok();
         if let Ok(key) = reactor.add(&control, LaunchSource::Rank(rank), WatchMode::Read) {
             // Messages after the introduction have already been received.
-            reactor.again(key);
+            reactor.mark_ready(key);
             let control = Some((control, key));
             list.insert(
                 rank,
-                LaunchedProcess { control, stderr, foreign: Foreign::new(pid), ..LaunchedProcess::default() },
+                LaunchedProcess {
+                    control,
+                    stderr,
+                    foreign_process: ForeignProcess::new(pid),
+                    ..LaunchedProcess::default()
+                },
             );
         }
     }
@@ -584,12 +591,12 @@ impl LauncherJob {
 }
 
 /// Returns the exit of a process that a launcher has started, unless the launcher may have ended it.
-fn exit_of_its_own(process: &Foreign) -> Option<Exit> {
+fn own_exit(process: &ForeignProcess) -> Option<Exit> {
     // The kernel closes the connection to the process before its exit is known.
-    process.ends_within(ENDING);
+    process.ends_within(EXIT_TIMEOUT);
     process.exit().filter(|exit| match exit {
         Exit::Code(_) => true,
-        Exit::Signal(signal) => Foreign::is_crash(*signal),
+        Exit::Signal(signal) => ForeignProcess::is_crash(*signal),
     })
 }
 
@@ -600,11 +607,11 @@ fn stderr_path(scratch: &Path, pid: i32) -> PathBuf {
 impl Drop for LibraryParty<'_> {
     fn drop(&mut self) {
         // Everything that the library has started is ended with it.
-        for launch in self.list.values_mut().filter_map(|process| process.launch.as_mut()) {
+        for launch in self.processes.values_mut().filter_map(|process| process.launch.as_mut()) {
             launch.end(&HashSet::new());
         }
         // A launcher may have started processes that we cannot end, through a daemon or on another machine. So the launcher is asked first.
-        for rank in self.list.keys().copied().collect::<Vec<_>>() {
+        for rank in self.processes.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &AgentOrder::Exit(0));
         }
         if let (Some(job), Some(reactor)) = (&mut self.job, &mut self.reactor) {

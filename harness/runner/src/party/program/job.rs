@@ -15,12 +15,12 @@ use pmi_wire::{
     ConnectionMethod, Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
 };
 
-use super::process::{PendingOutput, ProgramProcess, Why};
-use super::serving::{Mistake, ProcessScript, ProgramServer, ServerAct};
-use crate::party::Limits;
-use crate::serve::host::{Host, LoopPace, View};
+use super::process::{EndReason, PendingOutput, ProgramProcess};
+use super::program_server::{ProcessScript, ProgramServer, ScriptAction, ScriptError};
+use crate::party::ScenarioLimits;
+use crate::serve::host::{Host, JobView, NextTick};
 use pmi_judge::crash::is_broken_memory;
-use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, HangProof};
+use pmi_judge::event::{AbandonReason, Bytes, EventKind, Exit, HangProof};
 
 /// Interval between checks of whether a process has read what was written to it. `MAX_READ_WAIT` limits the wait for that, since a process
 /// that is not reading at the moment would delay everything.
@@ -29,7 +29,7 @@ const MAX_READ_WAIT: Duration = Duration::from_millis(20);
 /// Time without events before the first check for idleness, and the maximum interval between later checks. The interval doubles each time.
 const IDLE_CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
 /// Time for which the job must be idle and silent to be considered stuck.
-const SETTLED: Duration = Duration::from_millis(10);
+const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Maximum duration of a job, in multiples of the maximum time without events.
 const MAX_JOB_FACTOR: u32 = 24;
 /// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
@@ -39,7 +39,7 @@ const EVENTS: usize = 100_000;
 pub(super) type EventRecorder<'a> = &'a mut dyn FnMut(usize, EventKind);
 
 /// The only process that can request a process manager.
-const ONE: Proc = Proc { group: 0, rank: 0 };
+const FIRST_RANK: Proc = Proc { group: 0, rank: 0 };
 
 /// The state of a job under test.
 pub(super) struct ProgramJob<'a> {
@@ -47,16 +47,16 @@ pub(super) struct ProgramJob<'a> {
     /// The value of `PATH`, if the program must find our `mpiexec`.
     pub(super) path: Option<OsString>,
     /// The first line that was sent to a process which started an `mpiexec`, until it has answered.
-    asked: Option<Vec<u8>>,
-    serving: &'a dyn ProgramServer,
+    pending_singinit: Option<Vec<u8>>,
+    script: &'a dyn ProgramServer,
     record: EventRecorder<'a>,
     /// Line of the scenario that is being played.
     line: usize,
     /// Number of events so far.
     events: usize,
     /// True if the run ends because of an error in the scenario.
-    wrong: bool,
-    limits: Limits,
+    has_script_error: bool,
+    limits: ScenarioLimits,
     interrupted: &'a AtomicBool,
     /// Environment value that identifies all processes of the job.
     mark: String,
@@ -64,7 +64,7 @@ pub(super) struct ProgramJob<'a> {
     pub(super) processes: BTreeMap<Proc, ProgramProcess>,
     /// Processes whose end is withheld from the server. Otherwise, the server would end other processes that still have steps of the
     /// scenario to play, or that can continue.
-    departed: Vec<Proc>,
+    withheld_ends: Vec<Proc>,
     /// Number of bytes received from all processes.
     received: u64,
     kept_lines: usize,
@@ -73,7 +73,7 @@ pub(super) struct ProgramJob<'a> {
     last: Instant,
     progress: Instant,
     /// Time of the next check for idleness, and the interval after it.
-    look: (Instant, Duration),
+    idle_check: (Instant, Duration),
     /// Time since which the job has been idle.
     idle: Option<Instant>,
 }
@@ -82,7 +82,7 @@ impl<'a> ProgramJob<'a> {
     pub(super) fn new(
         serving: &'a dyn ProgramServer,
         record: EventRecorder<'a>,
-        limits: Limits,
+        limits: ScenarioLimits,
         interrupted: &'a AtomicBool,
         mark: String,
         connection_method: ConnectionMethod,
@@ -91,24 +91,24 @@ impl<'a> ProgramJob<'a> {
         Self {
             server: Server::new(Config { connection_method, ..serving.config().clone() }),
             path: None,
-            asked: None,
-            serving,
+            pending_singinit: None,
+            script: serving,
             record,
             line: 0,
             events: 0,
-            wrong: false,
+            has_script_error: false,
             limits,
             interrupted,
             mark,
             actions: VecDeque::new(),
             processes: BTreeMap::new(),
-            departed: Vec::new(),
+            withheld_ends: Vec::new(),
             received: 0,
             kept_lines: 0,
             start: now,
             last: now,
             progress: now,
-            look: (now + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]),
+            idle_check: (now + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]),
             idle: None,
         }
     }
@@ -123,9 +123,12 @@ impl<'a> ProgramJob<'a> {
     }
 
     /// Ends the run because of an error in the scenario.
-    fn give_up(&mut self, mistake: Mistake) {
-        if !std::mem::replace(&mut self.wrong, true) {
-            self.record_at(mistake.line, EventKind::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
+    fn give_up(&mut self, mistake: ScriptError) {
+        if !std::mem::replace(&mut self.has_script_error, true) {
+            self.record_at(
+                mistake.line,
+                EventKind::Abandoned(AbandonReason::Mistake(mistake.message.to_string())),
+            );
         }
     }
 
@@ -136,7 +139,7 @@ impl<'a> ProgramJob<'a> {
 
     fn printed(&mut self) {
         self.last = Instant::now();
-        self.look = (self.last + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]);
+        self.idle_check = (self.last + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]);
         self.idle = None;
     }
 
@@ -154,7 +157,7 @@ impl<'a> ProgramJob<'a> {
                 }
                 // The server reacts to a line that is too long.
                 Err(FramingError::Line(_)) => {
-                    let limit = self.serving.config().line_max;
+                    let limit = self.script.config().line_max;
                     self.server.receive(from, &vec![b'x'; limit + 1]);
                     self.server.receive(from, b"\n");
                     self.drain();
@@ -191,21 +194,21 @@ impl<'a> ProgramJob<'a> {
     /// Handles a complete request. `line` is its first line, or the body of its frame.
     fn request(&mut self, p: Proc, line: &[u8], framing: Framing, raw: &[u8]) {
         let Some(process) = self.processes.get_mut(&p) else { return };
-        process.wants_abort |= line.starts_with(b"cmd=abort");
-        let found = process.part.rules.iter().enumerate().find_map(|(i, rule)| {
-            let (wanted, _) = rule.trigger.as_ref().filter(|_| process.is_on(i))?;
-            Some((i, wanted.fits(line, framing).ok()?))
+        process.requested_abort |= line.starts_with(b"cmd=abort");
+        let found = process.script.rules.iter().enumerate().find_map(|(i, rule)| {
+            let (wanted, _) = rule.trigger.as_ref().filter(|_| process.is_active(i))?;
+            Some((i, wanted.matches(line, framing).ok()?))
         });
         let Some((i, captures)) = found else {
             self.server.receive(p, raw);
             return self.drain();
         };
-        let rule = &mut process.part.rules[i];
+        let rule = &mut process.script.rules[i];
         rule.scope.bind(captures);
-        let acts: VecDeque<ServerAct> = rule.acts.clone().into();
+        let acts: VecDeque<ScriptAction> = rule.actions.clone().into();
         self.line = rule.line;
-        if process.fire(i) {
-            self.record(EventKind::Reached { proc: p });
+        if process.mark_applied(i) {
+            self.record(EventKind::SituationReached { proc: p });
         }
         if acts.is_empty() {
             self.server.receive(p, raw);
@@ -214,9 +217,9 @@ impl<'a> ProgramJob<'a> {
         // If the scenario answers an init, the server must still treat the process as initialized.
         let joins = line.starts_with(b"cmd=fullinit");
         let answered = (joins || line.starts_with(b"cmd=init"))
-            && !acts.iter().any(|act| matches!(act, ServerAct::OwnAnswer));
+            && !acts.iter().any(|act| matches!(act, ScriptAction::DefaultResponse));
         let introduces = |process: &mut ProgramProcess| {
-            answered && (!std::mem::replace(&mut process.introduced, true) || joins)
+            answered && (!std::mem::replace(&mut process.is_initialized, true) || joins)
         };
         if self.processes.get_mut(&p).is_some_and(introduces) {
             self.server.receive(p, raw);
@@ -226,9 +229,9 @@ impl<'a> ProgramJob<'a> {
     }
 
     /// Carries out the actions of a rule. Those after the server's own answer wait for it.
-    fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<ServerAct>, raw: &[u8]) {
+    fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<ScriptAction>, raw: &[u8]) {
         while let Some(act) = acts.pop_front() {
-            if matches!(act, ServerAct::OwnAnswer) {
+            if matches!(act, ScriptAction::DefaultResponse) {
                 if let Some(process) = self.processes.get_mut(&p) {
                     process.after_answer = Some((rule, acts));
                 }
@@ -239,18 +242,20 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    fn act(&mut self, p: Proc, rule: usize, act: &ServerAct) {
-        let Some(rule) = self.processes.get(&p).map(|process| &process.part.rules[rule]) else { return };
+    fn act(&mut self, p: Proc, rule: usize, act: &ScriptAction) {
+        let Some(rule) = self.processes.get(&p).map(|process| &process.script.rules[rule]) else { return };
         let writes = match act {
-            ServerAct::Send(mode, lines) => rule.scope.message(*mode, lines),
-            ServerAct::Empty => Ok(vec![b"\n".to_vec()]),
-            ServerAct::Close => return self.put(p, PendingOutput::Close),
-            ServerAct::Kill => return self.put(p, PendingOutput::Kill),
-            ServerAct::OwnAnswer => return,
+            ScriptAction::Send(mode, lines) => rule.scope.message(*mode, lines),
+            ScriptAction::Empty => Ok(vec![b"\n".to_vec()]),
+            ScriptAction::Close => return self.queue_output(p, PendingOutput::Close),
+            ScriptAction::Kill => return self.queue_output(p, PendingOutput::Kill),
+            ScriptAction::DefaultResponse => return,
         };
         match writes {
-            Ok(writes) => writes.into_iter().for_each(|bytes| self.put(p, PendingOutput::Bytes(bytes))),
-            Err(what) => self.give_up(Mistake { line: rule.line, what }),
+            Ok(writes) => {
+                writes.into_iter().for_each(|bytes| self.queue_output(p, PendingOutput::Bytes(bytes)))
+            }
+            Err(what) => self.give_up(ScriptError { line: rule.line, message: what }),
         }
     }
 
@@ -262,9 +267,9 @@ impl<'a> ProgramJob<'a> {
                 ServerAction::Send { to, bytes } => {
                     // A line ends with a newline, and the body of a frame with a semicolon.
                     let done = bytes.ends_with(b"\n") || bytes.ends_with(b";");
-                    let (first, rest) = bytes.split_at(self.serving.first_write().min(bytes.len()));
+                    let (first, rest) = bytes.split_at(self.script.first_write().min(bytes.len()));
                     for part in [first, rest].into_iter().filter(|part| !part.is_empty()) {
-                        self.put(to, PendingOutput::Bytes(part.to_vec()));
+                        self.queue_output(to, PendingOutput::Bytes(part.to_vec()));
                     }
                     let after =
                         self.processes.get_mut(&to).filter(|_| done).and_then(|a| a.after_answer.take());
@@ -273,9 +278,11 @@ impl<'a> ProgramJob<'a> {
                     }
                 }
                 ServerAction::Close { proc, end } => {
-                    self.put(proc, if end { PendingOutput::End } else { PendingOutput::Close })
+                    self.queue_output(proc, if end { PendingOutput::End } else { PendingOutput::Close })
                 }
-                ServerAction::Abort { group, by, reason, .. } => self.abort(Proc { group, rank: by }, reason),
+                ServerAction::Abort { group, rank: by, reason, .. } => {
+                    self.abort(Proc { group, rank: by }, reason)
+                }
                 action @ ServerAction::Spawn { .. } => self.actions.push_back(action),
             }
         }
@@ -285,29 +292,29 @@ impl<'a> ProgramJob<'a> {
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(EventKind::Aborted { by, reason });
         // A process that is aborted by another one cannot foresee this, so it is ended as any process manager would end it.
-        let asked = self.processes.get(&by).is_some_and(|process| process.wants_abort);
+        let asked = self.processes.get(&by).is_some_and(|process| process.requested_abort);
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {
             let Some(process) = self.processes.get_mut(&p) else { continue };
             if process.exit.is_some() {
                 continue;
             }
-            let end = if process.must_exit_itself() && process.fired > 0 && !asked {
+            let end = if process.must_exit_itself() && process.applied_count > 0 && !asked {
                 PendingOutput::Close
             } else {
                 PendingOutput::End
             };
             self.flush(p);
-            self.put(p, end);
+            self.queue_output(p, end);
         }
     }
 
     /// Queues an item for a process, in order of time.
-    fn put(&mut self, p: Proc, out: PendingOutput) {
-        let delay = self.serving.delay();
+    fn queue_output(&mut self, p: Proc, out: PendingOutput) {
+        let delay = self.script.delay();
         let Some(process) = self.processes.get_mut(&p).filter(|process| !process.is_closed()) else { return };
-        process.out.push_back((Instant::now() + delay, out));
-        if process.out.len() == 1 && process.has_read && delay.is_zero() {
+        process.pending_output.push_back((Instant::now() + delay, out));
+        if process.pending_output.len() == 1 && process.has_read && delay.is_zero() {
             self.release(p);
         }
     }
@@ -315,7 +322,7 @@ impl<'a> ProgramJob<'a> {
     fn release(&mut self, p: Proc) {
         let proc = p;
         let Some(process) = self.processes.get_mut(&p) else { return };
-        let Some((_, out)) = process.out.pop_front() else { return };
+        let Some((_, out)) = process.pending_output.pop_front() else { return };
         process.has_read = false;
         process.released = Instant::now();
         let (kind, action) = match out {
@@ -327,13 +334,13 @@ impl<'a> ProgramJob<'a> {
                 )
             }
             PendingOutput::Close => {
-                process.closed_by_us = true;
+                process.closed_by_runner = true;
                 (EventKind::ClosedByServer { proc }, ServerAction::Close { proc: p, end: false })
             }
             PendingOutput::End | PendingOutput::Kill => {
                 let ours = matches!(out, PendingOutput::Kill);
-                process.closed_by_us = true;
-                process.ended = Some(if ours { Why::Script } else { Why::Abort });
+                process.closed_by_runner = true;
+                process.end_reason = Some(if ours { EndReason::Script } else { EndReason::Abort });
                 (EventKind::Ended { proc, ours }, ServerAction::Close { proc: p, end: true })
             }
         };
@@ -343,7 +350,7 @@ impl<'a> ProgramJob<'a> {
     }
 
     fn flush(&mut self, p: Proc) {
-        while self.processes.get(&p).is_some_and(|process| !process.out.is_empty()) {
+        while self.processes.get(&p).is_some_and(|process| !process.pending_output.is_empty()) {
             self.release(p);
         }
     }
@@ -356,7 +363,7 @@ impl<'a> ProgramJob<'a> {
     }
 
     /// Returns whether the end of this process is withheld from the server for now.
-    fn is_kept_back(&self, p: Proc) -> bool {
+    fn is_end_withheld(&self, p: Proc) -> bool {
         self.has_pending_rules(p.group) || self.is_dispensable(p)
     }
 
@@ -365,35 +372,35 @@ impl<'a> ProgramJob<'a> {
     /// next requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
         let process =
-            self.processes.get(&p).filter(|process| process.ended.is_none() && !process.wants_abort);
+            self.processes.get(&p).filter(|process| process.end_reason.is_none() && !process.requested_abort);
         process.is_some_and(|process| match process.exit {
             None | Some(Exit::Code(0)) => true,
-            Some(Exit::Code(_)) => process.must_end_well(),
+            Some(Exit::Code(_)) => process.must_succeed(),
             Some(Exit::Signal(_)) => false,
         })
     }
 
     fn report_departed(&mut self) {
-        for p in std::mem::take(&mut self.departed) {
+        for p in std::mem::take(&mut self.withheld_ends) {
             self.server.closed(p);
         }
         self.drain();
     }
 
     /// Records that the remaining processes will not end by themselves.
-    fn stuck(&mut self, proof: HangProof) {
+    fn report_hang(&mut self, proof: HangProof) {
         let procs: Vec<Proc> =
             self.processes.iter().filter(|(_, process)| process.exit.is_none()).map(|(p, _)| *p).collect();
         for p in &procs {
             if let Some(process) = self.processes.get_mut(p) {
-                process.ended.get_or_insert(Why::Stuck);
+                process.end_reason.get_or_insert(EndReason::Stuck);
             }
         }
         self.record(EventKind::StillRunning { procs, proof });
     }
 
     /// Returns whether every process of the job waits for the runner.
-    fn is_idle(&self, job: &dyn View) -> bool {
+    fn is_idle(&self, job: &dyn JobView) -> bool {
         let pids: Vec<i32> = job.alive().iter().map(|(_, pid)| *pid).collect();
         let list = || {
             // A missing process has just ended.
@@ -430,13 +437,13 @@ impl Host for ProgramJob<'_> {
 
     fn welcome(&mut self) -> Vec<u8> {
         let asked = self.server.welcome();
-        self.asked = Some(asked.clone());
+        self.pending_singinit = Some(asked.clone());
         asked
     }
 
-    fn asked_for(&mut self, args: Vec<Bytes>) {
+    fn manager_requested(&mut self, args: Vec<Bytes>) {
         self.happened();
-        self.record(EventKind::ManagerStarted { proc: ONE, args });
+        self.record(EventKind::ManagerStarted { proc: FIRST_RANK, args });
     }
 
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
@@ -460,7 +467,7 @@ impl Host for ProgramJob<'_> {
         let own = self.server.environment(p, place);
         let mut env: BTreeMap<String, String> = own.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
         if let Some(process) = self.processes.get_mut(&p) {
-            for (name, value) in &process.part.env {
+            for (name, value) in &process.script.env {
                 match value {
                     Some(value) => drop(env.insert(name.clone(), value.clone())),
                     None => drop(env.remove(name)),
@@ -479,12 +486,12 @@ impl Host for ProgramJob<'_> {
     }
 
     fn descriptor(&mut self, p: Proc) -> Option<i32> {
-        let part = self.serving.part(p, self.server.size(p.group)).unwrap_or_else(|mistake| {
+        let part = self.script.process_script(p, self.server.size(p.group)).unwrap_or_else(|mistake| {
             self.give_up(mistake);
             ProcessScript::default()
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
-        self.processes.insert(p, ProgramProcess::new(part, self.serving.config().line_max));
+        self.processes.insert(p, ProgramProcess::new(part, self.script.config().line_max));
         // The first descriptor that is free in most programs, so that the number is the same in every run.
         fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
     }
@@ -514,12 +521,12 @@ impl Host for ProgramJob<'_> {
         }
         let Some(process) = self.processes.get_mut(&from) else { return };
         process.has_closed = true;
-        let ended = process.ended;
+        let ended = process.end_reason;
         match ended {
             // The scenario's server continues as if it had not noticed the end.
-            Some(Why::Script) => {}
-            _ if self.departed.contains(&from) => {}
-            _ if self.server.is_joined(from) && self.is_kept_back(from) => self.departed.push(from),
+            Some(EndReason::Script) => {}
+            _ if self.withheld_ends.contains(&from) => {}
+            _ if self.server.is_joined(from) && self.is_end_withheld(from) => self.withheld_ends.push(from),
             _ => {
                 self.server.closed(from);
                 self.drain();
@@ -544,10 +551,10 @@ impl Host for ProgramJob<'_> {
         let Some(process) = self.processes.get_mut(&p) else { return };
         let env = process.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
         let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let expectations = process.part.expectations.clone();
+        let expectations = process.script.expectations.clone();
         // Actions at the start need no request.
-        let first = process.part.rules.first().filter(|rule| rule.trigger.is_none());
-        let first = first.map(|rule| (rule.line, rule.acts.clone()));
+        let first = process.script.rules.first().filter(|rule| rule.trigger.is_none());
+        let first = first.map(|rule| (rule.line, rule.actions.clone()));
         let kind = EventKind::Started { proc: p, env, args: Vec::new(), bad_fd: None };
         if self.processes.keys().all(|other| *other == p) {
             self.happened();
@@ -557,8 +564,8 @@ impl Host for ProgramJob<'_> {
             self.record_at(line, EventKind::Expected(Box::new(expectation)));
         }
         if let (Some((line, acts)), Some(process)) = (first, self.processes.get_mut(&p)) {
-            process.fire(0);
-            self.record_at(line, EventKind::Reached { proc: p });
+            process.mark_applied(0);
+            self.record_at(line, EventKind::SituationReached { proc: p });
             self.perform(p, 0, acts.into(), b"");
         }
     }
@@ -591,9 +598,9 @@ impl Host for ProgramJob<'_> {
         }
     }
 
-    fn tick(&mut self, job: &dyn View) -> LoopPace {
-        if self.wrong || self.interrupted.load(Ordering::Relaxed) {
-            return LoopPace::End;
+    fn tick(&mut self, job: &dyn JobView) -> NextTick {
+        if self.has_script_error || self.interrupted.load(Ordering::Relaxed) {
+            return NextTick::End;
         }
         // Bytes that were sent before the answer to an offer can only be read after it.
         for p in self.processes.keys().copied().collect::<Vec<_>>() {
@@ -603,7 +610,7 @@ impl Host for ProgramJob<'_> {
         let mut next: Option<Duration> = None;
         for p in self.processes.keys().copied().collect::<Vec<_>>() {
             let Some(process) = self.processes.get(&p) else { continue };
-            let Some((due, _)) = process.out.front() else { continue };
+            let Some((due, _)) = process.pending_output.front() else { continue };
             let wait = due.saturating_duration_since(now);
             let read = process.has_read || now - process.released > MAX_READ_WAIT || job.has_read_all(p);
             if wait.is_zero() && read {
@@ -612,41 +619,41 @@ impl Host for ProgramJob<'_> {
             next = Some(next.unwrap_or(wait.max(READ_CHECK_INTERVAL)).min(wait.max(READ_CHECK_INTERVAL)));
         }
         if let Some(next) = next {
-            return LoopPace::Again(next);
+            return NextTick::Again(next);
         }
-        if !self.departed.is_empty() && !self.departed.iter().any(|p| self.is_kept_back(*p)) {
+        if !self.withheld_ends.is_empty() && !self.withheld_ends.iter().any(|p| self.is_end_withheld(*p)) {
             self.report_departed();
         }
         let flood = self.received > self.limits.bytes || self.events > EVENTS;
         if flood || now - self.start > self.limits.step * MAX_JOB_FACTOR {
-            self.stuck(HangProof::Endless);
-            return LoopPace::End;
+            self.report_hang(HangProof::Endless);
+            return NextTick::End;
         }
         let (quiet, stalled) = (now - self.last, now - self.progress);
         // A process that has not written anything may still be loading its libraries.
         let at_work = self.processes.values().any(|process| process.exit.is_none() && !process.has_written);
         // Two checks must find the job idle, so that everything written before the first has been received.
         let mut settled = false;
-        if !at_work && now >= self.look.0 {
+        if !at_work && now >= self.idle_check.0 {
             let idle = self.is_idle(job);
-            settled = idle && self.idle.is_some_and(|since| now - since >= SETTLED);
+            settled = idle && self.idle.is_some_and(|since| now - since >= SETTLE_TIME);
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
-            self.look = (now + self.look.1, (self.look.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
+            self.idle_check = (now + self.idle_check.1, (self.idle_check.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
         let is_over = if at_work { self.limits.is_start_over(stalled) } else { stalled >= self.limits.step };
         if settled || is_over {
-            if !self.departed.is_empty() {
+            if !self.withheld_ends.is_empty() {
                 self.report_departed();
-                return LoopPace::Again(IDLE_CHECK_INTERVALS[0]);
+                return NextTick::Again(IDLE_CHECK_INTERVALS[0]);
             }
-            self.stuck(match settled {
+            self.report_hang(match settled {
                 true => HangProof::Idle,
                 false if quiet < stalled / 2 => HangProof::Prints(stalled.as_secs()),
                 false => HangProof::Quiet(quiet.as_secs()),
             });
-            return LoopPace::End;
+            return NextTick::End;
         }
-        LoopPace::Again(self.look.0.saturating_duration_since(now).max(Duration::from_millis(1)))
+        NextTick::Again(self.idle_check.0.saturating_duration_since(now).max(Duration::from_millis(1)))
     }
 
     fn print(&mut self, line: fmt::Arguments<'_>) {
@@ -658,9 +665,14 @@ impl Host for ProgramJob<'_> {
 impl ProgramJob<'_> {
     /// Records the result of singleton init, if it has begun and has not been recorded yet.
     fn record_singinit(&mut self, said: Vec<u8>, received: Vec<u8>) {
-        if let Some(asked) = self.asked.take() {
+        if let Some(asked) = self.pending_singinit.take() {
             let (asked, said, received) = (Bytes(asked), Bytes(said), Bytes(received));
-            self.record(EventKind::Singinit { proc: ONE, request: asked, answer: said, reply: received });
+            self.record(EventKind::Singinit {
+                proc: FIRST_RANK,
+                request: asked,
+                answer: said,
+                reply: received,
+            });
         }
     }
 

@@ -5,7 +5,7 @@
 
 mod job;
 mod process;
-mod serving;
+mod program_server;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -20,12 +20,12 @@ use pmi_process::agent::mpiexec;
 use pmi_process::observe::{procfs, tree};
 use pmi_wire::{ConnectionMethod, Proc};
 
-use super::Limits;
-use super::server::no_program;
-use crate::serve::job::{Job, Manner};
+use super::ScenarioLimits;
+use super::server::missing_program_error;
+use crate::serve::job::{Job, JobMode};
 use crate::serve::launch::{Executable, is_executable};
 use job::{EventRecorder, ProgramJob};
-pub(crate) use serving::{Mistake, ProcessScript, ProgramServer, ServerAct, ServerRule};
+pub(crate) use program_server::{ProcessScript, ProgramServer, ScriptAction, ScriptError, ServerRule};
 
 /// A program under test.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Program {
     /// True to look for remaining processes after each run, which takes time.
     finds_leftover_processes: bool,
     /// Results of plain runs, by number of processes.
-    plain: Mutex<HashMap<u32, Arc<OnceLock<Arc<PlainBehavior>>>>>,
+    plain_runs: Mutex<HashMap<u32, Arc<OnceLock<Arc<PlainBehavior>>>>>,
 }
 
 /// An error in the command line of a program.
@@ -88,7 +88,7 @@ pub(crate) type Outputs = BTreeMap<Proc, Vec<u8>>;
 
 /// A job that has ended.
 pub(crate) struct FinishedJob {
-    pub(crate) done: io::Result<()>,
+    pub(crate) result: io::Result<()>,
     pub(crate) output: Outputs,
     /// True if some output is longer than the part that is kept.
     pub(crate) output_cut: bool,
@@ -105,7 +105,7 @@ impl Program {
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
         let executable = Executable::new(&words)?;
         let name = words[0].to_string_lossy();
-        let file = executable.resolve().map_err(|_| ProgramError::NotFound(no_program(&name)))?;
+        let file = executable.resolve().map_err(|_| ProgramError::NotFound(missing_program_error(&name)))?;
         if !is_executable(&file) {
             let why = if file.is_dir() { "is a directory" } else { "is not executable" };
             return Err(ProgramError::NotFound(format!("{} {why}", file.display())));
@@ -120,7 +120,7 @@ impl Program {
             connection_method: ConnectionMethod::Fd,
             manager: None,
             finds_leftover_processes: false,
-            plain: Mutex::default(),
+            plain_runs: Mutex::default(),
         })
     }
 
@@ -163,9 +163,10 @@ impl Program {
     }
 
     /// Returns the result of plain runs with this number of processes. Calls `run` the first time.
-    pub(crate) fn plain(&self, ranks: u32, run: impl FnOnce() -> PlainBehavior) -> Arc<PlainBehavior> {
-        let cell =
-            Arc::clone(self.plain.lock().unwrap_or_else(PoisonError::into_inner).entry(ranks).or_default());
+    pub(crate) fn plain_runs(&self, ranks: u32, run: impl FnOnce() -> PlainBehavior) -> Arc<PlainBehavior> {
+        let cell = Arc::clone(
+            self.plain_runs.lock().unwrap_or_else(PoisonError::into_inner).entry(ranks).or_default(),
+        );
         Arc::clone(cell.get_or_init(|| Arc::new(run())))
     }
 
@@ -174,13 +175,13 @@ impl Program {
         &self,
         serving: &dyn ProgramServer,
         ranks: u32,
-        limits: Limits,
+        limits: ScenarioLimits,
         interrupted: &AtomicBool,
         record: EventRecorder<'_>,
     ) -> FinishedJob {
-        static RUNS: AtomicU64 = AtomicU64::new(0);
+        static RUN_COUNT: AtomicU64 = AtomicU64::new(0);
         tree::become_subreaper();
-        let mark = format!("client-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+        let mark = format!("client-{}-{}", std::process::id(), RUN_COUNT.fetch_add(1, Ordering::Relaxed));
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         record(0, EventKind::Launched { command, ranks, nodes: serving.config().nodes });
         let mut stage =
@@ -190,8 +191,8 @@ impl Program {
             Ok(alone) => {
                 let (listener, path) = alone.unzip();
                 stage.path = path;
-                match Job::new(stage, self.command.clone(), Manner::Captured) {
-                    Ok(job) => job.hearing(listener, ranks),
+                match Job::new(stage, self.command.clone(), JobMode::Captured) {
+                    Ok(job) => job.run_with_agents(listener, ranks),
                     Err((error, stage)) => (Err(error), stage),
                 }
             }
@@ -210,11 +211,11 @@ impl Program {
             };
             let names =
                 || tree::orphans(&mark).into_iter().filter(is_left).filter_map(procfs::name).collect();
-            stage.record(EventKind::LeftoverProcesses { names: tree::left_over(names) });
+            stage.record(EventKind::LeftoverProcesses { names: tree::remaining_processes(names) });
         }
         tree::end_orphans_of(&mark);
         FinishedJob {
-            done: done.map(drop),
+            result: done.map(drop),
             output_cut: stage.processes.values().any(|process| process.output_cut),
             output: stage.processes.into_iter().map(|(p, process)| (p, process.output)).collect(),
         }

@@ -9,7 +9,7 @@ use pmi_process::output::Lines;
 use pmi_scenario::ast::ExitPattern;
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
-use super::serving::{ProcessScript, ServerAct, ServerRule};
+use super::program_server::{ProcessScript, ScriptAction, ServerRule};
 
 /// Maximum number of bytes of standard output that are kept for comparison.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub(super) enum PendingOutput {
 
 /// The reason why the runner ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum EndReason {
     /// The scenario orders it.
     Script,
     /// Its program was aborted.
@@ -41,32 +41,32 @@ pub(super) enum Why {
 #[derive(Debug)]
 pub(super) struct ProgramProcess {
     /// Its part of the scenario.
-    pub(super) part: ProcessScript,
+    pub(super) script: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
     /// Both directions of its connection.
     pub(super) connection: Connection,
     /// An incomplete spawn request, and its bytes so far.
     pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
     /// For each rule, whether it has been applied.
-    played: Vec<bool>,
+    applied_rules: Vec<bool>,
     /// Number of times that any rule has been applied.
-    pub(super) fired: usize,
+    pub(super) applied_count: usize,
     /// The server has received its init or fullinit, which the scenario answers.
-    pub(super) introduced: bool,
+    pub(super) is_initialized: bool,
     /// The actions after the server's own answer, and the index of their rule.
-    pub(super) after_answer: Option<(usize, VecDeque<ServerAct>)>,
-    pub(super) out: VecDeque<(Instant, PendingOutput)>,
+    pub(super) after_answer: Option<(usize, VecDeque<ScriptAction>)>,
+    pub(super) pending_output: VecDeque<(Instant, PendingOutput)>,
     /// It has made a request since the last write to it, so it has read that.
     pub(super) has_read: bool,
     pub(super) released: Instant,
     /// It has written to its connection.
     pub(super) has_written: bool,
-    pub(super) closed_by_us: bool,
+    pub(super) closed_by_runner: bool,
     /// Its end of the connection is closed.
     pub(super) has_closed: bool,
-    pub(super) wants_abort: bool,
+    pub(super) requested_abort: bool,
     /// The reason why the runner ended it.
-    pub(super) ended: Option<Why>,
+    pub(super) end_reason: Option<EndReason>,
     /// Its exit status or signal, even if the runner ended it.
     pub(super) exit: Option<Exit>,
     /// The kept part of its standard output; `output_cut` is true if that is not all.
@@ -79,22 +79,22 @@ pub(super) struct ProgramProcess {
 impl ProgramProcess {
     pub(super) fn new(part: ProcessScript, longest_message: usize) -> Self {
         Self {
-            played: vec![false; part.rules.len()],
-            part,
+            applied_rules: vec![false; part.rules.len()],
+            script: part,
             env: BTreeMap::new(),
             connection: Connection::new(longest_message),
             spawn: None,
-            fired: 0,
-            introduced: false,
+            applied_count: 0,
+            is_initialized: false,
             after_answer: None,
-            out: VecDeque::new(),
+            pending_output: VecDeque::new(),
             has_read: true,
             released: Instant::now(),
             has_written: false,
-            closed_by_us: false,
+            closed_by_runner: false,
             has_closed: false,
-            wants_abort: false,
-            ended: None,
+            requested_abort: false,
+            end_reason: None,
             exit: None,
             output: Vec::new(),
             output_cut: false,
@@ -116,50 +116,50 @@ impl ProgramProcess {
 
     /// Returns whether it must end by itself, even if its program is aborted.
     pub(super) fn must_exit_itself(&self) -> bool {
-        self.part.expectations.iter().any(|(_, e)| e.kind.is_an_end_by_itself())
+        self.script.expectations.iter().any(|(_, e)| e.kind.requires_own_exit())
     }
 
     /// Returns true if the scenario expects exit status 0.
-    pub(super) fn must_end_well(&self) -> bool {
+    pub(super) fn must_succeed(&self) -> bool {
         let well = ExpectationKind::Exits(ExitPattern::Code(0));
-        self.part.expectations.iter().any(|(_, e)| e.kind == well)
+        self.script.expectations.iter().any(|(_, e)| e.kind == well)
     }
 
     /// Returns the index of the next rule in order. Rules for every matching request have no place in the order.
     fn next_rule(&self) -> usize {
         let in_turn = |rule: &ServerRule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
-        let turn = |i: &usize| !self.played[*i] && in_turn(&self.part.rules[*i]);
-        (0..self.part.rules.len()).find(turn).unwrap_or(self.part.rules.len())
+        let turn = |i: &usize| !self.applied_rules[*i] && in_turn(&self.script.rules[*i]);
+        (0..self.script.rules.len()).find(turn).unwrap_or(self.script.rules.len())
     }
 
     /// Returns whether a rule applies now. A rule for every matching request applies once all rules before it have been applied.
-    pub(super) fn is_on(&self, rule: usize) -> bool {
+    pub(super) fn is_active(&self, rule: usize) -> bool {
         let next = self.next_rule();
-        match &self.part.rules[rule].trigger {
-            Some((_, true)) => rule < next || next == self.part.rules.len(),
+        match &self.script.rules[rule].trigger {
+            Some((_, true)) => rule < next || next == self.script.rules.len(),
             _ => rule == next,
         }
     }
 
     /// Marks a rule as applied. Returns whether this was the first time.
-    pub(super) fn fire(&mut self, rule: usize) -> bool {
-        self.fired += 1;
-        !std::mem::replace(&mut self.played[rule], true)
+    pub(super) fn mark_applied(&mut self, rule: usize) -> bool {
+        self.applied_count += 1;
+        !std::mem::replace(&mut self.applied_rules[rule], true)
     }
 
     /// Returns whether some rule of the scenario has not been applied yet.
     pub(super) fn has_pending_rules(&self) -> bool {
-        self.exit.is_none() && self.ended.is_none() && self.played.iter().any(|played| !played)
+        self.exit.is_none() && self.end_reason.is_none() && self.applied_rules.iter().any(|played| !played)
     }
 
     /// Returns whether either side has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed_by_us || self.has_closed
+        self.closed_by_runner || self.has_closed
     }
 
     /// Returns whether the runner ended it, in which case its exit shows nothing.
     pub(super) fn was_ended(&self) -> bool {
-        self.ended.is_some()
+        self.end_reason.is_some()
     }
 
     /// Keeps what it wrote to standard output.

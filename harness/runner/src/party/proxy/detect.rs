@@ -7,7 +7,7 @@ use pmi_wire::hydra::{Family, parse_version};
 
 /// Guesses the family from the names of options and variables in a proxy's file. It cannot distinguish 4.0.3 from its predecessors, which
 /// have the same names.
-fn of_marks(file: &[u8]) -> Option<Family> {
+fn guess_family(file: &[u8]) -> Option<Family> {
     let has = |mark: &str| memmem::find(file, mark.as_bytes()).is_some();
     let marks = [
         ("HYDRA_BSTRAP_UPSTREAM_FD", Family::Intel),
@@ -23,23 +23,23 @@ fn of_marks(file: &[u8]) -> Option<Family> {
 /// The version information of a launcher.
 enum LauncherVersion {
     /// A version whose proxies speak this protocol.
-    Of(Family),
+    Supported(Family),
     /// A version whose protocol is not supported.
-    Unspoken(semver::Version),
+    Unsupported(semver::Version),
     /// The output contains no version.
-    Nameless,
+    NoVersion,
 }
 
 /// Parses the output of `mpiexec.hydra --version`.
 fn of_launcher(text: &str) -> LauncherVersion {
     if text.contains("Intel(R) MPI Library") {
-        return LauncherVersion::Of(Family::Intel);
+        return LauncherVersion::Supported(Family::Intel);
     }
     let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:")).map(str::trim);
-    let Some(version) = version.and_then(parse_version) else { return LauncherVersion::Nameless };
+    let Some(version) = version.and_then(parse_version) else { return LauncherVersion::NoVersion };
     match Family::of_version(&version) {
-        Some(family) => LauncherVersion::Of(family),
-        None => LauncherVersion::Unspoken(version),
+        Some(family) => LauncherVersion::Supported(family),
+        None => LauncherVersion::Unsupported(version),
     }
 }
 
@@ -48,7 +48,7 @@ fn of_launcher(text: &str) -> LauncherVersion {
 pub(crate) enum UndetectedFamily {
     #[error("{}: {error}", proxy.display())]
     File { proxy: PathBuf, error: std::io::Error },
-    #[error("{}: unknown generation of Hydra: {seen}; {}", proxy.display(), choices())]
+    #[error("{}: unknown generation of Hydra: {seen}; {}", proxy.display(), family_choices())]
     Generation { proxy: PathBuf, seen: String },
 }
 
@@ -60,20 +60,20 @@ pub(crate) enum UndetectedFamily {
 pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, UndetectedFamily> {
     let launcher = launcher.map(of_launcher);
     let mut seen = match &launcher {
-        Some(LauncherVersion::Of(family)) => return Ok(*family),
-        Some(LauncherVersion::Nameless) => {
+        Some(LauncherVersion::Supported(family)) => return Ok(*family),
+        Some(LauncherVersion::NoVersion) => {
             "the mpiexec.hydra next to it prints no readable version".to_owned()
         }
-        Some(LauncherVersion::Unspoken(version)) => {
+        Some(LauncherVersion::Unsupported(version)) => {
             format!("the mpiexec.hydra next to it is version {version}")
         }
         None => "there is no mpiexec.hydra next to it".to_owned(),
     };
     let file =
         std::fs::read(proxy).map_err(|error| UndetectedFamily::File { proxy: proxy.to_owned(), error })?;
-    match of_marks(&file) {
+    match guess_family(&file) {
         // A known but unsupported version is not replaced by a guess.
-        Some(family) if !matches!(launcher, Some(LauncherVersion::Unspoken(_))) => return Ok(family),
+        Some(family) if !matches!(launcher, Some(LauncherVersion::Unsupported(_))) => return Ok(family),
         Some(family) => seen += &format!(", and its file looks like {}", family.versions()),
         None => seen += ", and its file contains none of the option names of a known proxy",
     }
@@ -81,7 +81,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
 }
 
 /// Lists the choices of `--family`, for messages.
-pub(crate) fn choices() -> String {
+pub(crate) fn family_choices() -> String {
     let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
     format!("name its control protocol with --family: {}", all.join(", "))
 }

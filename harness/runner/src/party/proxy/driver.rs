@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pmi_process::agent::channel::Channel;
 use pmi_process::child::Child;
-use pmi_process::connection::{CHUNK, NonBlockingStream, Received, pair};
+use pmi_process::connection::{NonBlockingStream, READ_SIZE, ReceiveResult, pair};
 use pmi_process::context;
 use pmi_process::observe::tree;
 use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
@@ -48,7 +48,7 @@ pub struct UpstreamOptions {
     /// Number of proxies that the processes are spread over.
     pub nodes: u32,
     /// Maximum time for a proxy to start its processes, and to end after them.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The program and its arguments.
     pub command: Vec<OsString>,
 }
@@ -123,7 +123,7 @@ impl ProxyDriver {
             Some((runner, first)) => {
                 upstream.command(first);
                 let key = reactor.add(&runner, DriverSource::Runner, WatchMode::Read)?;
-                reactor.again(key);
+                reactor.mark_ready(key);
                 Some((runner, key))
             }
             None => None,
@@ -140,9 +140,9 @@ impl ProxyDriver {
     }
 
     fn serve(&mut self) -> io::Result<JobEnd> {
-        let mut buffer = vec![0; CHUNK];
+        let mut buffer = vec![0; READ_SIZE];
         loop {
-            if let Some(end) = self.obey()? {
+            if let Some(end) = self.execute_orders()? {
                 return Ok(end);
             }
             if self.proxies.iter().all(|p| p.child.is_reaped()) {
@@ -162,7 +162,7 @@ impl ProxyDriver {
                     DriverSource::Process(link) => {
                         self.transfer(link, &mut buffer);
                         // The last messages from a proxy take precedence over its exit.
-                        match self.obey()? {
+                        match self.execute_orders()? {
                             Some(end) => Some(end),
                             None => self.exited(link)?,
                         }
@@ -179,7 +179,7 @@ impl ProxyDriver {
     }
 
     /// Carries out the orders from the upstream.
-    fn obey(&mut self) -> io::Result<Option<JobEnd>> {
+    fn execute_orders(&mut self) -> io::Result<Option<JobEnd>> {
         while let Some(order) = self.upstream.next_order() {
             match order {
                 DriverOrder::Start { link, group, proxy } => self.start(link, group, proxy)?,
@@ -201,7 +201,7 @@ impl ProxyDriver {
                 DriverOrder::HangUp { link } => {
                     let proxy = &mut self.proxies[link];
                     proxy.hang_up(&mut self.reactor);
-                    proxy.deadline = Some(Instant::now() + self.options.patience);
+                    proxy.deadline = Some(Instant::now() + self.options.timeout);
                 }
                 DriverOrder::Report(kind) => self.report(&kind),
                 DriverOrder::Output { stderr, bytes } => {
@@ -267,7 +267,7 @@ impl ProxyDriver {
             .map_err(context(format_args!("cannot start {}", self.options.proxy.display())))?;
         self.reactor.add(child.pidfd(), DriverSource::Process(link), WatchMode::Read)?;
         let key = self.reactor.add(&ours, DriverSource::Connection(link), WatchMode::Read)?;
-        let deadline = Some(Instant::now() + self.options.patience);
+        let deadline = Some(Instant::now() + self.options.timeout);
         self.proxies.push(Proxy { child, connection: Some((NonBlockingStream::new(ours), key)), deadline });
         Ok(())
     }
@@ -295,15 +295,15 @@ impl ProxyDriver {
         }
         loop {
             match connection.receive(buffer) {
-                Received::Nothing => break,
-                Received::Bytes(n) => {
+                ReceiveResult::Nothing => break,
+                ReceiveResult::Bytes(n) => {
                     self.upstream.receive(link, &buffer[..n]);
                     if n < buffer.len() {
                         self.reactor.after_read(*key, n, buffer.len());
                         break;
                     }
                 }
-                Received::End => {
+                ReceiveResult::End => {
                     self.proxies[link].hang_up(&mut self.reactor);
                     break;
                 }
@@ -313,7 +313,7 @@ impl ProxyDriver {
         let began = self.upstream.awaited(link).is_none();
         // While its processes run, a proxy has no deadline. It gets one when they have ended or it has closed its connection.
         if self.upstream.has_ended(link) || proxy.connection.is_none() {
-            proxy.deadline.get_or_insert(Instant::now() + self.options.patience);
+            proxy.deadline.get_or_insert(Instant::now() + self.options.timeout);
         } else if began {
             proxy.deadline = None;
         }
@@ -361,7 +361,7 @@ impl ProxyDriver {
     fn overdue(&mut self) -> Option<JobEnd> {
         let now = Instant::now();
         let link = self.proxies.iter().position(|p| p.deadline.is_some_and(|d| d <= now))?;
-        let seconds = self.options.patience.as_secs_f64();
+        let seconds = self.options.timeout.as_secs_f64();
         if let Some(awaited) = self.upstream.awaited(link) {
             log(format_args!("proxy {link} did not send {awaited} within {seconds} s"));
             return Some(JobEnd::Status(PROTOCOL_ERROR_STATUS));
@@ -397,7 +397,7 @@ fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
         // Without this, the proxy announces the external address of this machine.
         words.push(("--iface", "lo".to_owned()));
     }
-    if options.family.knows_subdevices() {
+    if options.family.has_subdevice_option() {
         words.push(("--gpu-subdevs-per-proc", "-2".to_owned()));
     }
     words.push(("--proxy-id", proxy.to_string()));

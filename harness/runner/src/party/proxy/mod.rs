@@ -27,6 +27,6 @@ pub(crate) mod script;
 mod store;
 mod upstream;
 
-pub(crate) use detect::{choices, detect};
+pub(crate) use detect::{detect, family_choices};
 pub use driver::{JobEnd, UpstreamOptions, run};
 pub use script::RunnerCommand as UpstreamCommand;

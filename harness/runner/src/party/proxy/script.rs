@@ -20,7 +20,8 @@ pub enum RunnerCommand {
     /// The scenario answers requests of these names (`get`, `spawn` ...).
     Hold(Vec<String>),
     /// Send this to a proxy of the first process group.
-    Answer {
+    #[serde(rename = "answer")]
+    Response {
         /// Number of the proxy.
         proxy: u32,
         /// Number of the request that this answers, even if it was answered before; `None` for an unrequested message.
@@ -29,7 +30,8 @@ pub enum RunnerCommand {
         text: Bytes,
     },
     /// Serve a held request as usual.
-    Usual(u64),
+    #[serde(rename = "usual")]
+    CorrectResponse(u64),
     /// Close the connection to a proxy of the first process group.
     Close(u32),
 }

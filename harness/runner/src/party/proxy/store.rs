@@ -7,13 +7,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use pmi_reference::{Config, GroupId, GroupSpec, Server, ServerAction};
-use pmi_wire::{Decoded, Direction, Framing, Maxes, Proc, SpawnProgram, frame_header};
+use pmi_wire::{Decoded, Direction, Framing, KvsLimits, Proc, SpawnProgram, frame_header};
 
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StoreResult {
     /// A line for the client, or a frame.
-    Reply(Vec<u8>),
+    Response(Vec<u8>),
     /// Start a process group, and report the result with [`Store::spawned`].
     Spawn { group: GroupId, by: GroupId, programs: Vec<SpawnProgram> },
     /// End the job.
@@ -30,7 +30,7 @@ pub(super) struct Store {
     spawned_by_pmi2: HashSet<GroupId>,
 }
 
-fn voice(group: GroupId) -> Proc {
+fn proxy_client(group: GroupId) -> Proc {
     Proc { group, rank: 0 }
 }
 
@@ -39,8 +39,8 @@ impl Store {
     /// ones, and everything that they accepted must be stored here.
     pub(super) fn new(nodes: u32) -> Self {
         let config = Config::default();
-        let maxes = Maxes { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.maxes };
-        let config = Config { nodes, maxes, line_max: 1 << 21, ..config };
+        let limits = KvsLimits { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.limits };
+        let config = Config { nodes, limits, line_max: 1 << 21, ..config };
         let second = Server::new(Config { pmi2: true, ..config.clone() });
         Self { server: Server::new(config), pmi2_server: second, spawned_by_pmi2: HashSet::new() }
     }
@@ -55,9 +55,9 @@ impl Store {
 
     /// Initializes a group's voices. Called once for each spawned group.
     pub(super) fn join(&mut self, group: GroupId) {
-        let replies = self.ask(group, b"cmd=init pmi_version=1 pmi_subversion=1");
+        let replies = self.request(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);
-        self.pmi2_server.receive(voice(group), b"cmd=init pmi_version=2 pmi_subversion=0\n");
+        self.pmi2_server.receive(proxy_client(group), b"cmd=init pmi_version=2 pmi_subversion=0\n");
         let replies = self.ask_pmi2(group, b"cmd=fullinit;pmijobid=0;pmirank=0;threaded=TRUE;");
         debug_assert_eq!(replies.len(), 2);
     }
@@ -78,8 +78,8 @@ impl Store {
     }
 
     fn value(&mut self, group: GroupId, line: &[u8], key: &str) -> Vec<u8> {
-        match &self.ask(group, line)[..] {
-            [StoreResult::Reply(reply)] => field(reply, key).unwrap_or_default(),
+        match &self.request(group, line)[..] {
+            [StoreResult::Response(reply)] => field(reply, key).unwrap_or_default(),
             _ => Vec::new(),
         }
     }
@@ -92,17 +92,17 @@ impl Store {
         line.extend_from_slice(key);
         line.extend_from_slice(b" value=");
         line.extend_from_slice(value);
-        match self.ask(group, &line).pop() {
-            Some(StoreResult::Reply(reply)) => Ok(field(&reply, "rc").is_none_or(|rc| rc == b"0")),
+        match self.request(group, &line).pop() {
+            Some(StoreResult::Response(reply)) => Ok(field(&reply, "rc").is_none_or(|rc| rc == b"0")),
             Some(other) => Err(other),
             None => Ok(false),
         }
     }
 
     /// Forwards a request, given without its last newline.
-    pub(super) fn ask(&mut self, group: GroupId, text: &[u8]) -> Vec<StoreResult> {
-        self.server.receive(voice(group), text);
-        self.server.receive(voice(group), b"\n");
+    pub(super) fn request(&mut self, group: GroupId, text: &[u8]) -> Vec<StoreResult> {
+        self.server.receive(proxy_client(group), text);
+        self.server.receive(proxy_client(group), b"\n");
         let answers = answers(&mut self.server);
         for answer in &answers {
             if let StoreResult::Spawn { programs, .. } = answer {
@@ -116,8 +116,8 @@ impl Store {
     pub(super) fn ask_pmi2(&mut self, group: GroupId, body: &[u8]) -> Vec<StoreResult> {
         // A longer body could not have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };
-        self.pmi2_server.receive(voice(group), &header);
-        self.pmi2_server.receive(voice(group), body);
+        self.pmi2_server.receive(proxy_client(group), &header);
+        self.pmi2_server.receive(proxy_client(group), body);
         let answers = answers(&mut self.pmi2_server);
         for answer in &answers {
             if let StoreResult::Spawn { group, programs, .. } = answer {
@@ -147,8 +147,8 @@ fn of_programs(programs: &[SpawnProgram]) -> GroupSpec {
 fn answers(server: &mut Server) -> Vec<StoreResult> {
     std::iter::from_fn(|| server.next_action())
         .filter_map(|action| match action {
-            ServerAction::Send { bytes, .. } => Some(StoreResult::Reply(bytes)),
-            ServerAction::Spawn { group, by, programs, .. } => {
+            ServerAction::Send { bytes, .. } => Some(StoreResult::Response(bytes)),
+            ServerAction::Spawn { group, requester: by, programs, .. } => {
                 Some(StoreResult::Spawn { group, by: by.group, programs })
             }
             ServerAction::Abort { status, reason, .. } => Some(StoreResult::Abort { status, reason }),

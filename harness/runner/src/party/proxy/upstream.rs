@@ -14,7 +14,7 @@ use super::script::RunnerCommand;
 use super::store::{Store, StoreResult};
 use pmi_judge::event::{Bytes, EventKind};
 use pmi_wire::hydra::Family;
-use pmi_wire::hydra::{Decoder, FrameAddress, ReceivedFrame, Upward};
+use pmi_wire::hydra::{Decoder, FrameAddress, ProxyMessage, ReceivedFrame};
 use pmi_wire::hydra::{GroupLaunch, LaunchProgram, ProcessBlock};
 
 /// An order to the driver. Orders are carried out in sequence.
@@ -75,15 +75,15 @@ struct ProxyConnection {
 struct UpstreamGroup {
     kvsname: Vec<u8>,
     /// Pairs put since the last barrier, which the proxies have not received yet.
-    fresh: Vec<(Vec<u8>, Vec<u8>)>,
+    unsent_pairs: Vec<(Vec<u8>, Vec<u8>)>,
     barriers: Vec<Barrier>,
     /// Processes in a fence, in order of arrival.
-    fenced: VecDeque<Fenced>,
+    processes_in_fence: VecDeque<FencedProcess>,
 }
 
 /// A process in a PMI-2 fence.
 #[derive(Debug)]
-struct Fenced {
+struct FencedProcess {
     id: u64,
     proxy_group: usize,
     route: i32,
@@ -130,35 +130,41 @@ impl ForwardedRequest {
 }
 
 /// Maximum number of requests that a scenario may answer later.
-const ASKED_MAX: usize = 100_000;
+const MAX_HELD_REQUESTS: usize = 100_000;
 
 /// Finds the file of a program to be spawned.
-pub(super) type Find = Box<dyn Fn(SpawnProgram) -> io::Result<LaunchProgram>>;
+pub(super) type ProgramFinder = Box<dyn Fn(SpawnProgram) -> io::Result<LaunchProgram>>;
 
 /// The state machine.
 pub(super) struct Upstream {
     family: Family,
     nodes: u32,
     store: Store,
-    find: Find,
+    find_program: ProgramFinder,
     groups: Vec<UpstreamGroup>,
     proxy_groups: Vec<ProxyGroup>,
     links: Vec<ProxyConnection>,
     orders: VecDeque<DriverOrder>,
     status: i32,
     /// Names of the requests that the scenario answers.
-    hold: Vec<String>,
+    held_commands: Vec<String>,
     /// Number of requests so far.
     requests: u64,
     /// The requests that the scenario may answer later.
-    asked: BTreeMap<u64, ForwardedRequest>,
+    answerable_requests: BTreeMap<u64, ForwardedRequest>,
     /// Numbers of the held requests that have not been served, even if the scenario has answered them.
     held: BTreeSet<u64>,
 }
 
 impl Upstream {
     /// Starts `ranks` processes of a program on `nodes` nodes, but on at most one node per rank.
-    pub(super) fn new(family: Family, ranks: u32, nodes: u32, program: LaunchProgram, find: Find) -> Self {
+    pub(super) fn new(
+        family: Family,
+        ranks: u32,
+        nodes: u32,
+        program: LaunchProgram,
+        find: ProgramFinder,
+    ) -> Self {
         let nodes = nodes.clamp(1, ranks.max(1));
         let mut store = Store::new(nodes);
         let group = store.add_group(ranks);
@@ -166,15 +172,15 @@ impl Upstream {
             family,
             nodes,
             store,
-            find,
+            find_program: find,
             groups: Vec::new(),
             proxy_groups: Vec::new(),
             links: Vec::new(),
             orders: VecDeque::new(),
             status: 0,
-            hold: Vec::new(),
+            held_commands: Vec::new(),
             requests: 0,
-            asked: BTreeMap::new(),
+            answerable_requests: BTreeMap::new(),
             held: BTreeSet::new(),
         };
         this.launch(group, None, &[(program, ranks)]);
@@ -219,17 +225,17 @@ impl Upstream {
     /// Carries out a command from the scenario.
     pub(super) fn command(&mut self, command: RunnerCommand) {
         match command {
-            RunnerCommand::Hold(names) => self.hold = names,
-            RunnerCommand::Usual(id) => {
+            RunnerCommand::Hold(names) => self.held_commands = names,
+            RunnerCommand::CorrectResponse(id) => {
                 // A request is served only once, because a second entry into a barrier would count for another process.
                 if self.held.remove(&id)
-                    && let Some(asked) = self.asked.get(&id).cloned()
+                    && let Some(asked) = self.answerable_requests.get(&id).cloned()
                 {
                     self.serve(id, &asked);
                 }
             }
-            RunnerCommand::Answer { proxy, to, text } => {
-                let asked = to.and_then(|id| self.asked.get(&id)).cloned();
+            RunnerCommand::Response { proxy, to, text } => {
+                let asked = to.and_then(|id| self.answerable_requests.get(&id)).cloned();
                 let first = self.proxy_groups.iter().position(|s| s.group == 0 && s.proxy == proxy);
                 let Some(proxy_group) = asked.as_ref().map(|a| a.proxy_group).or(first) else { return };
                 let route = asked.as_ref().map_or(0, |a| a.route);
@@ -284,8 +290,8 @@ impl Upstream {
         }
     }
 
-    fn received(&mut self, link: usize, ReceivedFrame { group, what }: ReceivedFrame) {
-        if let Upward::Init { .. } = what {
+    fn received(&mut self, link: usize, ReceivedFrame { group, message: what }: ReceivedFrame) {
+        if let ProxyMessage::Init { .. } = what {
             self.links[link].open = true;
             for proxy_group in (0..self.proxy_groups.len())
                 .filter(|s| self.proxy_groups[*s].link == link)
@@ -295,7 +301,7 @@ impl Upstream {
             }
             return;
         }
-        if let Upward::Output { stderr, bytes } = what {
+        if let ProxyMessage::Output { stderr, bytes } = what {
             return self.orders.push_back(DriverOrder::Output { stderr, bytes });
         }
         let fits = |s: &ProxyGroup| s.link == link && group.is_none_or(|g| g == s.group as i32);
@@ -305,14 +311,14 @@ impl Upstream {
             return self.end(PROTOCOL_ERROR_STATUS, reason);
         };
         match what {
-            Upward::Pids(_) => self.proxy_groups[at].started = true,
-            Upward::Ended(statuses) => self.ended(at, &statuses),
-            Upward::Request { route, text } => self.request(at, route, &text),
-            Upward::Puts(pairs) => {
+            ProxyMessage::Pids(_) => self.proxy_groups[at].started = true,
+            ProxyMessage::Ended(statuses) => self.ended(at, &statuses),
+            ProxyMessage::Request { route, text } => self.request(at, route, &text),
+            ProxyMessage::Puts(pairs) => {
                 self.report_puts(at, &pairs);
                 self.put(self.proxy_groups[at].group, pairs);
             }
-            Upward::Init { .. } | Upward::Output { .. } | Upward::Terminated => {}
+            ProxyMessage::Init { .. } | ProxyMessage::Output { .. } | ProxyMessage::Terminated => {}
         }
     }
 
@@ -349,7 +355,7 @@ impl Upstream {
                         appnum,
                         first: from,
                         count: count_here,
-                        in_all: *count,
+                        total_count: *count,
                         program,
                     });
                 }
@@ -381,7 +387,7 @@ impl Upstream {
                 self.report_launch(self.proxy_groups.len() - 1);
             } else {
                 self.orders.push_back(DriverOrder::Start { link, group, proxy: node });
-                if !self.family.introduces_itself() {
+                if !self.family.sends_init() {
                     self.links[link].open = true;
                     self.report_launch(self.proxy_groups.len() - 1);
                 }
@@ -431,10 +437,10 @@ impl Upstream {
         }
         // An abort has no answer.
         let may_wait = asked.command() != b"abort";
-        let held = may_wait && self.hold.iter().any(|name| name.as_bytes() == asked.command());
+        let held = may_wait && self.held_commands.iter().any(|name| name.as_bytes() == asked.command());
         let id = self.report_request(proxy_group, asked.text.clone(), held);
-        if !self.hold.is_empty() && self.asked.len() < ASKED_MAX {
-            self.asked.insert(id, asked.clone());
+        if !self.held_commands.is_empty() && self.answerable_requests.len() < MAX_HELD_REQUESTS {
+            self.answerable_requests.insert(id, asked.clone());
         }
         match held {
             true => drop(self.held.insert(id)),
@@ -473,7 +479,7 @@ impl Upstream {
             }
             cmd => {
                 let is_abort = cmd == b"cmd=abort";
-                let answers = self.store.ask(group, text);
+                let answers = self.store.request(group, text);
                 self.answer(answers, |this, line| {
                     // An aborted process cannot be answered.
                     if !is_abort {
@@ -497,12 +503,17 @@ impl Upstream {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
             // Known proxies forward no command that only the draft contains, so this is a truncated request.
-            _ if message.is_part() => {
+            _ if message.is_request_part() => {
                 self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {
                 let thrid = message.value("thrid").map(|thrid| thrid.into_owned());
-                self.groups[group as usize].fenced.push_back(Fenced { id, proxy_group, route, thrid });
+                self.groups[group as usize].processes_in_fence.push_back(FencedProcess {
+                    id,
+                    proxy_group,
+                    route,
+                    thrid,
+                });
                 self.leave_fence(group);
             }
             _ => {
@@ -517,7 +528,7 @@ impl Upstream {
         let mut answers = VecDeque::from(answers);
         while let Some(answer) = answers.pop_front() {
             match answer {
-                StoreResult::Reply(bytes) => reply(self, bytes),
+                StoreResult::Response(bytes) => reply(self, bytes),
                 StoreResult::Spawn { group, by, programs } => {
                     let started = self.spawn(by, group, programs);
                     answers.extend(self.store.spawned(group, started));
@@ -537,7 +548,7 @@ impl Upstream {
     /// that was put before.
     fn leave_fence(&mut self, group: GroupId) {
         let size = self.store.size(group) as usize;
-        let fenced = &mut self.groups[group as usize].fenced;
+        let fenced = &mut self.groups[group as usize].processes_in_fence;
         let in_it: BTreeSet<(usize, i32)> = fenced.iter().map(|f| (f.proxy_group, f.route)).collect();
         if in_it.len() < size {
             return;
@@ -557,7 +568,7 @@ impl Upstream {
             let frame = Framing::Frames.complete(frame).unwrap_or_default();
             self.reply_frame(fenced.id, fenced.proxy_group, fenced.route, &frame);
         }
-        self.groups[group as usize].fenced = left;
+        self.groups[group as usize].processes_in_fence = left;
     }
 
     fn aborted(&mut self, status: i64, reason: String) {
@@ -574,7 +585,7 @@ impl Upstream {
         for mut program in programs {
             let count = program.nprocs as u32;
             preput.append(&mut program.preput);
-            match (self.find)(program) {
+            match (self.find_program)(program) {
                 Ok(program) => found.push((program, count)),
                 Err(reason) => {
                     let bytes = format!("hydra-upstream: spawn failed: {reason}\n").into_bytes();
@@ -604,7 +615,7 @@ impl Upstream {
     fn put(&mut self, group: GroupId, pairs: Vec<(Vec<u8>, Vec<u8>)>) {
         for (key, value) in pairs {
             match self.store.put(group, &key, &value) {
-                Ok(true) => self.groups[group as usize].fresh.push((key, value)),
+                Ok(true) => self.groups[group as usize].unsent_pairs.push((key, value)),
                 // Refused. The proxy has already answered its client.
                 Ok(false) => {}
                 Err(StoreResult::Abort { status, reason }) => return self.aborted(status, reason),
@@ -647,7 +658,7 @@ impl Upstream {
     }
 
     fn leave(&mut self, group: GroupId, name: Option<&[u8]>, proxies: &[u32]) {
-        let fresh = std::mem::take(&mut self.groups[group as usize].fresh);
+        let fresh = std::mem::take(&mut self.groups[group as usize].unsent_pairs);
         for proxy_group in 0..self.proxy_groups.len() {
             let ProxyGroup { group: of, proxy, ended, .. } = self.proxy_groups[proxy_group];
             if of != group || ended {
@@ -958,13 +969,13 @@ mod tests {
         upstream.command(RunnerCommand::Hold(vec!["get".into(), "barrier_in".into()]));
         assert_eq!(say(&mut upstream, 0, 9, b"cmd=get kvsname=kvs-0 key=a\n"), []);
         assert_eq!(say(&mut upstream, 1, 8, b"cmd=get kvsname=kvs-0 key=b\n"), []);
-        let answer = |to, text: &[u8]| RunnerCommand::Answer { proxy: 0, to, text: Bytes(text.to_vec()) };
+        let answer = |to, text: &[u8]| RunnerCommand::Response { proxy: 0, to, text: Bytes(text.to_vec()) };
         upstream.command(answer(Some(1), b"cmd=get_result rc=0 value=x\n"));
         assert_eq!(orders(&mut upstream), [reply(1, 8, b"cmd=get_result rc=0 value=x\n")]);
         // A held request can be served late, but only once.
-        upstream.command(RunnerCommand::Usual(0));
+        upstream.command(RunnerCommand::CorrectResponse(0));
         let [DriverOrder::Send { link: 0, .. }] = orders(&mut upstream)[..] else { panic!() };
-        upstream.command(RunnerCommand::Usual(0));
+        upstream.command(RunnerCommand::CorrectResponse(0));
         assert_eq!(orders(&mut upstream), []);
         upstream.command(answer(Some(0), b"junk"));
         assert_eq!(orders(&mut upstream), [reply(0, 9, b"junk")]);

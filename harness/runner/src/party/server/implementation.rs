@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::party::proxy::{choices, detect};
+use crate::party::proxy::{detect, family_choices};
 use pmi_judge::offer::offering_option;
 use pmi_judge::verdict::Strictness;
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::ast::{Capability, Dialect};
 use pmi_wire::ConnectionMethod;
 use pmi_wire::grammar::is_uint;
 use pmi_wire::hydra::Family;
-use pmi_wire::singleton::{OPTION, UNUSED};
+use pmi_wire::singleton::{PMI_ARGS_OPTION, UNUSED_ARGUMENTS};
 
 /// The implementation cannot be started as requested. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,11 +22,11 @@ pub struct ImplementationError(pub(super) String);
 /// A bare proxy cannot be judged. The message contains the expected and the actual behaviour, and an option to try.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct UnknownProxy(String);
+pub struct ProxyCheckError(String);
 
 /// Recorded deviations of an implementation, and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recorded {
+pub enum RecordedDeviations {
     /// A file of the user.
     File(PathBuf),
     /// A file embedded in this binary: its path below `golden`, and its text.
@@ -49,13 +49,13 @@ pub struct Implementation {
     /// Variables that are added to the environment.
     pub env: BTreeMap<String, String>,
     /// Optional operations that it supports (`true`) or lacks (`false`). All others are probed.
-    pub claims: BTreeMap<Need, bool>,
+    pub claimed_capabilities: BTreeMap<Capability, bool>,
     /// Its version, if known.
     pub version: Option<semver::Version>,
     /// True if it may respond to an alarm. Hydra catches alarms, but uses them only for its own time limits.
-    pub alarms: bool,
+    pub uses_alarms: bool,
     /// Its recorded deviations.
-    pub deviations: Option<Recorded>,
+    pub deviations: Option<RecordedDeviations>,
     /// Maximum number of processes of a launch, if it has a limit.
     pub max_ranks: Option<u32>,
     /// Maximum number of nodes of a launch.
@@ -67,7 +67,7 @@ pub struct Implementation {
     /// The command that serves a process which it has not started, if any. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
     /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word that they must precede.
-    to_port: (usize, &'static [&'static [&'static str]]),
+    pmi_port_options: (usize, &'static [&'static [&'static str]]),
     /// Notices to the user before it is judged.
     pub notices: Vec<String>,
     /// The only dialect that it is judged in, if specified.
@@ -85,16 +85,17 @@ pub struct Implementation {
 const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}, and for --connection singleton {port} and {pid}";
 
 /// The arguments of an `mpiexec` that serves a process which it has not started.
-const AS_MPIEXEC: [&str; 5] = [OPTION, "{port}", UNUSED[0], UNUSED[1], "{pid}"];
+const MPIEXEC_ARGUMENTS: [&str; 5] =
+    [PMI_ARGS_OPTION, "{port}", UNUSED_ARGUMENTS[0], UNUSED_ARGUMENTS[1], "{pid}"];
 
 /// The same option of `serve`.
 const SERVE_OPTION: &str = "--pmi-args";
 
 /// Placeholder for a name that no other launch has.
-pub(super) const JOB: &str = "{job}";
+pub(super) const JOB_PLACEHOLDER: &str = "{job}";
 
 /// Placeholder for the process ids of the launcher on this machine, separated by spaces.
-pub(super) const PIDS: &str = "{pids}";
+pub(super) const PIDS_PLACEHOLDER: &str = "{pids}";
 
 /// Cancels the job steps that an `srun` of the launcher has started. Some steps survive their `srun`, and then occupy the allocation's
 /// resources for steps.
@@ -127,11 +128,11 @@ const SRUN_OPTIONS: [(&[&str], &str, &str); 2] = [
 ];
 
 /// Parses the name of an optional operation.
-pub fn need(word: &str) -> Result<Need, ImplementationError> {
-    let optional = Need::optional();
+pub fn parse_capability(word: &str) -> Result<Capability, ImplementationError> {
+    let optional = Capability::optional_operations();
     let found = optional.clone().find(|(name, _)| *name == word);
     found.map(|(_, need)| need).ok_or_else(|| {
-        if Need::REMOVED.contains(&word) {
+        if Capability::REMOVED_WORDS.contains(&word) {
             return ImplementationError(format!(
                 "\"{word}\" was removed, because operations that only the draft of PMI-2 describes are no longer tested: delete it"
             ));
@@ -148,7 +149,7 @@ const WRAPPERS: [&str; 8] = ["env", "exec", "nice", "nohup", "setsid", "stdbuf",
 const INTERPRETERS: [&str; 7] = ["python", "perl", "ruby", "node", "sh", "bash", "dash"];
 
 /// Returns the name of the program that a command runs: the script of an interpreter, or the program of a wrapper.
-pub(super) fn named_in(words: &[String]) -> Option<String> {
+pub(super) fn program_name(words: &[String]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     let file = Path::new(first).file_name()?.to_str()?;
     let is_option = |word: &String| word.starts_with('-');
@@ -156,7 +157,7 @@ pub(super) fn named_in(words: &[String]) -> Option<String> {
         |word: &&String| is_option(word) || word.contains('=') || word.bytes().all(|b| b.is_ascii_digit());
     if WRAPPERS.contains(&file) {
         let own = rest.iter().take_while(is_argument).count();
-        return named_in(&rest[own..]);
+        return program_name(&rest[own..]);
     }
     let is_version = |rest: &str| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if !INTERPRETERS.iter().any(|name| file.strip_prefix(*name).is_some_and(is_version)) {
@@ -165,7 +166,7 @@ pub(super) fn named_in(words: &[String]) -> Option<String> {
     match rest.iter().position(|word| matches!(word.as_str(), "-c" | "-m")) {
         Some(at) if rest[..at].iter().all(is_option) => match rest[at].as_str() {
             "-m" => rest.get(at + 1).cloned(),
-            _ => named_in(&shell_words::split(rest.get(at + 1)?).ok()?),
+            _ => program_name(&shell_words::split(rest.get(at + 1)?).ok()?),
         },
         _ => {
             let script = Path::new(rest.iter().find(|word| !is_option(word))?);
@@ -205,7 +206,7 @@ pub(super) fn template(command: &str) -> Result<Vec<String>, ImplementationError
     Ok(words)
 }
 
-pub(super) fn has(words: &[String], placeholder: &str) -> bool {
+pub(super) fn has_placeholder(words: &[String], placeholder: &str) -> bool {
     words.iter().any(|w| w.contains(placeholder))
 }
 
@@ -219,16 +220,16 @@ impl Implementation {
             proxy: None,
             family: None,
             env: BTreeMap::new(),
-            claims: BTreeMap::new(),
+            claimed_capabilities: BTreeMap::new(),
             version: None,
-            alarms: true,
+            uses_alarms: true,
             deviations: None,
             max_ranks: None,
             max_nodes: None,
             start_timeout: None,
             connection_method: ConnectionMethod::Fd,
             singleton: None,
-            to_port: (0, &[]),
+            pmi_port_options: (0, &[]),
             notices: Vec::new(),
             dialect: None,
             strict: None,
@@ -243,13 +244,15 @@ impl Implementation {
         let mut command = vec![binary.to_string_lossy().into_owned()];
         command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
         let mut singleton = vec![command[0].clone(), "serve".to_owned(), SERVE_OPTION.to_owned()];
-        singleton.extend(AS_MPIEXEC[1..].iter().map(|word| (*word).to_owned()));
+        singleton.extend(MPIEXEC_ARGUMENTS[1..].iter().map(|word| (*word).to_owned()));
         // By default, it offers no operation beyond RFC 13 to a process that speaks PMI-1.1.
         Self {
             command_nodes: Some(command.clone()),
-            claims: Need::optional().map(|(_, need)| (need, !need.is_extra())).collect(),
+            claimed_capabilities: Capability::optional_operations()
+                .map(|(_, need)| (need, !need.is_extension()))
+                .collect(),
             singleton: Some(singleton),
-            to_port: (2, &[&["--pmi-port"]]),
+            pmi_port_options: (2, &[&["--pmi-port"]]),
             ..Self::new("the built-in reference process manager", command)
         }
     }
@@ -262,18 +265,18 @@ impl Implementation {
     pub(super) fn from_command(argument: &str) -> Result<Self, ImplementationError> {
         let words = template(argument)?;
         let mut this = Self::new(argument, words.clone());
-        if named_in(&words).is_some_and(|name| name == "srun") {
+        if program_name(&words).is_some_and(|name| name == "srun") {
             this.cancel = Some(CANCEL_STEPS.to_owned());
             this.notices = srun_notices(&words);
         }
-        if has(&words, "{port}") {
+        if has_placeholder(&words, "{port}") {
             this.is_hydra(&words[0]);
             this.singleton = Some(words);
             return Ok(this);
         }
-        if has(&words, "{agent}") {
+        if has_placeholder(&words, "{agent}") {
             this.is_hydra(&words[0]);
-            if has(&words, "{nodes}") || has(&words, "{hosts}") {
+            if has_placeholder(&words, "{nodes}") || has_placeholder(&words, "{hosts}") {
                 this.command_nodes = Some(words);
             }
             return Ok(this);
@@ -288,8 +291,8 @@ impl Implementation {
         let asked = name.starts_with("mpiexec") || name.starts_with("mpirun");
         let Some(version) = asked.then(|| hydra_version(launcher)).flatten() else { return false };
         self.version = version;
-        self.alarms = false;
-        self.to_port = (1, &[&["-pmi-port"], &["-iface", "lo"]]);
+        self.uses_alarms = false;
+        self.pmi_port_options = (1, &[&["-pmi-port"], &["-iface", "lo"]]);
         true
     }
 
@@ -297,8 +300,8 @@ impl Implementation {
     fn well_known(&mut self, words: Vec<String>) -> Result<(), ImplementationError> {
         let program =
             Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
-        if KNOWN.iter().any(|known| program.starts_with(known)) {
-            counted_twice(&words, &self.label)?;
+        if KNOWN_LAUNCHERS.iter().any(|known| program.starts_with(known)) {
+            check_count_option(&words, &self.label)?;
         }
         let with =
             |extra: &[&str]| words.iter().cloned().chain(extra.iter().map(|s| (*s).to_owned())).collect();
@@ -314,16 +317,17 @@ impl Implementation {
                 let proxy = find_file(&words[0])
                     .ok_or_else(|| ImplementationError(format!("{}: no such file", words[0])))?;
                 self.proxy = Some(proxy);
-                self.alarms = false;
-                self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
+                self.uses_alarms = false;
+                self.claimed_capabilities =
+                    BTreeMap::from([(Capability::Spawn, true), (Capability::Names, true)]);
             }
             "mpiexec.gforker" => {
                 self.command = with(&tail);
-                self.singleton = Some(with(&AS_MPIEXEC));
+                self.singleton = Some(with(&MPIEXEC_ARGUMENTS));
             }
             _ if program.starts_with("mpiexec") || program.starts_with("mpirun") => {
                 self.command = with(&tail);
-                self.singleton = Some(with(&AS_MPIEXEC));
+                self.singleton = Some(with(&MPIEXEC_ARGUMENTS));
                 if self.is_hydra(&words[0]) {
                     // Addresses instead of names, because Hydra would query a name server.
                     let nodes = [
@@ -338,13 +342,14 @@ impl Implementation {
                         "{agent}",
                     ];
                     self.command_nodes = Some(with(&nodes));
-                    self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
+                    self.claimed_capabilities =
+                        BTreeMap::from([(Capability::Spawn, true), (Capability::Names, true)]);
                 }
             }
             "srun" => self.command = with(&tail),
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
             _ => {
-                let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has(&words, given));
+                let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has_placeholder(&words, given));
                 let what = if counted { "where our agent goes" } else { "where the ranks and our agent go" };
                 let command = if counted { self.label.clone() } else { with_ranks(&self.label) };
                 return Err(ImplementationError(format!(
@@ -365,20 +370,20 @@ impl Implementation {
         binary: &Path,
         family: Option<Family>,
         patience: Duration,
-    ) -> Result<(), UnknownProxy> {
+    ) -> Result<(), ProxyCheckError> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
         let said = [Some(proxy.clone()), proxy.canonicalize().ok()].into_iter().flatten().find_map(|file| {
             let launcher = file.with_file_name("mpiexec.hydra");
-            launcher_says(&launcher.to_string_lossy()).filter(|text| !text.is_empty())
+            launcher_version_output(&launcher.to_string_lossy()).filter(|text| !text.is_empty())
         });
         self.version = self.version.take().or_else(|| said.as_deref().and_then(version_in));
         let family = match family {
             Some(family) => family,
-            None => detect(proxy, said.as_deref()).map_err(|e| UnknownProxy(e.to_string()))?,
+            None => detect(proxy, said.as_deref()).map_err(|e| ProxyCheckError(e.to_string()))?,
         };
         self.family = Some(family);
         // MPICH's proxies catch alarms as its mpiexec does, but set none.
-        self.alarms &= family == Family::Intel;
+        self.uses_alarms &= family == Family::Intel;
         let mut command = vec![binary.to_string_lossy().into_owned(), "hydra-upstream".into()];
         command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
         command.extend(["--family".into(), family.name().into()]);
@@ -386,7 +391,7 @@ impl Implementation {
         if self.connection_method == ConnectionMethod::Port {
             if family == Family::Intel {
                 let what = "Intel's proxy is not known to give its processes PMI_PORT";
-                return Err(UnknownProxy(what.to_owned()));
+                return Err(ProxyCheckError(what.to_owned()));
             }
             command.push("--pmi-port".into());
         }
@@ -402,10 +407,10 @@ impl Implementation {
     /// # Errors
     ///
     /// The proxy did not behave as expected, or the run was interrupted. The message says which option to try.
-    pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), UnknownProxy> {
+    pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), ProxyCheckError> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
         let unknown = |what: String| {
-            UnknownProxy(format!("{} cannot be judged: {what}\n{}", proxy.display(), choices()))
+            ProxyCheckError(format!("{} cannot be judged: {what}\n{}", proxy.display(), family_choices()))
         };
         let command = self.command(1, 1, &["true".to_owned()], "pmi-conform");
         let run =
@@ -480,7 +485,7 @@ impl Implementation {
             return Ok(());
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
-            let (at, words) = self.to_port;
+            let (at, words) = self.pmi_port_options;
             let missing = words.iter().filter(|group| !command.contains(&group[0].to_string()));
             let missing: Vec<String> =
                 missing.flat_map(|group| group.iter().map(|w| (*w).to_owned())).collect();
@@ -503,7 +508,7 @@ impl Implementation {
         let Some(command) = self.singleton.take() else {
             let what = format!(
                 "write the command that serves a process which is already running, as in --server 'CMD {}'",
-                AS_MPIEXEC.join(" ")
+                MPIEXEC_ARGUMENTS.join(" ")
             );
             return Err(ImplementationError(what));
         };
@@ -518,21 +523,23 @@ impl Implementation {
     /// # Errors
     ///
     /// A program does not exist or is not executable, or a command does not contain the number of processes.
-    pub fn can_start(&self) -> Result<(), ImplementationError> {
+    pub fn check_commands(&self) -> Result<(), ImplementationError> {
         for command in std::iter::once(&self.command).chain(&self.command_nodes) {
             let program = &command[0];
             let Some(file) = find_file(program) else {
-                return Err(ImplementationError(no_program(program)));
+                return Err(ImplementationError(missing_program_error(program)));
             };
             if rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
                 return Err(ImplementationError(format!("{} is not executable", file.display())));
             }
-            if has(command, "{port}") && self.connection_method != ConnectionMethod::Singleton {
+            if has_placeholder(command, "{port}") && self.connection_method != ConnectionMethod::Singleton {
                 let what = format!("\"{}\" has {{port}}, which is for --connection singleton", self.label);
                 return Err(ImplementationError(what));
             }
-            let counted = has(command, "{ranks}") || has(command, "{hosts}") || self.max_ranks == Some(1);
-            if has(command, "{agent}") && !counted {
+            let counted = has_placeholder(command, "{ranks}")
+                || has_placeholder(command, "{hosts}")
+                || self.max_ranks == Some(1);
+            if has_placeholder(command, "{agent}") && !counted {
                 return Err(ImplementationError(format!(
                     "\"{}\": {{ranks}} is missing; write it where the number of processes goes, or add --max-ranks 1",
                     self.label
@@ -549,7 +556,9 @@ impl Implementation {
     /// The template is invalid. The message says why.
     pub fn set_command_nodes(&mut self, command: &str) -> Result<(), ImplementationError> {
         let words = template(command)?;
-        if !has(&words, "{agent}") || !(has(&words, "{nodes}") || has(&words, "{hosts}")) {
+        if !has_placeholder(&words, "{agent}")
+            || !(has_placeholder(&words, "{nodes}") || has_placeholder(&words, "{hosts}"))
+        {
             let what = format!("\"{command}\" needs {{agent}}, and {{nodes}} or {{hosts}}; {PLACEHOLDERS}");
             return Err(ImplementationError(what));
         }
@@ -558,7 +567,7 @@ impl Implementation {
     }
 
     /// Returns the reason why it cannot start this number of processes on this number of nodes, or `None` if it can.
-    pub fn lacks_room(&self, ranks: u32, nodes: u32) -> Option<String> {
+    pub fn capacity_problem(&self, ranks: u32, nodes: u32) -> Option<String> {
         if self.connection_method == ConnectionMethod::Singleton && ranks > 1 {
             return Some("a process that asks for a process manager itself is alone in its group".to_owned());
         }
@@ -592,7 +601,7 @@ impl Implementation {
 
     /// Returns the shell command that ends the job of this name, if one is defined. See also `with_pids`.
     pub fn cancel(&self, job: &str) -> Option<String> {
-        self.cancel.as_ref().map(|command| command.replace(JOB, job))
+        self.cancel.as_ref().map(|command| command.replace(JOB_PLACEHOLDER, job))
     }
 
     /// Returns the command line for this number of ranks and nodes. `agent` contains the words that start an agent, and `job` is a name for
@@ -616,7 +625,7 @@ impl Implementation {
                     .replace("{ranks}", &ranks.to_string())
                     .replace("{nodes}", &nodes.to_string())
                     .replace("{hosts}", &hosts(ranks, nodes))
-                    .replace(JOB, job)
+                    .replace(JOB_PLACEHOLDER, job)
             })
             .collect()
     }
@@ -625,7 +634,7 @@ impl Implementation {
 /// Replaces the placeholder for the launcher's processes.
 pub(crate) fn with_pids(cancel: &str, pids: &[i32]) -> String {
     let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    cancel.replace(PIDS, &pids.join(" "))
+    cancel.replace(PIDS_PLACEHOLDER, &pids.join(" "))
 }
 
 /// Replaces the placeholders for the process that a process manager must serve: its port and its process id.
@@ -645,16 +654,16 @@ fn hosts(ranks: u32, nodes: u32) -> String {
 }
 
 /// Launchers that take `-n RANKS PROGRAM`, by the beginning of their names.
-const KNOWN: [&str; 4] = ["mpiexec", "mpirun", "srun", "flux"];
+const KNOWN_LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "srun", "flux"];
 
 /// Options of launchers for the number of processes.
-const COUNTS: [&str; 4] = ["-n", "-np", "--np", "--ntasks"];
+const COUNT_OPTIONS: [&str; 4] = ["-n", "-np", "--np", "--ntasks"];
 
 /// Returns true if a word of a launcher's command gives the number of processes, alone or with the next word.
 fn is_count(word: &str) -> bool {
     let short = word.strip_prefix("-np").or(word.strip_prefix("-n"));
     let digits = short.is_some_and(|n| is_uint(n.as_bytes()));
-    COUNTS.contains(&word) || digits || word.starts_with("--ntasks=")
+    COUNT_OPTIONS.contains(&word) || digits || word.starts_with("--ntasks=")
 }
 
 /// Replaces the number of processes in a launcher's command with `{ranks}`, or adds `-n {ranks}` if it has none.
@@ -662,7 +671,7 @@ pub fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));
     match words.iter().position(|word| is_count(word)) {
-        Some(at) if !COUNTS.contains(&words[at].as_str()) => {
+        Some(at) if !COUNT_OPTIONS.contains(&words[at].as_str()) => {
             let option = words[at].trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
             words[at] = option + "{ranks}";
         }
@@ -673,13 +682,13 @@ pub fn with_ranks(command: &str) -> String {
 }
 
 /// Rejects a launcher's command that already contains the number of processes, which the runner adds.
-fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationError> {
+fn check_count_option(words: &[String], label: &str) -> Result<(), ImplementationError> {
     let Some(at) = words.iter().position(|word| is_count(word)) else { return Ok(()) };
-    if has(words, "{ranks}") {
+    if has_placeholder(words, "{ranks}") {
         let what = format!("add {{agent}}, as in --server '{label} {{agent}}'; {PLACEHOLDERS}");
         return Err(ImplementationError(what));
     }
-    let given = if COUNTS.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
+    let given = if COUNT_OPTIONS.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
     let given = [Some(&words[at]), given].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
     Err(ImplementationError(format!(
         "each scenario says how many processes it needs: leave out \"{given}\", or write {{ranks}} and {{agent}} where they belong, as in \
@@ -698,7 +707,7 @@ fn srun_notices(words: &[String]) -> Vec<String> {
 }
 
 /// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
-pub fn no_program(program: &str) -> String {
+pub fn missing_program_error(program: &str) -> String {
     let why = match Path::new(program) {
         path if path.is_dir() => "it is a directory",
         _ if program.contains('/') => "the file does not exist",
@@ -719,7 +728,7 @@ fn find_file(command: &str) -> Option<PathBuf> {
 }
 
 /// Returns the output of a launcher's `--version`.
-fn launcher_says(program: &str) -> Option<String> {
+fn launcher_version_output(program: &str) -> Option<String> {
     printed(program, &["--version".to_owned()])
 }
 
@@ -742,7 +751,7 @@ fn version_in(text: &str) -> Option<semver::Version> {
 
 /// Asks a launcher for its version. Returns `None` if it is not MPICH's Hydra.
 fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
-    let text = launcher_says(program)?;
+    let text = launcher_version_output(program)?;
     text.to_ascii_lowercase().contains("hydra").then(|| version_in(&text))
 }
 
@@ -770,7 +779,7 @@ mod tests {
             server.command(3, 1, &["/x/agent".to_owned()], "j"),
             ["pm", "-n", "3", "--", "/x/agent", "a b"]
         );
-        assert!(server.lacks_room(2, 2).is_some_and(|why| why.contains("--server-nodes")));
+        assert!(server.capacity_problem(2, 2).is_some_and(|why| why.contains("--server-nodes")));
         let srun = Implementation::from_argument("srun -N1").unwrap();
         assert_eq!(srun.command(2, 1, &["a".to_owned()], "j"), ["srun", "-N1", "-n", "2", "a"]);
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
@@ -836,7 +845,7 @@ mod tests {
 
     #[test]
     fn names_removed_operations() {
-        let error = |word| need(word).unwrap_err().to_string();
+        let error = |word| parse_capability(word).unwrap_err().to_string();
         assert!(error("concat").contains("\"concat\" was removed"), "{}", error("concat"));
         assert!(error("nonsense").contains("known: spawn, names, "), "{}", error("nonsense"));
     }

@@ -7,6 +7,7 @@ mod singleton;
 
 pub(crate) use implementation::with_pids;
 pub use implementation::{
-    Implementation, ImplementationError, Recorded, UnknownProxy, need, no_program, with_ranks,
+    Implementation, ImplementationError, ProxyCheckError, RecordedDeviations, missing_program_error,
+    parse_capability, with_ranks,
 };
-pub use process::{LaunchEnvironment, Patience, ServerParty};
+pub use process::{LaunchEnvironment, ServerParty, SilenceTimes};

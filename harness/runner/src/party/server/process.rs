@@ -11,27 +11,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::implementation::{Implementation, PIDS, for_singleton, with_pids};
+use super::implementation::{Implementation, PIDS_PLACEHOLDER, for_singleton, with_pids};
 use super::singleton::Singleton;
 use crate::party::proxy::{UpstreamCommand, script};
-use crate::party::{Incoming, Party, Silence};
-use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, JobTermination, SilenceProof};
+use crate::party::{Incoming, Party, SilenceMeaning};
+use pmi_judge::event::{AbandonReason, Bytes, EventKind, Exit, JobTermination, SilenceProof};
 use pmi_process::Memory;
 use pmi_process::agent;
 use pmi_process::agent::channel::Channel;
 use pmi_process::agent::listener::AgentListener;
-use pmi_process::agent::network_listener::Listen;
+use pmi_process::agent::network_listener::ListenOptions;
 use pmi_process::agent::protocol::{self, AgentOrder, Hello, Namespaces, RankHello, SingletonDialogue};
 use pmi_process::agent::quick::QuickAgent;
 use pmi_process::agent::relay;
 use pmi_process::child::{Launch, cancel, without_protocol_variables};
-use pmi_process::connection::{CHUNK, NonBlockingStream, Received};
+use pmi_process::connection::{NonBlockingStream, READ_SIZE, ReceiveResult};
 use pmi_process::observe::idle::{ControlledPeers, IdleCheck, PollCount};
 use pmi_process::observe::{procfs, tcp, tree};
 use pmi_process::output::Output;
 use pmi_process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use pmi_process::slots::{Slot, Slots};
-use pmi_process::trace::foreign::{self, DYING, Foreign};
+use pmi_process::trace::foreign::{self, ForeignProcess, MAX_DYING_TIME};
 use pmi_process::trace::trace_request;
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{ConnectionMethod, Proc};
@@ -40,12 +40,12 @@ use rustix::process::Signal;
 /// Maximum number of bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
 /// The required duration of proven idleness if an answer is expected. The server may depend on a process that is not among its descendants.
-const PATIENCE: Duration = Duration::from_millis(150);
+const IDLE_TIME: Duration = Duration::from_millis(150);
 /// The same if the server leaves our bytes unread. It may be waiting for something else, such as the rest of another rank's message.
-const STARVED: Duration = Duration::from_millis(400);
+const STARVED_IDLE_TIME: Duration = Duration::from_millis(400);
 /// Minimum time between the two checks that find no running process of the server, if an answer is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
-const LOOKS_APART: Duration = Duration::from_millis(20);
+const MIN_CHECK_GAP: Duration = Duration::from_millis(20);
 /// Number of times that a polling server must have polled without an answer. It may have been about to poll when we wrote.
 const REQUIRED_POLLS: u64 = 3;
 /// This multiple of the time that its slowest answer took must also have passed.
@@ -58,13 +58,13 @@ const TERM_GRACE: Duration = Duration::from_secs(5);
 const FIRST_CHECK_DELAY: Duration = Duration::from_micros(100);
 /// Time before the first check if an answer is due. Most servers have answered by then, and a check takes CPU time from them.
 const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
-/// Maximum interval between checks. The interval doubles after each, at most `MOST_DOUBLINGS` times.
+/// Maximum interval between checks. The interval doubles after each, at most `MAX_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-const MOST_DOUBLINGS: u32 = 8;
+const MAX_DOUBLINGS: u32 = 8;
 /// Silence after which a server that starts or ends processes is considered to be waiting.
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
 /// Idle time after which a server lets another launch start, even if this proves nothing yet.
-const MAKES_ROOM: Duration = Duration::from_millis(8);
+const YIELD_TIME: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
 /// The same after the server has once left bytes unread for that long.
@@ -77,11 +77,11 @@ pub struct LaunchEnvironment {
     /// The agent: this binary, or the smaller program next to it, which starts faster.
     pub agent: PathBuf,
     /// The quick agent, if this machine supports it. It is created for the first launch that can use it.
-    quick: OnceLock<Option<QuickAgent>>,
+    quick_agent: OnceLock<Option<QuickAgent>>,
     /// True if the kernel reports how processes ended that are not our children (Linux 6.15 and later).
-    pub foreign_deaths_are_known: bool,
+    pub kernel_reports_exits: bool,
     /// The address for relayed connections, if the processes run where they cannot pass their connections to us.
-    pub listen: Option<Listen>,
+    pub listen: Option<ListenOptions>,
     /// Set when the run must end at once.
     pub interrupted: Arc<AtomicBool>,
     /// The slots for concurrent launches.
@@ -102,19 +102,27 @@ impl LaunchEnvironment {
             )
         })?;
         let agent = agent::program(&binary, agent::rank::NAME);
-        let foreign_deaths_are_known = foreign::kernel_tells(&agent);
+        let foreign_deaths_are_known = foreign::kernel_reports_exits(&agent);
         let slots = Slots::new(jobs);
         let quick = OnceLock::new();
-        Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
+        Ok(Self {
+            binary,
+            agent,
+            quick_agent: quick,
+            kernel_reports_exits: foreign_deaths_are_known,
+            listen: None,
+            interrupted,
+            slots,
+        })
     }
 
     /// Returns an environment for `jobs` jobs of another implementation on this host, alongside those of this one. They end with the run.
-    pub(crate) fn beside(&self, jobs: usize) -> Self {
+    pub(crate) fn for_other_implementation(&self, jobs: usize) -> Self {
         Self {
             binary: self.binary.clone(),
             agent: self.agent.clone(),
-            quick: OnceLock::new(),
-            foreign_deaths_are_known: self.foreign_deaths_are_known,
+            quick_agent: OnceLock::new(),
+            kernel_reports_exits: self.kernel_reports_exits,
             listen: None,
             interrupted: Arc::clone(&self.interrupted),
             slots: Slots::new(jobs),
@@ -143,7 +151,7 @@ enum ServerSource {
 struct PmiConnection {
     connection: NonBlockingStream,
     /// The server's process that has the other end, if known.
-    maker: Option<i32>,
+    peer: Option<i32>,
     /// `None` after the server has ended the connection.
     key: Option<ReactorKey>,
 }
@@ -157,7 +165,7 @@ struct RankState {
     /// Its connection, if the agent keeps it and relays the bytes.
     relayed: Option<RelayedConnection>,
     /// The process has been ordered to end.
-    dismissed: bool,
+    exit_ordered: bool,
 }
 
 impl RankState {
@@ -168,7 +176,7 @@ impl RankState {
     /// Gives up our end. The connection is closed when the result is dropped, as if a process closed it. A wrapper between the process
     /// manager and the agent may still hold it open, as for any process.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
-        self.relayed.iter_mut().for_each(|relayed| relayed.ours = false);
+        self.relayed.iter_mut().for_each(|relayed| relayed.is_open_here = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
         key.into_iter().for_each(|key| reactor.remove(key));
         Some(connection)
@@ -180,13 +188,13 @@ struct RelayedConnection {
     /// Neither side has closed it.
     open: bool,
     /// We have not closed it.
-    ours: bool,
+    is_open_here: bool,
     /// Number of orders to write and to close that were sent.
     ordered: u64,
     /// Number of these orders that are known to be carried out.
-    taken: u64,
+    executed_orders: u64,
     /// The machine and namespaces of the process.
-    place: Namespaces,
+    location: Namespaces,
 }
 
 /// A launched implementation.
@@ -194,11 +202,11 @@ pub struct ServerParty {
     reactor: Reactor<ServerSource>,
     agent_listener: AgentListener,
     agent: PathBuf,
-    quick: Option<PathBuf>,
+    quick_agent: Option<PathBuf>,
     interrupted: Arc<AtomicBool>,
     ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
-    strays: HashMap<Proc, PmiConnection>,
+    stray_connections: HashMap<Proc, PmiConnection>,
     /// The kind of connection that its processes must use.
     connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
@@ -210,7 +218,7 @@ pub struct ServerParty {
     is_proxy: bool,
     /// Requests that the upstream leaves to the scenario.
     hold: Vec<String>,
-    expected: u32,
+    expected_ranks: u32,
     launcher: Launch,
     /// The shell command that ends the job, if one is needed.
     cancel: Option<String>,
@@ -225,25 +233,25 @@ pub struct ServerParty {
     queue: VecDeque<EventKind>,
     agents: HashSet<i32>,
     /// The server's processes at the other end of our connections.
-    makers: BTreeSet<i32>,
+    peers: BTreeSet<i32>,
     /// The same without the launcher, if the kernel reports how they die.
-    deaths: Option<Vec<Foreign>>,
+    deaths: Option<Vec<ForeignProcess>>,
     /// For relayed connections: the processes at the other end that died, by place and process id, with their names and signals.
-    dead_elsewhere: HashMap<(String, i32), (String, i32)>,
+    remote_deaths: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
     /// Start of that count: the time of the last event.
     polls_since: Option<Instant>,
     /// The time of the slowest answer.
-    slowest: Duration,
+    slowest_response: Duration,
     quiet_since: Instant,
-    patience: Patience,
+    silence_times: SilenceTimes,
     /// The server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
     waits_elsewhere: bool,
     /// The process that we last wrote for, and the time.
-    wrote: Option<(Proc, Instant)>,
+    last_write: Option<(Proc, Instant)>,
     /// Maximum wait of the next action for those bytes to be read.
-    turn: Duration,
+    read_wait: Duration,
     /// True if actions wait at all.
     ordered_actions: bool,
     /// The exit of the launcher has been reported.
@@ -254,7 +262,7 @@ pub struct ServerParty {
 
 /// The required length of a silence.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct SilenceTimes {
     /// Proven idleness, if an answer is expected and the server has read everything.
     pub idle: Duration,
     /// Proven idleness, if the server leaves bytes unread.
@@ -262,12 +270,12 @@ pub struct Patience {
     /// Number of times that a polling server must have polled.
     pub rounds: u64,
     /// Polling proves silence even if an answer is due.
-    pub believes_polls: bool,
+    pub accepts_polls: bool,
 }
 
-impl Default for Patience {
+impl Default for SilenceTimes {
     fn default() -> Self {
-        Self { idle: PATIENCE, starved: STARVED, rounds: REQUIRED_POLLS, believes_polls: false }
+        Self { idle: IDLE_TIME, starved: STARVED_IDLE_TIME, rounds: REQUIRED_POLLS, accepts_polls: false }
     }
 }
 
@@ -292,15 +300,15 @@ impl ServerParty {
         // The quick agent can only pass on the descriptor that PMI_FD names.
         let is_enough =
             implementation.connection_method == ConnectionMethod::Fd && environment.listen.is_none();
-        let quick = is_enough.then(|| environment.quick.get_or_init(QuickAgent::write).as_ref());
+        let quick = is_enough.then(|| environment.quick_agent.get_or_init(QuickAgent::write).as_ref());
         let quick = quick.flatten().map(QuickAgent::path);
         let agent = listener.make_rank(&environment.agent, quick.as_deref(), 0)?;
         let job = listener.name();
-        let mut words = implementation.command(ranks, nodes, &listener.words(&agent), &job);
+        let mut words = implementation.command(ranks, nodes, &listener.command(&agent), &job);
         let singleton = (implementation.connection_method == ConnectionMethod::Singleton)
             .then(|| Singleton::start(&agent, &listener.mark(), start))
             .transpose()?;
-        if let Some((port, pid)) = singleton.as_ref().map(Singleton::place) {
+        if let Some((port, pid)) = singleton.as_ref().map(Singleton::placeholders) {
             for_singleton(&mut words, port, pid);
         }
         let mut command = Command::new(&words[0]);
@@ -322,38 +330,38 @@ impl ServerParty {
             reactor,
             agent_listener: listener,
             agent: environment.agent.clone(),
-            quick,
+            quick_agent: quick,
             interrupted: Arc::clone(&environment.interrupted),
             ranks: HashMap::new(),
-            strays: HashMap::new(),
+            stray_connections: HashMap::new(),
             connection_method: implementation.connection_method,
             port: None,
             _singleton: singleton,
             upstream: None,
             is_proxy: implementation.has_upstream(),
             hold: Vec::new(),
-            expected: ranks,
+            expected_ranks: ranks,
             launcher,
             cancel: implementation.cancel(&job),
             ended: false,
-            alarms: implementation.alarms,
+            alarms: implementation.uses_alarms,
             program: implementation.program(),
             exit: None,
             output,
             queue: VecDeque::new(),
             agents: HashSet::new(),
-            makers: BTreeSet::new(),
-            deaths: environment.foreign_deaths_are_known.then(Vec::new),
-            dead_elsewhere: HashMap::new(),
+            peers: BTreeSet::new(),
+            deaths: environment.kernel_reports_exits.then(Vec::new),
+            remote_deaths: HashMap::new(),
             idle: IdleCheck::default(),
             polls: PollCount::default(),
             polls_since: None,
-            slowest: Duration::ZERO,
+            slowest_response: Duration::ZERO,
             quiet_since: Instant::now(),
-            patience: Patience::default(),
+            silence_times: SilenceTimes::default(),
             waits_elsewhere: false,
-            wrote: None,
-            turn: READ_WAIT,
+            last_write: None,
+            read_wait: READ_WAIT,
             ordered_actions: true,
             exit_reported: false,
             slot,
@@ -362,8 +370,8 @@ impl ServerParty {
     }
 
     /// Changes how long a silence must last. A caller that repeats important cases can use shorter times.
-    pub fn set_patience(&mut self, patience: Patience) {
-        self.patience = patience;
+    pub fn set_silence_times(&mut self, silence_times: SilenceTimes) {
+        self.silence_times = silence_times;
     }
 
     /// Sets whether a rank's actions wait until the server has read the bytes that another rank has just written.
@@ -373,8 +381,8 @@ impl ServerParty {
 
     /// Returns the names of the processes at the other end of the ranks' connections that were killed by a signal, each with its signal.
     pub fn deaths(&self) -> Vec<(String, i32)> {
-        let here = self.deaths.iter().flatten().filter_map(Foreign::killed_by);
-        let elsewhere = self.dead_elsewhere.values().map(|(name, signal)| (name.clone(), *signal));
+        let here = self.deaths.iter().flatten().filter_map(ForeignProcess::killed_by);
+        let elsewhere = self.remote_deaths.values().map(|(name, signal)| (name.clone(), *signal));
         here.chain(elsewhere).collect()
     }
 
@@ -463,55 +471,58 @@ impl ServerParty {
         if upstream.is_over() {
             key.take().into_iter().for_each(|key| self.reactor.remove(key));
         } else if was_blocked && !upstream.is_blocked() {
-            listen(&mut self.reactor, *key, WatchMode::Read);
+            set_interest(&mut self.reactor, *key, WatchMode::Read);
         }
     }
 
     /// Assigns a rank to a process: its PMI_RANK, or the first free one if that is unusable.
     fn introduce(&mut self, mut control: Channel, hello: RankHello) {
         // On another machine, the same process id belongs to another process.
-        if hello.relays.as_ref().is_none_or(|place| place.processes == relay::place().processes) {
+        if hello.relay_location.as_ref().is_none_or(|place| place.processes == relay::place().processes) {
             self.agents.insert(hello.pid);
         }
         let (group, env) = (hello.group, hello.variables());
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
-        let greeting = hello.greeted.as_ref().and_then(|(_, received)| Greeting::parse(&received.0).ok());
+        let greeting =
+            hello.initack_exchange.as_ref().and_then(|(_, received)| Greeting::parse(&received.0).ok());
         let told = env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
         let told = greeting.map(|greeting| greeting.rank).or(told);
-        let within = |rank: &u32| group != 0 || *rank < self.expected;
+        let within = |rank: &u32| group != 0 || *rank < self.expected_ranks;
         let rank =
             told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let proc = Proc { group, rank };
         let pmi = control.take_descriptor().map(|fd| {
             let maker = match tcp::ends(&fd) {
-                Some(ends) => tcp::other_end(ends).and_then(|end| tcp::owner(end.inode, &self.servers())),
-                None => tree::maker(&fd),
+                Some(ends) => {
+                    tcp::find_peer(ends).and_then(|end| tcp::find_owner(end.inode, &self.servers()))
+                }
+                None => tree::peer_process(&fd),
             };
             if let Some(pid) = maker {
-                if self.makers.insert(pid) && trace_request::is_wanted() && !self.servers().contains(&pid) {
+                if self.peers.insert(pid) && trace_request::is_wanted() && !self.servers().contains(&pid) {
                     trace_request::trace_daemon(pid);
                 }
                 let launcher = self.launcher.pid();
                 if let Some(deaths) = self.deaths.as_mut().filter(|_| pid != launcher)
-                    && !deaths.iter().any(|m| m.is(pid))
+                    && !deaths.iter().any(|m| m.has_pid(pid))
                 {
-                    deaths.extend(Foreign::new(pid));
+                    deaths.extend(ForeignProcess::new(pid));
                 }
             }
             let connection = NonBlockingStream::over(fd);
             let key = self.reactor.add(&connection, ServerSource::Pmi(proc), WatchMode::Read).ok();
-            PmiConnection { connection, maker, key }
+            PmiConnection { connection, peer: maker, key }
         });
         let has_connection = hello.bad_fd.is_none();
-        let relayed = hello.relays.map(|place| RelayedConnection {
+        let relayed = hello.relay_location.map(|place| RelayedConnection {
             open: has_connection,
-            ours: has_connection,
+            is_open_here: has_connection,
             ordered: 0,
-            taken: 0,
-            place: *place,
+            executed_orders: 0,
+            location: *place,
         });
         let control_key = self.reactor.add(&control, ServerSource::Control(proc), WatchMode::Read).ok();
-        self.ranks.insert(proc, RankState { control, control_key, pmi, relayed, dismissed: false });
+        self.ranks.insert(proc, RankState { control, control_key, pmi, relayed, exit_ordered: false });
         let place = || port::address(env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
         self.port = self.port.or_else(place);
         if let Some(SingletonDialogue { request: asked, answer: said, reply: received }) = hello.singinit {
@@ -523,10 +534,10 @@ impl ServerParty {
         {
             // The launch does not test the requested kind of connection.
             let why = "its processes have no PMI_PORT, which --connection port requires".to_owned();
-            self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
+            self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
         // The process reports only after it has connected.
-        if let Some((said, received)) = hello.greeted {
+        if let Some((said, received)) = hello.initack_exchange {
             self.queue.push_back(EventKind::Greeted { proc, initack: said, response: received });
         }
         self.queue.push_back(EventKind::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
@@ -545,7 +556,7 @@ impl ServerParty {
         self.read_pmi(proc);
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.close(&mut self.reactor);
-            if !rank.dismissed {
+            if !rank.exit_ordered {
                 self.queue.push_back(EventKind::Ended { proc, ours: false });
             }
         }
@@ -557,8 +568,13 @@ impl ServerParty {
 
     /// Handles an agent that relays: it reports the actions of the process manager.
     fn receive_from_relay(&mut self, proc: Proc) {
-        let Some(RankState { control, control_key: Some(key), relayed: Some(relayed), dismissed, .. }) =
-            self.ranks.get_mut(&proc)
+        let Some(RankState {
+            control,
+            control_key: Some(key),
+            relayed: Some(relayed),
+            exit_ordered: dismissed,
+            ..
+        }) = self.ranks.get_mut(&proc)
         else {
             return;
         };
@@ -566,44 +582,44 @@ impl ServerParty {
         if control.is_blocked() {
             control.flush();
             if !control.is_blocked() {
-                listen(&mut self.reactor, Some(key), WatchMode::Read);
+                set_interest(&mut self.reactor, Some(key), WatchMode::Read);
             }
         }
         if control.receive_some() {
-            self.reactor.again(key);
+            self.reactor.mark_ready(key);
         }
         let mut is_over = control.is_over();
         while let Some(told) = control.next() {
             match told {
-                Ok(protocol::Relayed::FromServer(bytes)) if relayed.ours => {
-                    if let Some((_, at)) = self.wrote {
-                        self.slowest = self.slowest.max(at.elapsed());
+                Ok(protocol::RelayReport::FromServer(bytes)) if relayed.is_open_here => {
+                    if let Some((_, at)) = self.last_write {
+                        self.slowest_response = self.slowest_response.max(at.elapsed());
                     }
                     self.queue.push_back(EventKind::FromServer { proc, bytes });
                 }
-                Ok(protocol::Relayed::ClosedByServer) if relayed.ours => {
+                Ok(protocol::RelayReport::ClosedByServer) if relayed.is_open_here => {
                     relayed.open = false;
                     self.queue.push_back(EventKind::ClosedByServer { proc });
                 }
-                Ok(protocol::Relayed::Taken(count)) => relayed.taken = count,
-                Ok(protocol::Relayed::Died { pid, name, signal }) => {
-                    let place = relayed.place.processes.clone();
+                Ok(protocol::RelayReport::OrdersDone(count)) => relayed.executed_orders = count,
+                Ok(protocol::RelayReport::Died { pid, name, signal }) => {
+                    let place = relayed.location.processes.clone();
                     // The launcher is our child, so its end is already known.
                     let known = pid == self.launcher.pid() && place == relay::place().processes
-                        || self.dead_elsewhere.contains_key(&(place.clone(), pid));
+                        || self.remote_deaths.contains_key(&(place.clone(), pid));
                     if !known {
-                        self.dead_elsewhere.insert((place, pid), (name.clone(), signal));
-                        if Foreign::is_crash(signal) {
+                        self.remote_deaths.insert((place, pid), (name.clone(), signal));
+                        if ForeignProcess::is_crash(signal) {
                             self.queue.push_back(EventKind::Crashed { name, signal });
                         }
                     }
                 }
-                Ok(protocol::Relayed::FromServer(_) | protocol::Relayed::ClosedByServer) => {}
+                Ok(protocol::RelayReport::FromServer(_) | protocol::RelayReport::ClosedByServer) => {}
                 Err(_) => is_over = true,
             }
         }
         if is_over {
-            (relayed.open, relayed.ours) = (false, false);
+            (relayed.open, relayed.is_open_here) = (false, false);
             if !*dismissed {
                 self.queue.push_back(EventKind::Ended { proc, ours: false });
             }
@@ -621,19 +637,19 @@ impl ServerParty {
         else {
             return;
         };
-        if !relayed.ours || control.unwritten() > UNWRITTEN_MAX {
+        if !relayed.is_open_here || control.unwritten() > UNWRITTEN_MAX {
             return;
         }
         relayed.ordered += 1;
         control.send(order);
         if control.is_blocked() {
-            listen(&mut self.reactor, *control_key, WatchMode::ReadWrite);
+            set_interest(&mut self.reactor, *control_key, WatchMode::ReadWrite);
         }
     }
 
     fn pmi(&mut self, proc: Proc) -> Option<&mut PmiConnection> {
         match proc.group {
-            Proc::STRAYS => self.strays.get_mut(&proc),
+            Proc::STRAY_GROUP => self.stray_connections.get_mut(&proc),
             _ => self.ranks.get_mut(&proc)?.pmi.as_mut(),
         }
     }
@@ -644,15 +660,15 @@ impl ServerParty {
         // The upstream reports before it answers, so the report that explains these bytes can be read now.
         self.read_upstream();
         match received {
-            Received::Nothing => {}
-            Received::Bytes(bytes) => {
-                self.reactor.after_read(key, bytes.len(), CHUNK);
-                if let Some((_, at)) = self.wrote {
-                    self.slowest = self.slowest.max(at.elapsed());
+            ReceiveResult::Nothing => {}
+            ReceiveResult::Bytes(bytes) => {
+                self.reactor.after_read(key, bytes.len(), READ_SIZE);
+                if let Some((_, at)) = self.last_write {
+                    self.slowest_response = self.slowest_response.max(at.elapsed());
                 }
                 self.queue.push_back(EventKind::FromServer { proc, bytes: Bytes(bytes) });
             }
-            Received::End => {
+            ReceiveResult::End => {
                 self.reactor.remove(key);
                 if let Some(pmi) = self.pmi(proc) {
                     pmi.key = None;
@@ -668,8 +684,8 @@ impl ServerParty {
         pmi.connection.flush();
         let (is_blocked, key) = (pmi.connection.is_blocked(), pmi.key);
         match (was_blocked, is_blocked) {
-            (false, true) => listen(&mut self.reactor, key, WatchMode::ReadWrite),
-            (true, false) => listen(&mut self.reactor, key, WatchMode::Read),
+            (false, true) => set_interest(&mut self.reactor, key, WatchMode::ReadWrite),
+            (true, false) => set_interest(&mut self.reactor, key, WatchMode::Read),
             _ => {}
         }
     }
@@ -680,13 +696,13 @@ impl ServerParty {
         self.exit_reported = true;
         if exit != Exit::Code(0) {
             // A process that crashes closes its connections before it is dead, and the launcher may end in between.
-            for foreign in self.deaths.iter().flatten() {
-                foreign.ends_within(DYING);
+            for process in self.deaths.iter().flatten() {
+                process.ends_within(MAX_DYING_TIME);
             }
         }
         self.report_deaths();
         // The program that starts a single proxy kills itself with the signal that killed the proxy.
-        let is_told = self.is_proxy && self.deaths.iter().flatten().any(Foreign::is_reported);
+        let is_told = self.is_proxy && self.deaths.iter().flatten().any(ForeignProcess::is_reported);
         if let Exit::Signal(signal) = exit
             && !is_told
         {
@@ -700,8 +716,8 @@ impl ServerParty {
     /// Reports crashes that were not reported yet. Returns whether there were any.
     fn report_deaths(&mut self) -> bool {
         let before = self.queue.len();
-        for foreign in self.deaths.iter_mut().flatten() {
-            if let Some((name, signal)) = foreign.unreported_crash() {
+        for process in self.deaths.iter_mut().flatten() {
+            if let Some((name, signal)) = process.unreported_crash() {
                 self.queue.push_back(EventKind::Crashed { name, signal });
             }
         }
@@ -709,8 +725,8 @@ impl ServerParty {
     }
 
     /// Returns whether all processes have started, and some have not been ordered to end.
-    fn all_stay(&self) -> bool {
-        self.ranks.len() as u32 >= self.expected && self.ranks.values().any(|rank| !rank.dismissed)
+    fn all_keep_running(&self) -> bool {
+        self.ranks.len() as u32 >= self.expected_ranks && self.ranks.values().any(|rank| !rank.exit_ordered)
     }
 
     /// Records an event after which the server may continue.
@@ -720,13 +736,13 @@ impl ServerParty {
     }
 
     /// Returns how long idleness must last. While processes start or end, no answer is due, and frequent checks cost more than they gain.
-    fn idle_patience(&self) -> Duration {
+    fn required_idle_time(&self) -> Duration {
         if self.waits_elsewhere {
             Duration::ZERO
-        } else if self.all_stay() {
-            self.patience.idle
+        } else if self.all_keep_running() {
+            self.silence_times.idle
         } else {
-            self.patience.idle.max(PATIENCE)
+            self.silence_times.idle.max(IDLE_TIME)
         }
     }
 
@@ -734,13 +750,13 @@ impl ServerParty {
     /// time, but a server that reads ranks in another order could see both at once. The wait ends if the server itself waits for something
     /// else.
     fn await_read(&mut self, next: Option<Proc>) {
-        let before = self.wrote.filter(|(before, _)| self.ordered_actions && Some(*before) != next);
+        let before = self.last_write.filter(|(before, _)| self.ordered_actions && Some(*before) != next);
         let Some((before, at)) = before else { return };
         let mut slice = Duration::from_micros(20);
         while self.has_unread(before) {
             let waited = at.elapsed();
-            if waited >= self.turn {
-                self.turn = SHORT_READ_WAIT;
+            if waited >= self.read_wait {
+                self.read_wait = SHORT_READ_WAIT;
                 return;
             }
             if waited >= ANSWER_CHECK_DELAY {
@@ -761,10 +777,10 @@ impl ServerParty {
     /// Returns whether the server has unread bytes from a rank, and may still read them.
     fn has_unread(&self, proc: Proc) -> bool {
         if let Some(RankState { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
-            return relayed.open && relayed.taken < relayed.ordered;
+            return relayed.open && relayed.executed_orders < relayed.ordered;
         }
         let pmi = match proc.group {
-            Proc::STRAYS => self.strays.get(&proc),
+            Proc::STRAY_GROUP => self.stray_connections.get(&proc),
             _ => self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()),
         };
         pmi.filter(|pmi| pmi.key.is_some()).is_some_and(|pmi| {
@@ -776,7 +792,7 @@ impl ServerParty {
     /// end.
     fn is_idle(&mut self, patient: bool) -> bool {
         self.exit.is_none()
-            && self.ranks.values().all(|rank| rank.is_gone() || !rank.dismissed)
+            && self.ranks.values().all(|rank| rank.is_gone() || !rank.exit_ordered)
             && self.is_read(patient)
             && self.servers_wait(patient && self.alarms)
             && !self.poll(Duration::ZERO)
@@ -785,7 +801,7 @@ impl ServerParty {
     /// Returns whether the server has read everything, and has polled often enough since then without an answer.
     fn has_polled(&mut self) -> bool {
         let settled = self.exit.is_none()
-            && self.ranks.values().all(|rank| rank.is_gone() || !rank.dismissed)
+            && self.ranks.values().all(|rank| rank.is_gone() || !rank.exit_ordered)
             && self.is_read(false);
         if !settled {
             self.polls_since = None;
@@ -795,39 +811,40 @@ impl ServerParty {
             self.polls_since = Some(self.quiet_since);
             self.polls = PollCount::default();
         }
-        let Some(makers) = self.known_makers() else { return false };
+        let Some(makers) = self.known_peers() else { return false };
         let here = self.servers();
         // If the server runs as a daemon, only the processes at the other end of our connections can be observed.
         let here =
             if makers.iter().all(|pid| here.contains(pid)) { here } else { makers.into_iter().collect() };
-        self.polls.rounds(&here) >= self.patience.rounds
-            && self.quiet_since.elapsed() >= self.slowest * ANSWER_TIME_FACTOR
+        self.polls.rounds(&here) >= self.silence_times.rounds
+            && self.quiet_since.elapsed() >= self.slowest_response * ANSWER_TIME_FACTOR
             && !self.poll(Duration::ZERO)
     }
 
     /// Returns the processes at the other end of our open connections, if all of them are known. Any answer must come from them. `None` for
     /// relayed connections, since messages may be in transit from another machine.
-    fn known_makers(&self) -> Option<BTreeSet<i32>> {
+    fn known_peers(&self) -> Option<BTreeSet<i32>> {
         if self.agent_listener.route().is_some() {
             return None;
         }
-        self.connected().map(|pmi| pmi.maker).collect()
+        self.connected().map(|pmi| pmi.peer).collect()
     }
 
-    /// Returns whether every process of the server waits for something that only the runner can do. With `alarms`, a process that catches
+    /// Returns whether every process of the server waits for something that only the runner can do. With `uses_alarms`, a process that catches
     /// alarms does not count as waiting.
-    fn servers_wait(&mut self, alarms: bool) -> bool {
-        let Some(makers) = self.known_makers() else { return false };
+    fn servers_wait(&mut self, uses_alarms: bool) -> bool {
+        let Some(makers) = self.known_peers() else { return false };
         let list = || {
             let servers = tree::of_launch(self.launcher.pid(), &self.agents);
             makers.iter().all(|pid| servers.contains(pid)).then_some(servers)
         };
         let mut pids = self.agents.clone();
         pids.insert(procfs::own_pid());
-        let ours = self.ranks.values().filter_map(|rank| rank.pmi.as_ref()).chain(self.strays.values());
+        let ours =
+            self.ranks.values().filter_map(|rank| rank.pmi.as_ref()).chain(self.stray_connections.values());
         let peers =
             ControlledPeers { pids, connections: ours.filter_map(|pmi| pmi.connection.ends()).collect() };
-        self.idle.all_waiting(list, &peers, alarms)
+        self.idle.all_waiting(list, &peers, uses_alarms)
     }
 
     /// Returns the connections that neither side has ended.
@@ -844,8 +861,8 @@ impl ServerParty {
     /// Returns whether everything that we wrote has been read, or will not be read.
     fn is_read(&self, patient: bool) -> bool {
         let starved =
-            patient && (self.waits_elsewhere || self.quiet_since.elapsed() >= self.patience.starved);
-        let strays = self.strays.values().filter(|stray| stray.key.is_some());
+            patient && (self.waits_elsewhere || self.quiet_since.elapsed() >= self.silence_times.starved);
+        let strays = self.stray_connections.values().filter(|stray| stray.key.is_some());
         let mut connections = self.connected().chain(strays).map(|pmi| &pmi.connection);
         let ours = connections.all(|c| c.unwritten() == 0 && (starved || c.unread_bytes() == Some(0)));
         let upstream = self.upstream.as_ref().filter(|(upstream, _)| !upstream.is_over());
@@ -853,8 +870,8 @@ impl ServerParty {
     }
 
     /// Closes a stray connection.
-    fn leave(&mut self, stray: Proc) {
-        if let Some(PmiConnection { key, .. }) = self.strays.remove(&stray) {
+    fn close_stray(&mut self, stray: Proc) {
+        if let Some(PmiConnection { key, .. }) = self.stray_connections.remove(&stray) {
             key.into_iter().for_each(|key| self.reactor.remove(key));
         }
     }
@@ -865,7 +882,7 @@ impl ServerParty {
 }
 
 /// Changes the awaited events of a source, if it is still registered.
-fn listen(reactor: &mut Reactor<ServerSource>, key: Option<ReactorKey>, wanted: WatchMode) {
+fn set_interest(reactor: &mut Reactor<ServerSource>, key: Option<ReactorKey>, wanted: WatchMode) {
     if let Some(key) = key {
         // Changing a registered source cannot fail.
         let _ = reactor.set(key, wanted);
@@ -876,7 +893,7 @@ impl Party for ServerParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
         self.await_read(Some(to));
         self.quiet_since = Instant::now();
-        self.wrote = Some((to, self.quiet_since));
+        self.last_write = Some((to, self.quiet_since));
         if self.is_relayed(to) {
             return self.order(to, &AgentOrder::Write(Bytes(bytes.to_vec())));
         }
@@ -895,31 +912,31 @@ impl Party for ServerParty {
         self.await_read(Some(proc));
         self.break_silence();
         if self.is_relayed(proc) {
-            self.wrote = Some((proc, self.quiet_since));
+            self.last_write = Some((proc, self.quiet_since));
             self.order(proc, &AgentOrder::Close);
         }
         // A process that is being started may hold the connection for a moment. The shutdown ends it for the server nevertheless.
         if let Some(connection) = self.ranks.get_mut(&proc).and_then(|rank| rank.close(&mut self.reactor)) {
             connection.shut_down();
         }
-        self.leave(proc);
+        self.close_stray(proc);
     }
 
     fn connect(&mut self, stray: Proc) {
-        let Some(port) = self.port.filter(|_| !self.strays.contains_key(&stray)) else { return };
+        let Some(port) = self.port.filter(|_| !self.stray_connections.contains_key(&stray)) else { return };
         let mut places = self.ranks.values().filter_map(|rank| rank.relayed.as_ref());
-        if places.any(|relayed| relayed.place.network != relay::place().network) {
+        if places.any(|relayed| relayed.location.network != relay::place().network) {
             let why = format!(
                 "{port} is an address of another machine, where pmi-conform cannot make stray connections"
             );
-            return self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
+            return self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
         // If the port is closed, the expectations on this connection are not met.
         let Ok(stream) = TcpStream::connect_timeout(&port, TERM_GRACE) else { return };
         self.break_silence();
         let connection = NonBlockingStream::over(stream.into());
         let key = self.reactor.add(&connection, ServerSource::Pmi(stray), WatchMode::Read).ok();
-        self.strays.insert(stray, PmiConnection { connection, maker: None, key });
+        self.stray_connections.insert(stray, PmiConnection { connection, peer: None, key });
     }
 
     fn exit(&mut self, proc: Proc, status: u8) {
@@ -930,23 +947,23 @@ impl Party for ServerParty {
         self.dismiss(proc, &AgentOrder::Kill(signal));
     }
 
-    fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
-        let patient = silence != Silence::Expected;
-        let believes_polls = self.patience.believes_polls || silence != Silence::Wrong;
+    fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {
+        let patient = silence != SilenceMeaning::Expected;
+        let believes_polls = self.silence_times.accepts_polls || silence != SilenceMeaning::ResponseDue;
         let mut looked = 0;
         loop {
             if let Some(kind) = self.queue.pop_front() {
                 self.break_silence();
-                self.slot.go_on();
+                self.slot.resume();
                 return Incoming::Event(kind);
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
             // The silence after which the server is considered to be waiting.
-            let waits = if self.all_stay() { ANSWER_CHECK_DELAY } else { BUSY_SILENCE };
+            let waits = if self.all_keep_running() { ANSWER_CHECK_DELAY } else { BUSY_SILENCE };
             // The silence after which the server's state proves that no event will follow.
-            let proves = if patient { self.idle_patience() } else { Duration::ZERO };
+            let proves = if patient { self.required_idle_time() } else { Duration::ZERO };
             let quiet = self.quiet_since.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());
             let mut wait =
@@ -954,7 +971,7 @@ impl Party for ServerParty {
             wait = (wait * (1 << looked)).min(MAX_CHECK_INTERVAL);
             if self.exit.is_none() {
                 let next = if believes_polls || quiet < waits { proves.min(waits) } else { proves };
-                let next = if self.slot.works() { next.min(MAKES_ROOM) } else { next };
+                let next = if self.slot.is_working() { next.min(YIELD_TIME) } else { next };
                 wait = wait.max(next.saturating_sub(quiet));
             }
             let busy = self.poll(wait.min(left)) || !self.queue.is_empty();
@@ -972,10 +989,10 @@ impl Party for ServerParty {
             }
             let quiet = self.quiet_since.elapsed();
             // A server that has been silent for longer than `waits` makes room in any case.
-            let makes_room = self.slot.works() && (MAKES_ROOM..waits).contains(&quiet);
+            let makes_room = self.slot.is_working() && (YIELD_TIME..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
-            let apart = if silence == Silence::Wrong && !self.waits_elsewhere {
-                LOOKS_APART.min(proves)
+            let apart = if silence == SilenceMeaning::ResponseDue && !self.waits_elsewhere {
+                MIN_CHECK_GAP.min(proves)
             } else {
                 Duration::ZERO
             };
@@ -994,7 +1011,7 @@ impl Party for ServerParty {
                     // The process id of a process that ended may now belong to a process outside of the server.
                     self.idle = IdleCheck::default();
                 }
-                looked = MOST_DOUBLINGS.min(looked + 1);
+                looked = MAX_DOUBLINGS.min(looked + 1);
                 continue;
             };
             // A server that has crashed is silent, too.
@@ -1015,27 +1032,27 @@ impl Party for ServerParty {
         if let Some((upstream, key)) = self.upstream.as_mut().filter(|(upstream, _)| !upstream.is_over()) {
             upstream.send(&command);
             if upstream.is_blocked() {
-                listen(&mut self.reactor, *key, WatchMode::ReadWrite);
+                set_interest(&mut self.reactor, *key, WatchMode::ReadWrite);
             }
         }
     }
 
     fn unread(&self) -> Vec<Proc> {
-        let mut procs: Vec<Proc> = self.ranks.keys().chain(self.strays.keys()).copied().collect();
+        let mut procs: Vec<Proc> = self.ranks.keys().chain(self.stray_connections.keys()).copied().collect();
         procs.retain(|proc| self.has_unread(*proc));
         procs.sort_unstable();
         procs
     }
 
     fn memory(&self) -> Vec<Memory> {
-        let mut pids = self.makers.clone();
+        let mut pids = self.peers.clone();
         // The launcher of a proxy is our own program.
         pids.extend((!self.is_proxy).then_some(self.launcher.pid()));
         pids.into_iter().filter_map(tree::memory).collect()
     }
 
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
-        let stays = |rank: &RankState| rank.dismissed && !rank.is_gone();
+        let stays = |rank: &RankState| rank.exit_ordered && !rank.is_gone();
         let procs = self.ranks.iter().filter(|(_, rank)| stays(rank)).map(|(p, _)| *p);
         let mut procs: Vec<Proc> = procs.collect();
         procs.sort_unstable();
@@ -1049,7 +1066,9 @@ impl Party for ServerParty {
         let mut done = Vec::new();
         // A command that identifies the job by its launcher needs a live launcher. Connections stay open until then, because a daemon may
         // die when they end and leave the job running.
-        if self.exit.is_none() && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS)) {
+        if self.exit.is_none()
+            && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS_PLACEHOLDER))
+        {
             done.extend(self.run_cancel());
         }
         for proc in self.ranks.keys().copied().collect::<Vec<_>>() {
@@ -1058,15 +1077,15 @@ impl Party for ServerParty {
         for rank in self.ranks.values_mut() {
             rank.close(&mut self.reactor);
         }
-        for stray in self.strays.keys().copied().collect::<Vec<_>>() {
-            self.leave(stray);
+        for stray in self.stray_connections.keys().copied().collect::<Vec<_>>() {
+            self.close_stray(stray);
         }
         // The job may run on another machine or under a daemon, where only the launcher can end it.
         let stays = self.exit.is_none();
         if stays {
             self.launcher.child.signal(Signal::TERM);
             self.await_exit();
-            done.push(JobTermination::Asked { exit: self.exit });
+            done.push(JobTermination::Terminated { exit: self.exit });
         }
         if stays || !self.is_over() {
             done.extend(self.run_cancel());
@@ -1081,7 +1100,7 @@ impl Party for ServerParty {
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {
-        match self.agent_listener.make_rank(&self.agent, self.quick.as_deref(), group) {
+        match self.agent_listener.make_rank(&self.agent, self.quick_agent.as_deref(), group) {
             Ok(path) => path.into_os_string().into_vec(),
             Err(_) => Vec::new(),
         }
@@ -1105,7 +1124,7 @@ impl ServerParty {
         self.await_read(None);
         self.break_silence();
         if let Some(rank) = self.ranks.get_mut(&proc) {
-            rank.dismissed = true;
+            rank.exit_ordered = true;
             // The process gets its descriptor back, so the kernel closes the connection when the process exits or dies, as it does for any
             // other process.
             let pmi = rank.close(&mut self.reactor);
@@ -1113,7 +1132,7 @@ impl ServerParty {
                 // The order follows the earlier orders to write.
                 rank.control.send(order);
                 if rank.control.is_blocked() {
-                    listen(&mut self.reactor, rank.control_key, WatchMode::ReadWrite);
+                    set_interest(&mut self.reactor, rank.control_key, WatchMode::ReadWrite);
                 }
                 return;
             }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::implementation::{
-    self, Implementation, ImplementationError, JOB, PIDS, Recorded, has, named_in, template,
+    self, Implementation, ImplementationError, JOB_PLACEHOLDER, PIDS_PLACEHOLDER, RecordedDeviations,
+    has_placeholder, program_name, template,
 };
 use pmi_judge::deviations::Deviations;
 use pmi_judge::golden;
 use pmi_judge::verdict::Strictness;
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::ast::{Capability, Dialect};
 use pmi_wire::hydra::parse_version;
 
 /// A profile file.
@@ -35,7 +36,8 @@ struct Profile {
     aliases: Vec<String>,
     /// Advice for users who choose a profile: its requirements and limits.
     #[serde(default)]
-    remark: String,
+    #[serde(rename = "remark")]
+    advice: String,
     /// See [`Implementation`].
     command: String,
     /// See [`Implementation`].
@@ -92,7 +94,7 @@ fn seconds<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<Duratio
 /// A built-in profile.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Builtin {
+pub struct BuiltinProfile {
     /// The names after the `@`; the full name comes first.
     pub names: Vec<String>,
     /// The name of the implementation.
@@ -112,12 +114,13 @@ pub struct Builtin {
     /// True if deviations are recorded for it.
     pub has_deviations: bool,
     /// Its requirements and limits; may be empty.
-    pub remark: String,
+    #[serde(rename = "remark")]
+    pub advice: String,
 }
 
-impl Builtin {
+impl BuiltinProfile {
     /// Returns whether an unknown name may have been meant for this profile: a part of its names or title, or a name with one wrong letter.
-    fn is_meant_by(&self, word: &str) -> bool {
+    fn resembles(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         let part = |text: &str| !word.is_empty() && text.to_ascii_lowercase().contains(&word);
         let near = |name: &String| strsim::damerau_levenshtein(name, &word) <= 1;
@@ -126,10 +129,10 @@ impl Builtin {
 }
 
 /// Returns the built-in profiles, by name.
-pub fn builtin() -> Vec<Builtin> {
+pub fn builtin() -> Vec<BuiltinProfile> {
     let all = golden::folders().filter_map(|folder| {
         let profile: Profile = toml::from_str(golden::file(&Path::new(folder).join(FILE))?).ok()?;
-        Some(Builtin {
+        Some(BuiltinProfile {
             names: std::iter::once(folder.to_owned()).chain(profile.aliases).collect(),
             title: profile.name,
             command: profile.command,
@@ -139,7 +142,7 @@ pub fn builtin() -> Vec<Builtin> {
             start_timeout: profile.start_timeout.map(|time| time.as_secs_f64()),
             max_ranks: profile.max_ranks,
             has_deviations: profile.deviations.is_some(),
-            remark: profile.remark,
+            advice: profile.advice,
         })
     });
     all.collect()
@@ -171,7 +174,8 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
     if let Some(path) = tried.iter().find(|p| p.is_file()) {
         let text = std::fs::read_to_string(path)
             .map_err(|e| ImplementationError(format!("{}: {e}", path.display())))?;
-        let recorded = |file: &Path| Recorded::File(path.parent().unwrap_or(Path::new("")).join(file));
+        let recorded =
+            |file: &Path| RecordedDeviations::File(path.parent().unwrap_or(Path::new("")).join(file));
         return read(path, &text, &recorded);
     }
     let known = builtin();
@@ -180,13 +184,13 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
         let recorded = |file: &Path| {
             let path = Path::new(folder).join(file);
             let text = golden::file(&path).unwrap_or_default();
-            Recorded::Builtin(Path::new("golden").join(path), text)
+            RecordedDeviations::Builtin(Path::new("golden").join(path), text)
         };
         return read(&path, golden::file(&path).unwrap_or_default(), &recorded);
     }
     let tried = tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
-    let meant: Vec<&Builtin> = known.iter().filter(|b| b.is_meant_by(name)).collect();
-    let shown = |all: &[&Builtin]| {
+    let meant: Vec<&BuiltinProfile> = known.iter().filter(|b| b.resembles(name)).collect();
+    let shown = |all: &[&BuiltinProfile]| {
         all.iter().filter_map(|b| b.names.last()).map(|n| format!("@{n}")).collect::<Vec<_>>().join(", ")
     };
     let hint = match &meant[..] {
@@ -201,7 +205,7 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
 fn read(
     path: &Path,
     text: &str,
-    recorded: &dyn Fn(&Path) -> Recorded,
+    recorded: &dyn Fn(&Path) -> RecordedDeviations,
 ) -> Result<Implementation, ImplementationError> {
     let at = |e: &dyn std::fmt::Display| ImplementationError(format!("{}: {e}", path.display()));
     let profile: Profile = toml::from_str(text).map_err(|e| at(&e))?;
@@ -212,12 +216,16 @@ fn read(
     }
     for (words, offered) in [(profile.offers, true), (profile.lacks, false)] {
         for word in words {
-            this.claims.insert(implementation::need(&word).map_err(|e| at(&e))?, offered);
+            this.claimed_capabilities
+                .insert(implementation::parse_capability(&word).map_err(|e| at(&e))?, offered);
         }
     }
     if let Some(cancel) = profile.cancel {
         let mut commands = std::iter::once(&this.command).chain(&this.command_nodes);
-        if !cancel.contains(PIDS) && (!cancel.contains(JOB) || commands.any(|words| !has(words, JOB))) {
+        if !cancel.contains(PIDS_PLACEHOLDER)
+            && (!cancel.contains(JOB_PLACEHOLDER)
+                || commands.any(|words| !has_placeholder(words, JOB_PLACEHOLDER)))
+        {
             let what = "cancel ends one job of several: it needs {job}, the name that the commands give to the job by {job}, or {pids}, the \
                         processes of the launcher";
             return Err(at(&what));
@@ -262,11 +270,11 @@ fn manager(implementation: &Implementation) -> String {
     if implementation.has_upstream() {
         return program;
     }
-    named_in(implementation.template()).unwrap_or(program)
+    program_name(implementation.template()).unwrap_or(program)
 }
 
 /// Returns the deviations that are recorded for the same program, those of the closest version first.
-pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
+pub fn related_deviations(implementation: &Implementation) -> Vec<Deviations> {
     let name = match manager(implementation) {
         name if ["mpiexec", "mpirun"].contains(&name.as_str()) => "mpiexec.hydra".to_owned(),
         name => name,
@@ -293,9 +301,9 @@ pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
         };
         let words = shell_words::split(&command).unwrap_or_default();
         // Intel's Hydra has the same name as MPICH's, and prints no version.
-        let is_related = named_in(&words).is_some_and(|other| other == name)
+        let is_related = program_name(&words).is_some_and(|other| other == name)
             && dialect.unwrap_or_default() == implementation.dialect.unwrap_or_default()
-            && (implementation.alarms || implementation.version.is_some());
+            && (implementation.uses_alarms || implementation.version.is_some());
         let path = Path::new(folder).join("deviations.toml");
         let text = golden::file(&path).filter(|_| is_related);
         let read = text.and_then(|text| {
@@ -309,7 +317,7 @@ pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
 
 /// Returns a draft of a profile for an implementation without one. It contains a name to be edited, the commands, and the optional
 /// operations, as far as they are known.
-pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -> String {
+pub fn draft_profile(implementation: &Implementation, offers: &BTreeMap<Capability, bool>) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     // Braces need no quotes here.
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./={}:,@%+".contains(&b));
@@ -362,7 +370,7 @@ mod tests {
     #[case("sh -c 'exec srun -n {ranks} {agent}'", "srun")]
     #[case("/a/shepherd {ranks} {agent}", "shepherd")]
     fn profile_is_named_after_manager(#[case] command: &str, #[case] name: &str) {
-        let text = written(&Implementation::from_argument(command).unwrap(), &BTreeMap::new());
+        let text = draft_profile(&Implementation::from_argument(command).unwrap(), &BTreeMap::new());
         assert!(text.contains(&format!("\nname = \"{name}\"\n")), "{text}");
     }
 
@@ -371,7 +379,7 @@ mod tests {
         let mut hydra = Implementation::from_argument("mpiexec.hydra -n {ranks} {agent}").unwrap();
         let written_for = |hydra: &mut Implementation, patch| {
             hydra.version = Some(semver::Version::new(5, 0, patch));
-            written(hydra, &BTreeMap::new())
+            draft_profile(hydra, &BTreeMap::new())
         };
         let before = written_for(&mut hydra, 1);
         assert!(before.contains("\nname = \"mpiexec.hydra\"\n"), "{before}");
@@ -381,9 +389,12 @@ mod tests {
     #[test]
     fn precedents_begin_with_the_closest_version() {
         let mut hydra = Implementation::from_argument("mpiexec.hydra -n {ranks} {agent}").unwrap();
-        (hydra.version, hydra.alarms) = (Some(semver::Version::new(5, 0, 1)), false);
+        (hydra.version, hydra.uses_alarms) = (Some(semver::Version::new(5, 0, 1)), false);
         let names = |of: &Implementation| -> Vec<String> {
-            precedents(of).iter().filter_map(|known| known.implementation().map(str::to_owned)).collect()
+            related_deviations(of)
+                .iter()
+                .filter_map(|known| known.implementation().map(str::to_owned))
+                .collect()
         };
         assert_eq!(names(&hydra).first().map(String::as_str), Some("MPICH Hydra 5.0.2"));
         // Intel's Hydra is a different program with the same name.
@@ -397,7 +408,7 @@ mod tests {
     fn ignores_deviations_of_another_version() {
         let text =
             "name = \"x\"\ncommand = \"pm {ranks} {agent}\"\nversion = \"4.3.2\"\ndeviations = \"d\"\n";
-        let recorded = |file: &Path| Recorded::File(file.to_owned());
+        let recorded = |file: &Path| RecordedDeviations::File(file.to_owned());
         let with = |from: &str| read(Path::new("x"), &format!("{text}version-from = \"{from}\""), &recorded);
         let same = with("echo pm 4.3.2 of today").unwrap();
         assert!(same.deviations.is_some() && same.notices.is_empty());
@@ -409,10 +420,10 @@ mod tests {
     #[test]
     fn reads_limits_from_a_profile() {
         let text = "name = \"x\"\ncommand = \"pm {ranks} {agent}\"\nmax-ranks = 3\nstart-timeout = 0.5";
-        let recorded = |file: &Path| Recorded::File(file.to_owned());
+        let recorded = |file: &Path| RecordedDeviations::File(file.to_owned());
         let this = read(Path::new("x"), text, &recorded).unwrap();
-        assert_eq!(this.lacks_room(3, 1), None);
-        assert!(this.lacks_room(4, 1).is_some_and(|why| why.contains("4 processes")));
+        assert_eq!(this.capacity_problem(3, 1), None);
+        assert!(this.capacity_problem(4, 1).is_some_and(|why| why.contains("4 processes")));
         assert_eq!(this.start_timeout, Some(Duration::from_millis(500)));
         let wrong = text.replace("0.5", "-1");
         assert!(
@@ -427,13 +438,17 @@ mod tests {
     fn written_profile_starts_the_same_command() {
         let command = "pm --mode='a b' -n {ranks} --on {hosts} 'x {nodes}' {agent}";
         let of = Implementation::from_argument(command).unwrap();
-        let text = written(&of, &BTreeMap::from([(Need::Spawn, false), (Need::Names, true)]));
-        let again = read(Path::new("x"), &text, &|file| Recorded::File(file.to_owned())).unwrap();
+        let text =
+            draft_profile(&of, &BTreeMap::from([(Capability::Spawn, false), (Capability::Names, true)]));
+        let again = read(Path::new("x"), &text, &|file| RecordedDeviations::File(file.to_owned())).unwrap();
         for (ranks, nodes) in [(1, 1), (3, 2)] {
             let command = |of: &Implementation| of.command(ranks, nodes, &["agent".to_owned()], "job");
             assert_eq!(command(&again), command(&of), "{text}");
         }
-        assert_eq!(again.claims, BTreeMap::from([(Need::Spawn, false), (Need::Names, true)]));
+        assert_eq!(
+            again.claimed_capabilities,
+            BTreeMap::from([(Capability::Spawn, false), (Capability::Names, true)])
+        );
     }
 
     #[test]
@@ -448,7 +463,7 @@ mod tests {
         }
         for name in names {
             let this = find(&name).unwrap_or_else(|e| panic!("@{name}: {e}"));
-            if let Some(Recorded::Builtin(path, text)) = &this.deviations {
+            if let Some(RecordedDeviations::Builtin(path, text)) = &this.deviations {
                 let read = Deviations::parse(path, text, this.version.as_ref(), this.connection_method);
                 read.unwrap_or_else(|e| panic!("@{name}: {e}"));
             }

@@ -13,7 +13,7 @@ use pmi_process::child::{Child, without_protocol_variables};
 use pmi_process::observe::tree;
 
 /// Number of the listening socket's descriptor in the process.
-const NUMBER: i32 = 3;
+const LISTENER_FD: i32 = 3;
 
 /// A process of the runner, with a port that the process manager must connect to.
 pub(super) struct Singleton {
@@ -30,14 +30,14 @@ impl Singleton {
         let port = listener.local_addr()?.port();
         let mut command = Command::new(agent);
         without_protocol_variables(&mut command, false);
-        command.env(agent::PATH_VARIABLE, agent).env(tree::MARK, mark).env(LISTENER, NUMBER.to_string());
+        command.env(agent::PATH_VARIABLE, agent).env(tree::MARK, mark).env(LISTENER, LISTENER_FD.to_string());
         command.env(PATIENCE, patience.as_millis().to_string());
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { child: Child::start_with(command, Some((listener.into(), NUMBER)))?, port })
+        Ok(Self { child: Child::start_with(command, Some((listener.into(), LISTENER_FD)))?, port })
     }
 
     /// Returns the values of `{port}` and `{pid}` in a command.
-    pub(super) fn place(&self) -> (u16, i32) {
+    pub(super) fn placeholders(&self) -> (u16, i32) {
         (self.port, self.child.pid().as_raw_nonzero().get())
     }
 }

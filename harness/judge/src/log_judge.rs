@@ -8,22 +8,22 @@ use crate::deviations::Deviations;
 use crate::event::Event;
 use crate::session::SessionJudge;
 use crate::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
-use crate::{Judge, Side, result};
+use crate::{Judge, PartyKind, result};
 
 /// Judges a log while it is being read. Recorded sessions can be long, so their events are not kept.
-pub struct Rejudge<'a> {
+pub struct LogJudge<'a> {
     /// The party under test; `None` for a recorded session.
-    party: Option<Side>,
+    party: Option<PartyKind>,
     suite: &'a Suite,
     strict: Strictness,
     sessions: BTreeMap<String, SessionJudge>,
-    plays: BTreeMap<String, Vec<Event>>,
+    events: BTreeMap<String, Vec<Event>>,
 }
 
-impl<'a> Rejudge<'a> {
+impl<'a> LogJudge<'a> {
     /// Creates a judge for a log with this header. `strict` determines which results are red.
     pub fn new(header: &RunHeader, suite: &'a Suite, strict: Strictness) -> Self {
-        Self { party: header.under_test, suite, strict, sessions: BTreeMap::new(), plays: BTreeMap::new() }
+        Self { party: header.under_test, suite, strict, sessions: BTreeMap::new(), events: BTreeMap::new() }
     }
 
     /// Reads the next event of a scenario or session.
@@ -32,16 +32,18 @@ impl<'a> Rejudge<'a> {
             None => {
                 of(&mut self.sessions, scenario).observe(event);
             }
-            Some(_) => of(&mut self.plays, scenario).push(event),
+            Some(_) => of(&mut self.events, scenario).push(event),
         }
     }
 
     /// Judges a scenario or session whose events have been read. A scenario without events was not played and keeps its result.
     pub fn result(&mut self, recorded: &ScenarioResult, deviations: &mut Deviations) -> ScenarioResult {
         let session = self.sessions.remove(&recorded.scenario);
-        let events = self.plays.remove(&recorded.scenario).unwrap_or_default();
+        let events = self.events.remove(&recorded.scenario).unwrap_or_default();
         match (session, self.party) {
-            (Some(judge), _) => judge.result(blank(recorded), &self.suite.catalogue, deviations, self.strict),
+            (Some(judge), _) => {
+                judge.result(copy_without_events(recorded), &self.suite.catalogue, deviations, self.strict)
+            }
             (None, Some(party)) if !events.is_empty() => {
                 play(party, recorded, events, self.suite, deviations, self.strict)
             }
@@ -59,7 +61,7 @@ fn of<'m, T: Default>(all: &'m mut BTreeMap<String, T>, scenario: &str) -> &'m m
 }
 
 /// Copies a result without the fields that depend on events.
-fn blank(recorded: &ScenarioResult) -> ScenarioResult {
+fn copy_without_events(recorded: &ScenarioResult) -> ScenarioResult {
     ScenarioResult {
         findings: Vec::new(),
         reason: None,
@@ -75,7 +77,7 @@ fn blank(recorded: &ScenarioResult) -> ScenarioResult {
 }
 
 fn play(
-    party: Side,
+    party: PartyKind,
     recorded: &ScenarioResult,
     events: Vec<Event>,
     suite: &Suite,
@@ -92,8 +94,14 @@ fn play(
         known.find(|(at, _)| *at == line).map(|(_, step)| step.clone()).unwrap_or_default()
     };
     let outcome = judge.finish(events);
-    let mut again =
-        result::scenario_result(blank(recorded), outcome, &suite.catalogue, quote, deviations, strict);
+    let mut again = result::scenario_result(
+        copy_without_events(recorded),
+        outcome,
+        &suite.catalogue,
+        quote,
+        deviations,
+        strict,
+    );
     // The log contains the events of one attempt, which was not the last one.
     if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
         again.verdict = Verdict::Flaky;

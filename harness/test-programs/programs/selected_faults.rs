@@ -8,12 +8,12 @@ fn is_any(fits: impl Fn(&str) -> bool) -> bool {
 }
 
 /// Reports whether this fault is selected.
-pub(super) fn is(name: &str) -> bool {
+pub(super) fn is_selected(name: &str) -> bool {
     is_any(|fault| fault == name)
 }
 
 /// Reports whether a fault whose name begins with `begin` is selected.
-pub(super) fn is_some_of(begin: &str) -> bool {
+pub(super) fn is_prefix_selected(begin: &str) -> bool {
     is_any(|fault| fault.starts_with(begin))
 }
 

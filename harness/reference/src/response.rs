@@ -15,7 +15,7 @@ pub type NamedValues = Vec<(Cow<'static, str>, Vec<u8>)>;
 
 /// The parts of a request on which the form of its response depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplyHeader {
+pub struct ResponseHeader {
     /// Lines or frames.
     pub framing: Framing,
     /// The row of the protocol table; `None` for a command that the table does not have.
@@ -26,7 +26,7 @@ pub struct ReplyHeader {
     pub thrid: Option<Vec<u8>>,
 }
 
-impl ReplyHeader {
+impl ResponseHeader {
     /// Creates the header for a request without a `thrid`.
     pub fn new(framing: Framing, exchange: Option<&'static Exchange>) -> Self {
         let response = exchange.and_then(|exchange| exchange.response).unwrap_or_default();
@@ -69,7 +69,7 @@ pub struct OperationResult {
     /// `rc` of a failure in PMI-2.
     code: i64,
     /// The reason for a miss or a failure.
-    pub why: Option<Cow<'static, str>>,
+    pub reason: Option<Cow<'static, str>>,
     /// The results, in the order of the protocol table.
     pub fields: NamedValues,
 }
@@ -77,17 +77,17 @@ pub struct OperationResult {
 impl OperationResult {
     /// Creates a success without results.
     pub fn done() -> Self {
-        Self { outcome: ResponseOutcome::Success, code: 0, why: None, fields: Vec::new() }
+        Self { outcome: ResponseOutcome::Success, code: 0, reason: None, fields: Vec::new() }
     }
 
     /// Creates the result of a lookup that found nothing.
     pub fn miss(why: &'static str) -> Self {
-        Self { outcome: ResponseOutcome::Miss, why: Some(why.into()), ..Self::done() }
+        Self { outcome: ResponseOutcome::Miss, reason: Some(why.into()), ..Self::done() }
     }
 
     /// Creates a failure.
     pub fn failed(why: impl Into<Cow<'static, str>>) -> Self {
-        Self { outcome: ResponseOutcome::Failure, code: FAILED, why: Some(why.into()), ..Self::done() }
+        Self { outcome: ResponseOutcome::Failure, code: FAILED, reason: Some(why.into()), ..Self::done() }
     }
 
     /// Creates the failure for a command that the server does not have.
@@ -122,22 +122,22 @@ impl From<Result<(), &'static str>> for OperationResult {
 
 /// A response in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplyParts {
+pub struct ResponseParts {
     /// Its form.
-    pub header: ReplyHeader,
+    pub header: ResponseHeader,
     /// Its content.
-    pub answer: OperationResult,
+    pub result: OperationResult,
 }
 
-impl ReplyParts {
+impl ResponseParts {
     /// Returns `rc`. RFC 13, "Error Handling": it is 0 on success and another number on error. The draft ("Basic Concepts") requires a
     /// positive one. PMI-2 reports a miss with the flag, PMI-1 as an error.
     fn rc(&self) -> i64 {
-        match (self.answer.outcome, self.header.framing) {
+        match (self.result.outcome, self.header.framing) {
             (ResponseOutcome::Success, _) => 0,
             (_, Framing::Lines) => -1,
             (ResponseOutcome::Miss, Framing::Frames) => i64::from(!self.header.has_flag()),
-            (ResponseOutcome::Failure, Framing::Frames) => self.answer.code,
+            (ResponseOutcome::Failure, Framing::Frames) => self.result.code,
         }
     }
 
@@ -148,8 +148,8 @@ impl ReplyParts {
 
     /// Passes each tuple to `tuple`, in the order of the grammar. In PMI-1, `msg` comes last, because it extends to the end of the line. In
     /// PMI-2, `thrid` follows `cmd`, and `rc` and `errmsg` come last.
-    fn each_tuple(&self, mut tuple: impl FnMut(&str, &[u8])) {
-        let Self { header, answer } = self;
+    fn for_each_tuple(&self, mut tuple: impl FnMut(&str, &[u8])) {
+        let Self { header, result: answer } = self;
         let rc = self.rc().to_string();
         let own = |tuple: &mut dyn FnMut(&str, &[u8])| {
             answer.fields.iter().for_each(|(name, value)| tuple(header.key(name), value));
@@ -159,7 +159,7 @@ impl ReplyParts {
             Framing::Lines => {
                 tuple("rc", rc.as_bytes());
                 own(&mut tuple);
-                if let Some(why) = &answer.why {
+                if let Some(why) = &answer.reason {
                     // MPICH's gforker, which has additional operations, calls the key `reason`.
                     let is_extra = Operation::from_rule(header.operation()).is_none();
                     // RFC 13 allows blanks in `msg`, but clients that stop at a blank (MPICH 4.0) reject such a response.
@@ -178,7 +178,7 @@ impl ReplyParts {
                 }
                 own(&mut tuple);
                 tuple("rc", rc.as_bytes());
-                if let Some(why) = answer.why.as_ref().filter(|_| !self.is_success()) {
+                if let Some(why) = answer.reason.as_ref().filter(|_| !self.is_success()) {
                     tuple("errmsg", why.as_bytes());
                 }
             }
@@ -189,17 +189,17 @@ impl ReplyParts {
     pub fn tuples(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut tuples = Vec::new();
         if !self.header.response.is_empty() {
-            self.each_tuple(|key, value| tuples.push((key.into(), value.into())));
+            self.for_each_tuple(|key, value| tuples.push((key.into(), value.into())));
         }
         tuples
     }
 
     /// Returns the bytes: a line with its newline (RFC 13, "Wire Protocol"), or a length and a body (draft, "The protocol").
-    pub fn render(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         let framing = self.header.framing;
         if framing == Framing::Frames || !self.header.response.is_empty() {
-            self.each_tuple(|key, value| framing.write_tuple(&mut out, key, value));
+            self.for_each_tuple(|key, value| framing.write_tuple(&mut out, key, value));
         }
         // Only the pairs of a client could be as long as a frame, and their limits are far lower.
         framing.complete(out).unwrap_or_default()

@@ -4,22 +4,24 @@
 use std::collections::BTreeMap;
 
 use pmi_faults::variations;
-use pmi_scenario::ast::{Setting, UnderTest};
+use pmi_scenario::ast::{ImplementationKind, Setting};
 
-use super::spread;
-use crate::generate::trace::{AnswerChange, PASSED, RequestAction, RequestKind, Trace, write};
-use crate::mutate::Series;
+use super::interleave;
+use crate::generate::trace::{
+    MAX_SKIPPED_REQUESTS, RequestAction, RequestKind, ResponseReplacement, Trace, write,
+};
+use crate::mutate::ChangeSeries;
 use crate::session::case::Case;
-use crate::session::pieces::unplaced;
+use crate::session::pieces::without_span;
 
 /// The content of one session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProgramSession {
     /// Each response gets a different change from the series. The number identifies the session within the series.
-    Lasting(Series, usize),
+    ChangedResponses(ChangeSeries, usize),
     /// One changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the change
     /// for rank 0, after which the other ranks continue.
-    Ending(Series, RequestKind, usize, usize),
+    Ending(ChangeSeries, RequestKind, usize, usize),
     /// The server has this setting.
     Serve(Setting, u32),
     /// The server has this variation.
@@ -41,28 +43,28 @@ fn settings() -> Vec<ProgramSession> {
     let keys = [32, 48, 256, 1024, 65536].map(|most| ProgramSession::Serve(Setting::KeylenMax, most));
     let late = [20, 1].map(|delay| ProgramSession::Serve(Setting::Delay, delay));
     let first = (1..=LONGEST_FIRST).map(|bytes| ProgramSession::Serve(Setting::FirstWrite, bytes)).collect();
-    spread(vec![name.into(), values.into(), keys.into(), late.into(), first])
+    interleave(vec![name.into(), values.into(), keys.into(), late.into(), first])
 }
 
 /// Returns all sessions for a program with this trace, in order.
 pub(crate) fn all(trace: &Trace, mutate: bool) -> Vec<ProgramSession> {
     let valid = vec![settings(), variations().map(|v| ProgramSession::Vary(v.name)).collect()];
     if !mutate {
-        return spread(valid);
+        return interleave(valid);
     }
     let lasting = |series| {
         let sessions = slots(trace).values().map(|slots| sessions(trace, series, slots)).max();
-        (0..sessions.unwrap_or(0)).map(|session| ProgramSession::Lasting(series, session)).collect()
+        (0..sessions.unwrap_or(0)).map(|session| ProgramSession::ChangedResponses(series, session)).collect()
     };
     let ending = |series| ending(trace, series);
     let mut kinds: Vec<Vec<ProgramSession>> = [
-        [Series::Texts, Series::Splits, Series::Orders].map(lasting).into(),
-        [Series::Refusals, Series::Numbers, Series::Mappings].map(ending).into(),
+        [ChangeSeries::Texts, ChangeSeries::Splits, ChangeSeries::Orders].map(lasting).into(),
+        [ChangeSeries::Refusals, ChangeSeries::Numbers, ChangeSeries::Mappings].map(ending).into(),
         valid,
     ]
     .concat();
     let rest = kinds.iter_mut().map(|sessions| sessions.split_off(sessions.len().min(FIRST))).collect();
-    [spread(kinds), spread(rest)].concat()
+    [interleave(kinds), interleave(rest)].concat()
 }
 
 /// Returns the positions of the requests of each kind: the number of requests before it, and the rank.
@@ -72,7 +74,7 @@ fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
         let mut times: BTreeMap<RequestKind, usize> = BTreeMap::new();
         for (at, exchange) in asked.iter().enumerate() {
             let before = times.entry(exchange.kind()).or_default();
-            if *before < PASSED {
+            if *before < MAX_SKIPPED_REQUESTS {
                 slots.entry(exchange.kind()).or_default().push((at, rank));
             }
             *before += 1;
@@ -84,18 +86,18 @@ fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
 }
 
 /// Returns the number of sessions that cover all changes, given these positions.
-fn sessions(trace: &Trace, series: Series, slots: &[(usize, u32)]) -> usize {
+fn sessions(trace: &Trace, series: ChangeSeries, slots: &[(usize, u32)]) -> usize {
     let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
     count.div_ceil(slots.len().max(1))
 }
 
 /// Returns the sessions in which each process gets a different change at a request of a kind. Failure codes matter at each occurrence;
 /// numbers and mappings only at the first.
-fn ending(trace: &Trace, series: Series) -> Vec<ProgramSession> {
+fn ending(trace: &Trace, series: ChangeSeries) -> Vec<ProgramSession> {
     let ranks = trace.exchanges().len().max(1);
     let mut passes: Vec<Vec<ProgramSession>> = Vec::new();
     for (kind, slots) in slots(trace) {
-        let times = if series == Series::Refusals { slots.len().div_ceil(ranks) } else { 1 };
+        let times = if series == ChangeSeries::Refusals { slots.len().div_ceil(ranks) } else { 1 };
         let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
         let needed = count.div_ceil(times * ranks);
         passes.resize_with(passes.len().max(needed), Vec::new);
@@ -108,21 +110,24 @@ fn ending(trace: &Trace, series: Series) -> Vec<ProgramSession> {
 }
 
 /// Returns the case of a session.
-pub(crate) fn made(trace: &Trace, through: ProgramSession) -> Case {
+pub(crate) fn make_case(trace: &Trace, through: ProgramSession) -> Case {
     let ranks = trace.exchanges().len() as u32;
-    let mut case = Case::in_dialect(trace.dialect, UnderTest::Client, ranks, Vec::new());
+    let mut case = Case::in_dialect(trace.dialect, ImplementationKind::Client, ranks, Vec::new());
     // The changed responses, by rank and by the index of the request.
-    let mut targets: BTreeMap<u32, BTreeMap<usize, AnswerChange>> = BTreeMap::new();
-    let mut strike = |series: Series, (at, rank), index: usize| {
+    let mut targets: BTreeMap<u32, BTreeMap<usize, ResponseReplacement>> = BTreeMap::new();
+    let mut strike = |series: ChangeSeries, (at, rank), index: usize| {
         let answer = trace.answer((at, rank));
         let all = answer.series(series);
         let Some(change) = all.get(index.checked_rem(all.len()).unwrap_or(0)) else { return };
         case.ingredients.insert(format!("{}:{}", series.mutation().name(), answer.op));
         let done = RequestAction::Respond(answer.changed(change));
-        targets.entry(rank).or_default().insert(at, AnswerChange { every: false, done });
+        targets
+            .entry(rank)
+            .or_default()
+            .insert(at, ResponseReplacement { replaces_all: false, action: done });
     };
     match through {
-        ProgramSession::Lasting(series, session) => {
+        ProgramSession::ChangedResponses(series, session) => {
             for slots in slots(trace).into_values() {
                 let sessions = sessions(trace, series, &slots);
                 for (turn, slot) in slots.into_iter().enumerate() {
@@ -137,7 +142,7 @@ pub(crate) fn made(trace: &Trace, through: ProgramSession) -> Case {
             for rank in 0..ranks {
                 let own = of_kind.iter().copied().filter(|(_, other)| *other == rank);
                 // A program may retry after a failure response, so every second rank gets two of them.
-                let twice = series == Series::Refusals && rank % 2 == 1;
+                let twice = series == ChangeSeries::Refusals && rank % 2 == 1;
                 for slot in own.skip(time).take(if twice { 2 } else { 1 }) {
                     strike(series, slot, from + rank as usize);
                 }
@@ -146,11 +151,11 @@ pub(crate) fn made(trace: &Trace, through: ProgramSession) -> Case {
         ProgramSession::Serve(setting, number) => {
             let name = Setting::NAMES.iter().find(|(_, s)| *s == setting).map_or("", |(name, _)| name);
             case.ingredients.insert(format!("serve:{name}"));
-            case.scenario.serving.settings.push((unplaced(setting), number));
+            case.scenario.server_setup.settings.push((without_span(setting), number));
         }
         ProgramSession::Vary(name) => {
             case.ingredients.insert(format!("vary:{name}"));
-            case.scenario.serving.variations.push(unplaced(name.to_owned()));
+            case.scenario.server_setup.variations.push(without_span(name.to_owned()));
         }
     }
     let mut body = Vec::new();

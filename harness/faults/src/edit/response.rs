@@ -2,9 +2,9 @@
 
 use super::step::{Editable, UnknownStep, VerbAndArguments, fill, number};
 use crate::circumstances::Circumstances;
-use crate::draft::{Length, ReplyDraft};
+use crate::response_draft::{LengthFormat, ResponseDraft};
 
-impl Editable for ReplyDraft {
+impl Editable for ResponseDraft {
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let filled = |text| fill(text, circumstances);
         match words {
@@ -44,26 +44,26 @@ impl Editable for ReplyDraft {
             ["fail"] => self.fail(),
             ["succeed", name, value] => self.succeed(name, filled(value)),
             // The form and the destination.
-            ["before", text] => self.before = text.as_bytes(),
-            ["binary-before"] => self.before = b"\x01\xff",
-            ["between", text] => self.between = text.as_bytes(),
-            ["end", text] => self.end = text.as_bytes(),
-            ["after", text] => self.after = text.as_bytes().to_vec(),
+            ["before", text] => self.prefix = text.as_bytes(),
+            ["binary-before"] => self.prefix = b"\x01\xff",
+            ["between", text] => self.separator = text.as_bytes(),
+            ["end", text] => self.terminator = text.as_bytes(),
+            ["after", text] => self.suffix = text.as_bytes().to_vec(),
             ["echo", request] => {
-                self.after = self.bytes();
+                self.suffix = self.bytes();
                 self.tuples.clear();
                 self.add("cmd", *request);
             }
-            ["length", text] => self.length = Some(Length::Text(text)),
-            ["length-left"] => self.length = Some(Length::Left),
-            ["length-zeros"] => self.length = Some(Length::Zeros),
+            ["length", text] => self.length = Some(LengthFormat::Text(text)),
+            ["length-left"] => self.length = Some(LengthFormat::LeftAligned),
+            ["length-zeros"] => self.length = Some(LengthFormat::ZeroPadded),
             ["no-length"] => self.length = None,
-            ["longer", by] => self.lengthened = number(by)?,
-            ["single-semicolons"] => self.doubles = false,
+            ["longer", by] => self.length_offset = number(by)?,
+            ["single-semicolons"] => self.doubles_semicolons = false,
             ["copies", count] => self.copies = number(count)?,
             ["silence"] => self.copies = 0,
             // A limited number of times, so that the machine keeps its memory.
-            ["leak", mib] if circumstances.uses <= 12 => {
+            ["leak", mib] if circumstances.use_count <= 12 => {
                 std::mem::forget(vec![1_u8; number::<usize>(mib)? << 20]);
             }
             ["leak", _] => {}

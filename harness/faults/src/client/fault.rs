@@ -12,7 +12,7 @@ pub struct ClientFault {
     /// Ids of the requirements that it breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
     /// A one-line description of the client's behaviour.
-    pub about: &'static str,
+    pub description: &'static str,
     /// The session that it changes.
     pub plain: PlainSession,
     /// The steps that change the plain session.
@@ -33,7 +33,7 @@ impl ClientFault {
 
 /// A requirement on clients that no script can break in a way that shows on the wire.
 #[derive(Debug)]
-pub struct Unseen {
+pub struct UndetectableRequirement {
     /// Its id.
     pub id: &'static str,
     /// The reason.
@@ -41,30 +41,33 @@ pub struct Unseen {
 }
 
 /// Requirements on clients that no script breaks.
-pub const UNSEEN: &[Unseen] = &[
-    Unseen {
+pub const UNDETECTABLE_REQUIREMENTS: &[UndetectableRequirement] = &[
+    UndetectableRequirement {
         id: "rfc13.env.pmi-fd",
         reason: "a process that uses a descriptor other than PMI_FD sends nothing on the wire",
     },
-    Unseen {
+    UndetectableRequirement {
         id: "rfc13.wire.client-sends-requests",
         reason: "only a server can break it, by sending a request; see rfc13.wire.server-sends-responses for the client",
     },
-    Unseen { id: "rfc13.init.highest", reason: "the wire does not show which versions a client supports" },
-    Unseen {
+    UndetectableRequirement {
+        id: "rfc13.init.highest",
+        reason: "the wire does not show which versions a client supports",
+    },
+    UndetectableRequirement {
         id: "rfc13.init.highest-mutual",
         reason: "the server chooses the version, and the wire does not show which versions a client supports",
     },
-    Unseen { id: "rfc13.put.visible-after-barrier", reason: NEEDS },
-    Unseen { id: "pmi2.common.fence.visible", reason: NEEDS },
-    Unseen { id: "rfc13.abnf.intlist", reason: "no request has a list of integers" },
-    Unseen { id: "singleton.client.answers", reason: SINGLETON },
-    Unseen { id: "singleton.client.arguments", reason: SINGLETON },
-    Unseen { id: "singleton.client.once", reason: SINGLETON },
+    UndetectableRequirement { id: "rfc13.put.visible-after-barrier", reason: SCRIPT_REASON },
+    UndetectableRequirement { id: "pmi2.common.fence.visible", reason: SCRIPT_REASON },
+    UndetectableRequirement { id: "rfc13.abnf.intlist", reason: "no request has a list of integers" },
+    UndetectableRequirement { id: "singleton.client.answers", reason: SINGLETON_REASON },
+    UndetectableRequirement { id: "singleton.client.arguments", reason: SINGLETON_REASON },
+    UndetectableRequirement { id: "singleton.client.once", reason: SINGLETON_REASON },
 ];
 
 /// The programs in our tests break these.
-const NEEDS: &str = "a script does not use the value, and does not fail without one";
+const SCRIPT_REASON: &str = "a script does not use the value, and does not fail without one";
 
 /// The programs in our tests break these.
-const SINGLETON: &str = "it is broken before PMI begins, when a program starts its process manager, which no session of this table does";
+const SINGLETON_REASON: &str = "it is broken before PMI begins, when a program starts its process manager, which no session of this table does";

@@ -6,19 +6,19 @@ use std::hash::Hash;
 
 /// A map with a cache of the last lookup.
 #[derive(Debug)]
-pub(crate) struct Recent<K, V> {
+pub(crate) struct LookupCache<K, V> {
     places: HashMap<K, usize>,
     values: Vec<V>,
     last: Option<(K, usize)>,
 }
 
-impl<K, V> Default for Recent<K, V> {
+impl<K, V> Default for LookupCache<K, V> {
     fn default() -> Self {
         Self { places: HashMap::new(), values: Vec::new(), last: None }
     }
 }
 
-impl<K: Copy + Eq + Hash, V> Recent<K, V> {
+impl<K: Copy + Eq + Hash, V> LookupCache<K, V> {
     /// Returns the value of a key.
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let place = match self.last {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn recent_behaves_like_a_map() {
-        let mut recent = Recent::default();
+        let mut recent = LookupCache::default();
         let mut plain = BTreeMap::new();
         for (key, value) in [(3, 'a'), (1, 'b'), (1, 'c'), (3, 'd'), (2, 'e'), (3, 'f')] {
             assert_eq!(recent.get(key), plain.get(&key));

@@ -12,32 +12,32 @@ use crate::finding::Finding;
 use crate::monitor::NameRequest;
 
 /// Maximum number of names that are stored. After a campaign has published more, a lookup may find any name.
-const MOST: usize = 100_000;
+const MAX_NAMES: usize = 100_000;
 
 /// Names that earlier jobs may have left published, with the number of publish requests since the name was last known to be withdrawn.
 #[derive(Debug, Clone, Default)]
-pub struct NamesBefore(BTreeMap<Vec<u8>, u64>);
+pub struct EarlierNames(BTreeMap<Vec<u8>, u64>);
 
 /// A request about a name and its response, with the number of the event of the response.
 #[derive(Debug)]
-struct AnsweredNameRequests {
+struct NameExchange {
     proc: Proc,
-    asked: NameRequest,
+    request: NameRequest,
     seq: u64,
     succeeds: bool,
     /// True if the request is a lookup that has found a port.
-    finds: bool,
+    found: bool,
 }
 
-impl NamesBefore {
+impl EarlierNames {
     /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores the port,
     /// and returns it after the other port is withdrawn.
-    pub fn remember(&mut self, events: &[Event]) {
+    pub fn record(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
-        let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
-        for (asked, succeeds) in answered.chain(open.into_iter().map(|asked| (asked, false))) {
-            match asked {
-                NameRequest::Publish { name, .. } if self.0.len() < MOST => {
+        let answered = answered.into_iter().map(|one| (one.request, one.succeeds));
+        for (request, succeeds) in answered.chain(open.into_iter().map(|request| (request, false))) {
+            match request {
+                NameRequest::Publish { name, .. } if self.0.len() < MAX_NAMES => {
                     *self.0.entry(name).or_default() += 1;
                 }
                 NameRequest::Unpublish { name } if succeeds => {
@@ -55,37 +55,38 @@ impl NamesBefore {
 
     /// Returns the findings without those about lookups that found a name of an earlier job. If the job itself has published the name, the
     /// finding stays.
-    pub fn excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
+    pub fn without_excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
             return findings.to_vec();
         }
         let (answered, _) = exchanges(events);
         let is_open = |finding: &&Finding| {
-            let is_it =
-                |one: &&AnsweredNameRequests| one.seq == finding.seq && Some(one.proc) == finding.proc;
+            let is_it = |one: &&NameExchange| one.seq == finding.seq && Some(one.proc) == finding.proc;
             answered.iter().filter(is_it).any(|one| self.may_find(one, &answered))
         };
         findings.iter().filter(|finding| !is_open(finding)).cloned().collect()
     }
 
-    fn may_find(&self, lookup: &AnsweredNameRequests, answered: &[AnsweredNameRequests]) -> bool {
-        let name = lookup.asked.name();
-        let is_own = |one: &AnsweredNameRequests| {
+    fn may_find(&self, lookup: &NameExchange, answered: &[NameExchange]) -> bool {
+        let name = lookup.request.name();
+        let is_own = |one: &NameExchange| {
             one.succeeds
                 && one.seq < lookup.seq
-                && matches!(&one.asked, NameRequest::Publish { name: own, .. } if own == name)
+                && matches!(&one.request, NameRequest::Publish { name: own, .. } if own == name)
         };
-        lookup.finds && (self.0.contains_key(name) || self.0.len() >= MOST) && !answered.iter().any(is_own)
+        lookup.found
+            && (self.0.contains_key(name) || self.0.len() >= MAX_NAMES)
+            && !answered.iter().any(is_own)
     }
 }
 
 /// Returns true if a lookup has found a name.
 pub fn is_found(events: &[Event]) -> bool {
-    exchanges(events).0.iter().any(|one| one.finds)
+    exchanges(events).0.iter().any(|one| one.found)
 }
 
 /// Returns the requests about names with responses, in the order of the responses, and those without.
-fn exchanges(events: &[Event]) -> (Vec<AnsweredNameRequests>, Vec<NameRequest>) {
+fn exchanges(events: &[Event]) -> (Vec<NameExchange>, Vec<NameRequest>) {
     let mut answered = Vec::new();
     let mut open: BTreeMap<Proc, Vec<NameRequest>> = BTreeMap::new();
     Connections::default().read_all(events, |event, proc, (direction, message)| {
@@ -95,7 +96,7 @@ fn exchanges(events: &[Event]) -> (Vec<AnsweredNameRequests>, Vec<NameRequest>) 
             return open.extend(NameRequest::new(message));
         }
         let Some(kind) = message.operation() else { return };
-        let is_it = |asked: &NameRequest| asked.operation() == kind;
+        let is_it = |request: &NameRequest| request.operation() == kind;
         let at = match message.framing {
             // RFC 13, Wire Protocol: earlier requests have an unreadable response or none.
             Framing::Lines => open.iter().rposition(is_it),
@@ -105,12 +106,12 @@ fn exchanges(events: &[Event]) -> (Vec<AnsweredNameRequests>, Vec<NameRequest>) 
         let Some(at) = at else { return };
         let found = message.outcome() == Some(ResponseOutcome::Success);
         let is_lookup = kind == Operation::Lookup;
-        answered.push(AnsweredNameRequests {
+        answered.push(NameExchange {
             proc,
-            asked: open.remove(at),
+            request: open.remove(at),
             seq: event.seq,
             succeeds: if is_lookup { found } else { message.is_success() },
-            finds: is_lookup && found && message.field("port").is_some(),
+            found: is_lookup && found && message.field("port").is_some(),
         });
     });
     (answered, open.into_values().flatten().collect())
@@ -142,8 +143,8 @@ mod tests {
 
     /// Returns the requirements that are broken in a job after one that published the name `a` with the port `old`.
     fn broken(asked: &[(&str, &str)]) -> Vec<String> {
-        let mut before = NamesBefore::default();
-        before.remember(&job(&[
+        let mut before = EarlierNames::default();
+        before.record(&job(&[
             ("cmd=publish_name service=a port=old", "cmd=publish_result rc=0"),
             ("cmd=publish_name service=gone port=old", "cmd=publish_result rc=0"),
             ("cmd=unpublish_name service=gone", "cmd=unpublish_result rc=0"),
@@ -155,7 +156,7 @@ mod tests {
         let mut monitor = Monitor::new();
         events.iter().for_each(|event| monitor.observe(event));
         before
-            .excused(&monitor.take_findings(), &events)
+            .without_excused(&monitor.take_findings(), &events)
             .into_iter()
             .map(|finding| finding.requirement)
             .collect()

@@ -1,64 +1,64 @@
 //! A reply before it is encoded, so that every part of it can be changed.
 
-use pmi_reference::{ReplyHeader, ReplyParts};
+use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, Proc};
 
 /// The way in which the length of a frame is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(crate) enum LengthFormat {
     /// Blanks before it, as in the draft.
-    Right,
+    RightAligned,
     /// Blanks after it.
-    Left,
+    LeftAligned,
     /// Zeros before it.
-    Zeros,
+    ZeroPadded,
     /// This text, whatever the length is.
     Text(&'static str),
 }
 
 /// A reply as tuples.
 #[derive(Debug, Clone)]
-pub(crate) struct ReplyDraft {
+pub(crate) struct ResponseDraft {
     /// The process that receives it.
     pub to: Proc,
     /// The form of the reply.
-    header: ReplyHeader,
+    header: ResponseHeader,
     /// `cmd` comes first, then `rc`, the operation's own fields and `msg`. The answer to abort has no tuples.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
     /// The bytes before the first tuple.
-    pub before: &'static [u8],
+    pub prefix: &'static [u8],
     /// The separator of the tuples.
-    pub between: &'static [u8],
+    pub separator: &'static [u8],
     /// The bytes that end the message.
-    pub end: &'static [u8],
+    pub terminator: &'static [u8],
     /// The number of times that it is sent.
     pub copies: usize,
     /// Bytes to send after it, unchanged.
-    pub after: Vec<u8>,
+    pub suffix: Vec<u8>,
     /// The way in which its length is written, if it is a frame.
-    pub length: Option<Length>,
+    pub length: Option<LengthFormat>,
     /// A number to add to that length.
-    pub lengthened: i64,
+    pub length_offset: i64,
     /// True if semicolons in values are doubled.
-    pub doubles: bool,
+    pub doubles_semicolons: bool,
 }
 
-impl ReplyDraft {
-    pub(crate) fn new(to: Proc, reply: &ReplyParts) -> Self {
-        let is_frame = reply.header.framing == Framing::Frames;
+impl ResponseDraft {
+    pub(crate) fn new(to: Proc, response: &ResponseParts) -> Self {
+        let is_frame = response.header.framing == Framing::Frames;
         let (between, end): (&[u8], &[u8]) = if is_frame { (b";", b";") } else { (b" ", b"\n") };
         Self {
             to,
-            header: reply.header.clone(),
-            tuples: reply.tuples(),
-            before: b"",
-            between,
-            end,
+            header: response.header.clone(),
+            tuples: response.tuples(),
+            prefix: b"",
+            separator: between,
+            terminator: end,
             copies: 1,
-            after: Vec::new(),
-            length: is_frame.then_some(Length::Right),
-            lengthened: 0,
-            doubles: is_frame,
+            suffix: Vec::new(),
+            length: is_frame.then_some(LengthFormat::RightAligned),
+            length_offset: 0,
+            doubles_semicolons: is_frame,
         }
     }
 
@@ -146,33 +146,33 @@ impl ReplyDraft {
 
     /// Returns the bytes to send, in one piece.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut line = self.before.to_vec();
+        let mut line = self.prefix.to_vec();
         for (i, (key, value)) in self.tuples.iter().enumerate() {
             if i > 0 {
-                line.extend_from_slice(self.between);
+                line.extend_from_slice(self.separator);
             }
             line.extend_from_slice(key);
             line.push(b'=');
-            match self.doubles {
+            match self.doubles_semicolons {
                 true => value
                     .iter()
                     .for_each(|b| line.extend(std::iter::repeat_n(*b, 1 + usize::from(*b == b';')))),
                 false => line.extend_from_slice(value),
             }
         }
-        line.extend_from_slice(self.end);
+        line.extend_from_slice(self.terminator);
         if let Some(length) = self.length {
-            let number = line.len() as i64 + self.lengthened;
+            let number = line.len() as i64 + self.length_offset;
             let header = match length {
-                Length::Right => format!("{number:>6}").into_bytes(),
-                Length::Left => format!("{number:<6}").into_bytes(),
-                Length::Zeros => format!("{number:06}").into_bytes(),
-                Length::Text(text) => text.as_bytes().to_vec(),
+                LengthFormat::RightAligned => format!("{number:>6}").into_bytes(),
+                LengthFormat::LeftAligned => format!("{number:<6}").into_bytes(),
+                LengthFormat::ZeroPadded => format!("{number:06}").into_bytes(),
+                LengthFormat::Text(text) => text.as_bytes().to_vec(),
             };
             line.splice(0..0, header);
         }
         let mut out = line.repeat(self.copies);
-        out.extend_from_slice(&self.after);
+        out.extend_from_slice(&self.suffix);
         out
     }
 }

@@ -1,7 +1,7 @@
 //! The entries of the catalogue.
 
 use super::behaviour::Behaviour;
-use super::circumstances::When;
+use super::circumstances::Occasion;
 use super::dialects::Dialects;
 use super::effect::Effect;
 
@@ -13,11 +13,11 @@ pub struct Fault {
     /// The requirements or rules that it breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
     /// A one-line description of the server's behaviour.
-    pub about: &'static str,
+    pub description: &'static str,
     /// The place where the server differs, and the change.
     pub effect: Effect,
     /// The occasions on which the change shows.
-    pub when: When,
+    pub when: Occasion,
     /// The dialects in which it applies.
     pub dialects: Dialects,
 }

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 use pmi_wire::protocol;
-use pmi_wire::{Decoded, Direction, Framing, Maxes};
+use pmi_wire::{Decoded, Direction, Framing, KvsLimits};
 
-use super::script::{Unwritable, commented, dialect, escaped, readable, span, tuples};
+use super::script::{ScenarioWriteError, dialect, escape_comment, escaped, format_scenario, span, tuples};
 use pmi_judge::connections::Connections;
 use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_scenario::ast::Dialect;
@@ -22,7 +22,7 @@ type RecordedExchange = (&'static str, String);
 #[derive(Default)]
 struct RecordedRank {
     /// For each request without an answer: its row in the protocol table, and the request if its answer is repeated.
-    asked: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
+    pending: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
     exchanges: Vec<RecordedExchange>,
 }
 
@@ -32,12 +32,16 @@ struct RecordedRank {
 /// # Errors
 ///
 /// The scenario language cannot express the session.
-pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<Option<String>, Unwritable> {
+pub fn answers(
+    events: &[Event],
+    dialects: &[Dialect],
+    command: &str,
+) -> Result<Option<String>, ScenarioWriteError> {
     let dialect = dialect(dialects)?;
     let mut ranks: BTreeMap<u32, RecordedRank> = BTreeMap::new();
     let mut connections = Connections::default();
     let mut size = 0;
-    let mut maxes = None;
+    let mut limits = None;
     for event in events {
         match &event.kind {
             EventKind::Launched { ranks, .. } => size = *ranks,
@@ -45,7 +49,7 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
             | EventKind::FromServer { proc: Proc { group: 0, rank }, .. } => {
                 let rank = ranks.entry(*rank).or_default();
                 for arrival in connections.read(event) {
-                    let _ = arrival.decode().map(|message| rank.reads(&message, &mut maxes));
+                    let _ = arrival.decode().map(|message| rank.read_message(&message, &mut limits));
                 }
             }
             EventKind::Exited { exit, .. } | EventKind::JobExited { exit } if *exit != Exit::Code(0) => {
@@ -56,11 +60,11 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
     }
     let told = ranks.values().any(|rank| !rank.exchanges.is_empty());
     let has_limits = protocol::by_operation(dialect.framing(), "maxes").is_some();
-    let head = match maxes {
+    let head = match limits {
         _ if !has_limits => {
             format!("requires pmi2.common.fullinit-first\ndialect {dialect}\ntests client\nranks {size}")
         }
-        Some(Maxes { kvsname_max, keylen_max, vallen_max }) => format!(
+        Some(KvsLimits { kvsname_max, keylen_max, vallen_max }) => format!(
             "requires rfc13.put.length rfc13.parser.order rfc13.parser.extra-keys\ntests client\nranks {size}\n\
              serve kvsname_max={kvsname_max} keylen_max={keylen_max} vallen_max={vallen_max}"
         ),
@@ -75,7 +79,7 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
     }
     let mut text = format!(
         "# The program of a recorded session, under a server that answers as its process manager did: {}\n{head}\n\n",
-        commented(command)
+        escape_comment(command)
     );
     for (exchanges, ranks) in &same {
         for (request, answer) in *exchanges {
@@ -84,34 +88,36 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
         }
     }
     text.push_str("* P: exits 0\n");
-    readable("client", text).map(Some)
+    format_scenario("client", text).map(Some)
 }
 
 impl RecordedRank {
-    fn reads(&mut self, message: &Decoded<'_>, maxes: &mut Option<Maxes>) {
+    fn read_message(&mut self, message: &Decoded<'_>, limits: &mut Option<KvsLimits>) {
         let is_line = message.framing == Framing::Lines;
-        if is_line && !is_exchanged(message.text) {
+        if is_line && !is_complete_message(message.text) {
             return;
         }
         let exchange = message.exchange().filter(|_| message.is_well_formed());
         if message.direction == Direction::ToServer {
             let asked = (is_line || exchange.is_some()).then(|| (exchange, kind(message)));
-            return self.asked.extend(asked);
+            return self.pending.extend(asked);
         }
         let place = match message.framing {
             Framing::Lines => Some(0),
             // Several requests may be pending, and need not be answered in order.
-            Framing::Frames => self.asked.iter().position(|(asked, _)| asked.is_some() && *asked == exchange),
+            Framing::Frames => {
+                self.pending.iter().position(|(asked, _)| asked.is_some() && *asked == exchange)
+            }
         };
-        let Some((_, Some(request))) = place.and_then(|place| self.asked.remove(place)) else { return };
-        *maxes = maxes.or(message.maxes());
+        let Some((_, Some(request))) = place.and_then(|place| self.pending.remove(place)) else { return };
+        *limits = limits.or(message.limits());
         let answer = if is_line { Some(escaped(message.text)) } else { tuples(message) };
         self.exchanges.extend(answer.map(|answer| (request, answer)));
     }
 }
 
 /// Returns whether a line is a complete request or answer. In a spawn request, only the last line is answered.
-fn is_exchanged(line: &[u8]) -> bool {
+fn is_complete_message(line: &[u8]) -> bool {
     line.starts_with(b"cmd=") || line == b"endcmd"
 }
 

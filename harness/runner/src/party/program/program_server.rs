@@ -10,13 +10,13 @@ use pmi_wire::Proc;
 
 /// An action of the server.
 #[derive(Debug, Clone)]
-pub(crate) enum ServerAct {
+pub(crate) enum ScriptAction {
     /// Sends these lines.
     Send(WriteMode, Vec<Template>),
     /// Sends a bare newline.
     Empty,
     /// Sends its own answer.
-    OwnAnswer,
+    DefaultResponse,
     /// Closes the connection.
     Close,
     /// Kills the process.
@@ -29,7 +29,7 @@ pub(crate) struct ServerRule {
     /// The request, and whether the rule applies to every matching one; `None` for actions at the start.
     pub(crate) trigger: Option<(Pattern, bool)>,
     /// The actions; empty for the server's own answer.
-    pub(crate) acts: Vec<ServerAct>,
+    pub(crate) actions: Vec<ScriptAction>,
     /// The line of the scenario.
     pub(crate) line: usize,
     pub(crate) scope: Scope,
@@ -48,9 +48,9 @@ pub(crate) struct ProcessScript {
 
 /// An error in a scenario that shows only when the scenario is executed, with its line.
 #[derive(Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct ScriptError {
     pub(crate) line: usize,
-    pub(crate) what: ScenarioError,
+    pub(crate) message: ScenarioError,
 }
 
 /// The server that a program is started under.
@@ -65,5 +65,5 @@ pub(crate) trait ProgramServer {
     /// # Errors
     ///
     /// A name has no value for this process, or an expression cannot be evaluated.
-    fn part(&self, p: Proc, size: u32) -> Result<ProcessScript, Mistake>;
+    fn process_script(&self, p: Proc, size: u32) -> Result<ProcessScript, ScriptError>;
 }

@@ -11,7 +11,7 @@ pub(super) fn comment(text: &str) -> String {
 }
 
 /// Pushes bytes through a connection, and returns the messages that they complete, with their framing.
-pub(super) fn carried(
+pub(super) fn push_bytes(
     connection: &mut Connection,
     direction: Direction,
     bytes: &[u8],
@@ -31,7 +31,7 @@ pub(super) fn carried(
 
 /// The finding that a reproducer shows.
 #[derive(Debug, Clone, Copy)]
-pub struct About<'a> {
+pub struct FindingSummary<'a> {
     /// The finding in one line.
     pub title: &'a str,
     /// The expected behaviour.
@@ -39,7 +39,7 @@ pub struct About<'a> {
     /// The observed behaviour.
     pub seen: &'a str,
     /// Number of runs that showed it, and of all runs, if these differ.
-    pub shown: Option<(u32, u32)>,
+    pub run_counts: Option<(u32, u32)>,
 }
 
 /// A standalone program that shows a finding.

@@ -12,16 +12,18 @@ use serde::{Deserialize, Serialize};
 pub(crate) const PRINTABLE_LIMIT: usize = 160;
 
 /// Added if the only evidence of a silence is a timeout. On a loaded machine, the process might still have answered.
-pub(crate) const NO_PROOF: &str = " (not proved: timed out)";
+pub(crate) const NO_PROOF_SUFFIX: &str = " (not proved: timed out)";
 
 /// The kind of observation, for code that distinguishes findings. The text says the same, but only users read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum SeenKind {
+#[serde(rename = "SeenKind")]
+pub enum ObservationKind {
     /// No response came.
     Silence,
     /// No response came, and another process had sent half a request. The server may be waiting for the rest of that request.
-    SilenceBehindPartialRequest,
+    #[serde(rename = "silence_behind_partial_request")]
+    SilenceDuringPartialRequest,
     /// The connection ended before the response.
     ConnectionEnd,
     /// A response to this operation, possibly incomplete.
@@ -30,18 +32,18 @@ pub enum SeenKind {
     EarlyBarrierExit,
 }
 
-impl SeenKind {
+impl ObservationKind {
     /// Returns whether a required response is missing.
     pub fn is_missing_answer(self) -> bool {
-        matches!(self, Self::Silence | Self::SilenceBehindPartialRequest | Self::ConnectionEnd)
+        matches!(self, Self::Silence | Self::SilenceDuringPartialRequest | Self::ConnectionEnd)
     }
 }
 
-impl fmt::Display for SeenKind {
+impl fmt::Display for ObservationKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silence => f.write_str("silence"),
-            Self::SilenceBehindPartialRequest => {
+            Self::SilenceDuringPartialRequest => {
                 f.write_str("silence while another process has sent half a request")
             }
             Self::ConnectionEnd => f.write_str("the end of the connection"),
@@ -53,60 +55,60 @@ impl fmt::Display for SeenKind {
 
 /// The text and the kind of an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenText {
+pub(crate) struct ObservationText {
     pub(crate) text: String,
-    pub(crate) kind: Option<SeenKind>,
+    pub(crate) kind: Option<ObservationKind>,
 }
 
-impl SeenText {
+impl ObservationText {
     /// Creates the description of a message.
     pub(crate) fn message(line: &[u8]) -> Self {
         let name = line.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b' ').next());
-        let kind = name.and_then(Operation::from_response_cmd).map(SeenKind::Response);
-        Self { text: show(line), kind }
+        let kind = name.and_then(Operation::from_response_cmd).map(ObservationKind::Response);
+        Self { text: quote_bytes(line), kind }
     }
 
     /// Appends text to the description.
-    pub(crate) fn and(mut self, words: impl fmt::Display) -> Self {
+    pub(crate) fn with_suffix(mut self, words: impl fmt::Display) -> Self {
         self.text = format!("{} {words}", self.text);
         self
     }
 }
 
-impl From<SeenKind> for SeenText {
-    fn from(kind: SeenKind) -> Self {
+impl From<ObservationKind> for ObservationText {
+    fn from(kind: ObservationKind) -> Self {
         Self { text: kind.to_string(), kind: Some(kind) }
     }
 }
 
-impl From<String> for SeenText {
+impl From<String> for ObservationText {
     fn from(text: String) -> Self {
         Self { text, kind: None }
     }
 }
 
-impl From<&str> for SeenText {
+impl From<&str> for ObservationText {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
 }
 
 /// A message that is never completed, as a finding reports it.
-pub(crate) struct Unended {
+pub(crate) struct IncompleteMessage {
     /// The requirement that it breaks.
     pub(crate) rule: &'static str,
     pub(crate) expected: &'static str,
-    pub(crate) seen: SeenText,
+    pub(crate) seen: ObservationText,
 }
 
-impl Unended {
+impl IncompleteMessage {
     /// Describes the incomplete message `partial`, followed by the event `then`. Returns `None` if `partial` is empty.
     pub(crate) fn new(framing: Framing, partial: &[u8], then: impl fmt::Display) -> Option<Self> {
         let (rule, expected) = framing.pick([
             (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
             (ids::PMI2_COMMON_FRAME, "as many bytes as the frame's length states"),
         ]);
-        let seen = SeenText::message(partial).and(format_args!("and then {then}"));
+        let seen = ObservationText::message(partial).with_suffix(format_args!("and then {then}"));
         (!partial.is_empty()).then_some(Self { rule, expected, seen })
     }
 }
@@ -122,7 +124,7 @@ pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
 }
 
 /// Quotes and escapes bytes. Long messages are cut.
-pub(crate) fn show(bytes: &[u8]) -> String {
+pub(crate) fn quote_bytes(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(PRINTABLE_LIMIT)];
     if cut.len() < bytes.len() {
         format!("\"{}\" ... ({} bytes)", cut.escape_ascii(), bytes.len())
@@ -137,10 +139,10 @@ mod tests {
 
     #[test]
     fn classifies_response_by_its_command() {
-        let kind = |line: &str| SeenText::message(line.as_bytes()).kind;
-        let universe = SeenKind::Response(Operation::Universe);
+        let kind = |line: &str| ObservationText::message(line.as_bytes()).kind;
+        let universe = ObservationKind::Response(Operation::Universe);
         assert_eq!(kind("cmd=universe_size rc=0 size=-1"), Some(universe));
-        assert_eq!(kind("cmd=finalize_ack"), Some(SeenKind::Response(Operation::Finalize)));
+        assert_eq!(kind("cmd=finalize_ack"), Some(ObservationKind::Response(Operation::Finalize)));
         for other in ["cmd=get_maxes", "cmd=other", "rc=0 cmd=maxes", ""] {
             assert_eq!(kind(other), None, "{other}");
         }

@@ -4,16 +4,16 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, WriteMode};
 use pmi_wire::Framing;
 
-use super::frame::{self, Halves};
+use super::frame::{self, SplitFrame};
 use super::message::{framing, junk, value};
 use super::mutation::Mutation;
 use super::places::split;
-use crate::mutate::texts::{self, Use};
+use crate::mutate::texts::{self, TextUse};
 use crate::mutate::values::{self, values};
 use crate::session::decisions::pick;
-use crate::session::fields::{FieldList, Written, text};
+use crate::session::fields::{FieldList, WriteContent, text};
 use crate::session::op::Op;
-use crate::session::pieces::{Limit, length, letters, literal, template, tidy};
+use crate::session::pieces::{Limit, join_adjacent, length, letters, literal, template};
 
 /// Maximum number of attempts to find an applicable mutation.
 const ATTEMPTS: usize = 20;
@@ -24,7 +24,7 @@ pub(crate) enum ResponseStep {
     /// Messages, in one write unless the mode states otherwise.
     Write(Vec<Template>, WriteMode),
     /// The correct response.
-    Right,
+    Correct,
     /// The end of the connection.
     Close,
 }
@@ -42,7 +42,7 @@ impl ResponseStep {
                 let bare = mode.partial || mode.encoding == Encoding::Bytes;
                 bare && lines.iter().all(Template::is_empty)
             }
-            Self::Right | Self::Close => false,
+            Self::Correct | Self::Close => false,
         }
     }
 }
@@ -68,12 +68,12 @@ impl CorrectResponse<'_> {
         self.op.encoding(self.dialect)
     }
 
-    fn draft(&self) -> Written {
-        Written::Messages(self.encoding(), vec![self.fields.clone()])
+    fn draft(&self) -> WriteContent {
+        WriteContent::Messages(self.encoding(), vec![self.fields.clone()])
     }
 
     /// Returns the correct response, written out.
-    pub(crate) fn proper(&self) -> ResponseStep {
+    pub(crate) fn correct(&self) -> ResponseStep {
         ResponseStep::write(self.encoding(), self.draft().lines())
     }
 
@@ -84,7 +84,7 @@ impl CorrectResponse<'_> {
 
     /// Draws a mutation and applies it. A third of the mutations are specific to the response to this request.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ResponseStep>)> {
-        let all = Mutation::of_answers(self.dialect.framing());
+        let all = Mutation::of_responses(self.dialect.framing());
         for _ in 0..ATTEMPTS {
             let own = match self.op.operation() {
                 _ if self.mapping => Mutation::Mapping,
@@ -101,7 +101,7 @@ impl CorrectResponse<'_> {
             // Whether a program misreads a mapping depends on the mapping's text.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
-            if let Some(said) = self.with(mutation, u)? {
+            if let Some(said) = self.mutate(mutation, u)? {
                 return Ok((mutation, said));
             }
         }
@@ -109,13 +109,13 @@ impl CorrectResponse<'_> {
     }
 
     /// Returns the key of the response field that holds text from another process, and the purpose of that text.
-    pub(crate) fn value_field(&self) -> Option<(&'static str, Use)> {
+    pub(crate) fn value_field(&self) -> Option<(&'static str, TextUse)> {
         let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key))?;
-        (!self.mapping).then_some((key, if key == "port" { Use::Port } else { Use::Value }))
+        (!self.mapping).then_some((key, if key == "port" { TextUse::Port } else { TextUse::Value }))
     }
 
     /// Applies a mutation. Returns `None` if it is not applicable.
-    pub(crate) fn with(
+    pub(crate) fn mutate(
         &self,
         mutation: Mutation,
         u: &mut Unstructured<'_>,
@@ -148,11 +148,11 @@ impl CorrectResponse<'_> {
             }
             Mutation::Half => return self.half(u).map(Some),
             Mutation::Close => {
-                let before = u.ratio(1, 3)?.then_some(ResponseStep::Right);
+                let before = u.ratio(1, 3)?.then_some(ResponseStep::Correct);
                 return Ok(Some(before.into_iter().chain([ResponseStep::Close]).collect()));
             }
             Mutation::Pieces => return self.pieces(u).map(Some),
-            Mutation::Surplus => return self.surplus(u).map(Some),
+            Mutation::Surplus => return self.add_extra_messages(u).map(Some),
             of_text => {
                 if !of_text.change(&mut draft, values::responses(self.op.framing()), u)? {
                     return Ok(None);
@@ -160,7 +160,7 @@ impl CorrectResponse<'_> {
             }
         }
         let mut lines = draft.lines();
-        lines.iter_mut().for_each(|line| self.absolute(line));
+        lines.iter_mut().for_each(|line| self.resolve_lengths(line));
         Ok(Some(vec![ResponseStep::write(draft.encoding(), lines)]))
     }
 
@@ -175,8 +175,8 @@ impl CorrectResponse<'_> {
             }
             (_, true) => self.partial(template(vec![literal("cmd="), many])),
             (Encoding::Body, false) => match frame::halves(&self.line(), u)? {
-                Halves::Bytes(first, _) => ResponseStep::write(Encoding::Bytes, vec![first]),
-                Halves::Cut(body) => self.partial(body),
+                SplitFrame::Bytes(first, _) => ResponseStep::write(Encoding::Bytes, vec![first]),
+                SplitFrame::Cut(body) => self.partial(body),
             },
             (_, false) => self.partial(split(&self.line(), u)?.0),
         };
@@ -190,12 +190,12 @@ impl CorrectResponse<'_> {
     }
 
     /// Returns a frame in two writes.
-    pub(super) fn halved(&self, halves: Halves) -> Vec<ResponseStep> {
+    pub(super) fn halved(&self, halves: SplitFrame) -> Vec<ResponseStep> {
         match halves {
-            Halves::Bytes(first, second) => {
+            SplitFrame::Bytes(first, second) => {
                 [first, second].map(|half| ResponseStep::write(Encoding::Bytes, vec![half])).into()
             }
-            Halves::Cut(body) => vec![ResponseStep::write(self.encoding(), vec![body])],
+            SplitFrame::Cut(body) => vec![ResponseStep::write(self.encoding(), vec![body])],
         }
     }
 
@@ -214,12 +214,12 @@ impl CorrectResponse<'_> {
         Ok(pieces.into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
-    fn surplus(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
+    fn add_extra_messages(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
         let (own, encoding) = (self.line(), self.encoding());
         let more = match u.int_in_range(0..=3)? {
             0 => {
                 let (encoding, mut junk) = junk(framing(encoding), u)?;
-                self.absolute(&mut junk);
+                self.resolve_lengths(&mut junk);
                 (encoding, junk)
             }
             1 => {
@@ -228,25 +228,25 @@ impl CorrectResponse<'_> {
                     let framing = if encoding == Encoding::Body { Framing::Frames } else { Framing::Lines };
                     cmd.value = text(pick(u, values::responses(framing))?);
                 }
-                (encoding, Written::Messages(encoding, vec![other]).lines().remove(0))
+                (encoding, WriteContent::Messages(encoding, vec![other]).lines().remove(0))
             }
             _ => (encoding, own.clone()),
         };
         let own = (encoding, own);
         Ok(match u.int_in_range(0..=4)? {
-            0 => written([own, more]),
-            1 => written([more, own]),
-            2 => [written([more]), vec![ResponseStep::Right]].concat(),
+            0 => write_texts([own, more]),
+            1 => write_texts([more, own]),
+            2 => [write_texts([more]), vec![ResponseStep::Correct]].concat(),
             3 => {
                 let many = if u.ratio(1, 4)? { 200 } else { u.int_in_range(2..=4)? };
-                written(vec![own; many])
+                write_texts(vec![own; many])
             }
-            _ => [vec![ResponseStep::Right], written([more])].concat(),
+            _ => [vec![ResponseStep::Correct], write_texts([more])].concat(),
         })
     }
 
     /// Replaces lengths that are relative to a limit with numbers, since limits have no names before they are announced.
-    fn absolute(&self, line: &mut Template) {
+    fn resolve_lengths(&self, line: &mut Template) {
         for piece in &mut line.pieces {
             if let Piece::Fill(expr) = piece
                 && let Some((Some(limit), plus)) = length(expr)
@@ -259,12 +259,12 @@ impl CorrectResponse<'_> {
                 *piece = letters((told + plus).max(0));
             }
         }
-        tidy(line);
+        join_adjacent(line);
     }
 }
 
 /// Writes texts in order; those of the same encoding share a write.
-fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ResponseStep> {
+fn write_texts(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ResponseStep> {
     let mut writes: Vec<(Encoding, Vec<Template>)> = Vec::new();
     for (encoding, line) in all {
         match writes.last_mut() {
@@ -276,7 +276,7 @@ fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ResponseS
 }
 
 /// Returns a mapping with one block of `each` processes for each of these nodes.
-pub(super) fn blocks(nodes: impl IntoIterator<Item = i32>, each: i32) -> Template {
+pub(super) fn mapping_blocks(nodes: impl IntoIterator<Item = i32>, each: i32) -> Template {
     let blocks: Vec<String> = nodes.into_iter().map(|node| format!("({node},1,{each})")).collect();
     text(format!("(vector,{})", blocks.join(",")))
 }
@@ -292,7 +292,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
             let nodes = pick(u, &[Some(1), Some(2), Some(1000), None, None])?;
             let mut node = |at| nodes.map_or_else(|| u.int_in_range(0..=2), |nodes| Ok(at % nodes));
             let nodes: Vec<i32> = (0..count).map(&mut node).collect::<Result<_>>()?;
-            return Ok(blocks(nodes, each));
+            return Ok(mapping_blocks(nodes, each));
         }
         _ => {}
     }
@@ -304,7 +304,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(text(format!("(vector,({}))", numbers.join(","))))
 }
 
-fn limits(draft: &mut Written, u: &mut Unstructured<'_>) -> Result<bool> {
+fn limits(draft: &mut WriteContent, u: &mut Unstructured<'_>) -> Result<bool> {
     let fields = draft.messages_mut().into_iter().flatten().flatten();
     let mut told: Vec<_> = fields.filter(|f| f.key.ends_with("_max")).collect();
     if told.is_empty() {

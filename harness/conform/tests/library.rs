@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-use pmi_faults::external::library_faults;
+use pmi_faults::library_faults;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::log_judge::LogJudge;

@@ -1,9 +1,6 @@
 //! Faults and variations of programs and libraries that have them by name, because they react to what they read.
 
 use super::dialects::Dialects;
-pub use crate::catalogue::{
-    library_faults, library_variations, program_faults, program_variations, rare_external_faults,
-};
 
 /// The way in which a fault is found in one dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,10 @@ mod response_draft;
 mod server;
 
 pub use behaviour::Behaviour;
-pub use catalogue::{fault_names, faults, rare_faults, variation_names, variations};
+pub use catalogue::{
+    fault_names, faults, library_faults, library_variations, program_faults, program_variations,
+    rare_external_faults, rare_faults, variation_names, variations,
+};
 pub use circumstances::{Circumstances, Occasion};
 pub use dialects::Dialects;
 pub use edit::{Edit, VerbAndArguments};

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNDETECTABLE_REQUIREMENTS};
-use pmi_faults::external::{
-    ExternalFault, library_faults, library_variations, program_faults, program_variations,
-    rare_external_faults,
-};
+use pmi_faults::external::ExternalFault;
 use pmi_faults::{Fault, Variation, faults, rare_faults, variations};
+use pmi_faults::{
+    library_faults, library_variations, program_faults, program_variations, rare_external_faults,
+};
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
 use pmi_runner::kill_matrix::external::{ExternalMatrix, ExternalResult};

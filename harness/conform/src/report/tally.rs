@@ -209,7 +209,7 @@ impl RequirementTally<'_> {
         shown(self.first.1, self.is_flaky, strict)
     }
 
-    /// See [`called`].
+    /// See [`finding_label`].
     pub(super) fn label_for(&self, strict: Strictness) -> &'static str {
         finding_label(self.first.1, self.is_flaky, strict)
     }

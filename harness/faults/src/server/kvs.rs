@@ -4,7 +4,7 @@ use pmi_reference::server::AwaitedEvent;
 use pmi_reference::{OperationResult, ResponseHeader};
 use pmi_wire::Proc;
 
-use super::rare::value_of;
+use super::rare_state::value_of;
 use super::state::PutOrigin;
 use super::{Server, is_own_key};
 use crate::effect::{BarrierEffect, Effect, GetEffect, PutEffect};

@@ -18,6 +18,7 @@ mod keyval_space;
 mod kvs;
 mod names;
 mod rare;
+mod rare_state;
 mod spawn;
 mod state;
 
@@ -32,7 +33,7 @@ use crate::circumstances::Circumstances;
 use crate::edit::{Edit, Editable, RequestText, SingletonMessages, first_frame};
 use crate::effect::Effect;
 use crate::response_draft::ResponseDraft;
-pub use rare::EarlierJob;
+pub use rare_state::EarlierJob;
 use state::EffectState;
 
 /// The configuration of a server with effects.

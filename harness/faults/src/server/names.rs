@@ -5,7 +5,7 @@ use pmi_reference::server::{ProcessPhase, ServerRequest};
 use pmi_wire::Proc;
 
 use super::Server;
-use super::rare::value_of;
+use super::rare_state::value_of;
 use crate::effect::{Effect, NamesEffect};
 
 impl Server {

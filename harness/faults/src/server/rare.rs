@@ -1,78 +1,13 @@
-//! Requests that rare faults change or answer, and what the server remembers for them.
-
-use std::collections::{HashMap, HashSet};
+//! Requests that rare faults change or answer.
 
 use pmi_reference::server::{ProcessPhase, ServerRequest};
-use pmi_reference::{GroupId, OperationResult, ResponseHeader};
+use pmi_reference::{OperationResult, ResponseHeader};
 use pmi_wire::{Framer, Framing, Proc};
-use serde::{Deserialize, Serialize};
 
+use super::rare_state::EarlierJob;
 use super::{Server, is_own_key};
 use crate::edit::{RequestDraft, RequestOutcome, RequestSituation};
 use crate::effect::{Effect, PieceEffect};
-
-/// Pairs of a key or name, and its value or port.
-pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// The state that a job leaves for the next one, if the server has such a fault.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct EarlierJob {
-    pub(super) pairs: Pairs,
-    pub(super) names: Pairs,
-    pub(super) withdrawn: Pairs,
-    pub(super) aborted: bool,
-    /// The number of processes that waited in the barrier.
-    pub(super) waiting: u32,
-}
-
-/// The state of rare faults.
-#[derive(Debug, Default)]
-pub(super) struct RareState {
-    /// The number of requests of each operation, by process.
-    counts: HashMap<Proc, Vec<(&'static str, u64)>>,
-    /// The number of puts of each process since the last barrier.
-    puts_in_round: HashMap<Proc, u64>,
-    /// The answer to the last get of each process.
-    pub(super) last_gets: HashMap<Proc, OperationResult>,
-    /// The process whose get was the last of its group, if it was a miss.
-    pub(super) missed: HashMap<GroupId, u32>,
-    /// The keys of each group, in the order of their puts.
-    pub(super) keys: HashMap<GroupId, Vec<Vec<u8>>>,
-    /// The value of the last put of each group.
-    last_values: HashMap<GroupId, Vec<u8>>,
-    /// The ranks in the barrier, in the order of entry, and the last rank of each earlier barrier.
-    pub(super) entered: HashMap<GroupId, Vec<u32>>,
-    pub(super) latest: HashMap<GroupId, Vec<u32>>,
-    /// Groups in which a request came in pieces while another process was in the barrier.
-    pub(super) stuck: HashSet<GroupId>,
-    /// The published names, in order.
-    pub(super) names: Vec<Vec<u8>>,
-    /// The ports of names that were published again.
-    pub(super) second_ports: HashMap<Vec<u8>, Vec<u8>>,
-    /// The port that each process published last.
-    pub(super) own_ports: HashMap<Proc, Vec<u8>>,
-    /// The names that were withdrawn, with their ports.
-    pub(super) withdrawn: Pairs,
-    /// True if a process requested the end of the job.
-    aborted: bool,
-    /// The state that the previous job left.
-    pub(super) before: EarlierJob,
-}
-
-/// Returns the value of a key.
-pub(super) fn value_of(pairs: &Pairs, key: &[u8]) -> Option<Vec<u8>> {
-    pairs.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
-}
-
-impl RareState {
-    /// Forgets what belongs to the barrier that has ended.
-    pub(super) fn end_round(&mut self, group: GroupId) {
-        self.puts_in_round.retain(|process, _| process.group != group);
-        if let Some(last) = self.entered.remove(&group).and_then(|entered| entered.last().copied()) {
-            self.latest.entry(group).or_default().push(last);
-        }
-    }
-}
 
 impl Server {
     /// Sets the state that the previous job left.

@@ -6,7 +6,7 @@ use pmi_reference::server::BarrierIdentity;
 use pmi_reference::{GroupId, ResponseHeader};
 use pmi_wire::Proc;
 
-use super::rare::RareState;
+use super::rare_state::RareState;
 use crate::behaviour::Behaviour;
 use crate::circumstances::{Circumstances, Occasion};
 use crate::dialects::Dialects;

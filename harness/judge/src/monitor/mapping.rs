@@ -32,6 +32,12 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 }
 
 impl Monitor {
+    /// Describes how the process manager has placed the first group, if it differs from the request.
+    pub fn other_placement(&self) -> Option<String> {
+        let group = self.groups.get(&0)?;
+        group.placement.difference(group.size, group.nodes)
+    }
+
     /// Judges the response to a request for the process mapping. In PMI-2, one requirement covers its form and its correctness.
     pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);

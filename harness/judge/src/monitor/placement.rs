@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_wire::place;
 
-use super::state::Monitor;
 use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
 /// The placement of a group, as far as its processes have reported it.
@@ -69,21 +68,16 @@ impl Placement {
             (expected, format!("places them on {mapped}"))
         })
     }
-}
 
-impl Monitor {
-    /// Returns how the process manager has placed the first group, if it differs from the request.
-    pub fn other_placement(&self) -> Option<String> {
-        let group = self.groups.get(&0)?;
-        let (size, placement) = (group.size, &group.placement);
-        let wanted = place(size, group.nodes.max(1));
-        let Some(distinct) = placement.distinct() else {
-            let local = placement.local_size.filter(|local| group.nodes <= 1 && *local < size)?;
+    /// Describes how the process manager has placed `size` processes, if that differs from the requested number of nodes.
+    pub(super) fn difference(&self, size: u32, nodes: u32) -> Option<String> {
+        let Some(distinct) = self.distinct() else {
+            let local = self.local_size.filter(|local| nodes <= 1 && *local < size)?;
             return Some(format!(
                 "its process manager has placed {local} of {size} processes on a node ({LOCAL_SIZE_VARIABLE})"
             ));
         };
-        placement.contradiction(&wanted, group.nodes)?;
+        self.contradiction(&place(size, nodes.max(1)), nodes)?;
         let names = Vec::from_iter(distinct);
         Some(format!(
             "its process manager has placed {size} processes on {} nodes ({})",

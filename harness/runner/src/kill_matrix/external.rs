@@ -177,7 +177,7 @@ fn unlawful(result: &ScenarioResult) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use pmi_faults::external::program_faults;
+    use pmi_faults::program_faults;
 
     use super::*;
 

@@ -170,7 +170,8 @@ pub struct Choice {
     /// The requirement that it breaks, if different from the step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cites: Option<String>,
-    /// The outcome: [`ExpectationKind::Message`], [`ExpectationKind::SendsRequest`], [`ExpectationKind::Newline`], [`ExpectationKind::Close`] or [`ExpectationKind::Silence`].
+    /// The outcome: [`ExpectationKind::Message`], [`ExpectationKind::SendsRequest`], [`ExpectationKind::Newline`],
+    /// [`ExpectationKind::Close`] or [`ExpectationKind::Silence`].
     #[serde(rename = "what")]
     pub kind: ExpectationKind,
 }

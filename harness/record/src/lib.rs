@@ -12,8 +12,8 @@
 //!
 //! The only change to the messages is the name of the program in a spawn request (`rewrite`), because spawned processes could not be
 //! observed otherwise. [`recording`] turns the facts into events and passes them to the judge, in a separate thread. [`script`] writes the
-//! events as a scenario for process managers, and [`recorded_responses`] as one for the program. [`session`] runs a session, [`result`] is its result,
-//! and [`interop`] runs programs under process managers.
+//! events as a scenario for process managers, and [`recorded_responses`] as one for the program. [`session`] runs a session, [`result`] is
+//! its result, and [`interop`] runs programs under process managers.
 
 mod carrier;
 pub mod interop;

@@ -42,7 +42,8 @@ impl Server {
         Ok(())
     }
 
-    /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). A group that does not exist, or that lacks the process, is refused.
+    /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). A group that does not exist, or that lacks the
+    /// process, is refused.
     fn enter_subset_barrier(
         &mut self,
         from: Proc,

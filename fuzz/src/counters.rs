@@ -14,12 +14,12 @@ fn counter(what: u32) -> &'static AtomicU8 {
     &COUNTERS[(what.wrapping_mul(0x9e37_79b1) >> 16) as usize % COUNT]
 }
 
-/// Marks this as reached, regardless of how often it was.
+/// Marks a state or transition as reached, regardless of how often it is reached.
 pub(crate) fn seen(what: u32) {
     counter(what).store(1, Ordering::Relaxed);
 }
 
-/// Increments the counter of this.
+/// Increments the counter of a state or transition.
 pub(crate) fn reached(what: u32) {
     let counter = counter(what);
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);

@@ -35,7 +35,7 @@ use crate::counters;
 
 /// Maximum duration of a step, as in a campaign.
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this many sessions in a row that cannot be played, the target gives up.
+/// The target gives up after this many consecutive sessions that cannot be played.
 const MAX_UNPLAYED: u32 = 20;
 
 /// Checks that the server shows no failure that a campaign would detect, except known ones.
@@ -131,7 +131,7 @@ impl External {
         assert!(*unplayed < MAX_UNPLAYED, "{MAX_UNPLAYED} sessions in a row could not be judged: {why}");
     }
 
-    /// Counts transitions as coverage, and prints figures from time to time.
+    /// Counts transitions as coverage, and periodically prints figures.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
             // The counters are coarse: the reaction by number of waiting processes, and the order of requests. Finer ones would make every

@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let of_connection = limit & 0x80 != 0;
     let limit = LIMITS[usize::from(limit % 8)];
-    // The first ten bytes determine the kind of a message.
+    // The first ten bytes determine the framing of a message, so the limit of a connection must be larger.
     if of_connection { connection(limit.max(16), stream) } else { frames(limit, *cuts, stream) }
 }
 
@@ -59,7 +59,7 @@ struct ExpectedFrames<'a> {
     stream: &'a [u8],
     at: usize,
     limit: usize,
-    /// A header was invalid.
+    /// True after an invalid header.
     framing_lost: bool,
 }
 

@@ -88,7 +88,7 @@ struct HydraStream {
     family: Family,
     bytes: Vec<u8>,
     expected: Vec<ReceivedFrame>,
-    /// The stream contains bytes that are not frames.
+    /// True if the stream contains bytes that are not frames.
     is_arbitrary: bool,
 }
 

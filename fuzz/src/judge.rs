@@ -113,11 +113,11 @@ fn operations(data: &[u8]) {
     }
 }
 
-/// The judge observes the session.
+/// A session that the judge observes.
 struct JudgedSession {
     monitor: Monitor,
     seq: u64,
-    /// A spawn was requested or answered.
+    /// True if a spawn was requested or answered.
     spawned: bool,
 }
 

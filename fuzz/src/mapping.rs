@@ -117,7 +117,7 @@ fn nodes(nodes: &[u32]) {
 struct ExpectedMapping {
     /// The nodes of the first ranks.
     nodes: Vec<u32>,
-    /// The placement ended at a node whose id does not fit into 32 bits.
+    /// True if the placement ended at a node whose id does not fit into 32 bits.
     cut: bool,
 }
 

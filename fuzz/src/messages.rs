@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
     check(row, framing, direction, &shown(&turned), &fields, false);
 }
 
-/// Takes the fields of a message. In lines, the fields of a response are optional only all together, and the value of a get comes last.
+/// Takes the fields of a message. In lines, a response has either all of its fields or none, and the value of a get comes last.
 fn of_row(
     row: &Exchange,
     framing: Framing,

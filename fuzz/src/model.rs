@@ -1,7 +1,8 @@
 //! A model of the reference server, derived independently from RFC 13 and from the choices that the server's documentation names. It shares
 //! no code with the server, and holds indices instead of bytes.
 //!
-//! It has found no mistake of the server that the monitor had not. It stays because its transitions are the coverage of `server_ops`.
+//! It has not found any error in the server that the monitor had missed. It is kept because its transitions are the coverage of
+//! `server_ops`.
 
 use crate::ops::{ClientOp, KEYLEN_MAX, KEYS, OFFERS, PORTS, SPAWN_MAX, VALLEN_MAX, VALUES};
 
@@ -276,7 +277,7 @@ impl Model {
                 self.barrier(who.0);
             }
             ClientOp::Spawn { first, second, key } => self.spawn(who, first, second, key),
-            // These are never begun.
+            // `begin` rejects these, so their rest is never read.
             ClientOp::Junk(_) | ClientOp::Overlong => {}
         }
     }
@@ -352,7 +353,7 @@ impl Model {
         Some((group, size))
     }
 
-    /// Handles the end of the process's connection; `partial` if it is within a message.
+    /// Handles the end of the process's connection. `partial` is true if the connection ended within a message.
     pub(crate) fn closed(&mut self, who: ProcessId, partial: bool) {
         if self.is_gone(who) {
             return;

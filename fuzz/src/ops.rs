@@ -10,12 +10,12 @@ use crate::spell;
 /// Keys, including the longest within [`KEYLEN_MAX`] and the shortest beyond it.
 pub(crate) const KEYS: [&str; 8] =
     ["a", "b", "key-2", "K", "a.b", "PMI_x", "thirteenbytes", "fourteen-bytes"];
-/// The limit of keys, including the NUL of the C API.
+/// The limit on the length of keys, including the NUL of the C API.
 pub(crate) const KEYLEN_MAX: usize = 14;
-/// Values, likewise.
+/// Values, including the longest within [`VALLEN_MAX`] and the shortest beyond it.
 pub(crate) const VALUES: [&str; 8] =
     ["", "v", "two words", "x=1 y=2", "\ttab ", "rc=0", "nineteen-byte-value", "twenty-bytes-of-text"];
-/// The limit of values, likewise. A mapping of one block fits; one of two blocks does not.
+/// The limit on the length of values, including the NUL. A mapping of one block fits; one of two blocks does not.
 pub(crate) const VALLEN_MAX: usize = 20;
 /// Names to publish.
 pub(crate) const SERVICES: [&str; 4] = ["s", "ocean", "s2", "S"];
@@ -55,7 +55,7 @@ pub(crate) enum ClientOp {
     Finalize,
     /// The exit code, if any.
     Abort(Option<i8>),
-    /// Into the group's own keyval space, or into one with another name.
+    /// Puts into the group's own keyval space, or into one with another name.
     Put {
         own: bool,
         key: u8,
@@ -122,7 +122,7 @@ pub(crate) enum SendMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessStepAction {
     Send(ClientOp, SendMode),
-    /// Every process of the group that may do so enters the barrier.
+    /// Every process of the group that may enter the barrier enters it.
     Round,
     /// The client closes its connection.
     Close,

@@ -1,8 +1,9 @@
 //! A model of the PMI-2 reference server, derived independently from the draft and from the choices that the server's documentation names.
 //! It shares no code with the server, and holds indices instead of bytes.
 //!
-//! It found mistakes of the server that neither a scenario nor a monitor had shown: a second fence by another thread was a protocol error,
-//! not all fences of a process failed after another one had left, and a started spawn had no job id if its group had ended since.
+//! It found errors in the server that neither a scenario nor a monitor had shown: a second fence by another thread was a protocol error,
+//! not all fences of a process failed after another process had left, and a successful spawn had no job id if the new group had already
+//! ended.
 
 use crate::pmi2_requests::{ATTRIBUTES, DRAFT_ONLY, KEYS, NAMES, PORTS, Pmi2ClientOp, SPAWN_MAX, value_of};
 

@@ -111,7 +111,7 @@ fn fits(action: &ServerAction, expected: &Pmi2ExpectedAction) -> bool {
         (ServerAction::Send { to, bytes }, Pmi2ExpectedAction::Send { to: who, ok: true, text, .. }) => {
             *to == proc(*who) && *bytes == framed(text.as_bytes())
         }
-        // The text of an error message is free.
+        // The server may choose the text of an error message.
         (ServerAction::Send { to, bytes }, Pmi2ExpectedAction::Send { to: who, text, .. }) => {
             let header: Option<usize> =
                 std::str::from_utf8(&bytes[..6]).ok().and_then(|n| n.trim().parse().ok());

@@ -23,13 +23,13 @@ pub fn run(data: &[u8]) {
 
 /// Observes the input and the actions of the server.
 pub(crate) trait ServerObserver {
-    /// The first group exists, or a spawned one was started.
+    /// Called when the first group exists, or a spawned group was started.
     fn group(&mut self, _id: u32, _size: u32, _nodes: u32) {}
-    /// A process sends bytes.
+    /// Called when a process sends bytes.
     fn sent(&mut self, _from: Proc, _bytes: &[u8]) {}
-    /// A process closes its connection.
+    /// Called when a process closes its connection.
     fn closed(&mut self, _from: Proc) {}
-    /// The server takes an action.
+    /// Called when the server takes an action.
     fn acted(&mut self, _action: &ServerAction) {}
 }
 
@@ -43,7 +43,7 @@ struct SendBuffer {
     delivered: usize,
     /// Requests, with the positions in `bytes` after their first line and after all of it.
     requests: Vec<(ClientOp, usize, usize)>,
-    /// The server has read the first line of the first request.
+    /// True if the server has read the first line of the first request.
     begun: bool,
 }
 
@@ -117,9 +117,9 @@ impl<'a, W: ServerObserver> ServerPlay<'a, W> {
         let after = self.model.state(who);
         counters::reached(state * 4 + outcome);
         counters::reached(state.wrapping_mul(0x0101_0101) ^ after);
-        // A fault that shows only after many rounds has no state that leads to it.
+        // Counts rounds, because no state leads to a fault that shows only after many of them.
         counters::seen(ROUNDS + self.model.rounds.min(31));
-        // Count every request in a spawned group by its outcome, since groups share most of their states.
+        // Counts every request by its outcome, separately for spawned groups, since groups share most of their states.
         if let ProcessStepAction::Send(op, _) = step.what {
             counters::seen(OPS + op.kind() * 8 + u32::from(group > 0) * 4 + outcome);
         }

@@ -108,7 +108,7 @@ fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     }
 }
 
-/// Checks that the tuples cover the line except for spaces. If every value ends at a space, they must be the texts between spaces.
+/// Checks that the tuples cover the line except for spaces. If every value ends at a space, the tuples must be the texts between spaces.
 fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
     let mut rest = line;
     for tuple in message.tuples() {

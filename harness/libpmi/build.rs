@@ -1,4 +1,4 @@
-//! Gives the shared library the name that programs search for: major version 0, as RFC 13 requires.
+//! Sets the soname of the shared library, which programs search for: major version 0, as RFC 13 requires.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

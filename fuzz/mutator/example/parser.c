@@ -42,7 +42,7 @@ static int request(struct connection *to, const char *line)
         if (!key || !value || !find(line, "kvsname"))
             return 0;
         if (++to->puts == 3 && strlen(value) >= sizeof to->value)
-            abort(); /* where a sanitizer would stop it */
+            abort(); /* A sanitizer would stop the parser here. */
     }
     return command != NULL;
 }

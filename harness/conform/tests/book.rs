@@ -1,9 +1,9 @@
 //! README and the book: their examples produce the output shown, their commands exist, and their links resolve.
 //!
 //! A fenced block that begins with `console` is a session. A shell runs the lines with `$ `, one after the other, in a folder for each
-//! page, and the other lines are their expected output. In it, `...` stands for any lines and `[..]` for any text within a line; durations
-//! and event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A block with
-//! `file=NAME` is written to that file in the page's folder.
+//! page, and the other lines are their expected output. In the output, `...` stands for any lines and `[..]` for any text within a line;
+//! durations and event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A
+//! block with `file=NAME` is written to that file in the page's folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -110,7 +110,7 @@ fn timeless(text: &str) -> String {
     out + rest
 }
 
-/// Removes what varies between runs from a line: durations, event numbers in transcripts, and blanks at its end.
+/// Removes the parts of a line that vary between runs: durations, event numbers in transcripts, and blanks at its end.
 fn comparable(line: &str) -> String {
     let line = timeless(line.trim_end());
     let event = line.trim_start_matches([' ', '>']);

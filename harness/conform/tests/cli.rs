@@ -617,7 +617,7 @@ fn schema_names_every_line_kind() {
     }
 }
 
-/// The text names the words of RFC 13 and of the PMI-2 draft.
+/// The text uses the terms of RFC 13 and of the PMI-2 draft.
 #[test]
 fn explains_an_operation_in_each_protocol() {
     for word in ["put", "kvs-put", "put_result", "PMI2_KVS_Put"] {
@@ -840,7 +840,7 @@ fn refused_operation_is_lacking() {
     assert!(ran.out.contains("it lacks names: asked once, it answered"), "{}", ran.whole());
 }
 
-/// A server that never answers requests for an operation lacks it, and is red only once, for the silence itself.
+/// A server that never responds to requests for an operation lacks the operation. Only the scenario about the missing response is red.
 #[rstest]
 #[case("names-publish-no-answer", "pmi-1.1", "=names/found[own-name]", "=names/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs[separate]", "=spawn/answered-when-not-served")]
@@ -886,7 +886,7 @@ fn transcript(name: &str) -> String {
         .collect()
 }
 
-/// Golden transcripts of the self-check. They reveal every change in how a scenario is played and in how the reference answers.
+/// Golden transcripts of the self-check. They reveal every change in how a scenario is played and in how the reference responds.
 #[rstest]
 fn golden_transcripts_are_unchanged(
     #[values(

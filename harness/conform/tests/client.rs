@@ -89,7 +89,7 @@ fn correct_program_passes_everything() {
     passes(&CLEAN, 250);
 }
 
-/// A program that aborts ends its process and thus loses its own exit status. RFC 13 does not specify how to react to an answer whose
+/// A program that aborts ends its process and thus loses its own exit status. RFC 13 does not specify how to react to a response whose
 /// version the client did not offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
@@ -115,7 +115,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
     for (name, (verdict, cited)) in &found.scenarios {
         let plain = name.starts_with("client/plain/") && verdict != "pass";
         assert_eq!(cited.iter().any(|id| id == FLAW), plain, "{name}\n{}", found.ran.whole());
-        // A program that never sends finalize cannot be judged by how it handles the answer.
+        // A program that never sends finalize cannot be judged by how it handles the response.
         if !name.contains("finalize") {
             let applies = CLEAN.scenarios[name].0 != "not_applicable";
             assert_eq!(verdict != "not_applicable", applies, "{name}\n{}", found.ran.whole());
@@ -125,7 +125,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
     assert_eq!(cited[..], ["rfc13.parser.order"]);
 }
 
-/// The finding names the answer after which a program fails.
+/// The finding names the response after which a program fails.
 #[test]
 fn failed_program_is_reported_with_last_answer() {
     let args = ["-v", "--filter", "=client/lawful/numbers[universe-refused]"];
@@ -134,7 +134,7 @@ fn failed_program_is_reported_with_last_answer() {
     assert!(found.ran.out.contains(seen), "{}", found.ran.whole());
 }
 
-/// Its main thread ends long before the process does, while the last thread is still at work.
+/// A program whose main thread ends long before the process does, while the last thread is still at work.
 const LAST_THREAD: &str = r#"
 import ctypes, os, socket, threading, time
 pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
@@ -170,16 +170,16 @@ fn process_without_main_thread_is_not_idle() {
 fn scenarios_detect_all_program_faults(#[case] dialect: &str, #[case] program: &str) {
     let scratch = TempDir::new().unwrap();
     let program = format!("{program} {{fault}}");
-    // Most of the time, a fault is a process that waits.
+    // Programs with faults mostly wait, so several of them can run at once.
     let args = ["suite", "mutants", "--client", &program, "--dialect", dialect, "--jobs", "4"];
     let ran = conform(scratch.path(), &args);
     assert!(ran.status == 0 && ran.out.ends_with("score 100 %\n"), "{}", ran.whole());
 }
 
-/// The time limit applies to a program that only prints as to one that does nothing.
+/// A program that only prints has the same time limit as one that does nothing.
 #[test]
 fn endless_output_is_one_timeout() {
-    let found = judge(&faulty("prints-endlessly"), "1", &["--filter", "=client/plain/ends-well"]);
+    let found = judge(&faulty("prints-endlessly"), "1", &["--filter", "=client/plain/runs[ends-well]"]);
     let text = found.ran.whole();
     assert!(text.contains("it prints endlessly, and has done nothing else for 1 s"), "{text}");
 }
@@ -218,7 +218,7 @@ fn reports_processes_that_run_as_singletons(#[case] program: String) {
     assert!(found.ran.out.contains("rank 0 of 1"), "{}", found.ran.whole());
 }
 
-/// The answer to its initack is the only source of its rank and size.
+/// The response to the process's initack is the only source of its rank and size.
 #[test]
 fn judges_program_that_connects_by_port() {
     let by_port = ["-n", "3", "--connection", "port"];
@@ -375,8 +375,8 @@ fn program_may_start_no_process_manager() {
     assert!(!found.ran.out.contains("started a process manager"), "{}", found.ran.whole());
 }
 
-/// A program that sends nothing may not speak PMI at all, so its failure to exit is reported, but not as a finding. The runner waits as
-/// long as the user states, and the report names the option.
+/// A program that sends nothing may not speak PMI at all, so its failure to exit is reported, but not as a finding. The runner waits for as
+/// long as the user requests, and the report names the option.
 #[test]
 fn silent_program_is_not_judged() {
     let found =

@@ -61,7 +61,7 @@ fn examines_pmi2_only_manager_in_pmi2() {
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
 }
 
-/// A process manager whose loop wakes by a timer is neither busy nor impossible to inspect.
+/// A process manager whose event loop wakes up for a timer does not count as busy, and its silence can be judged.
 #[test]
 fn reports_polling_with_a_long_timer() {
     let polls = "import subprocess, sys, time\np = subprocess.Popen(sys.argv[1:])\nwhile p.poll() is None: time.sleep(0.2)";
@@ -72,7 +72,7 @@ fn reports_polling_with_a_long_timer() {
     assert!(silence.2.contains("the process manager polls"), "{steps:?}");
 }
 
-/// Silence in response to a request for an operation is not an offer of it.
+/// An operation is not reported as supported if requests for it get no response.
 #[test]
 fn unanswered_operation_is_not_offered() {
     let server = format!("python3 {CASES}/threads_without_spawn.py -n {{ranks}} {{agent}}");
@@ -86,7 +86,7 @@ fn unanswered_operation_is_not_offered() {
     assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
-/// An answer that lacks only its newline is not silence.
+/// A response that lacks only its newline is not silence.
 #[test]
 fn shows_answer_without_a_newline() {
     let (_, steps, _) = examined(&["--server", &serve("--fault no-newline"), "--timeout", "5"]);
@@ -196,7 +196,7 @@ fn init_writes_passing_files_and_overwrites_none() {
     let ran = init(&["--ci", "both"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(
-        ran.out.contains("1 cause, whose reason")
+        ran.out.contains("1 cause; add its reason")
             && ran.out.contains("next: pmi-conform --server @pmi-conform.toml --retries 3\n"),
         "{}",
         ran.out

@@ -68,7 +68,7 @@ fn names(found: &[PathBuf]) -> Vec<String> {
     found.iter().map(|p| p.file_name().unwrap().to_string_lossy().into_owned()).collect()
 }
 
-/// A rare fault that never shows on the first job leaves the reference as it is.
+/// A rare fault that never occurs in the first job does not affect a freshly started reference.
 #[rstest]
 #[case("pmi-1.1")]
 #[case("pmi-2")]
@@ -202,7 +202,7 @@ fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
     let told: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
     assert_eq!(told["again_minimal"], 5, "{told}");
-    // A hundred puts and their answers must remain.
+    // A hundred puts and their responses must remain.
     let most = if fault == "hang" { 300 } else { 20 };
     assert!(told["steps"][1].as_u64().unwrap() <= most, "{told}");
 
@@ -410,7 +410,7 @@ fn minimizes_corpora_for_another_version() {
     // An existing corpus is not mixed with another one.
     let (status, text) = go(&[&both[..], &["--minimize-corpus", "small"]].concat());
     assert!(status == 2 && text.contains("small: already contains a corpus"), "{text}");
-    // The small corpus reaches everything that the large one reached.
+    // The small corpus covers as many transitions as the large one.
     let transitions = |out: &str| {
         let text = fs::read_to_string(folder.path().join(out).join("campaign.json")).unwrap();
         let state: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -455,7 +455,7 @@ fn minimizes_corpora_for_another_version() {
     let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
     for part in [
         "new finding",
-        "met</dt><dd>after ",
+        "found</dt><dd>after ",
         "class=\"met\"",
         "rule--rfc13.error.rc-nonzero--get",
         "--replay",

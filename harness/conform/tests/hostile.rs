@@ -1,5 +1,5 @@
-//! Implementations that crash, hang, flood, fork or leave processes behind cost one scenario, never the whole run. None of their processes
-//! survive.
+//! Implementations that crash, hang, flood, fork or leave processes behind affect only one scenario, not the whole run. None of their
+//! processes survives.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,7 +63,8 @@ fn run(args: &[&str]) -> Run {
     read(scratch.path(), &output)
 }
 
-/// Options for tests in which nothing can prove that no answer will come, so that each wait takes only a second. The start may take longer.
+/// Options for tests in which nothing can prove that no response will come, so that each wait takes only a second. The start may take
+/// longer.
 const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
@@ -170,7 +171,7 @@ fn names_the_rank_whose_request_was_not_read() {
     assert!(!run.log.contains("has read everything"), "{}", run.log);
 }
 
-/// The only cause is an unread request, in whichever scenario it occurs.
+/// The only cause is an unread request, regardless of the scenario.
 #[test]
 fn unread_request_breaks_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
@@ -195,7 +196,7 @@ fn unread_request_breaks_one_requirement() {
     }
 }
 
-/// A start timeout that is shorter than the agent's wait for the answer does not hide the broken requirement.
+/// A start timeout that is shorter than the agent's wait for the response does not hide the broken requirement.
 #[test]
 fn unanswered_initack_breaks_a_requirement() {
     let server = format!("{CONFORM} serve --pmi-port --fault initack-unanswered -n {{ranks}} {{agent}}");
@@ -339,7 +340,7 @@ impl Daemon {
         Self { folder, process, sleep }
     }
 
-    /// Plays a scenario that passes; returns what is reported about the job's end.
+    /// Plays a scenario that passes; returns the reports about the job's end.
     fn run(&self, cancel: &str) -> (Run, Vec<serde_json::Value>) {
         let launcher = self.folder.path().join("launcher");
         let profile = self.folder.path().join("profile.toml");

@@ -172,7 +172,7 @@ fn upstream_messages_are_checked_and_answered(
     assert_eq!(ran.out.contains("hydra.upstream.requests-kept"), !right, "{}", ran.whole());
 }
 
-/// These proxies crash on an answer without `cmd=`.
+/// These proxies crash on a response without `cmd=`.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {

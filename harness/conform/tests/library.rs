@@ -33,13 +33,13 @@ use rustix::process::Signal;
 /// A faulty library, and the requirements that it breaks.
 type Fault = (&'static str, &'static [&'static str]);
 
-/// Variations of the same file that RFC 13 allows, all at once: no scenario may have a finding.
+/// Variations of the faulty library that RFC 13 allows, all at once: no scenario may have a finding.
 const LAWFUL: &str = "lawful-put-late,lawful-clique-reversed,lawful-slow,lawful-for-ever-initialized";
 
 /// Variations that the PMI-2 header allows.
 const PMI2_LAWFUL: &str = "lawful-abort-core";
 
-/// Faults of the file itself.
+/// Faults of the library file itself: its functions, its name and its version.
 const FILES: &[Fault] = &[
     (PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, &["pmi2.common.api.functions"]),
     (LIBRARY_WITH_MORE_FUNCTIONS, &["rfc13.api.no-other-functions"]),
@@ -101,7 +101,7 @@ fn needs_to_be_alone(scenario: &Scenario) -> bool {
     scenario.needs.iter().any(|need| need.value == Capability::Standalone)
 }
 
-/// Prefixes and suffixes of the names of rows in which the process manager breaks the grammar or sends an unrequested answer.
+/// Prefixes and suffixes of the names of rows in which the process manager breaks the grammar or sends an unrequested response.
 const INVALID: [(&str, &str); 15] = [
     ("thrid", ""),
     ("", "huge"),
@@ -230,8 +230,8 @@ fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &
     judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
 }
 
-/// Returns one row of each file for each list of requirements. The other rows differ in what a library receives, but not in the results of
-/// its calls.
+/// Returns one row of each file for each list of requirements. The other rows differ in the messages that a library receives, but not in
+/// the results of its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     let mut samples = BTreeSet::new();
     let is_first = |s: &&Arc<Scenario>| {
@@ -572,7 +572,7 @@ fn judges_library_under_a_process_manager() {
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Faults that only show between ranks, when a process has died, or without a scripted answer.
+    // Faults that only show between ranks, when a process has died, or without a scripted response.
     for (library, fault, id) in [
         (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),
@@ -669,7 +669,7 @@ fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<
 fn judges_program_that_offers_version_2_in_pmi2() {
     let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
     assert_eq!((status, red), (Some(0), Vec::new()));
-    // It continues in frames after any answer to its offer.
+    // It continues in frames after any response to its offer.
     let (status, red) = judge_program(PMI2_CLIENT, "client", &["--filter", "pmi2/client/refused/init"]);
     assert_eq!(status, Some(1));
     assert!(red.len() == 3 && red.iter().all(|line| line.contains("pmi2.common.first-line")), "{red:?}");

@@ -68,7 +68,7 @@ fn script(folder: &Path) -> String {
     fs::read_to_string(folder.join("out/server.pmi")).unwrap()
 }
 
-/// RFC 13, wire protocol: requests and answers alternate. `record` reports the same as `--client`.
+/// RFC 13, wire protocol: requests and responses alternate. `record` reports the same as `--client`.
 #[test]
 fn reports_close_before_finalize_is_answered() {
     let folder = TempDir::new().unwrap();
@@ -165,7 +165,7 @@ fn plays_recording_of_early_fence() {
     plays(folder.path());
 }
 
-/// The report names the side that is wrong and the document that says so.
+/// The report names the side that is wrong and the document that it violates.
 #[test]
 fn names_the_answer_after_which_a_client_gives_up() {
     let folder = TempDir::new().unwrap();

@@ -396,7 +396,7 @@ fn serves_singleton_that_requests_a_manager() {
     assert_eq!(manager.wait().unwrap().code(), Some(0));
 }
 
-/// A process that does not answer correctly is abandoned.
+/// A process that does not respond correctly is abandoned.
 #[test]
 fn gives_up_on_process_without_singinit() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();

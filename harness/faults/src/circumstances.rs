@@ -3,7 +3,7 @@
 use pmi_wire::{Framing, node_of};
 use serde::Deserialize;
 
-/// The circumstances in which a server does something.
+/// The circumstances of an action of the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Circumstances {
     /// The framing of the process's connection; `None` while the server is set up.
@@ -20,7 +20,7 @@ pub struct Circumstances {
     pub waiting: u32,
     /// The number of the barrier that comes next, from 1.
     pub round: u64,
-    /// True if the last reply to the process was a refusal.
+    /// True if the last response to the process was a refusal.
     pub refused: bool,
     /// True if the request arrived with others in one read.
     pub in_burst: bool,
@@ -53,7 +53,7 @@ pub enum Occasion {
     NotFirst,
     /// For the ranks of the first group that are not on its first node.
     OtherNodes,
-    /// After a reply to the process that was a refusal.
+    /// After a response that refused a request of the process.
     Refused,
     /// While a process of the group waits in the barrier.
     Waiting,

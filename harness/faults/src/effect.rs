@@ -6,24 +6,24 @@ use serde::Deserialize;
 
 use super::edit::Edit;
 
-/// Replies by their success. A miss is a failure, although PMI-2 reports it with `rc=0`.
+/// A selection of responses by their outcome. A miss counts as a failure, although PMI-2 reports it with `rc=0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutcomeSelector {
-    /// Replies that report success.
+    /// Responses that report success.
     Ok,
-    /// Replies that report a failure or a miss.
+    /// Responses that report a failure or a miss.
     Fail,
     /// Both.
     Any,
 }
 
-/// The replies that an effect applies to, by their request and their success. `None` stands for all requests.
+/// The responses that an effect applies to, selected by their request and their outcome. `None` stands for all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseSelector(pub Option<&'static str>, pub OutcomeSelector);
 
 impl ResponseSelector {
-    /// Returns the selector for replies to requests with this name: an operation of the protocol table, in every dialect, or a command of
+    /// Returns the selector for responses to requests with this name: an operation of the protocol table, in every dialect, or a command of
     /// one dialect. Fullinit counts as a separate request, although the table has it as the init of PMI-2.
     pub(crate) fn for_request(of: &str, kind: OutcomeSelector) -> Option<Self> {
         let operations = protocol::all_exchanges().map(|exchange| exchange.operation);
@@ -45,7 +45,7 @@ impl ResponseSelector {
         }
     }
 
-    /// Returns whether a reply is one of them. On a PMI-2 connection, "all requests" are those after the init line.
+    /// Returns whether a response is selected. On a PMI-2 connection, "all requests" are those after the init line.
     pub(crate) fn matches(self, response: &ResponseParts, is_pmi2: bool) -> bool {
         let is_ok = response.result.outcome == ResponseOutcome::Success;
         self.names(&response.header, is_pmi2)
@@ -57,7 +57,7 @@ impl ResponseSelector {
     }
 }
 
-/// The way in which a reply is divided into writes.
+/// The way in which a response is divided into writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResponseWrites {
@@ -74,7 +74,7 @@ pub enum ResponseWrites {
 }
 
 impl ResponseWrites {
-    /// Divides a reply into writes.
+    /// Divides a response into writes.
     pub(crate) fn split(self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
         let length = bytes.len();
         let at = match self {
@@ -122,9 +122,9 @@ pub enum Effect {
     Request(ResponseSelector, Edit),
     /// Lawful requests that meet these conditions. The server treats them as protocol errors.
     Reject(Edit),
-    /// A reply.
+    /// A response.
     Response(ResponseSelector, Edit),
-    /// The way in which a reply is divided into writes.
+    /// The way in which a response is divided into writes.
     Writes(ResponseSelector, ResponseWrites),
     /// The value that a put stores.
     Store(Edit),
@@ -163,7 +163,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns whether it shows from the beginning, whatever is requested, because it changes the server's settings rather than its
+    /// Returns whether the effect shows from the beginning, before any request, because it changes the server's settings rather than its
     /// actions.
     pub(crate) fn is_of_setup(&self) -> bool {
         matches!(self, Self::Limits(_) | Self::Universe(_))

@@ -1,4 +1,4 @@
-//! Faults and variations of programs and libraries that have them by name, because they react to what they read.
+//! Named faults and variations that programs and libraries implement themselves, because they react to the messages that they read.
 
 use super::dialects::Dialects;
 
@@ -20,7 +20,7 @@ pub struct ExternalFault {
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
-    /// The names that the implementation has without the fault.
+    /// The names with which the implementation is played to show that it passes without the fault.
     pub base: &'static str,
     /// The dialects in which it applies.
     pub dialects: Dialects,

@@ -1,4 +1,4 @@
-//! A reply before it is encoded, so that every part of it can be changed.
+//! A response before it is encoded, so that every part of it can be changed.
 
 use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, Proc};
@@ -12,18 +12,18 @@ pub(crate) enum LengthFormat {
     LeftAligned,
     /// Zeros before it.
     ZeroPadded,
-    /// This text, whatever the length is.
+    /// This text, regardless of the length.
     Text(&'static str),
 }
 
-/// A reply as tuples.
+/// A response as tuples.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseDraft {
     /// The process that receives it.
     pub to: Proc,
-    /// The form of the reply.
+    /// The form of the response.
     header: ResponseHeader,
-    /// `cmd` comes first, then `rc`, the operation's own fields and `msg`. The answer to abort has no tuples.
+    /// `cmd` comes first, then `rc`, the operation's own fields and `msg`. The response to abort has no tuples.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
     /// The bytes before the first tuple.
     pub prefix: &'static [u8],

@@ -1,4 +1,5 @@
-//! Scenarios that are played more than once: selects the attempt that represents the scenario, and counts the findings of all attempts.
+//! Merges the attempts of a scenario that is played more than once: selects the representative attempt, and counts the findings of all
+//! attempts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,12 +24,12 @@ pub struct AttemptMerger {
     keys: Vec<(String, String)>,
     /// For each finding, the attempts that show it.
     attempts_with_finding: Vec<Vec<u32>>,
-    /// Number of results added. One result may stand for several plays.
+    /// Number of results added. One result may represent several attempts.
     added: u32,
 }
 
 impl AttemptMerger {
-    /// Creates it without any attempts. `strict` determines which results are red.
+    /// Creates a merger without attempts. `strict` determines which results are red.
     #[must_use]
     pub fn new(strict: Strictness) -> Self {
         Self {
@@ -88,7 +89,7 @@ impl AttemptMerger {
         }
     }
 
-    /// Returns the number of plays so far.
+    /// Returns the number of attempts so far.
     #[must_use]
     pub fn played(&self) -> u32 {
         self.played
@@ -111,7 +112,7 @@ impl AttemptMerger {
         }
         let mut result = worst?;
         result.time_us = time_us;
-        // A failure that depends on another job is reproducible.
+        // A failure that depends on another job is reproducible, so it is not flaky.
         if retried && red > 0 && red < played && !is_interference(&result.findings) {
             result.verdict = Verdict::Flaky;
         }
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Merges all attempts. Returns the index of the representative attempt and the result.
+    /// Merges all attempts. Returns the index of the representative attempt and the merged result.
     fn together(all: Vec<ScenarioResult>, retried: bool) -> Option<(usize, ScenarioResult)> {
         let (mut attempts, mut counts) = (AttemptMerger::new(Strictness::Must), 0);
         for (index, result) in all.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The place where a process died, as a debugger sees it: the calls on its stack, and the call to blame.
+//! The stack of a process that died, as a debugger sees it, and the frame to blame for the crash.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ pub struct StackFrame {
     pub line: Option<String>,
 }
 
-/// The place where a process died, in a form that is the same in every run: a function.
+/// The location of a crash, in a form that is the same in every run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Place")]
@@ -83,7 +83,7 @@ const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "liblsan",
 ];
 
-/// Functions that end a program or manage its memory and text. They matter for programs that are linked statically with the C library.
+/// Functions that end a program or manage its memory and strings. They matter for programs that link the C library statically.
 const RUNTIME_FUNCTIONS: [&str; 36] = [
     "abort",
     "raise",
@@ -123,7 +123,7 @@ const RUNTIME_FUNCTIONS: [&str; 36] = [
     "rust_eh_personality",
 ];
 
-/// Prefixes of more functions of this kind.
+/// Prefixes of the names of further such functions.
 const RUNTIME_PREFIXES: [&str; 29] = [
     "__GI_",
     "__libc_",
@@ -170,7 +170,7 @@ impl StackFrame {
         self.function.as_deref().is_some_and(ends)
     }
 
-    /// Returns the function of the frame.
+    /// Returns the location of the frame in the form of a crash location.
     fn place(&self) -> Option<CrashLocation> {
         match (&self.function, &self.module) {
             (Some(name), _) => Some(CrashLocation::Function(name.clone())),
@@ -202,7 +202,7 @@ impl Backtrace {
     }
 }
 
-/// A number that is printed in hexadecimal, as debuggers print addresses.
+/// An address that is printed in hexadecimal, as in a debugger.
 struct HexAddress(u64);
 
 impl fmt::Display for HexAddress {

@@ -3,7 +3,7 @@
 /// Pseudo requirement for a process of the implementation that was killed by a signal, or ended with an uncaught exception.
 pub const NO_CRASH: &str = "iut.no-crash";
 
-/// The expectation that a crash breaks.
+/// The expected behaviour in findings about a crash.
 pub(crate) const NO_CRASH_EXPECTED: &str = "its processes end by themselves";
 
 /// The text of [`NO_CRASH`].
@@ -16,7 +16,7 @@ pub const NO_HANG: &str = "iut.no-hang";
 const NO_HANG_TEXT: &str =
     "A process under test must end by itself when nothing that it waits for can arrive.";
 
-/// Pseudo requirement for a program under test that fails even though nothing is unusual.
+/// Pseudo requirement for a program under test that fails although its server does nothing unusual.
 pub const EXITS_SUCCESSFULLY: &str = "iut.ends-well";
 
 /// The text of [`EXITS_SUCCESSFULLY`].

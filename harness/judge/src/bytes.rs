@@ -5,10 +5,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Length of the longest line that is judged, in bytes. RFC 13 sets no limit; implementations stop at 64 KiB.
+/// Maximum length of a line that is judged, in bytes. RFC 13 sets no limit; implementations stop at 64 KiB.
 pub const LINE_LIMIT: usize = 1 << 20;
 
-/// Number of bytes of a message that a finding shows.
+/// Maximum number of bytes of a message that a finding shows.
 pub(crate) const MAX_SHOWN_BYTES: usize = 300;
 
 /// A byte string. In JSON, it is a string in which everything but printable ASCII is escaped (`

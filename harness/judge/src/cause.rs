@@ -10,7 +10,7 @@ use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
-/// Words before a number that distinguishes mistakes. Other numbers are ranks, processes, lines or our own input.
+/// Words before a number that distinguishes mistakes. Other numbers are ranks, process numbers, line numbers or values from the harness's input.
 const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
 /// Fields with names that the implementation chooses, which differ between jobs.
@@ -102,7 +102,7 @@ impl CommonCause<'_> {
     }
 }
 
-/// Returns what was seen, with `#` in place of numbers that differ between scenarios. The place of a crash is kept, because it
+/// Returns the observed text, with `#` in place of numbers that differ between scenarios. The place of a crash is kept, because it
 /// distinguishes crashes.
 pub fn shape(finding: &Finding) -> String {
     let seen = finding.seen.as_str();
@@ -235,7 +235,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let deviation = judged.deviation.as_deref();
-            // A scenario that passed when it was played again is not a failure, so it is no part of the cause of one.
+            // A scenario that passed when it was played again is not a failure, so its findings belong to no cause.
             let is_flaky = result.verdict == Verdict::Flaky;
             let key = (requirement, severity, deviation, is_flaky, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {

@@ -54,15 +54,15 @@ struct CommandExchanges {
     responses: BTreeMap<ResponseForm, OutcomeCounts>,
 }
 
-/// The observations about one half, from its logs.
+/// The observations about one half, client or server, from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), CommandExchanges>,
-    /// The versions in the answers to each offer; `None` stands for a refusal.
+    /// The versions in the responses to each offer; `None` stands for a refusal.
     versions: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
-/// A request that has no answer yet.
+/// A request that has no response yet.
 #[derive(Debug)]
 struct UnansweredRequest {
     dialect: Dialect,
@@ -74,7 +74,7 @@ struct UnansweredRequest {
     has_job_id: bool,
 }
 
-/// A connection.
+/// The state of a connection.
 #[derive(Default)]
 struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,
@@ -217,7 +217,7 @@ impl Observations {
     fn answer(&mut self, link: &mut ObservedConnection, message: &Decoded<'_>, read: ParsedMessage) {
         let answers = |request: &UnansweredRequest| match (message.exchange(), message.framing) {
             (Some(exchange), _) => request.command == exchange.request,
-            // The name of the answer to a request outside RFC 13 is unknown.
+            // The command of the response to a request outside RFC 13 is unknown.
             (None, Framing::Lines) => Operation::from_request_cmd(request.command.as_bytes()).is_none(),
             (None, Framing::Frames) => read.command.strip_suffix("-response") == Some(&request.command),
         };
@@ -264,7 +264,7 @@ impl Observations {
     }
 }
 
-/// The result of comparing a message with what the other half understands.
+/// The result of comparing a message with the messages that the other half understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Fit")]
@@ -285,7 +285,7 @@ pub enum MessageSupport {
 pub enum Sender {
     /// A request.
     Client,
-    /// An answer.
+    /// A response.
     Server,
 }
 
@@ -458,9 +458,9 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
         );
         (MessageSupport::Unknown, lacking, why)
     };
-    // Client requests that were refused are only attempts.
+    // Requests that were refused every time do not count, unless the client sent no others.
     let sent = asks.requests.iter().filter(|(_, tally)| tally.successes > 0 || asks.requests.len() == 1);
-    // If some process sent the id of its job, requests from processes that did not know theirs show nothing more.
+    // If some request contains the job id, requests without it from processes whose environment lacked the id are ignored.
     let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !tells || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
@@ -586,10 +586,10 @@ mod tests {
     use super::*;
     use crate::event::Bytes;
 
-    /// Requests with their answers, and the status with which the process then exits, if it does.
+    /// Requests with their responses, and the status with which the process then exits, if it does.
     type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
 
-    /// Returns the observations of sessions whose processes know the id of their job.
+    /// Returns the observations of sessions whose processes have received the id of their job.
     fn seen(sessions: &[TestSession<'_>]) -> Observations {
         seen_where(true, sessions)
     }
@@ -651,7 +651,7 @@ mod tests {
     #[test]
     fn answer_without_a_required_field_breaks() {
         let works: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_0), DONE];
-        // The client continues without `debugged`, so that is not the field that it requires.
+        // The client continues without `debugged`, so it does not require that field.
         let shorter = HYDRA_4_0.replace("debugged=FALSE;", "");
         let without: &[(&str, &str)] = &[(LIBPMI2, &shorter), DONE];
         let fails: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_1)];
@@ -663,7 +663,7 @@ mod tests {
         // A recording of working sessions only shows which fields were present.
         let recorded = seen(&[(works, Some(0)), (without, Some(0))]);
         assert_eq!(answer(&recorded), (MessageSupport::Unknown, version));
-        // A client that continued after fewer fields also accepts more.
+        // A client that accepts a response with fewer fields also accepts one with more.
         let modest = seen(&[(fails, None), (&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
         assert_eq!(answer(&modest).0, MessageSupport::Compatible);
         assert_eq!(row(&modest, &judged, "fullinit", Sender::Server).0, MessageSupport::Compatible);
@@ -736,7 +736,7 @@ mod tests {
         );
     }
 
-    /// Returns the observations of PMI-1 sessions. `> ` begins a request and `< ` an answer; `closes` ends the connection, and a number is
+    /// Returns the observations of PMI-1 sessions. `> ` begins a request and `< ` a response; `closes` ends the connection, and a number is
     /// an exit status.
     fn seen_lines(sessions: &[&[&str]]) -> Observations {
         let proc = Proc { group: 0, rank: 0 };
@@ -758,7 +758,7 @@ mod tests {
 
     #[test]
     fn stray_answer_is_not_an_answer_format() {
-        // The client gave up after stray answers to a get and to a barrier.
+        // The client gave up after stray responses to a get and to a barrier.
         let client = seen_lines(&[
             &[
                 "> cmd=barrier_in",

@@ -21,7 +21,7 @@ pub struct Connections(LookupCache<Proc, Connection>);
 
 impl Connections {
     /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2 comes before
-    /// the requests whose framing it settles.
+    /// the requests whose framing it determines.
     pub fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
         let Some((proc, direction, bytes)) = event.kind.message_bytes() else { return Vec::new() };
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)

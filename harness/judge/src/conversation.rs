@@ -17,7 +17,7 @@ const LINES_LIMIT: usize = 100_000;
 pub struct ReceivedMessage {
     /// The event that completed it.
     pub(crate) seq: u64,
-    /// Number of the request, if a proxy has passed it on.
+    /// Number of the request, if a proxy has forwarded it.
     pub(crate) request: Option<u64>,
     /// Its framing.
     pub framing: Framing,
@@ -249,7 +249,7 @@ impl Conversation {
         }
     }
 
-    /// Stores a request that a proxy has passed on. The lines of a multi-line request are joined, because each step reads one request.
+    /// Stores a request that a proxy has forwarded. The lines of a multi-line request are joined, because each step reads one request.
     fn store_forwarded_request(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
         // Even a short event costs memory.
         self.received += text.len() as u64 + 64;
@@ -267,7 +267,7 @@ impl Conversation {
     }
 }
 
-/// Returns whether a request that a proxy has passed on is the body of a PMI-2 frame rather than a line.
+/// Returns whether a request that a proxy has forwarded is the body of a PMI-2 frame rather than a line.
 pub(crate) fn is_forwarded_frame(text: &[u8]) -> bool {
     let name =
         text.strip_suffix(b";").and_then(|text| text.split(|b| *b == b';').next()?.strip_prefix(b"cmd="));

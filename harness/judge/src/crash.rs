@@ -8,7 +8,7 @@ use crate::PartyKind;
 use crate::backtrace::Backtrace;
 use crate::event::{Event, EventKind, Exit};
 
-/// The kind of event that made a process die of a signal.
+/// The kind of event that caused a fatal signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalCause {
     /// A fault of the program, detected by the processor or the kernel.
@@ -24,7 +24,7 @@ pub enum SignalCause {
 }
 
 impl SignalCause {
-    /// Returns the cause that a signal stands for.
+    /// Returns the cause that a signal indicates.
     pub fn of(signal: i32) -> Self {
         match signal {
             SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV | SIGSYS => Self::Fault,
@@ -78,7 +78,7 @@ const UNCAUGHT: [&str; 5] = [
     "Unhandled exception",
 ];
 
-/// The end of a server by itself, while a response was due.
+/// The exit of a server by itself while a response was due.
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
     pub(crate) seq: u64,
@@ -88,9 +88,9 @@ pub(crate) struct OwnEnd {
     pub(crate) is_exception: bool,
 }
 
-/// Returns how the server ended, if it exited by itself with a status other than 0, and a response is missing since the event `missing`.
-/// The server is silent if `is_silent`, and has closed the connection otherwise. What it writes after our own end of the job may be about
-/// that, and a server that only waits has not ended before it.
+/// Returns the exit of the server, if it exited by itself with a status other than 0, and a response is missing since the event `missing`.
+/// The server is silent if `is_silent`, and has closed the connection otherwise. Output after the
+/// harness began to end the job is ignored, because it may be a result of that. A silent server must have exited before then.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),
@@ -100,7 +100,8 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     let is_ours =
         |event: &&Event| event.seq > missing && matches!(event.kind, EventKind::ClosedByClient { .. });
     let until = events.iter().find(is_ours).map_or(u64::MAX, |event| event.seq);
-    if is_silent && seq > until {
+    // The scenario ends with the proof that no response comes, so the server ends later because of that.
+    if is_silent && seq > missing {
         return None;
     }
     let is_request = |event: &&Event| event.seq < missing && matches!(event.kind, EventKind::ToServer { .. });

@@ -1,5 +1,5 @@
 //! Deviations: findings that are known and accepted for one implementation. The suite still checks for them: a deviation that no longer
-//! happens makes the run red, just like a new finding.
+//! occurs makes the run red, just like a new finding.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -47,10 +47,10 @@ struct DeviationEntry {
     reason: String,
     #[serde(default)]
     link: Option<String>,
-    /// True if it happens only in some runs. The entry then cannot be stale.
+    /// True if it occurs only in some runs. The entry then cannot be stale.
     #[serde(default)]
     sometimes: bool,
-    /// True if it happens in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale
+    /// True if it occurs in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale
     /// either.
     #[serde(default, rename = "some-systems")]
     some_systems: bool,
@@ -245,7 +245,7 @@ impl Deviations {
         }
     }
 
-    /// Returns the entries whose deviation did not happen although their scenarios were played. If the requirement was broken with another
+    /// Returns the entries whose deviation did not occur although their scenarios were played. If the requirement was broken with another
     /// symptom, that is a separate finding, and the entry is not stale.
     pub fn stale(&self) -> Vec<StaleDeviation> {
         let mut stale: Vec<StaleDeviation> = Vec::new();
@@ -373,7 +373,7 @@ pub fn draft(
     let mut text = format!(
         "# Drafted from {}. State for each entry the reason and where it was reported; delete entries that the implementation did not cause.\n\
          implementation = {}\n",
-        // For other reasons, some scenarios are played more often than the run is repeated.
+        // Some scenarios are played more often than the run is repeated, for example to examine a failure.
         match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
             Some(played @ 2..) => format!("{played} runs"),
             _ => "one run, which does not show intermittent findings (--repeat 5 would)".to_owned(),
@@ -449,7 +449,7 @@ mod tests {
         }
     }
 
-    /// A failure that was examined together with other jobs was played more often than the run was repeated.
+    /// A scenario whose failure was examined alongside other jobs was played more often than the run was repeated.
     #[test]
     fn draft_counts_the_runs() {
         let result = |scenario: &str, played: u32| {

@@ -100,7 +100,7 @@ fn exchanges(events: &[Event]) -> (Vec<NameExchange>, Vec<NameRequest>) {
         let at = match message.framing {
             // RFC 13, Wire Protocol: earlier requests have an unreadable response or none.
             Framing::Lines => open.iter().rposition(is_it),
-            // The draft, thrid: several may be pending, and are answered in their order here.
+            // PMI-2 draft, thrid: several requests may be pending. They are assumed to be answered in order.
             Framing::Frames => open.iter().position(is_it),
         };
         let Some(at) = at else { return };
@@ -123,7 +123,7 @@ mod tests {
     use crate::Monitor;
     use crate::event::{Bytes, EventKind};
 
-    /// Returns the events of a job with one process that sends these requests and receives these answers.
+    /// Returns the events of a job with one process that sends these requests and receives these responses.
     fn job(asked: &[(&str, &str)]) -> Vec<Event> {
         let proc = Proc { group: 0, rank: 0 };
         let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());

@@ -130,7 +130,7 @@ pub enum EventKind {
         env: BTreeMap<String, String>,
         /// Its arguments.
         args: Vec<Bytes>,
-        /// The error with the descriptor in PMI_FD, or with the connection through PMI_PORT, if there is one.
+        /// The problem with the descriptor in PMI_FD, or with the connection through PMI_PORT, if there is one.
         bad_fd: Option<String>,
     },
     /// In a recorded session, the program of a process could not be started.
@@ -197,7 +197,7 @@ pub enum EventKind {
         /// The client.
         proc: Proc,
     },
-    /// A process is gone, because the harness (`exit` and `kill` steps) or the process manager ended it.
+    /// A process has ended, because the harness (`exit` and `kill` steps) or the process manager ended it.
     Ended {
         /// The process.
         proc: Proc,
@@ -224,7 +224,7 @@ pub enum EventKind {
         /// The process that wrote it.
         proc: Proc,
     },
-    /// A proxy sent a request to its upstream, which the harness plays.
+    /// A proxy sent a request to its upstream, whose role the harness plays.
     FromProxy {
         /// The process group of the request.
         group: u32,
@@ -237,20 +237,20 @@ pub enum EventKind {
         /// True if it waits until the scenario answers it.
         held: bool,
     },
-    /// The upstream sent a proxy an answer or a notification.
+    /// The upstream sent a proxy a response or a notification.
     ToProxy {
         /// The process group of the message.
         group: u32,
         /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// Number of the request that it answers, if it is an answer.
+        /// Number of the request that it answers, if it is a response.
         answers: Option<u64>,
         /// The message.
         text: Bytes,
         /// True if the scenario wrote the message, rather than a correct upstream.
         scripted: bool,
     },
-    /// The upstream closed its connection to a proxy because the scenario says so.
+    /// The upstream closed its connection to a proxy, as the scenario requires.
     ClosedByUpstream {
         /// The proxy, in the first group.
         proxy: u32,
@@ -274,10 +274,10 @@ pub enum EventKind {
         /// The line without its newline; long lines are cut.
         line: Bytes,
     },
-    /// The launcher failed to start the processes, but the same command was able to start this smaller number.
+    /// The launcher failed to start the processes, but the same command was able to start a smaller number.
     #[serde(rename = "starts_fewer")]
     StartsFewerRanks {
-        /// Requested ranks.
+        /// The smaller number of ranks.
         ranks: u32,
     },
     /// A scenario that had failed while other jobs were running was played again.
@@ -303,7 +303,7 @@ pub enum EventKind {
     LibraryFile {
         /// Name of the file.
         name: String,
-        /// Its soname, which programs linked with it look for.
+        /// Its soname, which programs linked with it search for.
         soname: Option<String>,
         /// The PMI functions that it exports.
         functions: Vec<String>,
@@ -373,7 +373,7 @@ pub enum EventKind {
         signal: i32,
     },
     /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because a debugger costs time. The
-    /// whole scenario is then played once more, and the backtrace is of that second play.
+    /// whole scenario is then played once more, and the backtrace is from that second run.
     Backtrace(Box<Backtrace>),
     /// A crash was analyzed, but no debugger may attach to the process.
     Untraced {
@@ -382,7 +382,7 @@ pub enum EventKind {
     },
     /// The result of the plain run: the program's run against a server without anything unusual, with which other runs are compared.
     PlainRun(PlainRun),
-    /// A program's process has reached, for the first time, the situation that this line of the scenario scripts.
+    /// A program's process has reached, for the first time, the situation that this line of the scenario describes.
     #[serde(rename = "reached")]
     SituationReached {
         /// The process.
@@ -598,11 +598,11 @@ impl fmt::Display for ProcessEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HangProof {
-    /// All processes of the program wait without a time limit, and no message is on its way to them.
+    /// All processes of the program wait without a time limit, and no message is in transit to them.
     Idle,
     /// No process has shown any activity for this number of seconds.
     Quiet(u64),
-    /// They have only printed for this number of seconds.
+    /// They have done nothing but write output for this number of seconds.
     Prints(u64),
     /// They keep running far beyond the time limit.
     Endless,

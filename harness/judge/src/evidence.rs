@@ -86,7 +86,7 @@ pub(crate) fn find_event(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
 }
 
-/// Returns the number of the first event that shows that a crashed process is gone.
+/// Returns the number of the first event that shows the end of a crashed process.
 pub(crate) fn first_loss(events: &[Event], under_test: PartyKind) -> Option<u64> {
     let of_server = || {
         let mut over: BTreeSet<Proc> = BTreeSet::new();

@@ -32,7 +32,7 @@ pub struct Expectation {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Expected")]
 pub enum ExpectationKind {
-    /// The next message fits the pattern.
+    /// The next message matches the pattern.
     Message(Pattern),
     /// The next message is a bare newline.
     Newline,
@@ -40,7 +40,7 @@ pub enum ExpectationKind {
     Close,
     /// No message comes.
     Silence,
-    /// One of several outcomes. The first that fits determines the verdict.
+    /// One of several outcomes. The first that matches determines the verdict.
     OneOf(Vec<Choice>),
     /// The process has started.
     Started,
@@ -60,10 +60,10 @@ pub enum ExpectationKind {
     JobExits(ExitPattern),
     /// The job writes something to stderr or stdout.
     Logs,
-    /// A process of a program makes a request that fits this line of the scenario, and gets an unusual response. Without a line, the
+    /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response. Without a line, the
     /// process starts.
     Request(Option<String>),
-    /// A program's process exits by itself, with a status that fits.
+    /// A program's process exits by itself, with a status that matches.
     Exits(ExitPattern),
     /// A program's process ends, by itself or with its program.
     #[serde(rename = "ends_somehow")]
@@ -142,7 +142,7 @@ impl ReturnCode {
         })
     }
 
-    /// Returns whether a code fits.
+    /// Returns whether a code matches.
     pub(crate) fn matches(&self, seen: i32) -> bool {
         match self {
             Self::Any => true,
@@ -243,7 +243,7 @@ pub enum Matcher {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Type")]
 pub enum ResolvedType {
-    /// A number of digits, within these bounds.
+    /// A number that consists of digits only, within these bounds.
     Uint(Option<i64>, Option<i64>),
     /// An integer.
     Int,
@@ -264,7 +264,7 @@ pub enum ResolvedType {
 /// Captured names and their values.
 pub type Captures = Vec<(String, Vec<u8>)>;
 
-/// The description of a mismatch: what was expected instead.
+/// The description of a mismatch: the expected value or message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch(pub String);
 
@@ -273,7 +273,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// A name has no value here, or an expression cannot be calculated.
+    /// A name has no value here, or an expression cannot be evaluated.
     pub fn new(scope: &Scope, line: &Template) -> Result<Self, ScenarioError> {
         let mut shown = line.to_string();
         shown.truncate(shown.floor_char_boundary(MAX_SHOWN_BYTES));
@@ -286,7 +286,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// Returns the expected value of the first field that does not fit, or the error of a malformed message.
+    /// Returns the expected value of the first field that does not match, or the error of a malformed message.
     pub fn matches(&self, text: &[u8], framing: Framing) -> Result<Captures, Mismatch> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         if !message.has_tuples() {
@@ -320,7 +320,7 @@ impl Pattern {
         })
     }
 
-    /// Returns the captures of a message that does not fit, if it is the expected response with the expected outcome and only some values
+    /// Returns the captures of a message that does not match, if it is the expected response with the expected outcome and only some values
     /// are wrong. Reads leniently: bytes that RFC 13 forbids and tuples after a value are accepted.
     pub fn read_leniently(&self, text: &[u8], framing: Framing) -> Option<Captures> {
         let parts = |b: &u8| match framing {

@@ -1,4 +1,4 @@
-//! A requirement broken at a place in a transcript.
+//! A breach of a requirement at a place in a transcript.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ impl Finding {
             || is_status
     }
 
-    /// Returns what was seen in place of a response (silence or the end of the connection), without the evidence for it.
+    /// Returns the description of a missing response (silence or the end of the connection), without the evidence for it.
     pub(crate) fn absence_text(&self) -> Option<&'static str> {
         ["silence", "the end of the connection"].into_iter().find(|word| self.seen.starts_with(word))
     }

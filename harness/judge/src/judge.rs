@@ -1,4 +1,4 @@
-//! The judge of one scenario: reads every event, runs the monitors, and compares what happened with what the scenario expects.
+//! The judge of one scenario: reads every event, runs the monitors, and checks the expectations of the scenario.
 //!
 //! Expectations are events too, so judging a stored log again gives the same result.
 
@@ -100,7 +100,7 @@ pub struct Judge {
     silence: Option<(SilenceProof, Duration)>,
     /// The processes whose requests the server had not read when the silence was reported.
     not_read: BTreeSet<Proc>,
-    /// The number of the last event that is not an expectation or another note of the runner.
+    /// The number of the last event that is not an expectation or another note by the runner.
     seq: u64,
     line: usize,
     hung: bool,
@@ -171,7 +171,7 @@ impl Judge {
             if self.party == PartyKind::Library && !library::attribute_to_library(&mut finding, event) {
                 continue;
             }
-            // The limit applies to each party, so that our own deliberate violations do not displace findings against the other side.
+            // The limit applies to each party, so that the harness's deliberate violations do not displace findings against the other side.
             if self.count_monitor_findings(finding.party) < MAX_FINDINGS_PER_PARTY {
                 self.monitor_findings.push(finding);
             }
@@ -290,7 +290,7 @@ impl Judge {
         self.monitor.has_joined(p)
     }
 
-    /// Returns how the job ended, if it has.
+    /// Returns the exit of the job, if it has ended.
     pub fn job(&self) -> Option<Exit> {
         self.conversation.job
     }
@@ -310,7 +310,7 @@ impl Judge {
         self.conversation.size(group)
     }
 
-    /// Returns how the process manager has placed the first group, if it differs from the request.
+    /// Returns how the process manager has placed the first group, if that differs from the request.
     pub fn other_placement(&self) -> Option<String> {
         self.monitor.other_placement()
     }
@@ -365,7 +365,7 @@ impl Judge {
         self.conversation.find(proxy).map_or(&[], |link| &link.consumed)
     }
 
-    /// Returns what the last expectation is waiting for; `None` if it is met or broken.
+    /// Returns the kind of event that the last expectation waits for; `None` if it is met or broken.
     pub fn wait_reason(&self) -> Option<WaitReason> {
         let expectation =
             self.expectation.as_ref().filter(|_| self.expectation_state == ExpectationState::Pending)?;
@@ -448,7 +448,7 @@ impl Judge {
             crashed = self.program.crashed();
         }
         // A program that never writes to its connection may not speak PMI at all. Its failure to exit is reported with that result and not
-        // as a finding of its own.
+        // as a separate finding.
         let judged = |why: &UnjudgedReason| {
             why.verdict() == Verdict::Unjudged && !matches!(why, UnjudgedReason::Silent(_))
         };
@@ -487,7 +487,7 @@ impl Judge {
             if self.expectation_state == ExpectationState::Broken
                 && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.matches(0))
             {
-                // The call should have failed after this answer, so everything that it writes later is a consequence.
+                // The call should have failed after this response, so everything that it writes later is a consequence.
                 let answered = self.library.answered_at(p);
                 self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered);
             }
@@ -757,7 +757,7 @@ impl Judge {
         self.mark_met(captures);
     }
 
-    /// Checks whether a message is the expected one, and returns what it captures. A message whose form the monitor has reported is read
+    /// Checks whether a message is the expected one, and returns the captured values. A message whose form the monitor has reported is read
     /// leniently, so that its form does not cause a second finding.
     fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Mismatch> {
         let fits = pattern.matches(&line.text, line.framing);
@@ -1023,7 +1023,7 @@ mod tests {
         if server { EventKind::FromServer { proc: P, bytes } } else { EventKind::ToServer { proc: P, bytes } }
     }
 
-    /// Returns an expected answer with these fields. `rc=fail` stands for any failure, and `<any>` for any value.
+    /// Returns an expected response with these fields. `rc=fail` stands for any failure, and `<any>` for any value.
     fn answer(shown: &str) -> ExpectationKind {
         let fields = shown.split(' ').map(|word| {
             let (key, value) = word.split_once('=').expect("a tuple");
@@ -1141,7 +1141,7 @@ mod tests {
         let must_not =
             [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, ExpectationKind::Close)];
         assert_eq!(refused(&must_not, b"cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
-        // The form of the accepted answer does not matter here.
+        // The form of the accepted response does not matter here.
         assert_eq!(refused(&may_fail, b"cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
     }
 
@@ -1196,7 +1196,7 @@ mod tests {
         assert_eq!(ids, ["rfc13.get.value"]);
         let put = [said(false, b"cmd=put kvsname=k key=a value=v"), said(true, b"cmd=put_result rc=0")];
         let put = [&put[..], &[expected(&[(Grade::Pass, answer("cmd=put_result"))])]].concat();
-        // The second get names no known keyval space, so only the scenario judges its answer.
+        // The second get names no known keyval space, so only the scenario judges its response.
         let odd = [said(false, b"cmd=get key=a"), said(true, b"cmd=get_result rc=0 value=v found=TRUE")];
         let choices =
             [(Grade::Note, answer("cmd=get_result rc=0 value=v")), (Grade::Fail, answer("cmd=<any>"))];
@@ -1281,7 +1281,7 @@ mod tests {
     fn mismatch_of_alternatives_keeps_the_reason() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
         let found = |choices: &[(Grade, ExpectationKind)], line: &[u8]| {
-            // After an unreadable answer, only the scenario can report the second one.
+            // After an unreadable response, only the scenario can report the second one.
             let get = || [said(false, GET), said(true, b"cmd=get_result rc=-1\r"), expected(choices)];
             let first = get();
             let rest = [said(false, GET), said(true, line), expected(choices)];

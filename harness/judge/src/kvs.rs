@@ -1,4 +1,4 @@
-//! The possible contents of a keyval space, as far as the wire shows them.
+//! The possible contents of a keyval space, as observed on the wire.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,7 +80,7 @@ impl Kvs {
         }
     }
 
-    /// Returns whether a process that knows these puts must find the key.
+    /// Returns whether a process that must see these puts must find the key.
     pub(crate) fn is_known(&self, key: &[u8], known: &KnownPuts) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.rank)))
@@ -97,7 +97,7 @@ impl Kvs {
         }
     }
 
-    /// Returns the place of an unacknowledged put among the puts of its key.
+    /// Returns the index of an unacknowledged put among the puts of its key.
     fn find_unacknowledged(&self, key: &[u8], value: &[u8], by: u32) -> Option<usize> {
         let is_it = |put: &KvsPut| put.rank == by && put.value == value && put.acknowledged.is_none();
         self.puts(key).iter().position(is_it)

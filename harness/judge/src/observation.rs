@@ -8,13 +8,13 @@ use pmi_wire::{Framing, Operation, Proc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Number of bytes of a value or line that a finding shows.
+/// Maximum number of bytes of a value or line that a finding shows.
 pub(crate) const PRINTABLE_LIMIT: usize = 160;
 
-/// Added if the only evidence of a silence is a timeout. On a loaded machine, the process might still have answered.
+/// The suffix of an observation if the only evidence of a silence is a timeout. On a loaded machine, the process might still have answered.
 pub(crate) const NO_PROOF_SUFFIX: &str = " (not proved: timed out)";
 
-/// The kind of observation, for code that distinguishes findings. The text says the same, but only users read it.
+/// The kind of observation, for code that distinguishes findings. The text states the same for users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "SeenKind")]

@@ -14,7 +14,7 @@ pub(crate) fn needs_offer(requirement: &str) -> bool {
     ENVIRONMENT.contains(&requirement)
 }
 
-/// Returns why a process manager that offers nothing is not judged, and the option with which it does.
+/// Returns the reason why a process manager that does not offer the wire protocol is not judged, and the option that makes it do so.
 pub(crate) fn describe_missing_offer(command: &[String]) -> String {
     let option = offering_option(command).map(|option| format!("; {option}")).unwrap_or_default();
     format!("the process manager gave its processes no PMI_FD{option}")
@@ -44,7 +44,7 @@ pub fn offering_option(command: &[String]) -> Option<String> {
     let words = || command.iter().flat_map(|word| word.split_whitespace());
     let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
     let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
-    // A value may also be a word of its own.
+    // A value may also be a separate word.
     let given = words().flat_map(|word| word.split('=')).collect::<Vec<_>>();
     let is_given = option.split([' ', '=']).all(|part| given.contains(&part));
     (!is_given).then(|| format!("{launcher} offers the wire protocol with {option}"))

@@ -58,7 +58,7 @@ struct FirstPut {
 struct GetExchange {
     key: Vec<u8>,
     found: bool,
-    /// The number of the event with the answer.
+    /// The number of the event with the response.
     seq: u64,
     /// The number of barriers that the process had left.
     barriers_left: usize,
@@ -75,7 +75,7 @@ struct ExchangeSummary {
 struct ProcessState {
     /// The expectations about the process, each with its line in the scenario.
     expectations: Vec<(usize, Expectation)>,
-    /// The number of situations that the scenario scripts for it, how many of them it has reached, and the line of the last one.
+    /// The number of situations that the scenario describes for it, how many of them it has reached, and the line of the last one.
     situations: usize,
     situations_reached: usize,
     last_situation: usize,
@@ -216,7 +216,7 @@ impl ProcessState {
         self.end() == ProcessExitKind::Exited(Exit::Code(0))
     }
 
-    /// Returns whether the scenario still has something scripted for it.
+    /// Returns whether it is still running and has not reached all situations that the scenario describes for it.
     fn has_pending_script(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.situations_reached < self.situations
     }
@@ -348,7 +348,7 @@ impl ProgramState {
         }
     }
 
-    /// Determines which processes are to blame when nothing more will happen.
+    /// Determines which of the processes that will not end are to blame.
     fn still_running(&mut self, procs: &[Proc], proof: HangProof, conversation: &Conversation) {
         let scripted = self.processes.values().any(|process| process.ended == Some(ProcessExitKind::Killed));
         let is_closed = |p: Proc| conversation.find(p).is_some_and(|link| link.is_closed());
@@ -517,7 +517,7 @@ impl ProgramState {
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
-            // The process never reached the situation that the scenario scripts for it.
+            // The process never reached the situation that the scenario describes for it.
             if process.situations > 0 && process.situations_reached == 0 {
                 continue;
             }
@@ -597,7 +597,7 @@ impl ProgramState {
 /// Returns the finding about a client that has succeeded but closed its connection before it read the response to its finalize.
 pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
-    // No description of PMI-2 requires that a client waits for this answer.
+    // No description of PMI-2 requires that a client waits for this response.
     let (id, at_most) = framing.pick([(LOCK_STEP_RULE, None), (CLIENT_FINALIZES[1], Some(Severity::Note))]);
     Finding {
         max_severity: at_most,
@@ -622,7 +622,7 @@ fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields
 }
 
-/// Returns what was expected if an exit status does not fit.
+/// Returns the expected exit status as text, if `exit` does not match it.
 pub(crate) fn exit_mismatch(pattern: ExitPattern, exit: Exit) -> Option<String> {
     let (fits, expected) = match pattern {
         ExitPattern::Any => return None,

@@ -19,7 +19,7 @@ use crate::verdict::{
 };
 use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_reached_by_valid_input};
 
-/// Number of last events that the result of a failed scenario contains, besides output.
+/// Number of most recent events that the result of a failed scenario contains, besides output.
 const LAST_EVENTS: usize = 40;
 
 /// Number of first and of last output lines that a result contains. They do not displace other events.
@@ -100,7 +100,7 @@ pub fn scenario_result(
     if let Some(EventKind::Launched { command, .. }) = outcome.events.first().map(|event| &event.kind) {
         suggest_option(&mut findings, command);
     }
-    // A scenario that was not judged does not show that a deviation no longer happens.
+    // A scenario that was not judged does not show that a deviation no longer occurs.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
     }
@@ -198,8 +198,8 @@ fn redact_input(result: &mut ScenarioResult) {
 const STEPS_WAIT: &str = "step creation temporarily disabled";
 const STEPS_WAIT_HELP: &str = ": other steps occupy the allocation (squeue -s lists them): use a new allocation, or add --overlap to srun";
 
-/// Returns why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may be waiting
-/// for something. A later line may be a result of our ending it.
+/// Returns the reason why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may
+/// be waiting for something. A later line may be a result of the runner ending it.
 fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     let is_silence = |event: &Event| matches!(event.kind, EventKind::Silence { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
@@ -229,15 +229,15 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     Some(Finding { seq, ..Finding::new(STARTS_PROCESSES, outcome.party, expected, seen) })
 }
 
-/// Number of failures alongside other jobs that distinguishes interference from chance, if the scenario never fails alone.
+/// Minimum number of failures alongside other jobs that distinguishes interference from chance, if the scenario never fails alone.
 pub const MIN_INTERFERENCE_FAILURES: u32 = 4;
 
 /// Statistics of a scenario that was played again after it had failed alongside other jobs.
 #[derive(Default)]
 struct ReplayStatistics {
-    /// Number of plays and of failures, alone or alongside unrelated jobs.
+    /// Number of runs and of failures, alone or alongside unrelated jobs.
     alone: (u32, u32),
-    /// Number of plays and of failures alongside other jobs of the implementation.
+    /// Number of runs and of failures alongside other jobs of the implementation.
     together: (u32, u32),
     /// The scenarios of the other jobs.
     other_scenarios: Vec<String>,
@@ -281,7 +281,7 @@ impl ReplayStatistics {
         Some(Finding { seq: self.seq, ..Finding::new(INDEPENDENT_JOBS, under_test, expected, seen) })
     }
 
-    /// Counts all plays as attempts. The first one failed.
+    /// Counts all replays as attempts, in addition to the first attempt, which failed.
     fn attempts(&self, findings: &[JudgedFinding]) -> Attempts {
         let found = findings.iter().map(|judged| RepeatedFinding {
             times: 1,
@@ -317,7 +317,7 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
     lines(true).find(is_error).or_else(|| lines(true).next()).or_else(|| lines(false).next())
 }
 
-/// Describes a crash so that it differs from others: the process, the signal, and the assertion that failed.
+/// Describes a crash in a form that distinguishes it from others: the process, the signal, and the assertion that failed.
 pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     if SignalCause::of(signal) == SignalCause::BrokenPipe {
         // The owner of the connection is unknown, because a launcher also writes to its proxies.
@@ -334,7 +334,7 @@ pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     }
 }
 
-/// Describes the place where a process died, as a suffix. Addresses that vary between runs are left out.
+/// Describes the place where a process died, as a suffix. Addresses that vary between runs are omitted.
 fn describe_crash_location(trace: Option<&Backtrace>) -> String {
     let Some((place, frame)) = trace.and_then(|trace| Some((trace.place()?, trace.blamed_frame()?))) else {
         return String::new();
@@ -631,7 +631,7 @@ mod tests {
         assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
     }
 
-    /// A server that ends while a response is due. `says` is on stderr before our own end of the job, or after it if `late`.
+    /// A server that ends while a response is due. `says` is on stderr before the harness ends the job, or after that if `late`.
     #[rstest]
     #[case::traceback(
         &["Traceback (most recent call last):", "  File \"pm.py\", line 7, in get", "KeyError: 'a'"],

@@ -92,7 +92,7 @@ impl SessionProcess {
     }
 }
 
-/// See the module's documentation.
+/// The judge of a recorded session; see the module's documentation.
 #[derive(Default)]
 pub struct SessionJudge {
     monitor: Monitor,
@@ -411,7 +411,7 @@ impl SessionJudge {
         (events, left_out + forgotten)
     }
 
-    /// Returns whether the process, or the server on its connection, went on after this finding.
+    /// Returns whether the process, or the server on its connection, continued after this finding.
     fn continues_after(&self, finding: &Finding) -> bool {
         let process = finding.proc.and_then(|p| self.processes.get(p));
         process.is_some_and(|process| {
@@ -432,7 +432,7 @@ impl SessionJudge {
         all
     }
 
-    /// Explains a failed job: the finding after which its process stopped, and the requests without an answer.
+    /// Explains a failed job: the finding after which its process stopped, and the requests without a response.
     fn failure_reason(&self, findings: &[JudgedFinding]) -> Option<String> {
         let exit = self.exit.filter(|exit| *exit != Exit::Code(0))?;
         let counts = |judged: &&JudgedFinding| {
@@ -457,7 +457,7 @@ impl SessionJudge {
         Some(why)
     }
 
-    /// Returns why a session shows nothing, or too little.
+    /// Returns the reason why a session shows nothing, or too little to be judged.
     fn unjudged(&self) -> Option<String> {
         if self.processes.len() == 0 {
             let how = match self.exit {
@@ -504,7 +504,7 @@ mod tests {
         Bytes(format!("{:>6}{body}", body.len()).into_bytes())
     }
 
-    /// Returns the judge of a process that joins with PMI-2, gets the response `answer`, and continues with the events `rest`.
+    /// Returns the judge of a process that joins with PMI-2, receives the response `answer`, and continues with the events `rest`.
     fn judge(answer: &str, rest: &[EventKind]) -> SessionJudge {
         let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
         let mut events = vec![
@@ -595,7 +595,7 @@ mod tests {
         );
     }
 
-    /// A process makes another request after an answer that breaks a MUST, and then gives up.
+    /// A process makes another request after a response that breaks a MUST, and then gives up.
     #[test]
     fn earlier_unlawful_answer_is_cited() {
         let rest = [
@@ -680,7 +680,7 @@ mod tests {
         assert_eq!(seen, after);
     }
 
-    /// The version in the first answer is too high. Many messages and one unanswered request later, the manager ends.
+    /// The version in the first response is too high. Many messages and one unanswered request later, the manager ends.
     #[test]
     fn failed_job_names_its_last_unanswered_request() {
         let asks = |text: &str| EventKind::ToServer { proc: P, bytes: Bytes(text.into()) };

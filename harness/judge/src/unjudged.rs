@@ -42,7 +42,7 @@ pub enum UnjudgedReason {
 }
 
 impl UnjudgedReason {
-    /// Returns the verdict that follows.
+    /// Returns the verdict for this reason.
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::FailsPlainRun(_)

@@ -1,8 +1,8 @@
-//! A monitor of the messages between a proxy and its upstream, which are a second place to observe a server under test.
+//! A monitor of the messages between a proxy and its upstream, which offer a second way to observe a server under test.
 //!
-//! A proxy serves the processes of its node and passes on what concerns other nodes. It must not lose, invent or misroute anything, and
+//! A proxy serves the processes of its node and forwards what concerns other nodes. It must not lose, invent or misroute anything, and
 //! must not announce a barrier before all of its processes have entered it. A scenario may make the upstream send wrong messages on
-//! purpose. The proxy must pass these on as well, if their meaning is unambiguous.
+//! purpose. The proxy must forward these as well, if their meaning is unambiguous.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -69,17 +69,17 @@ struct ForwardedClientRequest {
 /// The state of one proxy for one process group.
 #[derive(Debug, Default)]
 struct ProxyState {
-    /// Number of barriers that it has passed on.
+    /// Number of barriers that it has forwarded.
     barriers: u64,
-    /// Keys of the pairs that it has passed on.
+    /// Keys of the pairs that it has forwarded.
     forwarded_keys: HashSet<Vec<u8>>,
-    /// Number of passed-on pairs whose keys no process has put. As many missing puts count as changed rather than lost.
+    /// Number of forwarded pairs whose keys no process has put. As many missing puts count as changed rather than lost.
     unknown_pairs: usize,
-    /// Identical requests of several processes, and how many more times each may be passed on.
+    /// Identical requests of several processes, and how many more times each may be forwarded.
     identical_requests: HashMap<Vec<u8>, usize>,
 }
 
-/// Monitors what proxies pass on; see the module's documentation.
+/// Monitors what proxies forward; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamMonitor {
     nodes: u32,
@@ -141,7 +141,7 @@ fn same_reply(seen: &[u8], given: &[u8]) -> bool {
 }
 
 impl UpstreamMonitor {
-    /// Takes the findings made so far.
+    /// Returns and removes the findings made so far.
     pub(crate) fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
     }
@@ -178,7 +178,7 @@ impl UpstreamMonitor {
                 self.request_forwarded(*group, *proxy, *id, &text.0)
             }
             EventKind::ToProxy { answers, text, .. } => self.upstream_sent(*answers, &text.0),
-            // Other events do not concern what proxies pass on.
+            // Other events do not concern what proxies forward.
             _ => {}
         }
     }
@@ -384,7 +384,7 @@ impl UpstreamMonitor {
         }
         let asking: Vec<(Proc, &[u8])> = clients()
             .filter_map(|(p, c)| Some((p, c.pending_request.as_deref()?, c.forwarded)))
-            // A proxy may pass on each program of a spawn separately.
+            // A proxy may forward each program of a spawn separately.
             .filter(|(_, asked, passed)| {
                 command(asked) == command(text) && (passed.is_none() || command(text) == b"spawn")
             })
@@ -410,7 +410,7 @@ impl UpstreamMonitor {
         if *alike > 0 || same.len() > 1 {
             *alike = (*alike + same.len()).saturating_sub(1);
             for proc in same {
-                // The request has been or will be passed on, under an unknown number.
+                // The request has been or will be forwarded, under an unknown number.
                 self.client(proc).forwarded = Some(u64::MAX);
             }
             return;
@@ -423,7 +423,7 @@ impl UpstreamMonitor {
             return;
         }
         let known = Operation::from_request_cmd(command(text)).is_some();
-        // A proxy that accepts a malformed request passes on what it has understood.
+        // A proxy that accepts a malformed request forwards its own interpretation of it.
         let is_broken = |line: &[u8]| !request(line).is_well_formed();
         if known && asking.iter().any(|(_, asked)| is_broken(asked)) {
             return;
@@ -550,7 +550,7 @@ impl UpstreamMonitor {
                 quote_bytes(text),
             );
         };
-        // It is unknown which of several identical requests this is, and also which one the others are.
+        // If several processes have sent identical requests, it is unknown which of them each forwarded request is.
         let is_same = |request: &UpstreamPendingRequest| {
             request.forwarded == Some(u64::MAX) && same_frame(text, &request.body)
         };
@@ -588,7 +588,7 @@ impl UpstreamMonitor {
                     format!("{what}; {} is the answer to rank {by}", quote_bytes(body)),
                 )
             }
-            // A proxy may answer a request itself even if it has passed it on.
+            // A proxy may answer a request itself even if it has forwarded it.
             (None, None) => return,
         };
         self.find(proc, id, expected, quote_bytes(body));

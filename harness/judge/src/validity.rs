@@ -1,4 +1,4 @@
-//! Validity: a session is valid if every message from our side follows the grammar and fits the state.
+//! Validity: a session is valid if every message from the harness's side follows the grammar and fits the state.
 
 use pmi_scenario::ids;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ const SPAWN_INDEX_REQUIREMENT: &str = ids::RFC13_SPAWN_ARG_INDICES;
 
 /// Returns whether only valid input led to a failure of `under_test`.
 ///
-/// Every message from the other side must follow the grammar and fit the state at its place. An incomplete message is invalid, because the
+/// Every message from the other side must follow the grammar and fit the state at that point. An incomplete message is invalid, because the
 /// receiver may already have read it in another way. `shown_at` is the event that shows the failure. Without it, as for a crash, all
 /// messages to open connections count.
 pub fn is_reached_by_valid_input(events: &[Event], under_test: PartyKind, shown_at: Option<u64>) -> bool {
@@ -85,7 +85,7 @@ impl LibraryCalls {
     }
 
     fn is_invalid(&self, function: &str, arguments: &[CallArgument]) -> bool {
-        // A spawn may leave out arguments, and freeing nothing is allowed.
+        // A spawn may omit arguments, and NULL may be freed.
         let takes_null = !function.starts_with("PMI_")
             || function.starts_with("PMI_Spawn")
             || function == "PMI_Free_keyvals";
@@ -169,7 +169,7 @@ mod tests {
         EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
-    /// Returns the events of two ranks that have joined and know the keyval space, followed by `whats`.
+    /// Returns the events of two ranks that have joined and received the name of the keyval space, followed by `whats`.
     fn session(whats: Vec<EventKind>) -> Vec<Event> {
         let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
         let joins = (0..2).flat_map(|rank| {

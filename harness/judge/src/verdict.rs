@@ -91,7 +91,7 @@ pub enum Strictness {
     Must,
     /// SHOULD as well.
     Should,
-    /// Behavior that implementations agree on beyond the specification as well.
+    /// Behaviour that implementations agree on beyond the specification as well.
     DeFacto,
 }
 
@@ -133,7 +133,7 @@ pub struct JudgedFinding {
     pub severity: Severity,
     /// The requirement in one sentence.
     pub text: String,
-    /// The help text: the reading of the requirement.
+    /// The help text: the interpretation of the requirement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub help: String,
     /// True if only valid input led to it. Computed for the first failures of a scenario.
@@ -292,7 +292,7 @@ pub struct RunHeader {
     pub against: Vec<String>,
     /// The protocol, for example `pmi-1.1`; [`NEGOTIATED_DIALECT`] for a recording.
     pub dialect: String,
-    /// The way in which the processes of the job get their connections.
+    /// The kind of connection that the processes of the job receive.
     #[serde(default)]
     pub connection: ConnectionMethod,
     /// True if connections were relayed from other hosts. The harness then cannot examine the server's processes: it detects missing
@@ -330,7 +330,7 @@ pub struct RunEnd {
     pub counts: BTreeMap<Verdict, usize>,
     /// Number of scenarios that deviations cover.
     pub deviations: usize,
-    /// Entries of the deviations file that no longer happen.
+    /// Entries of the deviations file whose deviations no longer occur.
     pub stale: Vec<StaleDeviation>,
     /// Selected scenarios without a result, because the run ended early.
     pub unfinished: usize,

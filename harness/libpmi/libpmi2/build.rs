@@ -1,4 +1,4 @@
-//! Gives the shared library the name that programs search for.
+//! Sets the soname of the shared library, which programs search for.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

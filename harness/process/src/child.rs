@@ -1,4 +1,4 @@
-//! Processes that we start: how they are started, and how they end.
+//! Processes that this program starts: their start and their end.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,7 +16,7 @@ use pmi_judge::event::Exit;
 
 /// A child of this process, or a process that another one has started and waits for.
 pub struct Child {
-    /// `None` if it is not our child.
+    /// `None` if it is not a child of this process.
     child: Option<process::Child>,
     pid: Pid,
     /// Readable after the process has ended.
@@ -57,7 +57,7 @@ impl Child {
         }
     }
 
-    /// Takes over a process that another one has started. Its exit status is not available to us.
+    /// Takes over a process that another one has started. Its exit status is not available to this process.
     pub fn from_foreign(pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { child: None, pid, pidfd, exit: None })
@@ -83,7 +83,7 @@ impl Child {
         self.exit.is_some()
     }
 
-    /// Returns how it has ended, if it has.
+    /// Returns its exit, if it has ended.
     pub fn try_wait(&mut self) -> Option<Exit> {
         if let (None, Some(child)) = (self.exit, &mut self.child) {
             self.exit = match child.try_wait() {
@@ -95,7 +95,7 @@ impl Child {
         self.exit
     }
 
-    /// Waits for its end. A process that is not our child is not waited for.
+    /// Waits for its end. A process that is not a child of this one is not waited for.
     pub fn wait(&mut self) -> Exit {
         match (self.exit, &mut self.child) {
             (Some(exit), _) => exit,
@@ -112,7 +112,8 @@ impl Child {
         }
     }
 
-    /// Kills the process group that it leads, unless it has been waited for. If it is not our child, only the process itself is killed.
+    /// Kills the process group that it leads, unless it has been waited for. If it is not a child of this process, only the process itself
+    /// is killed.
     pub fn kill_group(&self) {
         if self.is_foreign() && !self.is_reaped() && self.pid != rustix::process::getpid() {
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
@@ -122,7 +123,7 @@ impl Child {
     }
 }
 
-/// A child with all processes that it starts. Each is marked by a variable in its environment, and orphans become our children.
+/// A child with all processes that it starts. Each is marked by a variable in its environment, and orphans become children of this process.
 pub struct Launch {
     /// The child itself.
     pub child: Child,
@@ -157,7 +158,7 @@ impl Launch {
         self.child.pid().as_raw_nonzero().get()
     }
 
-    /// Ends the remaining processes. `known` are processes that have reported to us.
+    /// Ends the remaining processes. `known` are processes that have reported to the runner.
     pub fn end(&mut self, known: &HashSet<i32>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -178,8 +179,8 @@ impl Drop for Launch {
     }
 }
 
-/// Runs a shell command that ends a job elsewhere, and returns how the command ended; `None` if it could not be run or timed out. The mark
-/// must be unique to this launch.
+/// Runs a shell command that ends a job elsewhere, and returns the exit of the command; `None` if it could not be run or timed out. The
+/// mark must be unique to this launch.
 pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     const WAIT: Duration = Duration::from_secs(10);
     let mut shell = Command::new("sh");
@@ -188,7 +189,7 @@ pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     let mut launch = Launch::start(shell, mark).ok()?;
     let mut fds = [PollFd::from_borrowed_fd(launch.child.pidfd(), PollFlags::IN)];
     let wait = Timespec { tv_sec: WAIT.as_secs() as i64, tv_nsec: 0 };
-    // If waiting fails, the command gets no time, and this is reported.
+    // If waiting fails, the command is given no time, and this is reported.
     let _ = rustix::event::poll(&mut fds, Some(&wait));
     launch.child.try_wait()
 }
@@ -207,8 +208,8 @@ fn is_of_launcher(name: &str) -> bool {
     name != "SLURM_CONF" && LAUNCHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for us. Also
-/// removes our own variables if `ours_too` is set.
+/// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for this
+/// process. Also removes the harness's own variables if `ours_too` is set.
 pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

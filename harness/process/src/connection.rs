@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use crate::observe::tcp::{self, Ends};
 
-/// Size of a read. It has room for many of the longest usual lines, and limits how many answers one read can cause.
+/// Size of a read. It has room for many of the longest usual lines, and limits how many responses one read can cause.
 pub const READ_SIZE: usize = 64 * 1024;
 
 /// Maximum number of bytes that stay in the system until later: see [`UnreadBytes`].
@@ -41,7 +41,8 @@ impl<B> ReceiveResult<B> {
             Ok((bytes, _)) => Some(Self::Bytes(bytes)),
             Err(Errno::INTR) => None,
             Err(Errno::AGAIN) => Some(Self::Nothing),
-            // ECONNRESET: the other side closed its end without reading all of our bytes, and everything that it sent has been read.
+            // ECONNRESET: the other side closed its end without reading everything that was sent to it, and everything that it sent has
+            // been read.
             Err(_) => Some(Self::End),
         }
     }
@@ -50,9 +51,9 @@ impl<B> ReceiveResult<B> {
 /// Received bytes of a connection that are left in the system.
 ///
 /// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
-/// is taken from the system. So a process that makes a request and waits is woken twice for each answer. The first wake-up is useless, and
-/// takes as long as everything else. Therefore, we only peek at its requests, and take them from the system after an answer, when the
-/// process is awake anyway.
+/// is taken from the system. So a process that makes a request and waits is woken twice for each response. The first wake-up is useless,
+/// and takes as long as everything else. Therefore, its requests are only peeked at, and are taken from the system after a response, when
+/// the process is awake anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UnreadBytes {
     bytes: usize,
@@ -70,11 +71,11 @@ pub struct NonBlockingStream {
     out: Vec<u8>,
     /// Number of bytes of `out` that have been written.
     written: usize,
-    /// The other side has accepted fewer bytes than were queued, so we wait until it accepts more.
+    /// The other side has accepted fewer bytes than were queued, so the rest waits until it accepts more.
     blocked: bool,
     /// The other side has closed its end and reads nothing more.
     unread: bool,
-    /// The other side has closed its end without reading all of our bytes.
+    /// The other side has closed its end without reading everything that was sent to it.
     reset: Cell<bool>,
     /// The ends of a TCP connection; a local one has none.
     ends: Option<Ends>,
@@ -149,7 +150,7 @@ impl NonBlockingStream {
         self.unread
     }
 
-    /// Returns true if the other side closed its end before reading all of our bytes, as far as the system has reported it.
+    /// Returns true if the other side closed its end before reading everything that was sent to it, as far as the system has reported that.
     pub fn left_unread(&self) -> bool {
         self.unread || self.reset.get()
     }
@@ -199,7 +200,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Returns the addresses of the two ends of a TCP connection, ours first.
+    /// Returns the addresses of the two ends of a TCP connection, the end of this process first.
     pub fn ends(&self) -> Option<Ends> {
         self.ends
     }
@@ -290,7 +291,7 @@ impl NonBlockingStream {
             match recv(&self.fd, &mut nowhere[..bytes.min(READ_SIZE)], RecvFlags::DONTWAIT) {
                 Ok((_, n)) if n > 0 => bytes -= n,
                 Err(Errno::INTR) => {}
-                // This cannot happen: the bytes that we peeked at are there.
+                // This cannot happen, because the peeked bytes are still there.
                 _ => break,
             }
         }
@@ -319,7 +320,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Ends the connection, also for other processes that hold our end open.
+    /// Ends the connection, also for other processes that hold this end open.
     pub fn shut_down(&self) {
         // If it is not a socket, or has already ended, it only needs to be closed.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
@@ -357,8 +358,8 @@ pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
     usize::try_from(unread).ok()
 }
 
-/// Returns where the next peek (`MSG_PEEK`) begins: after the bytes that were received and not taken (`SO_PEEK_OFF`). The offset belongs to
-/// the socket and not to one of the processes that have it. `None` if peeks begin at the start.
+/// Returns the offset of the next peek (`MSG_PEEK`): after the bytes that were received and not taken (`SO_PEEK_OFF`). The offset belongs
+/// to the socket and not to one of the processes that have it. `None` if peeks begin at the start.
 fn peek_offset(fd: impl AsFd) -> Option<usize> {
     let (mut offset, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let fd = fd.as_fd().as_raw_fd();

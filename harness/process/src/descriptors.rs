@@ -48,8 +48,8 @@ impl Drop for RaisedLimit {
     }
 }
 
-/// Closes descriptors that we have inherited by chance from the process that started us. Nothing in this process may use any descriptor
-/// other than those in `kept`.
+/// Closes descriptors that this process has inherited by chance from the process that started it. Nothing in this process may use any
+/// descriptor other than those in `kept`.
 pub fn close_all_but(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
     let begins = [0].into_iter().chain(kept.iter().map(|fd| fd + 1));

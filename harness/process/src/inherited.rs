@@ -1,8 +1,8 @@
-//! Passing a connection to the process that we start for it.
+//! Passes a connection to the process that is started for it.
 //!
 //! A process inherits its connection under a descriptor number that is reserved here for all of them. Just before the process is started,
 //! `dup2` puts the connection there, inheritable; afterwards, it is removed again. So no process inherits the connection of another one,
-//! and no code needs to run between fork and exec. The standard library can then use `posix_spawn`, which does not copy our page tables.
+//! and no code needs to run between fork and exec. The standard library can then use `posix_spawn`, which does not copy the page tables.
 
 use std::fs::File;
 use std::io;
@@ -87,7 +87,8 @@ pub fn number() -> io::Result<RawFd> {
 }
 
 /// Starts a process that inherits nothing, or a connection under a number. Processes are started one at a time. Until a child executes its
-/// own program, it may hold copies of all our open descriptors, and then a connection that is closed everywhere else does not end.
+/// own program, it may hold copies of all open descriptors of this process, and then a connection that is closed everywhere else does not
+/// end.
 pub fn start(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
     spawn(command, connection).map_err(|error| with_cause(command, error))
 }

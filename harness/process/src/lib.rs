@@ -1,17 +1,17 @@
 //! Processes and their connections, without regard to their purpose: starting, reaping, output, signals, and observation from outside.
 //!
-//! - [`agent`]: our programs that other programs start, as a rank or to load a library
-//! - [`child`]: starting and reaping our processes, and ending them with all that they have started
+//! - [`agent`]: programs of the harness that other programs start, as a rank or to load a library
+//! - [`child`]: starting and reaping child processes, and ending them with all that they have started
 //! - [`connection`]: a connection, with the bytes that could not be written to it yet
 //! - [`descriptors`]: the limit for open descriptors
-//! - [`inherited`]: passing a connection to the process that we start for it
-//! - [`observe`]: `/proc`, our descendants, TCP connections, executed edges, and the proof that processes wait only for us
+//! - [`inherited`]: passing a connection to the process that is started for it
+//! - [`observe`]: `/proc`, descendants, TCP connections, executed edges, and the proof that processes wait only for the harness
 //! - [`output`]: standard output and error of processes, with limits
 //! - [`reactor`]: one wait for many descriptors
 //! - [`scratch`]: the folders of a run
 //! - [`slots`]: the number of launches that work at the same time
-//! - [`stop`]: signals that request us to end
-//! - [`trace`]: where processes die, as a debugger sees it, and how processes ended that are not our children
+//! - [`stop`]: signals that request this process to end
+//! - [`trace`]: the locations of crashes, as a debugger sees them, and the exits of processes that are not children of this one
 
 pub mod agent;
 pub mod child;
@@ -52,12 +52,12 @@ pub fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Returns whether an error of `accept` concerns only one connection that has already ended: others may wait after it.
+/// Returns whether an error of `accept` concerns only one connection that has already ended, so others may still be waiting.
 pub fn is_aborted_connection(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
-/// Returns an error whose message begins with what failed.
+/// Returns an error whose message begins with `what`, the operation or object that failed.
 pub fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

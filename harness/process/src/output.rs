@@ -85,7 +85,7 @@ impl LastLines {
     }
 }
 
-/// Standard output and error of a process, in lines. By default, those of no process.
+/// Standard output and error of a process, in lines. The default belongs to no process.
 #[derive(Default)]
 pub struct Output {
     streams: [OutputStream; 2],

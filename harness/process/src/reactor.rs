@@ -57,7 +57,7 @@ struct ReactorEntry<S> {
     always_ready: bool,
 }
 
-/// Waits for descriptors. `S` is the owner's name for each.
+/// Waits for descriptors. `S` identifies each one for the owner.
 pub struct Reactor<S> {
     poll: Poll,
     events: Events,
@@ -68,7 +68,7 @@ pub struct Reactor<S> {
 }
 
 impl<S: Copy> Reactor<S> {
-    /// Makes a reactor without sources.
+    /// Creates a reactor without sources.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             poll: Poll::new()?,

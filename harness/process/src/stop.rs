@@ -1,4 +1,4 @@
-//! Signals that request us to end.
+//! Signals that request this process to end.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -31,7 +31,7 @@ use super::tap::notice::{Notice, RecorderMessage, Start};
 pub(crate) struct ProcessFact<B = Vec<u8>> {
     /// Time since the session began.
     pub(crate) at: Duration,
-    /// The process id that the process manager knows.
+    /// The process id that the process manager sees, which is that of the tap.
     pub(crate) pid: i32,
     pub(crate) kind: FactKind<B>,
 }
@@ -128,12 +128,12 @@ struct ObservedProcess {
     program: Option<Pid>,
     rewriter: Rewriter,
     spawned: u32,
-    /// The program has closed its end while it was ending. This is only reported with its end, because a program that was killed together
-    /// with its tap has not closed its connection itself.
+    /// True if the program has closed its end while it was ending. This is only reported with its end, because a program that was killed
+    /// together with its tap has not closed its connection itself.
     closed_while_ending: bool,
     /// The exit of the program, until it is reported.
     ended: Option<Exit>,
-    /// The exit has been reported.
+    /// True if the exit has been reported.
     exit_reported: bool,
 }
 
@@ -149,14 +149,15 @@ impl ObservedProcess {
 /// The carrier of all connections of a session.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
-    /// `None` after the descriptors have run out. Taps that connect then, or wait to be accepted, carry on alone.
+    /// `None` after the descriptors have run out. Taps that connect later, or still wait to be accepted, forward their messages without the
+    /// recorder.
     listener: Option<UnixListener>,
     listens: ReactorKey,
     taps: BTreeMap<u64, TapConnection>,
     count: u64,
     facts: PendingFacts,
     buffer: Vec<u8>,
-    /// The connections of some processes could not be taken over.
+    /// True if the connections of some processes could not be taken over.
     has_unrecorded: bool,
 }
 
@@ -268,7 +269,7 @@ impl Carrier {
         self.reactor.add(other, CarrierSource::Other, WatchMode::Read).map(drop)
     }
 
-    /// Waits at most `wait`, and carries what is available. Returns whether another watched descriptor is ready.
+    /// Waits at most `wait`, and forwards the available bytes. Returns whether another watched descriptor is ready.
     pub(crate) fn carry(&mut self, wait: Duration) -> bool {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
@@ -299,7 +300,7 @@ impl Carrier {
         std::mem::take(&mut self.facts.reported)
     }
 
-    /// Must be called periodically, see [`Pump::leave_requests`].
+    /// Calls [`Pump::take_old_unread`] for all connections. It must be called periodically; see [`Pump::leave_requests`].
     pub(crate) fn take_old_unread(&mut self) {
         self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old_unread);
     }
@@ -362,7 +363,7 @@ impl Carrier {
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {
-                    // The tap carries on alone when its channel closes.
+                    // When its channel closes, the tap forwards the messages without the recorder.
                     self.has_unrecorded = true;
                     tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
                     self.taps.remove(&id);
@@ -430,7 +431,7 @@ impl Carrier {
             }
             self.facts.report(pid, FactKind::Ended(exit));
             (tap.process.ended, tap.process.exit_reported) = (None, true);
-            // If another process, such as a child of the program, holds the connection, it continues.
+            // If another process, such as a child of the program, holds the connection, the connection stays open.
             if !matches!(state, Ok(PumpState::Open)) {
                 tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
             }

@@ -1,4 +1,4 @@
-//! Runs every program under every process manager through the tap, and determines which of the two is to blame for failures.
+//! Runs every program under every process manager through the tap, and attributes each broken requirement to one of the two.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ const PROGRAM: &str = "{program}";
 /// Launchers that take `-n RANKS PROGRAM`.
 const KNOWN_LAUNCHERS: [&str; 3] = ["mpiexec", "mpirun", "srun"];
 
-/// A process manager cannot be started as requested. The message says what to write.
+/// A command of a process manager or program that cannot be used. The message shows how to write it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TemplateError(String);
@@ -42,7 +42,7 @@ impl ManagerCommand {
     ///
     /// # Errors
     ///
-    /// The command cannot be split into words, or does not contain the place of the program.
+    /// The command cannot be split into words, or contains no placeholder for the program although the launcher is unknown.
     pub fn new(label: &str) -> Result<Self, TemplateError> {
         let mut words = split(label)?;
         let name = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -334,7 +334,7 @@ fn column_name(i: usize) -> String {
     }
 }
 
-/// Replaces control characters, which would control a terminal.
+/// Replaces control characters, which could change the state of a terminal.
 fn escape_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! The tap ([`tap`]) is a small program, or the command under another name, that is placed before the program in a command line. It starts
-//! the program, passes its connection to the recorder, forwards signals, and ends as the program has ended. The recorder carries the bytes
-//! of all connections (`carrier`, `pump`), and reports each piece *before* it forwards it. So a cause comes before its effect, and no
-//! `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps carry on alone.
+//! the program, passes its connection to the recorder, forwards signals, and ends in the same way as the program. The recorder carries the
+//! bytes of all connections (`carrier`, `pump`), and reports each piece *before* it forwards it. Therefore a cause is recorded before its
+//! effect, and no `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps forward the messages
+//! themselves.
 //!
 //! The only change to the messages is the name of the program in a spawn request (`rewrite`), because spawned processes could not be
 //! observed otherwise. [`recording`] turns the facts into events and passes them to the judge, in a separate thread. [`script`] writes the

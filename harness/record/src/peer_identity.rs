@@ -21,8 +21,8 @@ enum PeerIdentity {
 }
 
 /// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is this process's
-/// descendant, or has the port in its environment, like processes that have left their parents. If neither can be seen, the first bytes
-/// decide. A connection on which nothing was sent is not a stranger's.
+/// descendant, or has the port in its environment, like processes that have left their parents. If neither can be determined, the first
+/// bytes decide. A connection on which no bytes have arrived is not attributed to a stranger.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::OwnProgram => false,

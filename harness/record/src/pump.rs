@@ -1,4 +1,4 @@
-//! Carries bytes between two connections in both directions. Only the owner changes them.
+//! Carries bytes between two connections in both directions. Only the [`PumpHandler`] may change them.
 
 use std::borrow::Cow;
 use std::io;
@@ -31,7 +31,7 @@ impl PumpSide {
     }
 }
 
-/// The owner of a pump. It receives each event before the other side can observe it.
+/// The handler of a pump's events. It receives each event before the other side can observe it.
 pub(crate) trait PumpHandler {
     /// A piece has arrived from this side. Returns the bytes to forward.
     fn forward<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
@@ -46,9 +46,9 @@ struct PumpEnd {
     /// While bytes wait to be written to this end, the other end is not read.
     connection: NonBlockingStream,
     key: ReactorKey,
-    /// No more bytes will arrive from this end.
+    /// True if no more bytes will arrive from this end.
     is_ended: bool,
-    /// The close of the other end has been forwarded to this one.
+    /// True if the close of the other end has been forwarded to this one.
     reported: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// Creates a pump between these ends. `source` names them for the reactor.
+    /// Creates a pump between these ends. `source` identifies each end in the reactor.
     pub(crate) fn new<S: Copy>(
         client: OwnedFd,
         server: OwnedFd,
@@ -162,7 +162,7 @@ impl Pump {
                 break;
             }
         }
-        // The owner may close it at any time from here on.
+        // The caller may close the pump at any time from here on.
         self.client.connection.take_unread();
         Ok(PumpState::Open)
     }
@@ -204,7 +204,7 @@ impl Pump {
         }
     }
 
-    /// Reads once. Returns whether there was anything.
+    /// Reads once. Returns whether bytes or the end of the connection were read.
     fn read<S: Copy>(
         &mut self,
         from: PumpSide,
@@ -412,7 +412,7 @@ mod tests {
             taken += u32::from(!pump.is_left());
         }
         assert!((10..50).contains(&taken), "neither after each answer nor too much at once: {taken}");
-        // A request without an answer is taken eventually, which frees its buffer space.
+        // A request without a response is taken eventually, which frees its buffer space.
         pump.program.write_all(b"ask").unwrap();
         pump.carry();
         pump.pump.take_old_unread();

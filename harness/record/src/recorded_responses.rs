@@ -1,8 +1,9 @@
-//! Writes a session as a scenario for its program, with the recorded answers from the process manager, which the reference server repeats.
+//! Writes a session as a scenario for the program, with the recorded responses from the process manager, which the reference server
+//! repeats.
 //!
-//! Answers that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and the
-//! answer to fullinit. Their keys have the recorded order, and include unusual keys. Answers that depend on earlier requests (keyval space,
-//! barriers, spawn) are the reference server's own.
+//! Responses that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and
+//! the response to fullinit. Their keys have the recorded order, and include unusual keys. Responses that depend on earlier requests
+//! (keyval space, barriers, spawn) are the reference server's own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -16,12 +17,12 @@ use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::Proc;
 
-/// A request and its answer.
+/// A request and its response.
 type RecordedExchange = (&'static str, String);
 
 #[derive(Default)]
 struct RecordedRank {
-    /// For each request without an answer: its row in the protocol table, and the request if its answer is repeated.
+    /// For each request without a response: its row in the protocol table, and the request if its response is repeated.
     pending: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
     exchanges: Vec<RecordedExchange>,
 }
@@ -116,12 +117,12 @@ impl RecordedRank {
     }
 }
 
-/// Returns whether a line is a complete request or answer. In a spawn request, only the last line is answered.
+/// Returns whether a line is a complete request or response. In a spawn request, only the last line is answered.
 fn is_complete_message(line: &[u8]) -> bool {
     line.starts_with(b"cmd=") || line == b"endcmd"
 }
 
-/// Returns the request if its answer describes the process manager.
+/// Returns the request if its response describes the process manager.
 fn kind(message: &Decoded<'_>) -> Option<&'static str> {
     let exchange = message.exchange().filter(|_| message.is_well_formed())?;
     let key = message.field("key").unwrap_or_default();

@@ -47,21 +47,21 @@ impl Start {
     }
 }
 
-/// A process that is exchanging its initack, whose answer contains what other processes get in their environment.
+/// A process that is exchanging its initack, whose response contains the data that other processes get from their environment.
 #[derive(Debug)]
 struct IdentifyingProcess {
     start: Start,
     initack: Vec<u8>,
     response: Vec<u8>,
-    /// Bytes that the process sent after its initack, before the answer.
+    /// Bytes that the process sent after its initack, before the response.
     early_bytes: Vec<u8>,
 }
 
 impl IdentifyingProcess {
-    /// Takes the bytes that belong to the initack and its answer. Returns the rest.
+    /// Takes the bytes that belong to the initack and its response. Returns the rest.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
-            // A process that continues has received its answer.
+            // A process that continues has received its response.
             Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
             Direction::ToServer => (&mut self.initack, 1),
             Direction::FromServer => (&mut self.response, LINES),
@@ -146,7 +146,7 @@ impl Recording {
         self.event(EventKind::Abandoned(AbandonReason::Interrupted), &mut EventContext { at, sink });
     }
 
-    /// Records that the time of the session is over.
+    /// Records that the session has exceeded its time limit.
     pub(crate) fn hung(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
         let procs = self.processes.iter().filter(|(_, ended)| !**ended).map(|(p, _)| *p).collect();
         self.event(
@@ -214,7 +214,7 @@ impl Recording {
             _ => (None, &[][..]),
         };
         let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
-        // A process that offers a version in a separate message does not wait for the answer.
+        // A process that offers a version in a separate message does not wait for the response.
         let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
         let waits = !greeted.is_complete() && !goes_on;
         match direction {
@@ -356,8 +356,8 @@ mod tests {
         findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
     }
 
-    /// RFC 13, wire protocol: a client reads the answer to its request before it continues. It violates this if it closes its end before
-    /// the answer arrives or is read, and ends successfully.
+    /// RFC 13, wire protocol: a client reads the response to its request before it continues. It violates this if it closes its end before
+    /// the response arrives or is read, and ends successfully.
     #[test]
     fn client_reads_finalize_answer_before_close() {
         let (asks, told) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 closed", "0 exit 0"]), []);
-        // A client need not read the answer if it fails, is killed, or receives an unrequested message.
+        // A client need not read the response if it fails, is killed, or receives an unrequested message.
         assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
         assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
         let unasked = [(PartyKind::Server, "rfc13.wire.lock-step".to_owned(), 0)];
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(events[..2], [format!("greeted in {} bytes", told.len()), "started".to_owned()]);
         assert!(events[2].starts_with("from server: cmd=response_to_init"), "{events:?}");
         assert_ne!(findings, Vec::<String>::new(), "it was not requested");
-        // A message sent ahead waits for the answer to the message before it.
+        // A message sent ahead waits for the response to the message before it.
         let whole = format!("{told}{answer}");
         let (events, findings) = by_port(&[(true, joined.as_str()), (false, whole.as_str())]);
         assert!(events[2].starts_with("to server: cmd=init "), "{events:?}");

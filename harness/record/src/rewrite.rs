@@ -1,5 +1,5 @@
-//! The only change to the messages: a spawn request names a tap as its program, in `execname` or in the `subcmd` of PMI-2. The tap knows
-//! the original program.
+//! Replaces the program in spawn requests with a tap, in `execname` or in the `subcmd` of PMI-2. Messages are not changed in any other way.
+//! The tap knows the original program.
 //!
 //! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
 //! back, because a `path` may follow. The process manager would search for the program there, and would not find a tap. If PMI-2 was
@@ -89,7 +89,7 @@ impl Rewriter {
             None => {}
             Some(Framing::Lines) => self.protocol = Protocol::Lines,
             Some(Framing::Frames) => {
-                // Bytes that the client sent before the answer have already been forwarded.
+                // Bytes that the client sent before the response have already been forwarded.
                 while connection.next(Direction::ToServer).is_some() {}
                 let passed = connection.partial(Direction::ToServer);
                 self.frame = match passed.first_chunk().map(|header| frame_length(*header)) {

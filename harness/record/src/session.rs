@@ -55,7 +55,7 @@ pub struct RecordedSession {
 pub enum SessionMode {
     /// Transparently: the launcher has our standard streams, and no time limit.
     Transparent,
-    /// Without standard streams, and with a time limit, after which everything that it started is ended.
+    /// Without standard streams, and with a time limit, after which all processes that it started are ended.
     Bounded(Duration),
 }
 
@@ -91,7 +91,7 @@ pub fn run(
     carrier.watch(&*signals)?;
     let name = format!("the launcher, {},", command[0].rsplit('/').next().unwrap_or_default());
     let mut recording = Recording::new(command);
-    // Judging takes longer than carrying, and no process has to wait for it.
+    // Judging takes longer than forwarding, so it has its own thread and rarely delays a process.
     let (ended, recording) = std::thread::scope(|scope| {
         let (news, heard) = sync_channel(MAX_BATCHES);
         let judge = scope.spawn(move || {
@@ -127,7 +127,7 @@ enum SessionMessage {
     Facts(Batch),
     /// The user has interrupted the session.
     Interrupted(Duration),
-    /// The time is over.
+    /// The session has exceeded its time limit.
     Hung(Duration),
     /// A process of the process manager was killed by a signal.
     Crashed {
@@ -214,7 +214,7 @@ impl RunningSession {
             if told >= BATCH_SIZE {
                 self.report_carried();
             }
-            // These checks are not made after each message, because they take as long as a message.
+            // These checks are not made after each message, because they take as long as forwarding a message.
             if !other && !quiet && looked.elapsed() < CHECK_INTERVAL {
                 continue;
             }

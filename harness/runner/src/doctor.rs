@@ -330,7 +330,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: ScenarioLimits, all: &mut Examination
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
-            // The earlier answers are those to init, get_maxes and get_my_kvsname, or to init and fullinit.
+            // The earlier responses are those to init, get_maxes and get_my_kvsname, or to init and fullinit.
             let before = all.dialect.pick([3, 2]);
             let answer = reply(&outcome.events, FIRST_RANK, before);
             match answer.message().and_then(|message| message.value("value")) {
@@ -383,7 +383,7 @@ fn optional(
     }
 }
 
-/// Examines how the absence of an answer can be proved.
+/// Examines whether the absence of a response can be proved.
 fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -> DoctorStep {
     let what = "silence";
     // A process manager that polls with a long timer needs time to show it.
@@ -428,7 +428,7 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -
     }
 }
 
-/// Examines a program, which is started under our own process manager.
+/// Examines a program, which is started under the reference process manager.
 pub fn of_program(
     suite: &Suite,
     program: &Program,
@@ -482,7 +482,7 @@ pub fn of_program(
         }
     }
     all.steps.push(DoctorStep::new("requests", StepState::Works, asks.join(", ")).with(
-        "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more thoroughly thoroughly",
+        "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more thoroughly",
     ));
     let end = exit_of(&outcome.events);
     all.steps.push(match (end, worst_finding(suite, &outcome, Severity::Note)) {
@@ -502,7 +502,7 @@ pub fn of_program(
     all
 }
 
-/// Examines a library, whose functions are called by one of our processes.
+/// Examines a library, whose functions are called by a process of the harness.
 pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examination {
     let mut all = Examination::default();
     let Iut::Library(library, ..) = iut else { return all };
@@ -586,5 +586,5 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examinati
     all
 }
 
-/// Default for the longest wait for an answer.
+/// Default maximum wait for a response.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Interference between jobs: finds out whether a failure depends on another job that runs at the same time.
+//! Interference between jobs: determines whether a failure depends on another job that runs at the same time.
 //!
 //! A scenario that failed while others were running is played again alone. If it passes, it is played alongside scenarios that it ran with.
 //! These runs alternate with runs alongside the same scenarios on the reference manager, because load alone makes some failures more
@@ -56,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConcurrentScenarios {
-    /// Creates the neighbours of a run that has not started any scenario yet. `examines_once` skips failures that another scenario has
+    /// Creates the state of a run that has not started any scenario yet. `examines_once` skips failures that another scenario has
     /// already shown alone.
     pub(crate) fn new(examines_once: bool) -> Self {
         Self { examines_once, ..Self::default() }

@@ -71,7 +71,7 @@ impl Iut {
         }
     }
 
-    /// Returns how the processes of its jobs get their connections.
+    /// Returns the kind of connection that the processes of its jobs receive.
     pub fn connection_method(&self) -> ConnectionMethod {
         match self {
             Self::Processes(implementation, _) => implementation.connection_method,
@@ -184,7 +184,7 @@ impl Iut {
         matches!(self.probe(suite, &probe, limits), Some(Ok((fewer, _))) if fewer.unjudged.is_none())
     }
 
-    /// Plays a scenario of our own, whose result is not reported. Returns `None` if the text is not a valid scenario.
+    /// Plays an internal scenario, whose result is not reported. Returns `None` if the text is not a valid scenario.
     pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: ScenarioLimits) -> Option<PlayResult> {
         let source = Arc::new(SourceFile { path: "probe".into(), text: text.into() });
         let scenario = suite.spelled(source, "probe")?;

@@ -34,7 +34,7 @@ pub struct KillResult {
     pub scenario: String,
     /// Requirements that its findings cite.
     pub requirements: BTreeSet<String>,
-    /// The first finding: what was expected, and what was seen instead.
+    /// The first finding: the expected and the observed behaviour.
     #[serde(rename = "first")]
     pub first_finding: String,
 }
@@ -75,7 +75,7 @@ impl FaultResult {
 pub struct VariationResult {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its behaviour.
     #[serde(rename = "about")]
     pub description: &'static str,
     /// Scenarios that have findings, although there should be none.

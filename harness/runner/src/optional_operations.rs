@@ -33,7 +33,7 @@ pub(crate) struct OptionalOperations {
     dialect_exclusions: BTreeMap<Dialect, String>,
     /// Reasons why a library does not speak the wire protocol, and so cannot be judged by its process manager's messages.
     no_wire_reasons: BTreeMap<Dialect, String>,
-    /// True if the server passes on the arguments of a spawn only if they are numbered from one.
+    /// True if the server forwards the arguments of a spawn only if they are numbered from one.
     one_based_arguments: bool,
     /// Reasons why a library cannot be judged after its initialization, because it sends nothing on PMI_FD and its initialization fails.
     init_failure_reasons: BTreeMap<Dialect, String>,
@@ -86,7 +86,7 @@ fn names_first_argument(scenario: &Scenario) -> bool {
     visit::names(&scenario.body, FIRST_ARGUMENT)
 }
 
-/// Returns whether a server passes on the arguments of a spawned program if they are numbered from one, but not if they are numbered from
+/// Returns whether a server forwards the arguments of a spawned program if they are numbered from one, but not if they are numbered from
 /// zero.
 fn accepts_only_one_based_arguments(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> bool {
     let takes = |text: &str| {
@@ -206,7 +206,8 @@ pub(crate) fn offers(
     operations
 }
 
-/// Returns which of spawn, names and PMI-1.2 a server supports in a dialect, as claimed or else as probed. Campaigns use these operations.
+/// Returns the operations among spawn, names and PMI-1.2 that a server supports in a dialect, as claimed or else as probed. Campaigns use
+/// these operations.
 pub fn offered_operations(
     suite: &Suite,
     dialect: Dialect,
@@ -239,7 +240,7 @@ pub(crate) enum ProbeResult {
     Acknowledged,
     /// The request was refused or not answered. The text completes a sentence that begins with "it".
     Lacking(String),
-    /// The implementation crashed, or never got as far as the request.
+    /// The implementation crashed, or never reached the request.
     Unknown,
 }
 
@@ -305,7 +306,7 @@ pub(crate) fn probe_operation(
     let framing = if is_line { Framing::Lines } else { dialect.framing() };
     let row = protocol::exchanges(framing).find(|row| row.operation == operation)?;
     let request = format!("{}={}", row.command_key(), row.request).into_bytes();
-    // If the probe gets no result, the scenarios report the failure themselves. But a late process, or a launcher that fails occasionally,
+    // If the probe has no result, the scenarios report the failure themselves. But a late process, or a launcher that fails occasionally,
     // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
     let came_to_something =
@@ -359,8 +360,8 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// Returns a server's response to the first request with this beginning. A successful answer counts as support, even if its promise is not
-/// kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+/// Returns a server's response to the first request with this beginning. A successful response counts as support, even if the operation
+/// then has no effect. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
 fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> ProbeResult {
     let mut connections = Connections::default();
     let mut asked = None;
@@ -374,7 +375,7 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
             EventKind::NoResponse { proc, .. } if asked == Some(*proc) => {
                 return match connections.partial(*proc, Direction::FromServer) {
                     [] => ProbeResult::Lacking("did not answer".to_owned()),
-                    // An incomplete answer is reported by the scenarios.
+                    // An incomplete response is reported by the scenarios.
                     _ => ProbeResult::Unknown,
                 };
             }
@@ -406,7 +407,7 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
     ProbeResult::Unknown
 }
 
-/// Returns whether an answer to init accepts the offered version. Answers to other requests contain no version, and are accepted.
+/// Returns whether a response to init accepts the offered version. Responses to other requests contain no version, and are accepted.
 fn accepts_offer(need: Capability, request: &[u8], response: &Decoded<'_>) -> bool {
     match (response.framing, response.operation()) {
         (Framing::Lines, Some(Operation::Init)) if need == Capability::Pmi12 => {
@@ -498,8 +499,8 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have found neither their process manager nor each other. A library that uses our
-/// PMI_FD and lets a process pass its barrier alone is judged for that instead.
+/// Returns the evidence that the processes of a library have found neither their process manager nor each other. A library that uses the
+/// runner's PMI_FD and lets a process pass its barrier alone is judged for that instead.
 pub(crate) fn probe_connection(
     suite: &Suite,
     api: Dialect,

@@ -24,7 +24,7 @@ use pmi_process::trace;
 use pmi_scenario::ast::{Dialect, Scenario, SourceFile};
 use pmi_scenario::suite::Suite;
 
-/// Number of consecutive scenarios without a sign of life after which the run gives up.
+/// Number of consecutive unresponsive scenarios after which the run gives up.
 const MAX_UNRESPONSIVE: usize = 5;
 
 /// The number of attempts for each scenario.
@@ -62,11 +62,11 @@ pub struct RunOptions {
     pub strict: Strictness,
     /// Stop after this many red scenarios.
     pub max_fail: Option<usize>,
-    /// Give up if the implementation shows no sign of life.
+    /// Give up if the implementation is unresponsive.
     pub give_up: bool,
     /// The number of attempts for each scenario.
     pub attempts: AttemptPolicy,
-    /// Our own executable, which acts as the tracer when a scenario is repeated after a crash. Without it, crashes are not located.
+    /// This executable, which acts as the tracer when a scenario is repeated after a crash. Without it, crashes are not located.
     pub tracer: Option<PathBuf>,
     /// The command line that plays one scenario again, without the scenario's name.
     pub replay: String,
@@ -117,7 +117,7 @@ struct AttemptsResult {
     result: ScenarioResult,
     /// The events of the attempt that counts.
     events: Vec<Event>,
-    /// The last attempt showed no sign of life.
+    /// True if the implementation was unresponsive in the last attempt.
     unresponsive: bool,
     /// True if the scenario has an error.
     scenario_error: bool,
@@ -193,11 +193,11 @@ pub fn run(
     let mut cut = BTreeSet::new();
     let mut scenario_errors = false;
     let stop = AtomicBool::new(false);
-    // Launches on several nodes use another command, so signs of life are counted separately for them.
+    // Launches on several nodes use another command, so unresponsive scenarios are counted separately for them.
     let kind = |index: usize| usize::from(selected[index].nodes > 1);
     let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
-    // A retry would hide a failure that was never tried alone.
+    // A retry would hide a failure that never occurred alone.
     let neighbours = ConcurrentScenarios::new(!matches!(options.attempts, AttemptPolicy::Retry(_)));
     let unrelated = OnceLock::new();
     let (sender, receiver) = mpsc::channel();
@@ -381,13 +381,13 @@ pub fn run(
     (header, results, end)
 }
 
-/// Returns the reference manager. Its jobs can affect those of an implementation under test only by the load that they cause.
+/// Returns the reference manager. Its jobs can affect those of an implementation under test only through the load that they cause.
 fn reference(environment: &LaunchEnvironment) -> Iut {
     let reference = Implementation::reference(&environment.binary);
     Iut::Processes(Box::new(reference), environment.for_other_implementation(MAX_NEIGHBOURS))
 }
 
-/// Counts consecutive scenarios without a sign of life.
+/// Counts consecutive unresponsive scenarios.
 fn count_unresponsive(number: &mut usize, unresponsive: bool) {
     *number = if unresponsive { *number + 1 } else { 0 };
 }

@@ -1,5 +1,5 @@
-//! Offered and answered versions, and what follows. Each row of the table is a launch: for an offer to a server, or for an answer to a
-//! program or a library.
+//! Offered and answered versions, and the behaviour after them. Each row of the table is a launch: for an offer to a server, or for a
+//! response to a program or a library.
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, EventKind, Exit};
@@ -19,9 +19,9 @@ use crate::party::library::apis;
 pub struct VersionRow {
     /// The client's offer.
     pub offered: String,
-    /// The server's answer.
+    /// The server's response.
     pub answered: String,
-    /// The behaviour after the answer.
+    /// The behaviour after the response.
     #[serde(rename = "then")]
     pub reaction: String,
 }
@@ -40,7 +40,7 @@ pub(crate) enum ProbeResponse {
 }
 
 impl ProbeResponse {
-    /// Returns the version that an answer to init accepts.
+    /// Returns the version that a response to init accepts.
     pub(crate) fn version(&self) -> Option<Version> {
         let message = self.message().filter(Decoded::is_success)?;
         message.version()
@@ -58,7 +58,7 @@ impl ProbeResponse {
         self.message().is_some_and(|message| message.is_refusal())
     }
 
-    /// Describes the reply as the answer to an offer.
+    /// Describes the message as the response to an offer.
     pub(crate) fn describe(&self) -> String {
         let Some(message) = self.message() else { return self.describe_follow_up() };
         match message.version().filter(|_| message.is_success()) {
@@ -70,7 +70,7 @@ impl ProbeResponse {
         }
     }
 
-    /// Describes the reply as the answer to the request after an offer.
+    /// Describes the message as the response to the request after an offer.
     fn describe_follow_up(&self) -> String {
         match self {
             Self::Message(..) if self.is_refusal() => "refused".to_owned(),
@@ -107,7 +107,7 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
-/// Replaces the answer to a request that is not sent, because it would do harm.
+/// Replaces the response to a request that is not sent, because it would do harm.
 const NOT_SENT: &str = "not asked";
 
 /// An offer of two versions in one message. It kills slurmstepd.
@@ -210,7 +210,7 @@ fn of_server(
         .collect()
 }
 
-/// Sends these requests, each after the answer to the previous one, and returns the replies.
+/// Sends these requests, each after the response to the previous one, and returns the responses.
 pub(crate) fn send_requests(
     suite: &Suite,
     iut: &Iut,
@@ -262,7 +262,7 @@ fn probe_scenario(lines: &[(u32, &str)], frames: bool) -> String {
     text
 }
 
-/// Returns the reply to the request that this process made after `before` others.
+/// Returns the response to the request that this process made after `before` others.
 pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeResponse {
     let mut connection = Connection::new(LINE_LIMIT);
     let (mut sent, mut answers) = (0, 0);
@@ -296,10 +296,10 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeResponse {
     }
 }
 
-/// Placeholder for an answer that is not sent.
+/// Placeholder for a response that is not sent.
 const NO_RESPONSE: &str = "<nothing>";
 
-/// Returns the answers to programs and libraries, relative to their offer.
+/// Returns the responses to programs and libraries, relative to their offer.
 fn program_responses(offered: Version) -> Vec<(String, String)> {
     let takes = |version: u64, subversion: u64| {
         let name = Version { version, subversion }.to_string();
@@ -324,7 +324,7 @@ fn program_responses(offered: Version) -> Vec<(String, String)> {
     all
 }
 
-/// Returns the table of a program, which is started under our server, or `None` if it sends no valid offer.
+/// Returns the table of a program, which is started under the reference server, or `None` if it sends no valid offer.
 fn of_program(
     suite: &Suite,
     iut: &Iut,
@@ -335,7 +335,7 @@ fn of_program(
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = offered_dialect(program, limits, &interrupted);
     let head = |answer: &str| {
-        // A scenario for programs has no step for a missing answer, so a fault of the server is used.
+        // A scenario for programs has no step for a missing response, so a fault of the server is used.
         let (fault, steps) = match answer {
             "" => ("", String::new()),
             NO_RESPONSE => ("fault init-no-answer\n", String::new()),
@@ -446,7 +446,7 @@ pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
     word[..word.len().min(40)].escape_ascii().to_string()
 }
 
-/// Returns how the first process ended, if it ended by itself.
+/// Returns the exit of the first process, if it ended by itself.
 pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),
@@ -454,7 +454,7 @@ pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
     })
 }
 
-/// Describes the behaviour of a process after the answer to its offer.
+/// Describes the behaviour of a process after the response to its offer.
 fn after_answer(events: &[Event]) -> String {
     let asked = requests(events).get(1).map(command_of);
     let says = events
@@ -475,7 +475,7 @@ fn after_answer(events: &[Event]) -> String {
         None => "waits".to_owned(),
     };
     match asked.as_deref() {
-        // Our server ends the process after that.
+        // The reference server ends the process after that.
         Some("abort") => "aborts".to_owned(),
         Some(asked) => format!("goes on ({asked}), {end}"),
         None => end,

@@ -440,7 +440,7 @@ impl ImplementationKind {
 
 impl Role {
     /// Returns whether the harness performs or expects a step of this role. For processes, that also depends on the action; see
-    /// [`Step::part`].
+    /// [`Step::actor`].
     pub(super) fn actor(self, tests: ImplementationKind) -> Actor {
         let does = match self {
             Self::Server => tests != ImplementationKind::Server,
@@ -521,7 +521,7 @@ pub struct WriteMode {
     pub bytewise: bool,
     /// `<partial>`: omits the final newline, or the last byte of a frame.
     pub partial: bool,
-    /// `<every>`: matches every fitting request from a client, not only the first.
+    /// `<every>`: selects every matching request from a client, not only the first.
     pub every: bool,
     /// The encoding of the text.
     pub encoding: Encoding,

@@ -39,7 +39,7 @@ const MAX_REPEAT: i64 = 1_000_000;
 /// Maximum nesting of fragments, and maximum number of statements after all fragments are expanded.
 const MAX_USE_DEPTH: usize = 16;
 const MAX_STATEMENTS: u32 = 100_000;
-/// Stands for a number that is known only when the scenario is played.
+/// The assumed value of a number that is known only when the scenario is played.
 const UNKNOWN_COUNT: u32 = 1_000;
 
 const PREDEFINED_NAMES: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT, JOB_ID];
@@ -51,8 +51,8 @@ fn predefined_names(scenario: &Scenario) -> Vec<String> {
 
 /// Checks a scenario, and returns the diagnostics in the order of the file.
 ///
-/// A fragment is checked once on its own, and again in every file that uses it. The second check covers what depends on that file: bound
-/// names and the number of ranks.
+/// A fragment is checked once on its own, and again in every file that uses it. The second check covers the parts that depend on that file:
+/// bound names and the number of ranks.
 pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
     let mut checker = Checker {
         env,
@@ -573,7 +573,7 @@ impl Checker<'_> {
         matches!(step.target, StepTarget::Ranks { group: Proc::PROXY_GROUP, .. })
     }
 
-    /// Checks a step about what a proxy sends upstream: requests from its clients, or its own messages.
+    /// Checks a step about the messages that a proxy sends upstream: requests from its clients, or its own messages.
     fn check_proxy_step(&mut self, action: &StepAction, span: Span) {
         match action {
             StepAction::Message { lines, .. } => {

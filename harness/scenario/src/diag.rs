@@ -11,7 +11,7 @@ use super::ast::{SourceFile, Span};
 pub enum DiagnosticKind {
     /// The file cannot be played.
     Error,
-    /// The file can be played, but probably does not mean what its author intended.
+    /// The file can be played, but probably contains a mistake.
     Warning,
 }
 

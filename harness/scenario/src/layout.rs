@@ -55,16 +55,16 @@ pub(super) fn lines(text: &str) -> Vec<SourceLine> {
     lines
 }
 
-/// The names in the head of a file without mistakes.
+/// The parts of the head of a valid file.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     /// The kind of implementation under test.
     pub(super) tests: Option<ImplementationKind>,
-    /// The words of its dialects.
+    /// The words for the dialects.
     pub(super) dialects: Vec<&'a str>,
     /// The table of `each` and the rows to leave out, if the head has that line.
     pub(super) each: Option<(&'a str, Vec<&'a str>)>,
-    /// Its rows.
+    /// The rows.
     pub(super) rows: Vec<HeadRow<'a>>,
     /// The rest of the file.
     pub(super) body: &'a str,
@@ -82,7 +82,7 @@ impl<'a> Head<'a> {
 #[derive(Debug)]
 pub(super) struct HeadRow<'a> {
     pub(super) name: &'a str,
-    /// The values of its names, as text.
+    /// The `NAME=TEXT` pairs, as text.
     pub(super) values: &'a str,
 }
 
@@ -93,7 +93,7 @@ impl<'a> HeadRow<'a> {
         named.is_none_or(|word| word.parse() == Ok(dialect))
     }
 
-    /// Returns its names.
+    /// Returns the names to which the row gives a value.
     pub(super) fn words(&self) -> Vec<&'a str> {
         let values = self.values;
         let words = std::iter::successors(Some(0..0), |last: &std::ops::Range<usize>| {

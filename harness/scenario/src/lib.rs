@@ -33,7 +33,7 @@ pub mod vocabulary;
 pub mod ids {
     include!(concat!(env!("OUT_DIR"), "/ids.rs"));
 
-    /// Returns the id that reads like this, if the catalogue has it.
+    /// Returns the id as a static string; `None` if the catalogue does not contain it.
     pub fn find(id: &str) -> Option<&'static str> {
         ALL.binary_search(&id).ok().map(|at| ALL[at])
     }

@@ -1,7 +1,7 @@
 //! The order of the suite, which is the order in which a process uses PMI and in which RFC 13 describes it. Later scenarios build on
 //! earlier ones, so the first failure is usually the one to investigate.
 
-/// The folders of scenarios, in this order. Other folders follow them.
+/// The folders of scenarios, in order. Other folders come after them.
 const FOLDER_ORDER: [&str; 48] = [
     // Before the first message.
     "object",

@@ -15,7 +15,7 @@ use super::{
 
 /// The form that introduces several outcomes.
 const ONE_OF: &str = "<one of>";
-/// Maximum nesting of `repeat`. Bodies are processed recursively.
+/// Maximum nesting of `repeat` and `only`. Bodies are processed recursively.
 const MAX_REPEAT_DEPTH: usize = 8;
 const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
@@ -718,7 +718,7 @@ impl<'a> Parser<'a> {
         Some(StepAction::Message { mode, lines })
     }
 
-    /// Reports an action of the harness in the form for expectations, or the other way round.
+    /// Reports an action of the harness that is written in the form for expectations, or vice versa.
     fn report_wrong_form(&mut self, form: &ActionForm, part: Actor, span: Span) {
         let (right, why) = match part {
             Actor::Harness => (form.harness_form, "the harness acts"),

@@ -272,7 +272,7 @@ impl Catalogue {
         self.by_rule.get(rule).into_iter().flatten().map(|place| &self.list[*place])
     }
 
-    /// From now on, judges the requirements of this set by their levels. Returns whether the set exists.
+    /// Enables a set: breaches of its requirements are judged by their levels. Returns false if there is no such set.
     pub fn enable_set(&mut self, set: &str) -> bool {
         let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
         for requirement in self.list.iter_mut().filter(|r| RequirementSet::of(&r.id) == *set) {
@@ -281,7 +281,7 @@ impl Catalogue {
         true
     }
 
-    /// Returns the optional sets that the user has selected.
+    /// Returns the names of the advisory sets that are enabled.
     pub fn enabled_sets(&self) -> Vec<&'static str> {
         let counts =
             |set: RequirementSet| self.list.iter().any(|r| RequirementSet::of(&r.id) == set && !r.advisory);

@@ -52,7 +52,7 @@ pub struct Function {
     pub params: &'static [Param],
     /// True if it returns a truth value instead of a return code.
     pub is_flag: bool,
-    /// The requirement on what it does.
+    /// The requirement on its effect.
     pub effect_requirement: &'static str,
     /// The requirement on the codes that it returns on failure; empty if there is none.
     pub error_requirement: &'static str,
@@ -333,7 +333,7 @@ mod tests {
                 f.error_requirement
             );
         }
-        // The catalogue uses this suffix. The requirement on PMI_Finalize is also about what it does.
+        // The catalogue uses this suffix. The requirement on PMI_Finalize is also about its effect.
         for requirement in suite.catalogue.iter() {
             assert_eq!(
                 is_about_failures(&requirement.id),

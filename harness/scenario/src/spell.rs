@@ -184,7 +184,8 @@ fn numbered_name(field: &protocol::Field, number: u64) -> String {
     format!("{}{number}", field.name)
 }
 
-/// Returns the value of a field that is not given for a program of a spawn, if it has one. The program is given with the number of programs.
+/// Returns the default value of a field of a spawn program, if the field has one. The pair is the index of the program and the number of
+/// programs.
 fn default_of(
     field: &protocol::Field,
     exchange: &Exchange,
@@ -274,7 +275,7 @@ impl Speller<'_> {
         table::rows(self.dialect, table, &known, &but, scenario)
     }
 
-    /// Replaces the rules in the words that a scenario requires or cites by the requirements of the dialect.
+    /// Replaces the rules in the words that a scenario requires or cites with the requirements of the dialect.
     fn cited_words(&self, scenario: &Scenario, rows: &mut [TableRow]) {
         let cited = visit::steps(&scenario.body).flat_map(Step::citations);
         let ids = scenario.requires.iter().chain(cited);

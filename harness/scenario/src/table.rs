@@ -70,7 +70,7 @@ impl<'a> From<&'a TableRow> for RequestWords<'a> {
 }
 
 /// Returns the pairs of a row of a table and a row of a file, as indices. `known` are the words of the table in all dialects. A row of
-/// the file that names one of them is paired only with the rows of the table that have it; so are all rows if the body names it.
+/// the file that names one of them is paired only with the rows of the table that have it. If the body names one, this applies to all rows.
 pub(crate) fn pair_rows(
     dialect: Dialect,
     table: &[RequestWords<'_>],
@@ -199,7 +199,7 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool
 }
 
 impl Scenario {
-    /// Returns true if the words of its rows are written into its head and texts rather than bound as variables.
+    /// Returns whether the words of its rows are written into its head and texts rather than bound as variables.
     pub(crate) fn is_product(&self) -> bool {
         let is_only = |statement: &Statement| matches!(statement, Statement::Only { .. });
         self.each.is_some()
@@ -214,7 +214,7 @@ impl Scenario {
         }
         let is_product = self.is_product();
         let words = distinct(self.rows.iter().flat_map(|row| &row.values).map(|(name, _)| &*name.value));
-        // No scenario keeps the rows of the others, and the comments on them.
+        // A scenario does not keep the rows of the others, nor the comments on them.
         let mut without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
         let end = self.rows.iter().map(|row| row.name.span.end).max();
         without.comments.retain(|comment| Some(comment.span.start) >= end);
@@ -267,7 +267,7 @@ impl Scenario {
     }
 }
 
-/// Replaces the blocks of `only` by their statements if `is_played` returns true, and removes them if it returns false.
+/// Replaces the blocks of `only` with their statements if `is_played` returns true, and removes them if it returns false.
 fn open_only(body: &mut Vec<Statement>, is_played: &impl Fn(&[Spanned<String>]) -> Option<bool>) {
     for mut statement in std::mem::take(body) {
         if let Statement::Repeat { body, .. } | Statement::Only { body, .. } = &mut statement {
@@ -384,7 +384,7 @@ impl WordWriter<'_> {
         Some(text)
     }
 
-    /// Replaces each word that the step or an outcome cites by the requirement of the row.
+    /// Replaces each word that the step or an outcome cites with the requirement of the row.
     fn cites(&self, step: &mut Step) {
         for id in step.citations_mut().flatten() {
             let word = id.value.strip_prefix('$').and_then(|name| self.word(name));
@@ -392,7 +392,7 @@ impl WordWriter<'_> {
         }
     }
 
-    /// Replaces `$name` by its call. A result of the step takes precedence over that of the word.
+    /// Replaces `$name` with its call. A result of the step takes precedence over that of the word.
     fn call(&self, call: &mut Call) {
         let Some(function) = &call.function else { return };
         let Some(name) = function.value.strip_prefix('$') else { return };

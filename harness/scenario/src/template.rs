@@ -11,7 +11,7 @@ use super::{
 /// A `key=value` tuple of a message line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateField {
-    /// The key. Empty if this is not a tuple with a literal key (`endcmd`, `$x=1`); `value` then contains everything.
+    /// The key. Empty if this is not a tuple with a literal key (`endcmd`, `$x=1`); `value` then contains the whole text.
     pub key: String,
     /// The value.
     pub value: Template,
@@ -36,7 +36,7 @@ impl Template {
         String::from_utf8(all).ok()
     }
 
-    /// Splits a line at its unquoted blanks. The value of a key in `run_on` extends to the end of the line.
+    /// Splits a line at its unquoted blanks. The values of the keys in `run_on` extend to the end of the line.
     pub fn fields(&self, run_on: &[&str]) -> Vec<TemplateField> {
         split(&self.pieces, run_on).iter().map(|tuple| self.field(tuple)).collect()
     }
@@ -244,7 +244,7 @@ fn kind(name: &str) -> Option<ValueType> {
     })
 }
 
-/// Parses the pieces of the template at `span` of `text`. Mistakes are reported to `sink` and skipped.
+/// Parses the pieces of the template at `span` of `text`. Mistakes are added to `diagnostics` and skipped.
 pub(super) fn scan(text: &str, span: Span, diagnostics: &mut DiagnosticSink) -> Vec<Located> {
     let mut scanner =
         Scanner { text: span.of(text), base: span.start, at: 0, pieces: Vec::new(), sink: diagnostics };

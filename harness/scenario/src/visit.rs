@@ -173,7 +173,7 @@ pub fn fragments(body: &[Statement]) -> VecDeque<String> {
 }
 
 impl Scenario {
-    /// Returns the commands that the scenario expects proxies to forward, for example `get`. It answers these requests itself.
+    /// Returns the commands that the scenario expects proxies to forward, for example `get`. The scenario answers these requests itself.
     pub fn answers(&self) -> Vec<String> {
         let of_proxies =
             |step: &&Step| matches!(step.target, StepTarget::Ranks { group: Proc::PROXY_GROUP, .. });

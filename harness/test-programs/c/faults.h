@@ -63,7 +63,7 @@ static void *good(const char *name)
 
 #define GOOD(name) ((__typeof__(&name))(uintptr_t)good(#name))
 
-/* Sends a message that was not requested. */
+/* Sends an unsolicited message. */
 static void blurt(const char *text)
 {
     if (write(atoi(getenv("PMI_FD")), text, strlen(text)) < 0)

@@ -25,7 +25,7 @@ static int is_to_be_alone(void)
 
 static char alone_key[64], alone_value[1024];
 
-/* Returns what a process without a process manager returns instead of a valid result. */
+/* Returns the result of a function in a process without a process manager. */
 static int alone_integer(const char *function, int *out)
 {
     if (!out)
@@ -49,8 +49,8 @@ static int dies_slowly(void)
     return is("last-rank-dies-slowly") && rank && !strcmp(rank, "2");
 }
 
-/* Uses up the descriptors, the last for PMI_FD, so that the kernel needs time between closing that and ending the process. The good
- * library is loaded beforehand. */
+/* Opens as many descriptors as possible and moves PMI_FD to the highest, so that time passes while the kernel closes them and ends the
+ * process. The good library is loaded beforehand. */
 static void delay_death(void)
 {
     good("PMI_Init");

@@ -100,7 +100,7 @@ static int part(char *line, size_t length)
 
 static int letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* The bugs that depend on what is put. */
+/* The bugs that depend on the key or the value of a put. */
 static void look(const char *key, char *value)
 {
     size_t keys = strlen(key), values = strlen(value);

@@ -1,5 +1,5 @@
-//! A small program that is a rank, through PMI_FD or PMI_PORT, for the tests of `serve` and `record`, for benchmarks, and for comparing
-//! process managers.
+//! A small program that runs as a rank and connects through PMI_FD or PMI_PORT. The tests of `serve` and `record`, benchmarks, and
+//! comparisons of process managers use it.
 //!
 //! Modes, as the first argument:
 //!

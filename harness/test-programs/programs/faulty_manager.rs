@@ -154,7 +154,7 @@ fn run() -> std::io::Result<()> {
                     ServerAction::Send { to, bytes } => {
                         let connection = ranks[to.rank as usize].connection.as_mut();
                         if let (Some(to), Some(bytes)) = (connection, fault.answers(to.rank, bytes)) {
-                            // A rank that has gone gets nothing.
+                            // The rank may already be gone, so a write error is ignored.
                             let _ = to.write_all(&bytes);
                         }
                     }

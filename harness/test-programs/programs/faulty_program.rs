@@ -60,7 +60,7 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
-/// Acts as a program that is linked with another implementation's library, which finds no process manager and so runs as a single process.
+/// Acts like a program that is linked with another implementation's library: it finds no process manager and runs as a single process.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is_selected("goes-alone") || is_selected("last-goes-alone") && last() {

@@ -85,7 +85,7 @@ fn run() -> std::io::Result<()> {
             while !matches!(stream.read(&mut request), Ok(0)) {}
         }
         "polls" => {
-            // Its loop wakes by a timer, and it answers only init.
+            // It polls the connection periodically, and answers only init.
             let mut stream = connection;
             stream.write_all(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")?;
             stream.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! A small program that is a rank and speaks PMI-2, written only from the messages on the wire: for the tests of `record`.
+//! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It was written from the messages on the wire alone.
 //!
 //! Modes, as the first argument:
 //!

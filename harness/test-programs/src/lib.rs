@@ -48,10 +48,10 @@ pub const LIBRARY_WITH_MORE_FUNCTIONS: &str = built!("libmore.so");
 /// The same without some functions of RFC 13.
 pub const LIBRARY_WITH_FEWER_FUNCTIONS: &str = built!("libfewer.so");
 
-/// The same as `libpmi.so.1`.
+/// The same with the soname `libpmi.so.1`.
 pub const LIBRARY_OF_ANOTHER_VERSION: &str = built!("libversion.so");
 
-/// The same as `libpm.so.0`.
+/// The same with the soname `libpm.so.0`.
 pub const LIBRARY_OF_ANOTHER_NAME: &str = built!("libname.so");
 
 /// A PMI library that dies in `PMI_Init`.
@@ -94,7 +94,7 @@ pub fn client() {
 ///
 /// # Panics
 ///
-/// Panics if a check does, after all have ended.
+/// Panics if a check panics, but only after all checks have ended.
 pub fn side_by_side<T: Debug + Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
     thread::scope(|scope| {
         for case in cases {

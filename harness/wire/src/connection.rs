@@ -62,7 +62,7 @@ impl Arrival<'_> {
 enum Negotiation {
     /// The client has not offered PMI-2.
     Open,
-    /// The client has offered PMI-2 and waits for the answer.
+    /// The client has offered PMI-2 and waits for the response.
     Offered,
     /// The framing is determined.
     Settled(Framing),
@@ -77,7 +77,7 @@ pub struct Connection {
     /// The framers, indexed by direction.
     framers: [Framer; 2],
     negotiation: Negotiation,
-    /// The directions in which a message of the wrong kind has begun.
+    /// For each direction, true once a message with the wrong framing has begun.
     framing_lost: [bool; 2],
 }
 

@@ -59,7 +59,7 @@ fn common_keys(direction: Direction) -> &'static [&'static str] {
     }
 }
 
-/// Counts that no known server checks, and neither does this crate.
+/// Counts that neither any known server nor this crate checks.
 const UNCHECKED: [&str; 2] = ["infokeycount", "count"];
 
 impl<'a> Decoded<'a> {
@@ -121,7 +121,7 @@ impl<'a> Decoded<'a> {
         found.ok_or(DecodeError::UnknownCommand { framing: self.framing, direction: self.direction })
     }
 
-    /// Checks a line. Tuples may have any order and may be mixed with keys that the rule does not have.
+    /// Checks a line. Tuples may be in any order, and may be mixed with keys that the rule does not have.
     fn check_line(&mut self, message: Message<'a>) -> Result<(), DecodeError> {
         let is_request = self.direction == Direction::ToServer;
         let Some(command) = message.cmd() else {
@@ -165,7 +165,7 @@ impl<'a> Decoded<'a> {
         missing.map_or(Ok(()), |key| Err(DecodeError::MissingKey(key.into())))
     }
 
-    /// Checks a body. Keys may have any order after `cmd`, and may be mixed with keys that are not in the draft.
+    /// Checks a body. After `cmd`, keys may be in any order, and may be mixed with keys that are not in the draft.
     fn check_body(&mut self, body: Body<'a>) -> Result<(), DecodeError> {
         let is_request = self.direction == Direction::ToServer;
         let command = body.cmd().ok_or(DecodeError::NoCommand { framing: self.framing })?;

@@ -1,4 +1,4 @@
-//! The dialects: what a connection speaks after its init line.
+//! The dialects: the protocols that a connection may use after its init line.
 
 use std::fmt;
 use std::str::FromStr;

@@ -47,8 +47,8 @@ pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
 
 /// Splits a byte stream into messages, regardless of its fragmentation.
 ///
-/// Read all complete messages before each push. The framer then never holds more than the longest message plus the last chunk, whatever the
-/// peer sends.
+/// Read all complete messages before each push. The framer then never holds more than the longest message plus the last chunk, regardless
+/// of what the peer sends.
 #[derive(Debug, Clone)]
 pub struct Framer {
     buffer: Vec<u8>,

@@ -1,17 +1,17 @@
 //! PMI_PORT: the process opens the connection itself and receives its rank before the protocol begins on that connection.
 //!
-//! The environment of such a process contains `PMI_PORT=HOST:PORT` and `PMI_ID`, but not `PMI_FD`, `PMI_RANK` or `PMI_SIZE`. The process
-//! connects and identifies itself with `cmd=initack pmiid=ID`. The answer has four lines, which MPICH's client reads in this order:
+//! The environment of the process contains `PMI_PORT=HOST:PORT` and `PMI_ID`, but not `PMI_FD`, `PMI_RANK` or `PMI_SIZE`. The process
+//! connects and identifies itself with `cmd=initack pmiid=ID`. The response has four lines, which MPICH's client reads in this order:
 //! `cmd=initack`, which later servers extend, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification describes this
 //! exchange; it is how MPICH's servers and clients behave.
 
 use crate::grammar::parse_uint;
 use crate::message::{Message, ValueReading};
 
-/// Number of lines in an answer to initack.
+/// Number of lines in a response to initack.
 pub const LINES: usize = 4;
 
-/// Maximum length in bytes of an answer to initack: several times the length of any server's answer.
+/// Maximum length in bytes of a response to initack: several times the length of any known server's response.
 pub const MAX_RESPONSE: usize = 1024;
 
 /// Returns the first message that a process sends, without the newline.
@@ -25,7 +25,7 @@ pub fn initack_id(line: &[u8]) -> Option<u64> {
     (message.get("cmd") == Some(b"initack")).then(|| message.get("pmiid")).flatten().and_then(parse_uint)
 }
 
-/// The content of the answer to an initack.
+/// The content of the response to an initack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
     /// The size of its process group.
@@ -34,7 +34,7 @@ pub struct Greeting {
     pub rank: u32,
 }
 
-/// An error in an answer to initack that MPICH's client cannot read.
+/// An error in a response to initack, which MPICH's client cannot read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is to be {expected}")]
 pub struct GreetingError {

@@ -1,8 +1,8 @@
 //! The protocol table: for each operation, the spelling of its request and response in each framing, and their fields.
 //!
-//! Uses of protocol words derive from it: the decoder and the writer, the vocabulary of the scenario language, the axes of the input
-//! space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`. Only the spawn request, which has several lines or
-//! sections, is spelled out in `spawn`.
+//! All users of protocol words derive them from this table: the decoder and the writer, the vocabulary of the scenario language, the axes
+//! of the input space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`. Only the spawn request, which has several
+//! lines or sections, is spelled out in `spawn`.
 
 use std::fmt;
 
@@ -73,7 +73,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The limits in the answer to get_maxes. Lengths are in bytes; according to the API's section, they include the terminating NUL.
+/// The limits in the response to get_maxes. Lengths are in bytes; according to the API's section, they include the terminating NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvsLimits {
     /// The longest name of a keyval space.
@@ -97,7 +97,7 @@ pub struct Exchange {
     pub arguments: &'static [Field],
     /// The fields of the response, in the order of the grammar, without `cmd` and those of [`common_results`].
     pub results: &'static [Field],
-    /// The request is a block of lines, which begins with `mcmd` instead of `cmd`.
+    /// True if the request is a block of lines, which begins with `mcmd` instead of `cmd`.
     pub is_block: bool,
     /// The functions of the C API that send the request.
     pub functions: &'static [&'static str],
@@ -143,7 +143,7 @@ impl Exchange {
         OPERATIONS.contains(&self.operation) || self.request == "spawn-cmd"
     }
 
-    /// Returns the reason why no test has to play this exchange, if there is one.
+    /// Returns the reason why tests need not play this exchange, if there is one.
     pub fn omission(&self) -> Option<&'static str> {
         match (self.functions, self.is_draft_only()) {
             ([_, ..], _) => None,
@@ -172,7 +172,7 @@ pub struct Field {
     pub since: Option<Version>,
     /// True if the programs of a spawn share the field.
     pub shared: bool,
-    /// The value follows from the rest of a correct message.
+    /// The way in which the value follows from the rest of a correct message, if it does.
     pub derived: Option<DerivedValue>,
 }
 
@@ -446,7 +446,7 @@ operations! {
     .block(),
 }
 
-/// Requests in lines that RFC 13 does not have and some clients send. No open-source manager answers those without fields.
+/// Requests over lines that RFC 13 does not have but some clients send. No open-source manager answers the requests without fields.
 const EXTRA_LINES: &[Exchange] = &[
     exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
     exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),
@@ -844,7 +844,7 @@ mod tests {
         std::iter::once(format!("cmd={cmd}")).chain(own).collect()
     }
 
-    /// Returns the error of a message, if any, in the reading that has no exceptions for values.
+    /// Returns the error of a message, if any, in the reading in which every value ends at the next blank or semicolon.
     fn error(framing: Framing, direction: Direction, tuples: &[String]) -> Option<String> {
         let line = tuples.join(" ");
         let body = format!("{};", tuples.join(";"));

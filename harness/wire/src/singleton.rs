@@ -8,7 +8,7 @@
 use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
 
-/// The option with which a process manager is started for such a process.
+/// The option with which the process starts a process manager.
 pub const PMI_ARGS_OPTION: &str = "-pmi_args";
 
 /// The values that MPICH's client sends for the interface and the key, which are not used.
@@ -23,7 +23,7 @@ pub const STREAMS: usize = 3;
 /// The process manager's first message, without the newline.
 pub const REQUEST: &str = "cmd=singinit authtype=none";
 
-/// The answer of MPICH's client, without the newline.
+/// The response of MPICH's client, without the newline.
 pub const RESPONSE: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
 
 /// The process manager's last message.
@@ -39,7 +39,7 @@ pub struct SingletonInfo {
 ///
 /// # Errors
 ///
-/// Returns what is expected instead.
+/// Returns a description of the expected line.
 pub fn check_request(line: &[u8]) -> Result<(), &'static str> {
     let wanted = "cmd=singinit with authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -48,11 +48,11 @@ pub fn check_request(line: &[u8]) -> Result<(), &'static str> {
     if fits { Ok(()) } else { Err(wanted) }
 }
 
-/// Returns the version in a process's answer.
+/// Returns the version in a process's response.
 ///
 /// # Errors
 ///
-/// Returns what is expected instead, if the line is not such an answer.
+/// Returns a description of the expected line, if the line is not such an answer.
 pub fn check_response(line: &[u8]) -> Result<Version, &'static str> {
     let wanted = "cmd=singinit with pmi_version, pmi_subversion, stdio=yes or no, and authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -85,7 +85,7 @@ impl SingletonInfo {
     ///
     /// # Errors
     ///
-    /// Returns what is expected instead.
+    /// Returns a description of the expected line.
     pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
         let wanted = "cmd=singinit_info with versionok=yes, stdio=yes or no, and kvsname";
         let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;

@@ -163,7 +163,7 @@ impl SpawnSection {
         if is_known { Err(DecodeError::RepeatedKey(key.into_owned().into())) } else { Ok(()) }
     }
 
-    /// Returns a number; if the key is missing, `least`, or an error if that is `None`.
+    /// Returns the number under a key. If the key is missing, returns `least`, or an error if that is `None`.
     fn number(&self, key: &'static str, least: Option<u64>) -> Result<u64, DecodeError> {
         match (self.0.get(key.as_bytes()), least) {
             (Some(value), _) => parse_uint(value).ok_or(DecodeError::value(key, Rule::Uint, Framing::Frames)),
@@ -301,12 +301,12 @@ pub enum SpawnErrorKind {
         /// The limit.
         limit: u64,
     },
-    /// `totspawns` or `spawnssofar` does not fit the blocks before it.
+    /// `totspawns` or `spawnssofar` is inconsistent with the blocks before it.
     #[error("\"{key}\" is {found} where {expected} is expected")]
     Numbering {
         /// The key.
         key: &'static str,
-        /// The value that fits.
+        /// The consistent value.
         expected: u64,
         /// The actual value.
         found: u64,

@@ -15,7 +15,7 @@ impl Framing {
         put_tuple(out, key, value);
     }
 
-    /// Completes tuples to a message: a line with its newline, or a body after its length. `None` if the body is too long for a frame.
+    /// Completes tuples into a message: a line with its newline, or a body after its length. `None` if the body is too long for a frame.
     pub fn complete(self, mut tuples: Vec<u8>) -> Option<Vec<u8>> {
         match self {
             Self::Lines => tuples.push(b'\n'),
@@ -26,8 +26,8 @@ impl Framing {
 }
 
 impl Exchange {
-    /// Returns a request with those of these fields that it has, which are given by name. The values are not checked. Empty if it would be
-    /// too long for a frame.
+    /// Returns the request with the given fields, identified by name. Fields that the request does not have are left out. The values are
+    /// not checked. Returns an empty message if it would be too long for a frame.
     pub fn write_request(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
         let mut tuples = Vec::with_capacity(96);
         framing.write_tuple(&mut tuples, "cmd", self.request.as_bytes());

@@ -296,7 +296,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     for path in &args.log {
         logged.extend(read_run(path, KeptEvents::Nothing)?.results);
     }
-    // The input space comes from the suite, no matter what the logs contain.
+    // The input space comes from the suite, regardless of the contents of the logs.
     let mut inputs = InputCoverage::default();
     let options = RunOptions::unreported(ScenarioLimits::default());
     let iut = Iut::Memory(pmi_faults::Config::default());

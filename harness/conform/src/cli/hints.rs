@@ -48,7 +48,7 @@ fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     }
 }
 
-/// Returns the values that a hint may stand for: its own value, or each value that its placeholder can have.
+/// Returns the values that a mention may stand for: its own value, or each value that its placeholder can have.
 fn values(hint: &OptionMention) -> Vec<String> {
     if !hint.value.starts_with('{') {
         return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];

@@ -15,7 +15,7 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states that a process can be in when it makes a request. After this number of requests, a request counts as repeated.
+/// The states that a process can be in when it makes a request. A request counts as repeated after [`MIN_REPEATED_REQUESTS`] requests.
 const STATES: [&str; 7] =
     ["before-init", "joined", "after-refusal", "others-wait", "finalized", "spawned", "repeated"];
 const MIN_REPEATED_REQUESTS: u32 = 200;

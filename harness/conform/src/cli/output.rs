@@ -35,7 +35,7 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
 #[error("{0}")]
 pub(super) struct RenderedDiagnostics(String);
 
-/// Returns an error that lists everything that is wrong with unusable scenarios.
+/// Returns an error that lists all mistakes in unusable scenarios.
 pub(super) fn scenario_errors(error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Suite(SuiteError::Diagnostics(all)) => {

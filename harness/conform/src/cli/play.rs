@@ -111,6 +111,7 @@ pub(super) struct Selection {
 /// Reads the implementation under test, and selects its scenarios.
 ///
 /// # Errors
+///
 /// The scenarios contain errors, or the implementation cannot be used.
 pub(super) fn select_scenarios(args: &Play) -> anyhow::Result<Selection> {
     select_with_probe(args, true)
@@ -313,7 +314,7 @@ pub(super) fn listen(
     ListenOptions::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
 }
 
-/// Returns what `--has` and `--lacks` claim about optional operations.
+/// Parses the claims of `--has` and `--lacks`: for each named operation, whether it is supported.
 fn parse_claims(args: &Play) -> anyhow::Result<BTreeMap<Capability, bool>> {
     let said = |words: &[String], offered| {
         words.iter().map(|word| Ok((parse_capability(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()

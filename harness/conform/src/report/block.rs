@@ -148,8 +148,8 @@ pub(super) fn unreached(step: &UnreachedStep) -> String {
     text::clip(&format!("line {}: {}", step.line, text::clean(&step.step)), TEXT)
 }
 
-/// Formats the first line of a finding: `rfc13.put.unique (MUST): its text`, or what crashed and where. The level is omitted if the finding
-/// counts for less than it.
+/// Formats the first line of a finding: `rfc13.put.unique (MUST): its text`. For a crash, the observed behaviour replaces the text. The
+/// level is omitted if the finding counts for less than it.
 pub(super) fn headline(judged: &JudgedFinding) -> String {
     let id = text::clean(&judged.finding.requirement);
     if id == NO_CRASH {

@@ -24,7 +24,7 @@ pub(crate) struct Comparison {
     #[serde(rename = "varies")]
     pub(crate) intermittent: Vec<String>,
     /// Differences in findings that depend on timing, with too few attempts to exclude chance. Such findings are crashes, hangs, missing
-    /// answers, and consequences of a process that left in the middle of a message.
+    /// responses, and consequences of a process that left in the middle of a message.
     pub(crate) uncertain: Vec<Uncertain>,
     /// Scenarios without a result in the second run.
     pub(crate) only_before: Vec<String>,
@@ -75,7 +75,7 @@ pub(crate) struct Uncertain {
     pub(crate) after: (u32, u32),
 }
 
-/// A probability below this excludes chance.
+/// The probability below which a difference is not attributed to chance.
 const MAX_CHANCE: f64 = 0.001;
 
 /// Number of attempts per run that separates change from chance.
@@ -291,8 +291,8 @@ impl Comparison {
         self.changed.iter().any(|change| change.worse)
     }
 
-    /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show what an implementation supports,
-    /// not how well. Scenarios that one run has not played are counted, and with `all` also named.
+    /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show which operations an
+    /// implementation supports, not how well they work. Scenarios that one run has not played are counted, and with `all` also named.
     ///
     /// # Errors
     ///
@@ -407,7 +407,7 @@ mod tests {
         ScenarioResult { attempts: Some(Attempts { played: 25, red: 0, found }), ..result }
     }
 
-    /// Returns a result in which rank 0 leaves after half a message, and rank 1 gets a wrong answer.
+    /// Returns a result in which rank 0 leaves after half a message, and rank 1 gets a wrong response.
     fn behind_half_a_message(scenario: &str) -> ScenarioResult {
         let proc = |rank| Proc { group: 0, rank };
         let bytes = |text: &str| Bytes(text.into());
@@ -433,7 +433,7 @@ mod tests {
         for (before, after, same) in [
             (passed("a"), crashed("a"), true),
             (crashed("a"), passed("a"), true),
-            // With the attempts of `--retries`.
+            // The attempts are those of `--retries`.
             (passed("a"), sometimes(25), true),
             (steady("a", Verdict::Pass, &[]), sometimes(6), true),
             (steady("a", Verdict::Pass, &[]), sometimes(25), false),
@@ -441,7 +441,7 @@ mod tests {
             // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of an answer do not depend on timing, unless another process has left in the middle of a message before that.
+            // The contents of a response do not depend on timing, unless another process has left in the middle of a message before that.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), behind_half_a_message("a"), true),
         ] {

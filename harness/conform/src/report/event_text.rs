@@ -14,7 +14,7 @@ fn ended(exit: Option<Exit>) -> String {
 /// The direction of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventDirection {
-    /// None: something happened to a process or the job.
+    /// No direction: an event of a process or of the job.
     None,
     /// From a process to the server.
     ToServer,

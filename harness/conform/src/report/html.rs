@@ -23,7 +23,7 @@ use pmi_scenario::suite::embedded_catalogue;
 
 /// Maximum number of characters of an expected or seen text.
 const TEXT: usize = 600;
-/// Maximum number of characters of other text from outside.
+/// Maximum number of characters of other untrusted text.
 const WORDS: usize = 300;
 /// Maximum number of lines of the implementation's output.
 const OUTPUT: usize = 40;
@@ -319,7 +319,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
     }
 }
 
-/// Returns text from outside as one line of limited length.
+/// Returns untrusted text as one line of limited length.
 fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
 }
@@ -345,7 +345,7 @@ fn negotiated_versions(results: &[ScenarioResult]) -> String {
     for version in results.iter().flat_map(|result| &result.negotiated) {
         *numbers.entry(version).or_default() += 1;
     }
-    // Scenarios with unusual offers report the answers themselves.
+    // Scenarios with unusual offers report the responses themselves.
     let mut all: Vec<(&str, usize)> = numbers.into_iter().collect();
     all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
     let told = all

@@ -122,7 +122,7 @@ fn more(out: &mut dyn Write, all: usize) -> io::Result<()> {
     }
 }
 
-/// Escapes text from outside and shortens it for a table.
+/// Escapes untrusted text and shortens it for a table.
 pub(super) fn cell(text: &str) -> String {
     escape(&text::clip(&text::clean(text), CELL))
 }

@@ -10,13 +10,13 @@ use pmi_judge::cause::{causes, key};
 use pmi_judge::result;
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 
-/// Returns whether a result is red without a finding that explains it; it may have a reason.
+/// Returns whether a result is red although no finding explains it. Its reason may explain it.
 pub(super) fn is_red_without_finding(result: &ScenarioResult, strict: Strictness) -> bool {
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
 
-/// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a time, or in what a launcher
-/// printed, are one reason: the one of the first scenario whose launcher printed more than a warning.
+/// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a time, or in the output of a
+/// launcher, are one reason: the one of the first scenario whose launcher printed more than a warning.
 pub(super) fn red_without_finding(
     results: &[ScenarioResult],
     strict: Strictness,
@@ -39,7 +39,7 @@ fn reason(result: &ScenarioResult) -> &str {
     result.reason.as_deref().unwrap_or_default()
 }
 
-/// Precedes the output of a launcher in a reason.
+/// The text before the output of a launcher in a reason.
 const PRINTED: &str = "; it printed ";
 
 /// Returns a reason without times and without the output of a launcher.

@@ -231,7 +231,7 @@ fn renders_every_format(
 /// A keyval space name with markup and template syntax.
 const SCRIPT: &str = "<script>alert('kvs')</script>\" onload=\"alert(1)\" --> {{ 1 }} {% x %}";
 
-/// Returns a run in which all text from outside is a script.
+/// Returns a run in which all untrusted text is a script.
 fn scripted() -> Run {
     let mut run = run();
     run.header.server = SCRIPT.to_owned();
@@ -368,7 +368,7 @@ fn log_round_trips() {
     run.events.insert("get/value".to_owned(), events());
     let log = rendered(&run, Format::Ndjson);
     assert_eq!(read(&log).unwrap(), run);
-    // As another program may write it, with extra blanks and the type in another place.
+    // Another program may write the log with extra blanks, and with the type in another place.
     let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let other: String = lines.map(|line| format!(" {line}\n")).collect();
     assert_eq!(read(&other).unwrap(), run);
@@ -477,7 +477,7 @@ fn junit_report_parses_with_all_counts() {
     assert!(known.is_some());
 }
 
-/// Checks what a TAP reader checks: the number of points, their order, and that diagnostics are closed.
+/// Makes the checks of a TAP reader: the number of points, their order, and that diagnostics are closed.
 #[rstest]
 #[case::whole(run())]
 #[case::torn(read(&torn()).unwrap())]

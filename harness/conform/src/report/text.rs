@@ -1,4 +1,4 @@
-//! Escapes and shortens text from outside.
+//! Escapes and shortens untrusted text.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ pub(super) fn clean(text: &str) -> String {
     out
 }
 
-/// Escapes the harmful characters in the strings of JSON text that JSON allows.
+/// Escapes the harmful characters that JSON allows in strings.
 pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
     // Most lines of a log need no escaping.
     if json.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {

@@ -1,4 +1,4 @@
-//! The text of `versions`.
+//! The text of `doctor --versions`.
 
 use pmi_runner::versions::VersionRow;
 

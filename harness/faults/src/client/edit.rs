@@ -11,10 +11,10 @@ impl Editable for ClientSession {
             fill(&text, circumstances)
         };
         match words {
-            // The same process also writes this, before a request or after its answer.
+            // The same process also writes this line, before a request or after its response.
             ["before", place, line] => self.insert_at(self.place(place)?, 0, false, &text(line)),
             ["after", place, line] => self.insert_at(self.place(place)?, 1, false, &text(line)),
-            // It does not wait for the previous answer.
+            // The process does not wait for the previous response.
             ["meanwhile", place, line] => self.insert_at(self.place(place)?, 1, true, &text(line)),
             ["rank-1-before", place, line] => {
                 let at = self.place(place)?;
@@ -70,7 +70,7 @@ impl Editable for ClientSession {
                     bodies.iter_mut().for_each(|body| replace(body, from, &text(to)));
                 }
             }
-            // Another request follows in the same write, before any answer.
+            // Another request follows in the same write, before any response.
             ["together", place, line] => {
                 let at = self.place(place)?;
                 if let SessionAction::Write(bytes) = &mut self.steps[at].action {
@@ -128,7 +128,7 @@ impl ClientSession {
         found.ok_or(UnknownStep)
     }
 
-    /// Returns the act of sending these messages in the session's dialect.
+    /// Returns the action that sends these messages in the session's dialect.
     fn send(&self, messages: &[String]) -> SessionAction {
         match self.pmi2 {
             true => SessionAction::Frames(messages.iter().map(|message| message.clone().into()).collect()),

@@ -17,7 +17,7 @@ pub enum PlainSession {
     Frames,
 }
 
-/// The next act of a process.
+/// An action of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionAction {
     /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group, `{child}` for that of the spawned group, and
@@ -36,20 +36,20 @@ pub struct SessionStep {
     pub group: u32,
     /// Rank in the group.
     pub rank: u32,
-    /// The act of the process.
+    /// The action of the process.
     pub action: SessionAction,
-    /// True if it acts without waiting for the answer to its previous write.
+    /// True if the process acts without waiting for the answer to its previous write.
     pub without_waiting: bool,
     /// The request that the plain session makes here.
     pub(super) op: Option<&'static str>,
 }
 
-/// The messages that the processes of a program send, in order, and the server that they talk to.
+/// The messages that the processes of a program send, in order, and the properties of their server.
 #[derive(Debug, Clone)]
 pub struct ClientSession {
     /// Size of group 0.
     pub ranks: u32,
-    /// The steps, in order. A step is never reached if its process is still waiting for an answer and does not act ahead.
+    /// The steps, in order. A write is skipped if its process is still waiting for an answer, unless the step has `without_waiting`.
     pub steps: Vec<SessionStep>,
     /// Maximum number of bytes in one write.
     pub max_write: usize,

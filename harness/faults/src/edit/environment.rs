@@ -51,7 +51,7 @@ fn set(variables: &mut ProcessVariables, name: &'static str, value: String) {
 pub(crate) struct SingletonMessages {
     /// The first message.
     pub request: Vec<u8>,
-    /// The message after its answer.
+    /// The message after the response to `request`.
     pub info: Vec<u8>,
 }
 

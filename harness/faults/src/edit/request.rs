@@ -14,7 +14,7 @@ pub(crate) enum RequestOutcome {
     Missed,
     /// It is not answered.
     Ignored,
-    /// It is answered as the last get of the process.
+    /// It is answered with the result of the process's last get.
     Repeated,
     /// The server crashes.
     Crashed,

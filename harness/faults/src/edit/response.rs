@@ -1,4 +1,4 @@
-//! Steps that change a reply.
+//! Steps that change a response.
 
 use super::step::{Editable, UnknownStep, VerbAndArguments, fill, number};
 use crate::circumstances::Circumstances;

@@ -22,7 +22,7 @@ impl Server {
         }
     }
 
-    /// Returns the answer to a put if it differs from that of the reference. Effects on get need the origin of each value, so this records
+    /// Returns the result of a put if it differs from that of the reference. Effects on get need the origin of each value, so this records
     /// every successful put.
     pub(super) fn affected_put(
         &mut self,
@@ -114,7 +114,7 @@ impl Server {
         ok
     }
 
-    /// Returns the answer to a get if it differs from that of the reference.
+    /// Returns the result of a get if it differs from that of the reference.
     pub(super) fn affected_get(
         &mut self,
         from: Proc,

@@ -1,7 +1,7 @@
 //! A server that acts like the reference, except where its behaviour has an effect.
 //!
-//! It drives the public parts of [`pmi_reference::Server`] and has a hook for each of them: reads, requests, replies, new groups, and
-//! messages before the protocol begins. A server without effects passes everything on.
+//! It drives the public parts of [`pmi_reference::Server`] and has a hook for each of them: reads, requests, responses, new groups, and
+//! messages before the protocol begins. A server without effects forwards everything unchanged.
 
 /// The content of an effect of one kind, for [`Server::pick`].
 macro_rules! picked {
@@ -184,7 +184,7 @@ impl Server {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }
 
-    // ----- which effects show
+    // ----- effects
 
     fn circumstances(&self, p: Proc) -> Circumstances {
         let group = self.server.groups.get(p.group as usize);
@@ -245,7 +245,7 @@ impl Server {
         procs.into_iter().filter(|proc| proc.is_in_barrier()).count() as u32
     }
 
-    /// Records how many processes are waiting in the barrier before a message is handled, because the replies to it may depend on that.
+    /// Records how many processes are waiting in the barrier before a message is handled, because the responses to it may depend on that.
     fn note_waiting(&mut self, p: Proc) {
         self.state().waiting = Some(self.waiting(p.group));
     }
@@ -375,7 +375,7 @@ impl Server {
         if done { Ok(()) } else { self.server.perform(from, asked) }
     }
 
-    /// If an effect says so, treats a request as a protocol error while another one is unanswered. PMI-1.2 and PMI-2 allow such a request.
+    /// Returns an error for a request while another one is unanswered, if an effect requires it. PMI-1.2 and PMI-2 allow such a request.
     fn reject_concurrent(&mut self, from: Proc, request: &ServerRequest<'_>) -> Result<(), ProtocolError> {
         let waits = !self.server.process(from).held.is_empty() || self.server.is_in_group_barrier(from);
         let is_exempt = matches!(request, ServerRequest::Abort { .. } | ServerRequest::Barrier { .. });
@@ -388,9 +388,9 @@ impl Server {
         }
     }
 
-    // ----- replies
+    // ----- responses
 
-    /// Passes on the replies and actions of the reference, as changed by effects.
+    /// Forwards the responses and actions of the reference, as changed by effects.
     fn forward_actions(&mut self) {
         if self.state.is_none() {
             return;
@@ -409,7 +409,7 @@ impl Server {
         self.state().waiting = None;
     }
 
-    /// Sends a reply as changed by effects, and records whether it was a refusal.
+    /// Sends a response as changed by effects, and records whether it was a refusal.
     fn send(&mut self, asker: Proc, response: &ResponseParts) {
         let is_pmi2 = self.server.process(asker).framing == Framing::Frames;
         let mut draft = ResponseDraft::new(asker, response);

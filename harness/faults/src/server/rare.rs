@@ -36,7 +36,7 @@ impl Server {
     ///
     /// # Aborts
     ///
-    /// If an entry says that the server crashes, the process is aborted.
+    /// Aborts this process if an entry makes the server crash.
     pub(super) fn affect_request(
         &mut self,
         from: Proc,
@@ -170,7 +170,7 @@ mod tests {
         server
     }
 
-    /// Returns the answers to the process that sends a line.
+    /// Sends a line from a process, and returns the responses to it.
     fn ask(server: &mut Server, rank: u32, line: &str) -> String {
         let from = Proc { group: 0, rank };
         server.receive(from, format!("{line}\n").as_bytes());

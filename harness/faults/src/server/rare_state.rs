@@ -1,4 +1,4 @@
-//! What the server remembers for rare faults.
+//! The state that rare faults need.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Pairs of a key or name, and its value or port.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The state that a job leaves for the next one, if the server has such a fault.
+/// The state that a job leaves for the next one, for the rare faults that depend on it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct EarlierJob {
     pub(super) pairs: Pairs,
@@ -27,7 +27,7 @@ pub(super) struct RareState {
     pub(super) counts: HashMap<Proc, Vec<(&'static str, u64)>>,
     /// The number of puts of each process since the last barrier.
     pub(super) puts_in_round: HashMap<Proc, u64>,
-    /// The answer to the last get of each process.
+    /// The result of the last get of each process.
     pub(super) last_gets: HashMap<Proc, OperationResult>,
     /// The process whose get was the last of its group, if it was a miss.
     pub(super) missed: HashMap<GroupId, u32>,
@@ -60,7 +60,7 @@ pub(super) fn value_of(pairs: &Pairs, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl RareState {
-    /// Forgets what belongs to the barrier that has ended.
+    /// Resets the state that belongs to the barrier that has ended.
     pub(super) fn end_round(&mut self, group: GroupId) {
         self.puts_in_round.retain(|process, _| process.group != group);
         if let Some(last) = self.entered.remove(&group).and_then(|entered| entered.last().copied()) {

@@ -43,13 +43,13 @@ pub(super) struct PutOrigin {
     pub(super) round: u64,
 }
 
-/// The effects of a server, and what it remembers for them beyond what the reference needs.
+/// The effects of a server, and the state that they need in addition to that of the reference.
 #[derive(Debug, Default)]
 pub(super) struct EffectState {
     effects: Vec<ActiveEffect>,
     /// True if the effects are only rehearsed.
     rehearsed: bool,
-    /// The processes whose last reply was a refusal.
+    /// The processes whose last response was a refusal.
     pub(super) refused: HashSet<Proc>,
     /// The number of processes in the barrier when the current message arrived.
     pub(super) waiting: Option<u32>,

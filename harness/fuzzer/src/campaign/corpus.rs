@@ -1,4 +1,4 @@
-//! Cases that got further than those before them. Other cases are derived from them.
+//! The corpus: cases that covered something new. Other cases are derived from them.
 //!
 //! The corpus is stored in the campaign's folder as scenarios with metadata files, so that a later campaign can begin with it. Cases that
 //! end a server are not kept, because their derivatives would end it too.
@@ -39,7 +39,7 @@ const CORPUS_PERCENT: u32 = 30;
 /// Percentage of cases that are derived from the corpus or from the frontier, whose cases cover rare edges of the implementation's program.
 const EXPLORED_PERCENT: u32 = 65;
 
-/// The cases that got further than those before them. See the module's documentation.
+/// The cases that covered something new. See the module documentation.
 #[derive(Debug, Default)]
 pub struct Corpus {
     folder: Option<PathBuf>,
@@ -169,7 +169,7 @@ impl Corpus {
         if self.entries.len() <= MAX_CASES {
             return None;
         }
-        // Among equals, the last one.
+        // Among cases of equal size, the last one is removed.
         let largest = (0..self.entries.len()).max_by_key(|i| self.entries[*i].weight)?;
         Some(self.entries.remove(largest).name)
     }
@@ -204,7 +204,7 @@ impl Corpus {
     }
 }
 
-/// A generator of cases for a server that also derives cases from those that got further than others.
+/// A generator of cases for a server that also derives cases from the corpus and from the frontier.
 #[derive(Debug)]
 pub struct EvolvingGenerator {
     scope: SessionFeatures,
@@ -218,7 +218,7 @@ impl EvolvingGenerator {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
-    /// A panic in another worker leaves the corpus consistent.
+    /// Locks the corpus. A panic in another worker leaves the corpus consistent.
     fn corpus(&self) -> MutexGuard<'_, Corpus> {
         self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,7 +240,7 @@ impl EvolvingGenerator {
 
 impl Generator for EvolvingGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
-        // Mutations do not influence the cases of the model.
+        // These decisions come from `mutations`, so that they do not change the cases that the model generates from `valid`.
         let share = percent(mutations)?;
         if self.scope.mutate {
             let made = match share {

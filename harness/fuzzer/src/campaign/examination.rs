@@ -30,7 +30,7 @@ impl Campaign<'_> {
             // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
             if tries && let Some(occurrence) = next_to_try(&mut shared.waiting) {
-                // Whether a failure is found must not depend on the remaining time.
+                // The first failure of a campaign is examined even if the time is up.
                 let has_any = !shared.found.is_empty() || !shared.confirmed.is_empty();
                 if self.schedule.is_late() && has_any || self.interrupted.load(Ordering::Relaxed) {
                     let name = self.options.known.name_of_unseen(&occurrence.failure.key);
@@ -48,7 +48,8 @@ impl Campaign<'_> {
         }
     }
 
-    /// Confirms a new failure. A failure that does not recur by itself may depend on what the previous job has left behind.
+    /// Confirms a new failure. A failure that does not recur when its case is played alone may depend on the state that the previous job
+    /// left behind.
     pub(super) fn examine(&self, occurrence: &FailureOccurrence) {
         self.lock().examining += 1;
         if !self.recurs(occurrence, &occurrence.case) && !self.recurs_after_previous(occurrence) {

@@ -15,7 +15,7 @@ const NEW_EDGE_TURNS: i64 = 32;
 /// An edge that more than one in this many cases covers is not part of the frontier, because ordinary cases reach the code beyond it.
 const RARE_EDGE_RATIO: u64 = 12;
 
-/// The rare edges and their cases. See the module's documentation.
+/// The rare edges and their cases. See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     edges: HashMap<u32, FrontierEdge>,

@@ -39,9 +39,9 @@ const MAX_WAITING_FAILURES: usize = 16;
 /// The campaign ends after this many cases that could not be judged, unless another case was judged.
 const MAX_UNJUDGED: u64 = 20;
 
-/// Maximum number of runs for trimming one case, which leaves out the steps that do not lead to a new edge.
+/// Maximum number of runs for trimming one case, which removes the steps that its new edges do not need.
 const MAX_TRIM_PLAYS: u64 = 32;
-/// Additional runs for trimming, on top of one per case: the first cases have the most to leave out.
+/// Additional runs for trimming, on top of one per case: the first cases have the most steps to remove.
 const TRIM_ALLOWANCE: u64 = 400;
 
 /// The options of a campaign.
@@ -55,7 +55,7 @@ pub struct CampaignOptions {
     pub time: Option<Duration>,
     /// Number of workers that play cases in parallel.
     pub workers: usize,
-    /// Count only failures that valid input reaches.
+    /// True to count only failures that valid input reaches.
     pub valid: bool,
     /// Folder for findings.
     pub out: PathBuf,
@@ -100,7 +100,7 @@ pub struct Progress {
     pub growth: u64,
 }
 
-/// The progress of a campaign at some moment.
+/// The progress of a campaign at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressSample {
     /// Time since the campaign began.
@@ -113,14 +113,14 @@ pub struct ProgressSample {
     pub edges: Option<usize>,
 }
 
-/// Maximum number of moments that are kept. In a longer campaign, the interval between them grows.
+/// Maximum number of samples that are kept. In a longer campaign, the interval between them grows.
 const MAX_MOMENTS: usize = 400;
 
-/// Moments of a campaign, in order.
+/// The samples of a campaign's progress, in order.
 #[derive(Debug)]
 struct ProgressHistory {
     moments: Vec<ProgressSample>,
-    /// Minimum time between two moments.
+    /// Minimum time between two samples.
     step: Duration,
 }
 
@@ -175,7 +175,7 @@ pub trait Reporter: Sync {
 pub struct CampaignSummary {
     /// The final progress.
     pub progress: Progress,
-    /// The progress over time, in order; the last moment is the end.
+    /// The progress over time, in order; the last sample is from the end.
     pub history: Vec<ProgressSample>,
     /// Findings that were stored.
     pub found: Vec<StoredFinding>,
@@ -495,7 +495,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// Returns the case to keep if it covers an edge for the first time or a known edge more often: the case itself, or a trimmed one.
+    /// Returns the case to keep if it covers a new edge, or a known edge with a new class of counts: the case itself, or a trimmed one.
     fn case_to_keep(&self, case: &Case, edges: &Edges) -> Option<Case> {
         let news = self.lock().state.edges.add(edges);
         let play = |case: &Case| {

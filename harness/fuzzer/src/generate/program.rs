@@ -22,7 +22,7 @@ use crate::session::pieces::without_span;
 pub struct ProgramGenerator {
     /// The program's requests in plain runs; at least one run.
     pub traces: Vec<Trace>,
-    /// Responses are mutated. Otherwise the server is unusual but valid.
+    /// True if responses are mutated. Otherwise the server is unusual but valid.
     pub mutate: bool,
 }
 

@@ -18,7 +18,7 @@ use crate::session::statement::kill;
 /// The operation of a request, and whether it requests the process mapping.
 pub(super) type RequestKind = (Op, bool);
 
-/// Maximum number of requests of a kind that a case passes over to reach a later one.
+/// Maximum number of requests of a kind that a case skips to reach a later one.
 pub(super) const MAX_SKIPPED_REQUESTS: usize = 40;
 /// The limits of the reference server, for a program that does not request them.
 const LIMITS: [i64; 3] = [256, 64, 1024];
@@ -37,7 +37,7 @@ pub struct Trace {
 pub(super) struct TracedRequest {
     pub(super) op: Op,
     pub(super) mapping: bool,
-    /// The response states the number of a thread.
+    /// True if the response states the number of a thread.
     of_thread: bool,
     pub(super) answer: FieldList,
 }
@@ -52,7 +52,7 @@ impl TracedRequest {
         self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
     }
 
-    /// Returns the pattern that matches it in a case.
+    /// Returns the pattern that matches the request in a case.
     pub(super) fn pattern(&self) -> Template {
         let pattern = pattern(self.op, self.mapping);
         if self.of_thread { of_thread(pattern) } else { pattern }
@@ -203,7 +203,7 @@ fn with_name(value: &Template, name: &[u8]) -> Template {
     out
 }
 
-/// Writes the steps at a request, and passes over the requests of its kind since the last one. Returns the index of the next request.
+/// Writes the steps at a request, after steps that skip the earlier requests of its kind. Returns the index of the next request.
 pub(super) fn write(
     trace: &Trace,
     body: &mut Vec<Statement>,

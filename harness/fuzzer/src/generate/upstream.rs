@@ -21,7 +21,7 @@ struct UpstreamResponse {
     rank: u32,
     draft: WriteContent,
     partial: bool,
-    /// Send the upstream's normal response instead.
+    /// True if the upstream sends its normal response in place of `draft`.
     is_correct: bool,
     before: Vec<PlannedStep>,
     after: Vec<PlannedStep>,

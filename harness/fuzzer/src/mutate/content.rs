@@ -11,7 +11,7 @@ use crate::session::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wai
 
 /// Keys of fields that contain a name.
 const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
-/// Keys of fields that contain what is stored under a name.
+/// Keys of fields that contain the data stored under a name.
 const CONTENTS: [&[u8]; 2] = [b"value", b"port"];
 
 /// Percentage of names and contents that are changed.

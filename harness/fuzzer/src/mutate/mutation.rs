@@ -53,11 +53,11 @@ pub(crate) enum Mutation {
     Another,
     /// Sends pairs for the cache of a proxy, some of them invalid.
     Cache,
-    /// Delays a reply until another process makes a request, or until the requesting process has ended.
+    /// Delays a response until another process makes a request, or until the requesting process has ended.
     Late,
-    /// Sends a reply before any request.
+    /// Sends a response before any request.
     Unasked,
-    /// Sends no reply.
+    /// Sends no response.
     Never,
     /// Joins the beginning of one case and the end of another.
     Splice,
@@ -91,7 +91,7 @@ impl Mutation {
         [Token, Separator, Length, Number, Count, Order, Repeat, Half, Pipeline, Close, own, Junk, Bytes]
     }
 
-    /// The mutations of replies from a proxy's upstream.
+    /// The mutations of responses from a proxy's upstream.
     pub(crate) const OF_REPLIES: &[Self] = {
         use Mutation::*;
         &[
@@ -124,7 +124,7 @@ impl Mutation {
         &[Content, Multiply, Splice, Insert, Drop, Repeat, Order, Rank, Bytes, Junk, Partial, Close]
     };
 
-    /// Returns its name in `avoid`.
+    /// Returns the name of the mutation, as in `avoid`.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Thread => "thrid".to_owned(),

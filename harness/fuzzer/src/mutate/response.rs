@@ -54,16 +54,16 @@ pub(crate) struct CorrectResponse<'a> {
     pub(crate) dialect: Dialect,
     /// The operation.
     pub(crate) op: Op,
-    /// It contains a process mapping.
+    /// True if the response contains a process mapping.
     pub(crate) mapping: bool,
-    /// Its tuples.
+    /// The tuples of the response.
     pub(crate) fields: &'a FieldList,
     /// `kvsname_max`, `keylen_max` and `vallen_max` as the server announces them.
     pub(crate) limits: [i64; 3],
 }
 
 impl CorrectResponse<'_> {
-    /// Returns the encoding of its text.
+    /// Returns the encoding of the response's text.
     pub(super) fn encoding(&self) -> Encoding {
         self.op.encoding(self.dialect)
     }
@@ -77,12 +77,13 @@ impl CorrectResponse<'_> {
         ResponseStep::write(self.encoding(), self.draft().lines())
     }
 
-    /// Returns its text.
+    /// Returns the text of the response.
     pub(super) fn line(&self) -> Template {
         self.draft().lines().remove(0)
     }
 
-    /// Draws a mutation and applies it. A third of the mutations are specific to the response to this request.
+    /// Draws a mutation and applies it. A third of the mutations are specific to the response to this request; for a process mapping, two
+    /// thirds are.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ResponseStep>)> {
         let all = Mutation::of_responses(self.dialect.framing());
         for _ in 0..ATTEMPTS {

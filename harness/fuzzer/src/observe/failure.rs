@@ -14,7 +14,7 @@ pub struct Failure {
     pub key: FailureKey,
     /// A description in words.
     pub description: String,
-    /// The broken requirement, if the judge knows it.
+    /// The broken requirement, if the judge reported one.
     pub requirement: Option<String>,
     /// The event of the judge's finding; `None` if the failure does not come from the judge.
     pub seq: Option<u64>,
@@ -250,7 +250,7 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether it is a crash whose place is unknown.
+    /// Returns whether the failure is a crash whose place is unknown.
     pub(crate) fn is_unseen_crash(&self) -> bool {
         matches!(self, Self::Crash { site: CrashSite::Unknown { .. }, .. })
     }

@@ -28,12 +28,12 @@ pub struct MemoryGrowth {
 }
 
 impl MemoryGrowth {
-    /// Returns whether the server must be stopped because of it, regardless of the input.
+    /// Returns whether the server must be stopped because of this growth, regardless of the input.
     pub(crate) fn is_dangerous(&self) -> bool {
         self.bytes > MAX_GROWTH
     }
 
-    /// Returns whether it is out of proportion to the input.
+    /// Returns whether the growth is out of proportion to the input.
     pub(crate) fn is_too_much(&self) -> bool {
         self.bytes > MAX_GROWTH.min(GROWTH_BASE.saturating_add(GROWTH_FACTOR.saturating_mul(self.sent)))
     }

@@ -1,4 +1,4 @@
-//! The upstream side of a bare proxy in a case: the requests that the proxy has passed on, the replies from the harness, and the point
+//! The upstream side of a bare proxy in a case: the requests that the proxy has passed on, the responses from the harness, and the point
 //! after which the proxy can no longer be judged.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -9,7 +9,7 @@ use pmi_judge::Finding;
 use pmi_judge::event::EventKind;
 use pmi_wire::Proc;
 
-/// Maximum length of a reply that every proxy can take.
+/// Maximum length of a response that every proxy can process.
 const MAX_SAFE_REPLY: usize = 256;
 
 /// Maximum number of requests that are remembered.
@@ -18,24 +18,24 @@ const REQUESTS: usize = 10_000;
 /// The state of the connection between a proxy and its upstream.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamState {
-    /// Requests that wait for a reply from the case, with their operations.
+    /// Requests that wait for a response from the case, with their operations.
     held: BTreeMap<u64, Option<Operation>>,
     /// Requests that the case has answered.
     answered: BTreeSet<u64>,
     /// Processes that wait for a response.
     waiting: HashSet<Proc>,
     /// The event after which findings no longer count: the harness has sent something that no upstream sends, or a process has continued
-    /// without the reply that the harness owes it.
+    /// without the response that the harness owes it.
     is_invalid: Option<u64>,
 }
 
 impl UpstreamState {
-    /// Returns whether a request waits for a reply that only a step can send.
+    /// Returns whether a request waits for a response that only a step can send.
     pub(crate) fn awaits_step(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Records that a request gets the normal reply. The rest is up to the proxy: in a barrier, perhaps nothing happens.
+    /// Records that a request gets the normal response. The rest is up to the proxy: in a barrier, perhaps nothing happens.
     pub(crate) fn record_default(&mut self, id: u64) {
         self.held.remove(&id);
     }
@@ -57,7 +57,7 @@ impl UpstreamState {
             }
             EventKind::ToProxy { answers, text, scripted: true, .. } => {
                 let asked = answers.and_then(|id| self.held.remove(&id)).flatten();
-                // A reply for all processes answers every pending barrier.
+                // A response to all processes answers every pending barrier.
                 if text.0.starts_with(b"cmd=barrier_out") {
                     self.held.retain(|_, op| *op != Some(Operation::Barrier));
                 }
@@ -83,7 +83,7 @@ fn operation(text: &[u8]) -> Option<Operation> {
     Operation::from_request_cmd(word.strip_prefix(b"mcmd=").or(word.strip_prefix(b"cmd="))?)
 }
 
-/// Returns whether a real upstream could send this reply.
+/// Returns whether a real upstream could send this response.
 fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
     let Some(line) = text.strip_suffix(b"\n") else { return false };
     let plain = line.iter().all(|b| (b' '..=b'~').contains(b)) && !line.windows(2).any(|two| two == b"  ");

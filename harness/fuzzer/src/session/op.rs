@@ -10,7 +10,7 @@ use pmi_wire::{Framing, Operation};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op {
     framing: Framing,
-    /// Its row in [`protocol::documented_exchanges`].
+    /// The row of the operation in [`protocol::documented_exchanges`].
     row: usize,
 }
 
@@ -52,12 +52,12 @@ impl Op {
         &protocol::documented_exchanges(self.framing)[self.row]
     }
 
-    /// Returns the name that it has in every framing.
+    /// Returns the name of the operation, which is the same in every framing.
     pub(crate) fn operation(self) -> &'static str {
         self.exchange().operation
     }
 
-    /// Returns whether it is one of these operations.
+    /// Returns whether this is one of these operations.
     pub(crate) fn is(self, operations: &[&str]) -> bool {
         operations.contains(&self.operation())
     }
@@ -67,7 +67,7 @@ impl Op {
         self.framing
     }
 
-    /// Returns the encoding of its request and its response in a case of this dialect.
+    /// Returns the encoding of the request and the response in a case of this dialect.
     pub(crate) fn encoding(self, dialect: Dialect) -> Encoding {
         match (self.framing, dialect.framing()) {
             (_, Framing::Lines) => Encoding::Dialect,
@@ -76,17 +76,17 @@ impl Op {
         }
     }
 
-    /// Returns the command of its request.
+    /// Returns the command of the request.
     pub fn name(self) -> &'static str {
         self.exchange().request
     }
 
-    /// Returns the key of the command in its request.
+    /// Returns the key of the command in the request.
     pub(crate) fn command_key(self) -> &'static str {
         self.exchange().command_key()
     }
 
-    /// Returns the command of its response, if it has one.
+    /// Returns the command of the response, if the operation has one.
     pub(crate) fn response_name(self) -> Option<&'static str> {
         self.exchange().response
     }
@@ -112,22 +112,22 @@ impl Op {
         self.exchange().results.iter().filter_map(names)
     }
 
-    /// Returns whether its response gives this name a value.
+    /// Returns whether the response gives this name a value.
     pub(crate) fn binds(self, name: &str) -> bool {
         self.bindings().any(|(_, bound)| bound == name)
     }
 
-    /// Returns whether it ends the program, which makes responses optional.
+    /// Returns whether the operation ends the program, which makes responses optional.
     pub(crate) fn is_abort(self) -> bool {
         self.is(&["abort"])
     }
 
-    /// Returns whether its response may depend on actions of other processes.
+    /// Returns whether the response may depend on actions of other processes.
     pub(crate) fn waits(self) -> bool {
         self.is(&["barrier", "get-node-attribute"])
     }
 
-    /// Returns whether it starts processes.
+    /// Returns whether the operation starts processes.
     pub(crate) fn is_spawn(self) -> bool {
         self.is(&["spawn"]) && self.response_name().is_some()
     }

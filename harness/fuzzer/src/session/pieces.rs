@@ -54,7 +54,7 @@ pub(crate) enum Limit {
 impl Limit {
     pub(crate) const ALL: [Self; 3] = [Self::Kvsname, Self::Key, Self::Value];
 
-    /// Returns its name in `get_maxes` and in scenarios.
+    /// Returns the name of the limit in `get_maxes` and in scenarios.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kvsname => "kvsname_max",

@@ -58,7 +58,7 @@ pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<Planned
     vec![request_of(rank, op, fields), must_answer(rank, op)]
 }
 
-/// A request without a response.
+/// A planned request whose response is not awaited yet.
 struct PlannedRequest {
     rank: u32,
     op: Op,

@@ -1,5 +1,5 @@
 //! Parsing of the messages of one direction of a connection, whether or not they are complete. Campaigns also send invalid bytes, so lines
-//! and frames are told apart by their first bytes and not by the negotiated framing.
+//! and frames are distinguished by their first bytes and not by the negotiated framing.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Constructors and readers of the statements that generators and mutations use, so that everything else works on the syntax tree.
+//! Constructors and readers of the statements that generators and mutations use, so that all other code works on the syntax tree.
 
 use pmi_scenario::ast::{
     Alternative, Dialect, Encoding, Grade, ImplementationKind, Piece, ProcessAction, RankSet, Role, Span,
@@ -174,7 +174,7 @@ fn response(op: Op) -> Template {
 }
 
 /// Returns a wait for a request that the proxy may pass on to its upstream, which is the harness. The case answers all requests of this
-/// kind. Any other first request matches too, and the next reply then answers that one.
+/// kind. Any other first request matches too, and the next response is then sent to that one.
 pub(crate) fn await_forwarded(op: Op) -> Statement {
     let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
     let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);

@@ -1,7 +1,7 @@
 //! Comparison of several servers: plays the same cases against each, and reports different responses.
 //!
-//! The comparison ignores what may differ: names of keyval spaces, limits, sizes, mappings and message texts. A difference is not a broken
-//! requirement: one of the servers, both or none may be right.
+//! The comparison ignores values that may differ: names of keyval spaces, limits, sizes, mappings and message texts. A difference is not a
+//! broken requirement: one of the servers, both or none may be right.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -144,7 +144,7 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
     all
 }
 
-/// Returns an answer without the parts that may differ. In PMI-2, either `rc` or a flag indicates a miss, and either of two keys contains
+/// Returns a response without the parts that may differ. In PMI-2, either `rc` or a flag indicates a miss, and either of two keys contains
 /// the port.
 fn normalized(message: Framed<'_>) -> String {
     let Some(answered) = ParsedResponse::read(message.framing, message.text) else {

@@ -37,7 +37,7 @@ pub enum Tracing {
     On,
 }
 
-/// Number of launches for everything that was played: sessions, earlier jobs and confirmations.
+/// Numbers of launched jobs and processes, including earlier jobs and confirmations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaunchCounts {
     /// Number of jobs.
@@ -79,7 +79,8 @@ pub struct CaseRun {
     pub failures: Vec<Failure>,
 }
 
-/// Plays something, and returns what a debugger recorded if `tracing` is on. `program` is our own binary, which can act as a debugger.
+/// Calls `play`. Returns its result, and the events that a debugger recorded if `tracing` is on. `program` is our own binary, which can act
+/// as a debugger.
 fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {
     match tracing {
         Tracing::Off => (play(), Vec::new()),

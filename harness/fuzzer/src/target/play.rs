@@ -1,4 +1,4 @@
-//! Plays a case against a server with the interpreter, and records what a campaign needs besides the events.
+//! Plays a case against a server with the interpreter, and records the additional data that a campaign needs.
 
 use std::time::Duration;
 

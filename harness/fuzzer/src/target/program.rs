@@ -48,7 +48,7 @@ pub struct ClientTarget {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// True if it leaves processes behind in a plain run. Set once this has been checked.
+    /// True if the client leaves processes behind in a plain run. Set once this has been checked.
     leaves_processes: OnceLock<bool>,
     /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
     dialect: Option<Dialect>,
@@ -150,7 +150,7 @@ impl ClientTarget {
         Case::in_dialect(dialect, ImplementationKind::Client, ranks, Vec::new())
     }
 
-    /// Returns whether it leaves processes behind in a plain run, too.
+    /// Returns whether the client also leaves processes behind in a plain run.
     fn leaves_processes(&self, ranks: u32) -> bool {
         *self.leaves_processes.get_or_init(|| {
             self.outcome(&self.plain(ranks), MIN_HANG_TIME.max(self.wait))

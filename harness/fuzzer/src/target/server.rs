@@ -26,7 +26,7 @@ use crate::observe::proxy_status::{self, ProxyStatus};
 use crate::session::case::Case;
 use crate::target::play::play;
 
-/// The patience with a silent server in a campaign. Failures that this causes are confirmed with the usual patience.
+/// The wait for a silent server in a campaign. Failures due to this short wait are confirmed with the usual one.
 const FAST_SILENCE: SilenceTimes =
     SilenceTimes { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, accepts_polls: true };
 
@@ -143,7 +143,7 @@ impl ServerTarget {
                         party.set_silence_times(FAST_SILENCE);
                     }
                     let mut seen = play(case, &self.suite, &mut party, command, limits, ending);
-                    // A process that was told to end, or wrote to a dead one, did not die first.
+                    // A process that was asked to end, or wrote to a dead one, did not die first.
                     seen.crashed =
                         party.deaths().into_iter().chain(seen.crashed).min_by_key(death_likelihood);
                     // With the shell script around a proxy, a launcher that kills its proxy kills only the shell.
@@ -188,8 +188,8 @@ impl ServerTarget {
         })
     }
 
-    /// Removes findings about names that another job may have left published, since RFC 13 leaves their lifetime open. These are the names
-    /// of the earlier job, and if names outlive jobs, of all jobs so far.
+    /// Removes findings about names that another job may have left published, since RFC 13 does not define the lifetime of names. These are
+    /// the names of the earlier job, and if names outlive jobs, of all jobs so far.
     fn drop_excused(&self, seen: &mut Observation, earlier: Option<&Observation>, times: CaseTimeouts) {
         let mut left = EarlierNames::default();
         earlier.iter().for_each(|earlier| left.record(&earlier.events));

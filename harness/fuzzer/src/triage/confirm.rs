@@ -106,7 +106,7 @@ pub struct MinimizedFailure {
     pub symptom: Option<Symptom>,
 }
 
-/// Returns the requirement to cite for a case where the harness is a proxy's upstream, if the judge knows none.
+/// Returns the requirement to cite for a case where the harness is a proxy's upstream, if the judge reported none.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
     let said = || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
     let closed = || events.iter().any(|event| matches!(event.kind, EventKind::ClosedByUpstream { .. }));
@@ -144,7 +144,7 @@ impl Examiner<'_> {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Returns the deadline of an activity that may take `time`, but not longer than the campaign.
+    /// Returns the deadline of an activity that may take `time`, which is at most the late deadline of the campaign.
     fn deadline(&self, time: Duration) -> Instant {
         let deadline = Instant::now() + time;
         self.schedule.late_deadline().map_or(deadline, |late| late.min(deadline))
@@ -240,7 +240,8 @@ impl Examiner<'_> {
         in_pieces.failure(&other.key).is_none().then_some((other, whole))
     }
 
-    /// Minimizes a crash whose place is unknown. Its key names the last action before it was noticed, which may have nothing to do with it.
+    /// Finds the place of a crash with a debugger, or minimizes a crash whose place is unknown. The key of such a crash names the last
+    /// action before it was noticed, which may be unrelated.
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
@@ -419,7 +420,8 @@ impl Examiner<'_> {
         }
     }
 
-    /// Minimizes a case. If the failure always showed, a candidate must show it `runs` times in a row.
+    /// Minimizes a case. If the failure always showed, a candidate must show it `runs` times in a row; otherwise, once in twice as many
+    /// runs.
     fn minimize(
         &self,
         case: &Case,

@@ -151,7 +151,7 @@ impl KnownFailures {
 /// Minimum number of cases before an ingredient is assessed.
 const MIN_INGREDIENT_CASES: u32 = 12;
 
-/// Learns which ingredients only lead to known failures.
+/// Determines which ingredients mostly lead to known failures.
 #[derive(Debug, Default)]
 pub struct IngredientStatistics {
     /// For each ingredient, the number of cases with it, and of those that ended in a known crash or hang.
@@ -168,7 +168,8 @@ impl IngredientStatistics {
         }
     }
 
-    /// Returns whether to skip a case. One in eight, chosen by number, is played anyway, since it may show what the known failure hides.
+    /// Returns whether to skip a case. One in eight, chosen by number, is played anyway, since it may show a failure that the known one
+    /// hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.counts

@@ -1,4 +1,4 @@
-//! The duration of a campaign, and the time that it has left for examinations after that.
+//! The duration of a campaign, and the time for examinations after it.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl Schedule {
         self.time.map(|time| self.start + time + time / 20)
     }
 
-    /// Returns whether that time has passed.
+    /// Returns whether [`late_deadline`](Self::late_deadline) has passed.
     pub(crate) fn is_late(self) -> bool {
         self.late_deadline().is_some_and(|late| Instant::now() >= late)
     }

@@ -7,9 +7,9 @@ use crate::session::case::Case;
 use crate::session::pieces::{length, letters, literal, template};
 
 /// Minimizes `case`. `shows_failure` plays a candidate and returns whether it still shows the failure; it is called at most `budget` times.
-/// The result was played, unless nothing smaller showed the failure. `bytes` also tries to remove single bytes, which helps only if the
-/// failure depends on bytes. An earlier job is removed as a whole first and minimized last, because few failures need it and a candidate
-/// without it takes one launch instead of two.
+/// The result is the smallest candidate that showed the failure, or else `case`. `bytes` also tries to remove single bytes, which helps
+/// only if the failure depends on bytes. An earlier job is removed as a whole first and minimized last, because few failures need it and a
+/// candidate without it takes one launch instead of two.
 pub(crate) fn shrink(
     case: Case,
     budget: usize,

@@ -31,7 +31,7 @@ pub struct StoredFinding {
     /// A description in words.
     #[serde(rename = "what")]
     pub description: String,
-    /// The broken requirement, if the judge knows it.
+    /// The broken requirement, if the judge reported one.
     pub requirement: Option<String>,
     /// The kind of failure. Folders of earlier versions do not contain it.
     #[serde(default)]

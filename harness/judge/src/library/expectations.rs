@@ -119,7 +119,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Describes what a call did instead of making the expected request.
+    /// Describes the behaviour of a call that did not make the expected request.
     fn describe_missing_request(&mut self, p: Proc) -> String {
         let process = self.process(p);
         let Some(function) = process.function() else { return "there is no call".to_owned() };

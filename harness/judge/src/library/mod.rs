@@ -87,7 +87,7 @@ struct LibraryProcess {
     exit: Option<Exit>,
     /// True if its exit status or signal is unknown, so `exit` is a placeholder.
     has_unknown_exit: bool,
-    /// True if the runner has told it to exit.
+    /// True if the runner has instructed it to exit.
     exiting: bool,
     /// True if its end has been judged, or if the runner ended it.
     end_judged: bool,
@@ -100,7 +100,7 @@ impl LibraryProcess {
         self.call.is_some() && self.returned.is_none() && self.missing.is_none() && self.exit.is_none()
     }
 
-    /// Returns the function that the process is in.
+    /// Returns the function that the process is executing.
     fn function(&self) -> Option<&'static Function> {
         self.call.as_ref().map(|call| call.function)
     }
@@ -113,7 +113,7 @@ impl LibraryProcess {
         self.exit.map(seen)
     }
 
-    /// Records a response from the harness, which may not answer the request.
+    /// Records a response from the harness, which need not be the response to the request.
     fn answered(&mut self, message: &Result<Decoded<'_>, FramingError>) {
         let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
         let answered = answer.and_then(|message| message.exchange());
@@ -148,14 +148,14 @@ impl LibraryProcess {
     }
 }
 
-/// See the module's documentation.
+/// The judge of a library under test; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct LibraryJudge {
     /// The requirements that the scenario tests.
     requires: Vec<String>,
     ranks: u32,
     processes: BTreeMap<Proc, LibraryProcess>,
-    /// Requests that are not for the scenario and have not been taken.
+    /// Requests that the scenario does not answer itself and that have not been taken yet.
     unscripted_requests: Vec<(Proc, LibraryRequest)>,
     findings: Vec<Finding>,
     /// The number of bytes that the library has sent, and the process that has sent the last ones.
@@ -315,7 +315,7 @@ impl LibraryJudge {
         self.release(p);
     }
 
-    /// Passes on the requests that no step expects.
+    /// Moves the requests of a process to the unscripted ones, unless the scenario holds them.
     fn release(&mut self, p: Proc) {
         let process = self.processes.entry(p).or_default();
         if !process.holds_requests {
@@ -343,7 +343,7 @@ impl LibraryJudge {
         } else if !self.process(p).in_barrier {
             self.process(p).barriers -= 1;
         }
-        // To other processes, a process that has requested the barrier is in it, whatever the response was.
+        // A process that has requested the barrier counts as having entered it, whatever the response was.
     }
 
     /// Reports that a process has left a barrier before all processes have entered it.

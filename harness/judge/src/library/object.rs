@@ -21,7 +21,7 @@ pub(super) struct LibraryFile<'a> {
 }
 
 impl LibraryFile<'_> {
-    /// Checks the file against a requirement. If the file breaks it, returns what was expected and what was seen. Most requirements are not
+    /// Checks the file against a requirement. If the file breaks it, returns the expectation and the observation. Most requirements are not
     /// about files.
     pub(super) fn check(&self, requirement: &str) -> Option<(&'static str, String)> {
         let called = self.soname.unwrap_or(self.name);
@@ -47,7 +47,7 @@ impl LibraryFile<'_> {
                 (version != Some(Some("0"))).then(|| ("major version 0, libpmi.so.0", named()))
             }
             ids::PMI2_COMMON_API_FUNCTIONS => missing("all functions of PMI-2", &|optional, _| !optional),
-            // A function with a requirement of its own is reported there.
+            // Functions with separate requirements are reported under those.
             ids::RFC13_API_ALL_FUNCTIONS => missing("all functions of RFC 13", &|optional, does| {
                 !optional && !KEYVAL_SPACE_FUNCTIONS.contains(&does)
             }),

@@ -57,7 +57,7 @@ impl Monitor {
             let expected = format!("no process leaves {name} {round} before all have entered it");
             return self.server_error(p, id, expected, seen);
         }
-        // A process that is gone will never enter.
+        // A process that has ended will never enter the barrier.
         let lacks = |rank: &MonitoredRank| {
             (rank.finalized || rank.is_gone || rank.closed) && rank.barriers_entered < round
         };

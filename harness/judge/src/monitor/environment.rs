@@ -1,4 +1,4 @@
-//! The environment of a new process, and the messages with which it gets its connection and rank.
+//! The environment of a new process, and the messages through which it receives its connection and rank.
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
@@ -25,7 +25,7 @@ impl Monitor {
         }
     }
 
-    /// Judges the answer to a process that has connected through `PMI_PORT`.
+    /// Judges the response to a process that has connected through `PMI_PORT`.
     pub(super) fn greeted(&mut self, p: Proc, received: &[u8]) {
         let greeting = match Greeting::parse(received) {
             Ok(greeting) => greeting,

@@ -188,7 +188,7 @@ impl Monitor {
             Framing::Frames => {
                 let expected = format!("a request of PMI-2 ({error})");
                 self.client_error(p, frame_request_rule(error), expected, seen);
-                // The draft does not say what a server answers, if anything.
+                // The draft does not define the server's response, if any.
                 self.lose_correlation(p, Unspecified::NotARequest);
                 // A server that ends this job may also end jobs that depend on it, such as one that it spawned.
                 for group in self.groups.values_mut() {
@@ -237,7 +237,7 @@ impl Monitor {
             _ if front.is_none() => {
                 (ids::RFC13_WIRE_LOCK_STEP, "no message, since nothing was asked".to_owned())
             }
-            // The answer to something that is not a request of PMI-1 may have another name.
+            // The response to something that is not a PMI-1 request may have another command.
             DecodeError::UnknownCommand { .. } if front == Some(None) => {
                 self.rank(p).pending.pop_front();
                 return;

@@ -36,8 +36,8 @@ impl MonitoredGroup {
 }
 
 impl Monitor {
-    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version but got 1.2 as the answer uses it from
-    /// its first group barrier on.
+    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version, but received 1.2 in the response,
+    /// uses it from its first group barrier on.
     pub(super) fn uses_group_barriers(&mut self, p: Proc) -> bool {
         let rank = self.rank(p);
         if rank.answered_version.is_some_and(Version::has_group_barriers) {
@@ -131,8 +131,8 @@ impl Monitor {
         self.rank(p).open_barriers.push(name);
     }
 
-    /// Checks that a barrier of the whole group does not use the tag 0 while it is taken. Before PMI-1.2, any request within a barrier
-    /// already breaks lock-step.
+    /// Checks that a barrier of the whole group does not use the tag 0 while another barrier uses it. Before PMI-1.2, any request within a
+    /// barrier already breaks lock-step.
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
@@ -143,7 +143,7 @@ impl Monitor {
         }
     }
 
-    /// Treats an answer to a barrier as the answer to a group barrier. Returns false if it is not one.
+    /// Treats a response to a barrier as the response to a group barrier. Returns false if it is not one.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let line = message.text;
         let is_barrier = message.operation() == Some(Operation::Barrier);
@@ -166,7 +166,7 @@ impl Monitor {
                 let mut tags: Vec<String> =
                     rank.open_barriers.iter().map(|open| open.tag.to_string()).collect();
                 tags.extend(plain.then(|| "0".to_owned()));
-                // If only one barrier is open, the answer must be for that one, and only its wrong tag is reported.
+                // If only one barrier is open, the response must be for that one, and only its wrong tag is reported.
                 let one = (tags.len() == 1).then(|| rank.open_barriers.pop()).flatten();
                 if !self.state_unknown(p) {
                     let expected =
@@ -213,7 +213,7 @@ impl Monitor {
         }
     }
 
-    /// Reports what a process in group barriers is waiting for in vain: the answer to another request, or else a barrier that all members
+    /// Reports the event that a process in group barriers waits for in vain: the response to another request, or a barrier that all members
     /// have entered or whose connection has ended. Returns true if the other request was reported.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
@@ -261,7 +261,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that is broken if a barrier does not open. It depends on what is special about the barrier.
+    /// Returns the requirement that is broken if a barrier does not open. It depends on the unusual property of the barrier.
     fn stuck_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let group = self.groups.get(&p.group);
         let rank = group.and_then(|g| g.ranks.get(p.rank));

@@ -119,7 +119,7 @@ impl Monitor {
             && !key.starts_with(RESERVED_PREFIX)
             && !value.is_empty()
             && !is_ambiguous(value);
-        // A process that was not told the limits cannot know that a long pair is within them.
+        // A process that has not received the limits cannot know that a long pair is within them.
         self.irregular |= !ordinary || !fits && (maxes.is_some() || !is_within_common_limits(key, value));
         fits && ordinary
     }
@@ -129,7 +129,7 @@ impl Monitor {
         self.check_lengths(p, key, value);
         let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
-        // A rank that got no value for the key, although it had left a fence after this put.
+        // A rank that received no value for the key, although it had left a fence after this put.
         let early = group.missed_gets.get(key).and_then(|misses| {
             misses
                 .iter()
@@ -174,7 +174,7 @@ impl Monitor {
         if let Some(kvsname) = &of {
             self.check_get(p, kvsname, &key);
         }
-        // Libraries write an empty jobid if they were not given one.
+        // Libraries write an empty jobid if they have not received one.
         let is_empty = jobid.as_ref().is_some_and(Vec::is_empty);
         // No known server shows the values of another job.
         if jobid.is_some() && !is_empty && jobid != self.group(p.group).names[1] {

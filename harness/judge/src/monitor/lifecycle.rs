@@ -98,7 +98,7 @@ impl Monitor {
         }
     }
 
-    /// Records that a client continues with a version above its offer. RFC 13 does not say what it should do.
+    /// Records that a client continues with a version above its offer. RFC 13 does not define this case.
     fn version_used(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let goes_on = !matches!(op, Some(Operation::Init | Operation::Abort | Operation::Finalize));
         let rank = self.rank(p);
@@ -146,7 +146,7 @@ impl Monitor {
     pub(super) fn abort_requested(&mut self, p: Proc, message: &Decoded<'_>) -> Option<RequestDetail> {
         self.allow_abort(p, Unspecified::Abort);
         let exitcode = message.field("exitcode").and_then(|code| parse_int(&code));
-        // The draft does not say what isworld=FALSE ends.
+        // The draft does not define the scope of an abort with isworld=FALSE.
         let is_of_job = message.field("isworld").and_then(|isworld| parse_bool(&isworld)) != Some(false);
         let rank = self.rank(p);
         if is_of_job && p.group == 0 && !rank.finalized && !rank.closed {

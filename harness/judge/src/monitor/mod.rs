@@ -104,7 +104,7 @@ impl Monitor {
             EventKind::LeftUnread { proc } => self.rank(*proc).left_unread = true,
             // The runner ends them now.
             EventKind::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
-            // From here on, messages to the clients may be effects of the scenario, which states what must hold.
+            // From here on, messages to the clients may be effects of the scenario, which states the requirements itself.
             EventKind::ToProxy { scripted, .. } => self.upstream_scripted |= scripted,
             EventKind::ClosedByUpstream { .. } => self.upstream_scripted = true,
             EventKind::FromProxy { .. }

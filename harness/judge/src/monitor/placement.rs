@@ -6,7 +6,7 @@ use pmi_wire::place;
 
 use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
-/// The placement of a group, as far as its processes have reported it.
+/// The placement of a group, to the extent that its processes have reported it.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
     /// The name of each process's node.

@@ -141,7 +141,7 @@ impl Monitor {
         let read = key.clone().filter(|_| row.operation != "get-job-attribute");
         if read.or_else(|| message.field("service")).is_some_and(|key| key.iter().any(|b| b";\0".contains(b)))
         {
-            // A server that does not halve semicolons, or that reads a C string, has read a different key.
+            // A server that does not unescape doubled semicolons, or that reads a C string, has read a different key.
             self.irregular = true;
             self.forget_state(p, Unspecified::AmbiguousRequest);
         }
@@ -176,7 +176,7 @@ impl Monitor {
         }
     }
 
-    /// Records the effect of a request. Returns the part that its answer is compared with, or `None` if it has no answer.
+    /// Records the effect of a request. Returns the part that its response is compared with, or `None` if it has no response.
     fn record_request(
         &mut self,
         p: Proc,

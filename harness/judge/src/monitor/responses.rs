@@ -149,7 +149,7 @@ impl Monitor {
         }
     }
 
-    /// Takes a response as the answer to the first pending request that it fits.
+    /// Assigns a response to the first pending request that it fits.
     fn uncorrelated_answer(&mut self, p: Proc, op: Operation, message: &Decoded<'_>) {
         let rank = self.rank(p);
         let place = |op| rank.pending.iter().position(|pending| pending.op == op);
@@ -202,7 +202,7 @@ impl Monitor {
         self.answered(p, pending, message);
     }
 
-    /// Judges a response whose name belongs to the request.
+    /// Judges a response whose command belongs to the request.
     fn answered(&mut self, p: Proc, pending: MonitoredRequest, message: &Decoded<'_>) {
         match pending.detail {
             RequestDetail::Init(offered) => self.init_answered(p, offered, message),
@@ -295,7 +295,7 @@ impl Monitor {
         } else {
             duty
         };
-        // RFC 13 requires an answer, but the server may first wait for the requests of other processes.
+        // RFC 13 requires a response, but the server may first wait for the requests of other processes.
         let at_most = (how == ObservationKind::SilenceDuringPartialRequest).then_some(Severity::Note);
         self.report_missing(p, id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }

@@ -128,7 +128,7 @@ impl Monitor {
         self.accepts_one_based_arguments |= ok && has_one_based_arguments(request);
         let Some(codes) = message.raw("errcodes").and_then(parse_intlist) else { return };
         let asked = request.processes();
-        // A server that may have read an earlier request in another way may answer another one than it seems.
+        // The server may have read an earlier request differently, so the response may belong to another request.
         if codes.len() as u64 != asked && ok && !self.spawns_unknown {
             let expected = format!("an error code for each of the {asked} processes");
             let (id, note) = (ids::RFC13_ABNF_S_SPAWN, Some(Severity::Note));

@@ -1,4 +1,4 @@
-//! The state of the monitor: connections, process groups and names, as far as the wire shows them.
+//! The state of the monitor: connections, process groups and names, as observed on the wire.
 
 use pmi_scenario::ids::{self, rules};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -51,18 +51,18 @@ pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static s
 /// A request that has not been answered yet.
 #[derive(Debug)]
 pub(super) struct MonitoredRequest {
-    /// The row of the protocol table. `None` if the message is not a request, so its answer is unknown.
+    /// The row of the protocol table. `None` if the message is not a request, so its response is unknown.
     pub(super) row: Option<&'static Exchange>,
     /// The operation, if RFC 13 defines it.
     pub(super) op: Option<Operation>,
-    /// The thread of a PMI-2 client that waits for the answer.
+    /// The thread of a PMI-2 client that waits for the response.
     pub(super) thrid: Option<Vec<u8>>,
     /// A rule of the draft that the request depends on and that not all known servers follow.
     pub(super) needs: Option<&'static str>,
     pub(super) detail: RequestDetail,
 }
 
-/// The part of a request that its answer is compared with.
+/// The part of a request that its response is compared with.
 #[derive(Debug)]
 pub(super) enum RequestDetail {
     /// The init line, with the version that it offers.
@@ -92,7 +92,7 @@ pub(super) enum RequestDetail {
         key: Vec<u8>,
         valid: bool,
     },
-    /// A get of a node attribute. `wait` is the requirement that an answer without a value breaks; `existed` is true if the
+    /// A get of a node attribute. `wait` is the requirement that a response without a value breaks; `existed` is true if the
     /// attribute was stored before the request.
     GetNode {
         key: Vec<u8>,
@@ -130,7 +130,7 @@ pub(super) struct MonitoredRank {
     pub(super) fullinit_accepted: bool,
     /// True if the last response in a frame was a refusal.
     pub(super) refused: bool,
-    /// The spawn request that it is in the middle of.
+    /// The incomplete spawn request that it is sending.
     pub(super) spawn: Option<SpawnCollector>,
     /// The lines of that request.
     pub(super) spawn_lines: Vec<u8>,
@@ -160,11 +160,11 @@ pub(super) struct MonitoredRank {
     pub(super) barriers_entered: u64,
     /// The number of barriers that it has left.
     pub(super) barriers_left: u64,
-    /// The version in the server's answer.
+    /// The version in the server's response.
     pub(super) answered_version: Option<Version>,
-    /// The version in use; 1.1 if there is none. An answer above the offer counts only once the client makes use of it.
+    /// The version in use; 1.1 if there is none. A response above the offer counts only once the client uses it.
     pub(super) version: Option<Version>,
-    /// The version that it offered, and the higher one in the server's answer.
+    /// The version that it offered, and the higher one in the server's response.
     pub(super) version_above_offer: Option<(Version, Version)>,
     /// In PMI-1.2, the `group` of the last barrier of the whole group that it entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_spelling: Option<Vec<u8>>,
@@ -194,7 +194,7 @@ pub(super) struct MonitoredRank {
     /// True if it has sent a request after it received bytes that are not a message. That is reported once.
     pub(super) continued_after_error: bool,
     /// True if it has sent something that is not a request, or a request before the previous one was answered. Until all pending requests
-    /// are answered, it is unknown which answer belongs to which request.
+    /// are answered, it is unknown which response belongs to which request.
     pub(super) lost_correlation: bool,
 }
 
@@ -224,7 +224,7 @@ pub(super) struct MonitoredGroup {
     pub(super) size: u32,
     /// The requested size, and the size that its processes received, if they all received the same.
     pub(super) requested_and_reported: Option<(u32, u32)>,
-    /// The number of nodes that were asked for, or of those that its processes report, if they are more.
+    /// The number of requested nodes, or of nodes that its processes report, if that is larger.
     pub(super) nodes: u32,
     /// The nodes that processes have reported.
     pub(super) placement: Placement,
@@ -242,7 +242,7 @@ pub(super) struct MonitoredGroup {
     pub(super) entered_by_all: u64,
     /// Barriers over part of the group.
     pub(super) group_barriers: BTreeMap<GroupBarrierName, GroupBarrierLog>,
-    /// For each key, the ranks that got no value for it over frames, with the number of barriers that they had left.
+    /// For each key, the ranks that received no value for it over frames, with the number of barriers that they had left.
     pub(super) missed_gets: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values of node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
@@ -317,7 +317,7 @@ impl MonitoredGroup {
     }
 }
 
-/// See the module's documentation.
+/// The monitor; see the documentation of [`monitor`](super).
 #[derive(Debug, Default)]
 pub struct Monitor {
     pub(crate) connections: Connections,
@@ -333,7 +333,7 @@ pub struct Monitor {
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.
     pub(super) versions: BTreeSet<Version>,
-    /// The first version in an answer that was higher than the offer.
+    /// The first version in a response that was higher than the offer.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, MonitoredGroup>,
     /// The published names and their ports.
@@ -344,16 +344,16 @@ pub struct Monitor {
     pub(super) contested_names: HashSet<Vec<u8>>,
     /// The number of complete spawn requests.
     pub(super) spawned: u32,
-    /// The number of processes that spawn requests asked for, whatever else was wrong with the requests.
+    /// The number of processes that spawn requests asked for, including requests that were otherwise invalid.
     pub(super) processes_requested: u64,
     /// The number of processes that were started in spawned groups.
     pub(super) processes_spawned: u64,
     /// True if a spawn request could not be read, or was sent before the previous request was answered. It is then unknown which process
     /// was started for which request.
     pub(super) spawns_unknown: bool,
-    /// True if a process of the first group asked to abort the group, as a failure.
+    /// True if a process of the first group requested an abort of the group, as a failure.
     pub(super) aborted: bool,
-    /// True if a process of the first group asked to abort the group with an exit code of 0.
+    /// True if a process of the first group requested an abort of the group with exit code 0.
     pub(super) aborted_as_success: bool,
     /// True if the scenario has sent a message as the upstream of a proxy.
     pub(super) upstream_scripted: bool,
@@ -547,7 +547,7 @@ impl Monitor {
         spawn.or_else(|| self.groups.get(&p.group)?.state_unknown)
     }
 
-    /// Returns true if the server may abort the program of this process, so a missing answer or a failure proves nothing.
+    /// Returns true if the server may abort the program of this process, so a missing response or a failure proves nothing.
     pub(super) fn may_abort(&self, p: Proc) -> bool {
         self.groups.get(&p.group).is_some_and(|g| g.may_abort.is_some() || !g.irregular_ranks.is_empty())
     }
@@ -593,7 +593,7 @@ impl Monitor {
         self.allow_abort(p, Unspecified::AmbiguousRequest);
     }
 
-    /// Records that a process has sent something that is not a request. Any answer to it, or none, is lawful.
+    /// Records that a process has sent something that is not a request. Any response to it, or none, is lawful.
     pub(super) fn record_unknown(&mut self, p: Proc) {
         self.lose_correlation(p, Unspecified::NotARequest);
         let unknown =
@@ -663,7 +663,7 @@ impl Monitor {
         if self.findings.len() >= FINDINGS_LIMIT || (self.upstream_scripted && party == PartyKind::Server) {
             return;
         }
-        // A stray connection counts as the cause of everything that the server sends wrongly after it.
+        // A stray connection counts as the cause of all incorrect messages that the server sends after it.
         let requirement = if self.has_stray_bytes && party == PartyKind::Server {
             ids::PMI_PORT_STRAYS_HARMLESS
         } else {

@@ -126,7 +126,7 @@ fn wrong_size_of_one_process_does_not_affect_others() {
         told.iter().map(|told| group.record_size(Some(*told))).collect::<Vec<_>>()
     };
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
-    // Fewer processes than asked for may be started.
+    // A server may start fewer processes than requested.
     assert_eq!(group(&[2, 2]), [2, 2]);
     // Only one of them received a wrong size.
     assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
@@ -378,7 +378,7 @@ fn invalid_put_may_have_stored_its_value() {
     assert_eq!(found(&[get, got]), ["rfc13.error.rc-nonzero"]);
     let (put, done) = ((0, false, "cmd=put key=a value=v"), (0, true, "cmd=put_result rc=0"));
     assert_eq!(found(&[put, done, get, got]), Vec::<String>::new());
-    // The request may also get no answer at all.
+    // The request may also remain without a response.
     assert_eq!(found(&[put, get, got]), Vec::<String>::new());
 }
 
@@ -455,7 +455,7 @@ fn cites_the_cause_of_a_failure() {
     };
     let (init, refused) = (b"cmd=init pmi_version=1 pmi_subversion=1\n", b"cmd=response_to_init rc=-1\n");
     assert_eq!(cited(&[(false, init), (true, refused)], false), ["rfc13.abnf.c-init"]);
-    // It was not understood because it came in pieces.
+    // The request was not understood because it came in pieces.
     let pieces: [(bool, &[u8]); 3] = [(false, &init[..9]), (false, &init[9..]), (true, refused)];
     assert_eq!(cited(&pieces, false), ["rfc13.wire.newline"]);
 
@@ -470,7 +470,7 @@ fn cites_the_cause_of_a_failure() {
     let barrier: [(bool, &[u8]); 1] = [(false, b"cmd=barrier_in\n")];
     let after = |line| cited(&[&joined[..], &name, &put(line), &barrier].concat(), true);
     assert_eq!(after(b"cmd=put kvsname=k key=a value=cmd\n"), ["rfc13.abnf.c-barrier"]);
-    // What is special about this barrier is the key that has to be distributed.
+    // This barrier is unusual only because of the key that must be distributed.
     assert_eq!(after(b"cmd=put kvsname=k key=cmd value=a\n"), ["rfc13.abnf.word"]);
 }
 
@@ -756,7 +756,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
         (0, true, "cmd=kvs-fence-response;thrid=2;rc=1;"),
     ];
     assert!(found(2, &twice).is_empty());
-    // Or the process leaves the job in the meantime.
+    // Alternatively, the process leaves the job in the meantime.
     let leaves = [
         (1, false, "cmd=kvs-fence;"),
         (0, false, "cmd=kvs-fence;thrid=5;"),

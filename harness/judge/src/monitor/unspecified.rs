@@ -1,12 +1,12 @@
-//! The reasons why the standards do not say what a server does.
+//! The reasons why the standards leave the behaviour of a server open.
 
 use std::fmt;
 
-/// The reason why the standards do not say what a server does from here on, so nothing that depends on it is reported: whether it ends the
-/// program, and what it stores.
+/// The reason why the standards leave open what a server does from here on: whether it ends the program, and what it stores. Findings that
+/// depend on this are not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unspecified {
-    /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft does not say what happens.
+    /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft does not define this case.
     NotARequest,
     /// RFC 13, Wire Protocol: a client waits for the response before its next request. The draft allows several pending requests with a
     /// `thrid`.

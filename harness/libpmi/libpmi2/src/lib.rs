@@ -252,7 +252,7 @@ api! {
         })
     }
 
-    /// Makes the values of all processes visible to all.
+    /// Enters the fence, after which all processes can read the values that were put before it.
     fn PMI2_KVS_Fence() {
         joined(|session| session.ask(Client::barrier).map(drop))
     }

@@ -1,5 +1,5 @@
-//! A connection between the runner and one of our programs that another program has started: lines of JSON in both directions, which may
-//! carry descriptors.
+//! A connection between the runner and a program of the harness that another program has started: lines of JSON in both directions, which
+//! may carry descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -33,7 +33,7 @@ const PASS_MAX: usize = 1024;
 const RELAY_MAX: usize = 64 << 20;
 /// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
 const DESCRIPTORS: usize = 2;
-/// Maximum number of bytes read at once from a peer that may never stop writing, so that the peer still gets answers.
+/// Maximum number of bytes read at once from a peer that may never stop writing, so that the peer still receives responses.
 const MAX_READ_AT_ONCE: usize = 1 << 20;
 
 /// A received line is not a valid message.
@@ -56,7 +56,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Makes an end of a connection.
+    /// Creates an end of a connection.
     pub fn new(socket: impl Into<OwnedFd>) -> Self {
         let connection = NonBlockingStream::new(socket.into());
         Self {

@@ -39,7 +39,7 @@ const SIZE_MAX: usize = 1 << 24;
 pub fn main(library: &Path) -> io::Result<u8> {
     default_sigpipe();
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A library that takes standard input for its PMI_FD must not write to the runner.
+    // A library that mistakes standard input for its PMI_FD must not write to the runner.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     execute_orders(Channel::new(socket), library)
 }

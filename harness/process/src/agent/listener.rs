@@ -63,7 +63,7 @@ impl AgentListener {
         Ok(Self { listener, network: door, pending: BTreeMap::new(), count: 0, scratch })
     }
 
-    /// Returns how agents reach the listener over the network, if they can.
+    /// Returns the address and the token with which agents reach the listener over the network, if they can.
     pub fn route(&self) -> Option<&Route> {
         self.network.as_ref().map(NetworkListener::route)
     }

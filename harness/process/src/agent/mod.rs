@@ -1,13 +1,13 @@
-//! Our programs that other programs start, as a rank or to load a library. This module defines how they find the runner, and their protocol
-//! with it.
+//! Programs of the harness that other programs start, as a rank or to load a library. This module defines how they find the runner, and
+//! their protocol with it.
 //!
 //! - [`rank`] is the program that a process manager under test starts as a rank.
 //! - `quick` is a faster version of it for nearly all launches; in all other cases, it executes the full one.
 //! - [`library`] loads a library under test and calls it.
 //! - [`mpiexec`] is started by a program under test that needs a process manager and has none.
 //! - `protocol` contains the messages between them and the runner, and `channel` their transport.
-//! - `listener` is where they connect to the runner.
-//! - [`network_listener`] is where agents on other machines connect, and `relay` is the part of the work that such an agent does.
+//! - `listener` accepts their connections to the runner.
+//! - [`network_listener`] accepts the connections of agents on other machines, and `relay` is such an agent's part of the work.
 //!
 //! An agent finds the runner's socket through the path that it was started by, which is a symbolic link in the scratch folder of the run.
 //! An agent on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
@@ -39,8 +39,8 @@ pub(crate) const SOCKET: &str = "runner";
 /// Variable with the agent's path, for launchers that change `argv[0]`.
 pub const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of one of our programs: the small executable of this name next to the command, because it starts faster, or else the
-/// command itself, because it contains all of them.
+/// Returns the path of a program of the harness: the small executable of this name next to the command, because it starts faster, or else
+/// the command itself, because it contains all of them.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }
@@ -80,7 +80,7 @@ pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
         .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
-/// Returns the `PMI_*` variables, except our own, and those that describe the node of the process.
+/// Returns the `PMI_*` variables, except those of the harness, and those that describe the node of the process.
 pub fn protocol_environment() -> BTreeMap<String, String> {
     let is_of_protocol = |name: &[u8]| name.starts_with(b"PMI_") && !name.starts_with(b"PMI_CONFORM");
     let is_of_node = |name: &[u8]| {

@@ -1,5 +1,5 @@
-//! Our `mpiexec`, which a program under test finds when it needs a process manager. It connects to the program, and passes the connection
-//! to the runner.
+//! The harness's `mpiexec`, which a program under test finds when it needs a process manager. It connects to the program, and passes the
+//! connection to the runner.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ pub fn is_agent(argv0: &OsString) -> bool {
     place(argv0).is_some()
 }
 
-/// Returns our scratch folder, and the folder in it that is in `PATH`.
+/// Returns the runner's scratch folder, and the folder in it that is in `PATH`.
 fn place(argv0: &OsString) -> Option<(PathBuf, PathBuf)> {
     let folder = own_path(argv0, NAME)?.parent()?.to_owned();
     let scratch = folder.parent()?.to_owned();

@@ -27,7 +27,7 @@ pub struct ListenOptions {
     reported: Arc<AtomicUsize>,
 }
 
-/// The reason why the runner cannot listen at an address. The message also states what to do.
+/// The reason why the runner cannot listen at an address. The message also contains a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ListenError(String);
@@ -121,7 +121,7 @@ impl NetworkListener {
     /// Accepts a waiting connection.
     pub(super) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, from) = self.listener.accept()?;
-        // Without this option, answers take longer.
+        // Without this option, responses take longer.
         let _ = relay::prepare(&stream);
         Ok((stream, from))
     }

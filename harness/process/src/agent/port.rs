@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 
-/// Longest wait for an answer. After that, the server counts as not answering.
+/// Maximum wait for a response. After that, the server counts as unresponsive.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why PMI_PORT cannot be used.
@@ -28,7 +28,7 @@ pub(super) struct IdentifiedConnection {
     pub(super) connection: OwnedFd,
     /// Its initack.
     pub(super) initack: Vec<u8>,
-    /// The server's answer.
+    /// The server's response.
     pub(super) response: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ fn greet(port: String) -> Result<IdentifiedConnection, PmiPortError> {
     let at =
         at.to_socket_addrs().map_err(refused)?.next().ok_or_else(|| PmiPortError::NoAddress(port.clone()))?;
     let mut stream = TcpStream::connect_timeout(&at, RESPONSE_TIMEOUT).map_err(refused)?;
-    // Requests and answers are small, and each waits for the other.
+    // Requests and responses are small, and each waits for the other.
     stream.set_nodelay(true).map_err(refused)?;
     let said = format!("{}\n", initack(&id)).into_bytes();
     stream.write_all(&said).map_err(refused)?;

@@ -14,7 +14,7 @@ pub(super) struct TokenMessage {
     pub(super) token: String,
 }
 
-/// The answer to a [`TokenMessage`].
+/// The response to a [`TokenMessage`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TokenAccepted {}
 
@@ -49,7 +49,7 @@ pub enum Hello {
 /// The properties of a rank. The connection that its PMI_FD names accompanies the message.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RankHello {
-    /// The process group that the agent's path stands for.
+    /// The process group that the agent's path identifies.
     pub group: u32,
     /// Its process id.
     pub pid: i32,
@@ -142,7 +142,7 @@ pub enum RelayReport {
         /// The signal.
         signal: i32,
     },
-    /// This many orders to write or close have been carried out, and the bytes have been read, as far as the agent can see.
+    /// This many orders to write or close have been carried out, and the bytes have been read, as far as the agent can determine.
     #[serde(rename = "taken")]
     OrdersDone(u64),
 }

@@ -1,4 +1,4 @@
-//! The agent of a rank: our program that the process manager under test starts as a rank.
+//! The agent of a rank: the program of the harness that the process manager under test starts as a rank.
 //!
 //! It finds the runner's socket through the path that it was started by (a symbolic link in the run's scratch folder). It passes its
 //! connection to the runner: the descriptor that PMI_FD names, the connection that it makes through PMI_PORT, or the one that is made to

@@ -24,19 +24,19 @@ use pmi_judge::event::Bytes;
 /// The option before the address and token of an agent that receives them as an argument.
 pub(crate) const OPTION: &str = "--relay";
 
-/// Variable with the address and token of spawned processes, whose arguments we do not control. It must not begin with PMI_, because
-/// process managers do not pass on such variables.
+/// Variable with the address and token of spawned processes, whose arguments the runner does not control. It must not begin with PMI_,
+/// because process managers do not pass on such variables.
 pub const VARIABLE: &str = "CONFORM_RELAY";
 
-/// Longest time to connect.
+/// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A machine that sends nothing for this long is gone.
+/// Time without a sign of the peer's machine after which the connection counts as lost.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes that wait to be written to PMI_FD.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
-/// The first and the last interval between checks whether the process manager has read the written bytes.
+/// The minimum and the maximum interval between checks of whether the process manager has read the written bytes.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_micros(20);
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -88,7 +88,7 @@ impl Route {
     }
 }
 
-/// Disables delays of small messages, and enables detection of a peer whose machine is gone.
+/// Disables delays of small messages, and enables detection of a peer whose machine is unreachable.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -226,8 +226,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Carries out the runner's orders. Returns the status with which the agent must exit, if the runner is gone, an order is not one for a
-    /// relaying agent, or the agent has survived an order to kill itself.
+    /// Carries out the runner's orders. Returns the status with which the agent must exit, if the runner has ended, an order does not apply
+    /// to a relaying agent, or the agent has survived an order to kill itself.
     fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();
@@ -297,7 +297,7 @@ impl Relay {
         }
     }
 
-    /// Reports how the process at the other end has ended.
+    /// Reports the signal that killed the process at the other end, if any.
     fn report_death(&mut self) -> io::Result<()> {
         let Some((maker, key)) = self.peer.take() else { return Ok(()) };
         self.reactor.remove(key);

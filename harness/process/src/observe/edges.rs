@@ -68,8 +68,8 @@ impl EdgeMap {
         let address = unsafe { libc::shmat(id, ptr::null(), 0) };
         let attached = io::Error::last_os_error();
         #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: the command takes no third argument. Linux keeps the memory as long as we have it, and still lets other processes attach
-        // it. So it is freed when we end, however this happens.
+        // SAFETY: the command takes no third argument. Linux keeps the memory as long as this process has it, and still lets other
+        // processes attach it. So it is freed when this process ends, in whatever way.
         unsafe {
             libc::shmctl(id, libc::IPC_RMID, ptr::null_mut());
         }

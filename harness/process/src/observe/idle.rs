@@ -1,11 +1,11 @@
-//! Proves from the state of the server's processes that no answer will come.
+//! Proves from the state of the server's processes that no response will come.
 //!
-//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only we can cause. No timer
-//! and no process outside the server will wake it. Then silence is proved, without a timeout. This works on Linux only; elsewhere it is
-//! never proved.
+//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only the harness can cause. No
+//! timer and no process outside the server will wake it. Then silence is proved, without a timeout. This works on Linux only; elsewhere it
+//! is never proved.
 //!
-//! A server whose threads wake periodically never looks idle. If all of them have done so several times without sending anything, this does
-//! not prove silence, but it is sufficient where silence is allowed.
+//! A server whose threads wake periodically never appears idle. If all of them have done so several times without sending anything, this
+//! does not prove silence, but it is sufficient where silence is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use super::tcp::Ends;
 use super::{procfs, tcp};
 
-/// A thread's number, and the number of times that it has gone to sleep voluntarily.
+/// A thread's number, and the number of its voluntary sleeps.
 type SleepCounts = Vec<(i32, u64)>;
 
 /// The state of processes.
@@ -30,7 +30,7 @@ enum ActivityState {
     Ended,
 }
 
-/// Processes that may be at the other end of a connection and need not be examined, because we control them.
+/// Processes that may be at the other end of a connection and need not be examined, because the harness controls them.
 #[derive(Default)]
 pub struct ControlledPeers {
     /// Processes.
@@ -51,7 +51,7 @@ pub struct IdleCheck {
 impl IdleCheck {
     /// Examines the processes twice. Returns true if every thread was in an endless wait both times and did not run in between. `list`
     /// returns the processes, sorted, or `None` if they prove nothing. It is called while they wait, so that a process that is being
-    /// started is not missed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
+    /// started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set one, which cannot be observed.
     pub fn all_waiting(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -67,7 +67,7 @@ impl IdleCheck {
         self.since.is_some()
     }
 
-    /// Returns the time since the first look that showed all threads in the same waits, or `None` if the last look showed a running thread.
+    /// Returns the time since the first check that found all threads in the same waits, or `None` if the last check found a running thread.
     /// On a loaded machine, data may be on its way to a waiting process, which the state of the process does not show.
     pub fn waited(&self) -> Option<Duration> {
         self.since.as_ref().map(|(since, _)| since.elapsed())
@@ -106,7 +106,7 @@ impl IdleCheck {
     }
 }
 
-/// Counts how often threads that wait with a time limit have done so.
+/// Counts the waits of threads that wait with a time limit.
 #[derive(Default)]
 pub struct PollCount {
     /// The number of times that each had gone to sleep when the count began.
@@ -114,8 +114,8 @@ pub struct PollCount {
 }
 
 impl PollCount {
-    /// Returns how often every thread with a time limit has begun to wait since the count began. Returns 0 if any thread is running or was
-    /// created since then, or if no thread has a limit.
+    /// Returns the number of times that every thread with a time limit has begun to wait since the count began. Returns 0 if any thread is
+    /// running or was created since then, or if no thread has a limit.
     pub fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {
@@ -199,7 +199,7 @@ fn reads_file(pid: i32, line: &str) -> bool {
         })
 }
 
-/// Examines a thread. Also returns how many threads the process has, if this was read.
+/// Examines a thread. Also returns the number of the process's threads, if it was read.
 fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
     let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
@@ -253,7 +253,7 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
             let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
                 continue;
             };
-            // A read with the socket's own time limit looks like one without a limit.
+            // A read that is limited by a socket option appears to have no limit.
             if has_time_limit(&socket) {
                 return false;
             }
@@ -291,7 +291,7 @@ enum ConnectionEnd {
     /// The process that made the other end, on this host.
     Process(i32),
     Internet(Ends),
-    /// Another host or namespace, about which we know nothing.
+    /// Another host or namespace, about which nothing is known.
     Remote,
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     }
 }
 
-/// Returns our own process id, as these files contain it.
+/// Returns the id of this process, as it appears in these files.
 pub fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
@@ -126,7 +126,7 @@ impl Stat {
         self.field(number)?.parse().ok()
     }
 
-    /// Returns how a dead process ended, as wait will report it to its parent.
+    /// Returns the exit status of a dead process, as wait will report it to its parent.
     pub(crate) fn exit_status(&self) -> Option<i32> {
         self.fields_after_name().next_back()?.parse().ok()
     }

@@ -1,7 +1,8 @@
 //! The other end of a TCP connection whose two ends are on this host.
 //!
-//! For a local socket, the kernel reports which process made it and how many bytes the other side has not read. For TCP, it reports neither
-//! through the socket: bytes count as arrived once they are in the other side's queue. It does report them for the other socket, through
+//! For a local socket, the kernel reports the process that created it and the number of bytes that the other side has not read. For TCP, it
+//! reports neither through the socket: bytes count as arrived once they are in the other side's queue. It does report them for the other
+//! socket, through
 //! `sock_diag(7)`, if that is in the same network namespace. (`/proc/net/tcp` contains the same, and takes a hundred times as long.)
 
 use std::fs;
@@ -40,7 +41,7 @@ pub struct PeerState {
     pub inode: u64,
 }
 
-/// The addresses of the two ends of a connection, beginning with the end that we hold.
+/// The addresses of the two ends of a connection, the end of this process first.
 pub type Ends = (SocketAddr, SocketAddr);
 
 /// Returns the two ends of an internet connection; `None` for any other descriptor.

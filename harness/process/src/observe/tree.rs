@@ -1,4 +1,4 @@
-//! The processes of an implementation: its descendants, and the orphans that become our children.
+//! The processes of an implementation: its descendants, and the orphans that become children of this process.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -24,9 +24,9 @@ pub struct Memory {
 /// Name of the variable that marks every process of a run.
 pub const MARK: &str = "PMI_CONFORM_RUN";
 
-/// Makes orphans of our descendants our children, so that no process escapes by forking twice.
+/// Makes this process the parent of its orphaned descendants, so that no process escapes by forking twice.
 pub fn become_subreaper() {
-    // Without this, only processes that have left our process tree escape, and we cannot prevent that.
+    // Without this, only processes that have left this process's tree escape, which cannot be prevented.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
@@ -91,7 +91,8 @@ fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
         && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))
 }
 
-/// Returns our children outside our own process group. Processes in it are started by this program or its host for other purposes.
+/// Returns the children of this process outside its process group. Processes in it are started by this program or its host for other
+/// purposes.
 fn launched_among(children: Vec<i32>) -> impl Iterator<Item = i32> {
     let own_group = rustix::process::getpgrp();
     children.into_iter().filter(move |pid| {
@@ -145,7 +146,7 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
 }
 
 /// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may belong
-/// to this launch. `agents` are ours and are left out.
+/// to this launch. `agents` belong to the harness and are omitted.
 pub fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
     // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
     let mut all = below(launcher, agents);
@@ -185,7 +186,7 @@ pub fn variable_of(pid: i32, name: &str) -> Option<String> {
 /// Returns a process's environment, unless it is empty. While a process starts another program, its environment reads as empty or cut, so
 /// this repeats until it is complete.
 fn environment(pid: i32) -> Option<Vec<u8>> {
-    /// Longest wait for a program to start. Only a file system that does not respond takes this long.
+    /// Maximum wait for a program to start. Only a file system that does not respond takes this long.
     const STARTING: Duration = Duration::from_secs(10);
     let deadline = Instant::now() + STARTING;
     let mut before = None;
@@ -272,8 +273,8 @@ pub fn end_orphans_of(mark: &str) {
     }
 }
 
-/// Returns the remaining processes of a run, according to `names`. It is called until it returns none, because a process that has lost its
-/// last companion may be about to end as well.
+/// Returns the remaining processes of a run, according to `names`. It is called until it returns none, because a process that depends on
+/// one that has ended may be about to end as well.
 pub fn remaining_processes(names: impl Fn() -> Vec<String>) -> Vec<String> {
     const EXIT_GRACE: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + EXIT_GRACE;
@@ -290,21 +291,22 @@ fn own_children() -> Vec<i32> {
     children(procfs::own_pid())
 }
 
-/// Returns the children of our first thread. As long as this thread runs, the kernel makes orphans its children. Processes that other
-/// threads have started are not among them.
+/// Returns the children of this process's first thread. As long as this thread runs, the kernel makes orphans its children. Processes that
+/// other threads have started are not among them.
 fn inherited_children() -> Vec<i32> {
     children_of_thread(procfs::own_pid(), procfs::own_pid())
 }
 
-/// Returns our children with the mark of a run, except `launcher`, which its handle reaps.
+/// Returns the children of this process with the mark of a run, except `launcher`, which its handle reaps.
 fn marked_orphans(mark: &str, launcher: i32) -> HashSet<i32> {
     let (_, mut marked) = marked_children(mark, own_children);
     marked.remove(&launcher);
     marked
 }
 
-/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list if others end
-/// while it is read, and a child that ends leaves us its own, so the list must be the same before and after.
+/// Returns the children of this process according to `list`, and those of them with the mark of a run. The kernel skips children in its
+/// list if others end while it is read, and the children of a child that ends become children of this process, so the list must be the
+/// same before and after.
 fn marked_children(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
     let mut children = list();
     loop {
@@ -325,7 +327,7 @@ fn reap(pids: &mut HashSet<i32>) {
     });
 }
 
-/// Ends every process of a run and reaps the orphans. `known` are processes that have reported to us.
+/// Ends every process of a run and reaps the orphans. `known` are processes that have reported to the runner.
 pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = procfs::own_pid();
     let mut orphans = HashSet::new();
@@ -336,7 +338,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             alive.extend(descendants(*root));
         }
         orphans.extend(adopted);
-        // The number of a process that has reported to us may have been reused since, so only our descendants are ended.
+        // The number of a process that has reported may have been reused since, so only descendants of this process are ended.
         alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
         alive.remove(&me);
         for pid in &alive {
@@ -349,7 +351,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     });
 }
 
-/// Ends all our descendants and reaps our children, except `launcher`, which its handle reaps.
+/// Ends all descendants of this process and reaps its children, except `launcher`, which its handle reaps.
 pub fn end_descendants(launcher: i32) {
     let me = procfs::own_pid();
     wait_until_gone(|| {

@@ -1,4 +1,4 @@
-//! The exits of processes that are not our children, which the kernel stores for holders of a pidfd (Linux 6.15 and later).
+//! The exits of processes that are not children of this one, which the kernel stores for holders of a pidfd (Linux 6.15 and later).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +17,7 @@ use pmi_judge::event::Exit;
 /// Maximum time between the close of a process's connections and its death.
 pub const MAX_DYING_TIME: Duration = Duration::from_millis(20);
 
-/// A process that is not our child and whose end we observe.
+/// A process that is not a child of this one, and whose end is observed.
 pub struct ForeignProcess {
     pid: i32,
     /// Its name according to the kernel, at most 15 bytes.
@@ -59,20 +59,20 @@ impl ForeignProcess {
         }
     }
 
-    /// Returns how it ended.
+    /// Returns its exit, if it has ended.
     pub fn exit(&self) -> Option<Exit> {
         // This is called whenever no event arrives, mostly for living processes.
         if !self.has_ended() {
             return None;
         }
-        // It may be reaped while we look.
+        // It may be reaped during this check.
         let status = wait_status(&self.pidfd)
             .or_else(|| self.unreaped_status())
             .or_else(|| wait_status(&self.pidfd))?;
         Some(exit_of(ExitStatus::from_raw(status)))
     }
 
-    /// Returns how it ended, as wait will report it to its parent, which has not called it yet.
+    /// Returns its exit status, as wait will report it to its parent, which has not called it yet.
     fn unreaped_status(&self) -> Option<i32> {
         Stat::of(self.pid).filter(Stat::is_dead)?.exit_status()
     }
@@ -118,7 +118,7 @@ struct PidfdInfo {
 /// Requests `exit_code`, and states that it is present.
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
 
-/// Returns how a reaped process ended, as wait reports it.
+/// Returns the exit status of a reaped process, as wait reports it.
 fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     const GET_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
     let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };

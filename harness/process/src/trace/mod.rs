@@ -1,4 +1,4 @@
-//! Finds where processes die, as a debugger does.
+//! Locates crashes, as a debugger does.
 //!
 //! A traced process stops before each signal is delivered, so that its tracer can inspect it. A tracer waits for any child, which would
 //! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, one for each examined scenario.
@@ -6,7 +6,7 @@
 //! processes that it starts. The tracer only reports its observations of dead processes. This module interprets them once the scenario has
 //! ended.
 //!
-//! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when we do.
+//! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when this process does.
 
 pub mod foreign;
 pub mod trace_request;
@@ -41,7 +41,7 @@ const MAX_REPORT: u64 = 64 << 20;
 /// [`EventKind::Backtrace`] for each, or an [`EventKind::Untraced`] with the reason why nothing can be seen. The processes must have ended
 /// when `play` returns.
 ///
-/// `program` is our own binary, which can act as a tracer.
+/// `program` is this binary, which can act as a tracer.
 pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {
     match Tracer::start(program) {
         Ok(tracer) => {

@@ -1,4 +1,4 @@
-//! Requests of started processes to be traced, and requests for processes that we have not started: see [`trace`](super).
+//! Requests of started processes to be traced, and requests for processes that this one has not started: see [`trace`](super).
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 const ATTACH_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 thread_local! {
-    /// The tracer for processes that this thread starts: the descriptor of our end of the connection, and the tracer's process id.
+    /// The tracer for processes that this thread starts: the descriptor of this end of the connection, and the tracer's process id.
     static TRACER: Cell<Option<(RawFd, i32)>> = const { Cell::new(None) };
 }
 
@@ -59,7 +59,7 @@ pub fn trace_daemon(pid: i32) {
     request(tracer, pid);
 }
 
-/// Asks the tracer to trace this process, and waits for its answer.
+/// Requests the tracer to trace this process, and waits for the response.
 fn request_trace(tracer: BorrowedFd<'_>, pid: i32) {
     #[expect(unsafe_code, reason = "rustix has no call for this that takes the number of a process")]
     // SAFETY: the call takes only numbers. If only ancestors may trace, this allows a sibling to do it; elsewhere it fails.
@@ -69,7 +69,7 @@ fn request_trace(tracer: BorrowedFd<'_>, pid: i32) {
     request(tracer, rustix::process::getpid().as_raw_nonzero().get());
 }
 
-/// Requests tracing of a process, and waits for the answer. If none arrives, nothing is traced.
+/// Requests tracing of a process, and waits for the response. If none arrives, nothing is traced.
 fn request(tracer: BorrowedFd<'_>, pid: i32) {
     let mut answer = [0];
     let mut fds = [PollFd::from_borrowed_fd(tracer, PollFlags::IN)];

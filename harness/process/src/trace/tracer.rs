@@ -1,5 +1,5 @@
-//! The tracer process. It traces processes that request it or that others request it for, and all processes that these start. It continues
-//! them after each stop, and stores what a debugger would examine of those that die.
+//! The tracer process. It traces processes for which tracing is requested, by themselves or by others, and all processes that these start.
+//! It continues them after each stop, and stores what a debugger would examine of those that die.
 //!
 //! It is minimal. It only waits for the next stop or request, and its storage is limited.
 
@@ -22,7 +22,7 @@ use crate::descriptors;
 use crate::observe::procfs;
 use crate::observe::tree::variable_of;
 
-/// The name that makes our binary act as a tracer.
+/// The name that makes the binary act as a tracer.
 pub(crate) const NAME: &str = "pmi-conform-tracer";
 
 /// The final report from a tracer.
@@ -132,7 +132,7 @@ impl TraceState {
                 }
                 resume(libc::PTRACE_CONT, thread, signal);
             }
-            // It must stay stopped, as it would without us, until it gets SIGCONT.
+            // It must stay stopped, as it would without the tracer, until it receives SIGCONT.
             libc::PTRACE_EVENT_STOP
                 if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =>
             {
@@ -183,7 +183,7 @@ fn process_of(thread: i32, signal: i32) -> Option<i32> {
 
 fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let info = signal_info(thread)?;
-    // A signal from another process says nothing about the place in the program. SIGPIPE looks as if the process had sent it itself.
+    // A signal from another process indicates nothing about the program's location. SIGPIPE looks as if the process had sent it itself.
     if matches!(info.code, SI_USER | SI_QUEUE) && info.sender != process {
         return None;
     }

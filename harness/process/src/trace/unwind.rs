@@ -248,7 +248,7 @@ fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
     let (mut pc, mut sp, mut found) = (snapshot.pc, snapshot.sp, Vec::new());
     if !is_code(pc) {
-        // The process called an address without code, so only the place of that call is known.
+        // The process called an address without code, so only the location of that call is known.
         found.push(pc);
         #[cfg(target_arch = "x86_64")]
         match read(snapshot, sp) {

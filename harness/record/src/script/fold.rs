@@ -47,7 +47,7 @@ type RanksByText = BTreeMap<u32, Vec<u32>>;
 #[derive(Default)]
 pub(super) struct RecordedSteps {
     finished: Vec<RecordedStep>,
-    /// Steps whose order is not decided, as indices into `said`.
+    /// Steps whose order is not decided, as indices into `texts`.
     unordered: Vec<(Proc, u32)>,
     /// The texts of these steps.
     texts: Vec<StepText>,
@@ -91,7 +91,7 @@ impl RecordedSteps {
         self.finished
     }
 
-    /// Decides the order of the open steps.
+    /// Decides the order of the steps in `unordered`, and finishes them.
     fn close(&mut self) {
         let columns = self.columns();
         let recorded = self.unordered.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();

@@ -45,8 +45,8 @@ pub(crate) fn tuples(body: &Decoded<'_>) -> Option<String> {
     written(body, |_, _| None)
 }
 
-/// Returns the permitted position of a request. Names, spawned processes and attributes of nodes are visible to all ranks at once, and an
-/// abort ends all of them.
+/// Returns the permitted position of a request. Requests about names, spawned processes and attributes of nodes keep their position,
+/// because their effects are visible to all ranks at once. So does an abort, which ends all ranks.
 fn order(row: Option<&Exchange>) -> StepOrder {
     match row.map_or("", |row| row.operation) {
         "init" | "maxes" | "universe" | "appnum" | "kvsname" | "get-job-attribute" | "put" | "get"
@@ -97,7 +97,7 @@ impl ScenarioWriter {
         !(0..size).all(entered)
     }
 
-    // ----- what the client sent ------------------------------------------------------------------------------------
+    // ----- requests from the client --------------------------------------------------------------------------------
 
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>) {
         let is_line = message.framing == Framing::Lines;
@@ -172,7 +172,7 @@ impl ScenarioWriter {
         RequestDetail::Plain
     }
 
-    /// Writes a line as it is sent, with the kvsname replaced by its name. Returns also whether it contains that name.
+    /// Writes a line as it is sent, with the kvsname replaced by its name. Also returns whether the line contains that name.
     fn line(&mut self, p: Proc, line: &[u8]) -> (String, bool) {
         if line.is_empty() {
             return ("<partial> <0x0a>".into(), false);
@@ -192,7 +192,7 @@ impl ScenarioWriter {
     }
 
     /// Writes a body as it is sent, with the values that the server has chosen replaced by their names. A body that the language cannot
-    /// express is written byte by byte. Returns also whether it contains the id of the job.
+    /// express is written byte by byte. Also returns whether the body contains the id of the job.
     fn body(&mut self, p: Proc, body: &Decoded<'_>) -> (String, bool) {
         let jobid = self.group(p.group).name.clone();
         let rank = p.rank.to_string();
@@ -267,7 +267,7 @@ impl ScenarioWriter {
         }
     }
 
-    // ----- what the server has to answer ---------------------------------------------------------------------------
+    // ----- expected responses --------------------------------------------------------------------------------------
 
     pub(super) fn response(&mut self, p: Proc, response: &Decoded<'_>) {
         let row = response.exchange().filter(|_| response.is_well_formed());
@@ -275,7 +275,7 @@ impl ScenarioWriter {
         let pending = &mut self.rank(p).pending;
         let place = match response.framing {
             Framing::Lines => (!pending.is_empty()).then_some(0),
-            // Servers answer several requests of one process in different orders.
+            // Servers respond to several requests of one process in different orders.
             Framing::Frames => {
                 let fits = |pending: &PendingRequest| row.is_some() && pending.row == row;
                 let of_thread =
@@ -286,7 +286,7 @@ impl ScenarioWriter {
         let Some(place) = place else { return };
         let is_only = response.framing == Framing::Lines || pending.len() == 1;
         let request = pending.remove(place);
-        // The answer to abort is a bare newline, and no client waits for it.
+        // The response to abort is a bare newline, and no client waits for it.
         let Some(response_row) = row.filter(|row| row.response.is_some() && request.row.is_some()) else {
             return;
         };

@@ -20,7 +20,7 @@ pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 /// The properties of a request that its response depends on.
 pub(super) enum RequestDetail {
     Put {
-        /// Every server must accept it.
+        /// True if every server must accept it.
         valid: bool,
     },
     Get {
@@ -30,7 +30,7 @@ pub(super) enum RequestDetail {
         service: Vec<u8>,
     },
     Fullinit {
-        /// A key that some servers require is missing.
+        /// True if a key that some servers require is missing.
         lacks_field: bool,
     },
     Plain,
@@ -60,9 +60,9 @@ pub(super) enum ConnectionEvent {
 
 pub(super) struct ScriptRank {
     pub(super) connection: Connection,
-    /// The rank has received the name of its keyval space, or the id of its job.
+    /// True if the rank has received the name of its keyval space, or the id of its job.
     pub(super) has_name: bool,
-    /// The rank has sent something.
+    /// True if the rank has sent something.
     pub(super) has_written: bool,
     pub(super) pending: Vec<PendingRequest>,
     /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
@@ -121,12 +121,12 @@ pub(super) struct ScenarioWriter {
     pub(super) steps: RecordedSteps,
     pub(super) spawns: bool,
     pub(super) names: bool,
-    /// The session has had a failure. From then on, any process may end at any time.
+    /// True if the session has had a failure. From then on, any process may end at any time.
     pub(super) has_failure: bool,
     /// The group that was aborted, if the failure was an abort.
     pub(super) aborted: Option<u32>,
     pub(super) exit: Option<Exit>,
-    /// The session has ended.
+    /// True if the session has ended.
     pub(super) is_over: bool,
 }
 
@@ -156,7 +156,7 @@ impl ScenarioWriter {
         self.dialect.pick([pmi1, pmi2])
     }
 
-    /// Returns the citation for an expectation that accepts any answer.
+    /// Returns the citation for an expectation that accepts any response.
     pub(super) fn any(&self) -> &'static str {
         self.cite(ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_RESPONSE_NAME)
     }

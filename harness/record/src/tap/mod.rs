@@ -1,4 +1,4 @@
-//! The tap: it takes the place of the program, starts it, passes its connection to the recorder, and ends as the program does.
+//! The tap: it takes the place of the program, starts it, passes its connection to the recorder, and ends in the same way as the program.
 
 pub(crate) mod notice;
 pub mod position;
@@ -218,7 +218,7 @@ impl TapLink {
         }
     }
 
-    /// Passes both ends to the recorder, which carries from then on.
+    /// Passes both ends to the recorder, which forwards the messages from then on.
     fn pass_to_recorder(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.close();
         let Some((recorder, _)) = &mut self.recorder else { return self.forward(client, server) };
@@ -301,13 +301,13 @@ impl TapLink {
         Ok(())
     }
 
-    /// Carries in place of a recorder that is gone.
+    /// Forwards the available bytes after the recorder is gone.
     fn carry(&mut self, side: PumpSide, alone: &mut ForwardingHandler) -> PumpState {
         let Some(pump) = &mut self.pump else { return PumpState::Over };
         pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
     }
 
-    /// Carries everything that the program wrote before it ended. Returns whether another process holds its connection and must still be
+    /// Forwards everything that the program wrote before it ended. Returns whether another process holds its connection and must still be
     /// served.
     fn finish(&mut self, exit: Exit, alone: &mut ForwardingHandler) -> io::Result<bool> {
         self.send_notice(&Notice::Ended(exit));
@@ -332,7 +332,7 @@ impl TapLink {
     }
 }
 
-/// The owner of a pump that carries bytes unchanged, without a recorder.
+/// A pump handler that forwards bytes unchanged, without a recorder.
 struct ForwardingHandler {
     program: Pid,
 }
@@ -365,7 +365,7 @@ fn prepare(command: &mut Command, mask: SigSet) {
     }
 }
 
-/// Forwards signals while the program runs, and ends as it has ended.
+/// Forwards signals while the program runs, and then exits with its status.
 ///
 /// A connection that ends with its program must end with this process, closed by the kernel when our own status is final. If it ended
 /// earlier, Hydra, which kills the processes of a group when one of them closes its connection, would find us alive. If it ended later,
@@ -376,7 +376,7 @@ fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io
     let mut alone = ForwardingHandler { program: program.pid() };
     let mut kept = between.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
-    // A reader of the program's output must not wait for our end.
+    // A reader of the program's output must not wait for this process to end.
     close_others(kept);
     let mut exit = None;
     while exit.is_none() {
@@ -400,7 +400,7 @@ fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io
     }
     let exit = program.wait();
     // Everything that the program wrote has arrived by now, and its end of the connection is closed.
-    // SAFETY: there is one thread, so that the child may do anything.
+    // SAFETY: there is only one thread, so the child may call any function.
     #[expect(unsafe_code, reason = "a process that continues without exec")]
     if between.finish(exit, &mut alone)? && unsafe { libc::fork() } == 0 {
         let _ = rustix::process::setsid();
@@ -426,7 +426,7 @@ fn leave_group() -> bool {
         return rustix::process::setpgid(None, None).is_ok();
     }
     // A leader may only enter another existing group, so one is created.
-    // SAFETY: there is one thread; the child waits to be killed.
+    // SAFETY: there is only one thread, and the child waits to be killed.
     #[expect(unsafe_code, reason = "a process that does nothing")]
     let other = unsafe {
         let child = libc::fork();

@@ -15,7 +15,7 @@ const KNOWN_LAUNCHERS: [(&str, &[&str]); 4] = [
     ("flux", &["-n", "--ntasks"]),
 ];
 
-/// The place of the tap is unknown. The message says what to write.
+/// The place of the tap is unknown. The message shows how to write the command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownTapPosition(String);

@@ -21,13 +21,13 @@ pub enum ClientMisuse {
     /// The response to an earlier request is still missing.
     #[error("the answer to {0} has not arrived yet")]
     InFlight(&'static str),
-    /// Init comes first, in PMI-2 with fullinit.
+    /// A request before init, or in PMI-2 before fullinit.
     #[error("not initialized")]
     NotInitialized,
-    /// Init comes once.
+    /// A second init or fullinit.
     #[error("initialized already")]
     Initialized,
-    /// Nothing comes after finalize or abort.
+    /// A request after finalize or abort.
     #[error("finalized or aborted")]
     Left,
     /// The server has broken the protocol, and the connection can no longer be used.
@@ -66,10 +66,10 @@ pub enum ClientMisuse {
     NothingToSpawn,
 }
 
-/// An error by the server.
+/// An error of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
-    /// Bytes that answer no request.
+    /// Bytes that do not answer any request.
     #[error("bytes that answer no request")]
     Unsolicited,
     /// The response to another request.
@@ -100,7 +100,7 @@ pub enum ServerError {
     Broken,
 }
 
-/// An answer from the server.
+/// A response from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerResponse {
     /// The version to use.
@@ -511,7 +511,7 @@ impl Client {
         self.request("finalize", &[])
     }
 
-    /// Takes bytes from the server, and returns the answer that they complete. RFC 13, "Error Handling": after an error, the client must
+    /// Reads bytes from the server, and returns the response that they complete. RFC 13, "Error Handling": after an error, the client must
     /// close the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerResponse, ServerError>> {
         if bytes.is_empty() {
@@ -527,7 +527,7 @@ impl Client {
         self.next_response()
     }
 
-    /// Returns the next answer, if more than one was received at once.
+    /// Returns the next response, if more than one was received at once.
     pub fn next_response(&mut self) -> Option<Result<ServerResponse, ServerError>> {
         if self.phase == ClientPhase::Broken {
             return None;
@@ -793,7 +793,7 @@ mod tests {
     use pmi_wire::{Overlong, Proc};
     use rstest::rstest;
 
-    /// A server and the clients that talk to it.
+    /// A server and its clients.
     struct Pair {
         server: Server,
         clients: Vec<Client>,
@@ -939,7 +939,7 @@ mod tests {
         assert_eq!(pair.clients[0].barrier(), Err(ClientMisuse::Left));
     }
 
-    /// Returns a client that is waiting for the answer to a get.
+    /// Returns a client that is waiting for the response to a get.
     fn asking() -> Client {
         let mut pair = Pair::joined(1);
         let mut client = pair.clients.remove(0);

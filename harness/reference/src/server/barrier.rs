@@ -1,7 +1,7 @@
 //! The barrier of a process group, in every dialect.
 //!
-//! [`Server::fail_barrier`] answers when the barrier is released if a rank has left: at once and with a failure, if the rank has finalized or
-//! has never used PMI. [`Server::closed`] handles a rank that ends between init and finalize: the whole job is aborted.
+//! [`Server::fail_barrier`] releases the barrier after a rank has left: immediately, with a failure, if the rank has finalized or has never
+//! used PMI. [`Server::closed`] handles a rank that ends between init and finalize: the whole job is aborted.
 
 use pmi_wire::Proc;
 

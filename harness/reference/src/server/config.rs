@@ -5,7 +5,7 @@ use pmi_wire::{ConnectionMethod, Dialect, KvsLimits, Proc, SpawnProgram};
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
 
-/// Maximum length of a message, whatever the limits are, so that no client can exhaust the server's memory.
+/// Maximum length of a message, regardless of the limits, so that no client can exhaust the server's memory.
 const MAX_MESSAGE: usize = 16 << 20;
 
 /// The settings of a server and of a wrapper around it.
@@ -17,7 +17,7 @@ pub struct Config<W = ()> {
     pub connection_method: ConnectionMethod,
     /// Maximum length of a message, in bytes including the newline. A longer one is a protocol error.
     pub line_max: usize,
-    /// The answer to `get_universe_size`; `None` stands for the size of the group.
+    /// The universe size; `None` stands for the size of the group.
     pub universe_size: Option<u64>,
     /// The number of nodes over which each group is spread.
     pub nodes: u32,

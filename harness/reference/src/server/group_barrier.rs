@@ -67,7 +67,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers a process in a group barrier. The tag tells the client which of its open barriers this is.
+    /// Answers a process in a group barrier. The tag identifies the barrier among those that the client has open.
     pub fn reply_tag(&mut self, to: Proc, tag: u64, done: Result<(), &'static str>) {
         let header = ResponseHeader::line(Operation::Barrier.exchange());
         self.reply(to, header, OperationResult::from(done).with_number("tag", tag));
@@ -154,7 +154,7 @@ impl Server {
         at.map(|at| open_barriers.remove(at).entered).unwrap_or_default()
     }
 
-    /// Fails those barriers of this group that cannot complete because a member has left for good.
+    /// Fails the barriers of this group that cannot complete because a member has left.
     pub fn fail_group_barriers(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
         if group.left_count == 0 || group.open_barriers.is_empty() {

@@ -1,7 +1,7 @@
 //! The keyval space: put and get, in every dialect.
 //!
-//! [`Server::put`] answers what happens at a second put of the same key: it is refused, and the first value stays. [`Server::get`] answers
-//! what a get returns before the barrier: the value if it has been put, otherwise a miss, and in both cases at once.
+//! [`Server::put`] refuses a second put of the same key, and the first value stays. [`Server::get`] answers a get before the barrier
+//! immediately: with the value if it has been put, otherwise with a miss.
 
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX};
 use pmi_wire::{Framing, Proc};

@@ -1,4 +1,4 @@
-//! The state of groups and processes, and the actions that all handlers need: sending replies, holding requests back, and aborting.
+//! The state of groups and processes, and the actions that all handlers need: sending responses, holding requests back, and aborting.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -235,7 +235,7 @@ impl Server {
         })
     }
 
-    /// Returns the next action. Replies have not been encoded yet.
+    /// Returns the next action. Responses are not encoded yet.
     pub fn next_output(&mut self) -> Option<PendingAction> {
         self.outputs.pop_front()
     }

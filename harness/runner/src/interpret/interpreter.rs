@@ -19,7 +19,7 @@ use crate::party::{Incoming, Party, ScenarioLimits, SilenceMeaning};
 /// Interval between measurements of the memory of a server that is busy but sends nothing.
 const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The scenario ends early, for a reason that the judge already knows.
+/// The scenario ends early, for a reason that the judge has already received.
 pub(super) struct EarlyEnd;
 
 pub(super) struct Interpreter<'a> {
@@ -32,13 +32,13 @@ pub(super) struct Interpreter<'a> {
     pub(super) cited: String,
     /// Processes that were ordered to exit or to die.
     pub(super) dismissed: HashSet<Proc>,
-    /// The lines of the statements that the walk has left out.
+    /// The lines of the statements that the walk has skipped.
     pub(super) skipped_lines: Vec<usize>,
     /// True if nothing is expected, and the sink has a watcher.
     pub(super) has_watcher: bool,
     /// True if the watcher has ended the scenario.
     pub(super) ended_by_watcher: bool,
-    /// The process manager of a library under test, which this process plays.
+    /// The process manager of a library under test, whose role this process plays.
     pub(super) manager: Option<LibraryManager>,
 }
 
@@ -127,8 +127,8 @@ impl<'a> Interpreter<'a> {
         EarlyEnd
     }
 
-    /// Lets everything end, and reads the remaining messages. If nothing happens for the time `settled`, returns the proof that the job
-    /// does not end.
+    /// Orders all processes to end, and reads the remaining messages until the job has ended. If nothing happens for the time `settled`,
+    /// returns the proof that the job does not end.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
         let deadline = Instant::now() + ending;
@@ -246,7 +246,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Records which requests have not been read if no answer arrives.
+    /// Records the requests that have not been read, in case no response arrives.
     pub(super) fn record_unread(&mut self) {
         for proc in self.party.unread() {
             self.recorder.record(EventKind::NotRead { proc });
@@ -363,7 +363,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Answers a request by the scenario's rules, or else as the reference server does.
+    /// Answers a request according to the scenario's rules, or else as the reference server does.
     pub(super) fn answer(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         self.scope.enter(p.rank, self.scenario.ranks);
         for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
@@ -404,7 +404,7 @@ impl<'a> Interpreter<'a> {
 
     /// Reports to the reference server that a process has ended by itself.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        // Process managers other than our reference detect the ends of their processes themselves.
+        // Process managers other than the reference server detect the ends of their processes themselves.
         if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {
             return Ok(());
         }

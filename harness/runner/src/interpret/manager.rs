@@ -1,4 +1,4 @@
-//! The process manager of a library under test: the reference server in memory, except for the replies that the scenario defines.
+//! The process manager of a library under test: the reference server in memory, except for the responses that the scenario defines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -26,13 +26,13 @@ pub(super) struct LibraryManager {
     pub(super) rules: BTreeMap<Proc, Vec<ResponseRule>>,
 }
 
-/// A rule for the replies to requests of one form.
+/// A rule for the responses to requests of one form.
 pub(super) struct ResponseRule {
     pub(super) request: Vec<Template>,
     pub(super) responses: Vec<ManagerResponse>,
 }
 
-/// The reply to a request.
+/// The response to a request.
 #[derive(Clone)]
 pub(super) enum ManagerResponse {
     Write(WriteMode, Vec<Template>),

@@ -17,7 +17,7 @@ pub trait RunWatcher {
     /// Receives the time that a step waited for its message.
     fn received(&mut self, waited: Duration);
     /// Receives the proof that no message arrived for a step, and the time that it waited. Returns false if the implementation may be
-    /// waiting for us.
+    /// waiting for the harness.
     fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
     /// Receives an order to the upstream of a proxy.
     fn ordered(&mut self, command: &UpstreamCommand);

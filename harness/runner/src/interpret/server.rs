@@ -16,7 +16,7 @@ use super::walk::{Fragments, skip_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
-/// Time that an implementation gets to end by itself after it has hung.
+/// Time within which an implementation may end by itself after it has hung.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// Maximum time for the events that have already arrived when a scenario ends early.
@@ -53,14 +53,15 @@ pub fn play(
     judge.finish(events)
 }
 
-/// Returns true if the right answer to a request depends on the nodes of the processes.
+/// Returns true if the correct response to a request depends on the nodes of the processes.
 fn depends_on_placement(request: &[u8]) -> bool {
     let contains = |word: &[u8]| request.windows(word.len()).any(|part| part == word);
     contains(b"nodeattr;") || contains(b"group=NODE")
 }
 
 impl Interpreter<'_> {
-    /// Reads what a server that closed a connection has sent and printed until now, before our own end of the job adds to it.
+    /// Reads what a server that closed a connection has sent and printed until now, before the runner ends the job and so causes more
+    /// output.
     fn read_last_words(&mut self) {
         let is_closed = |event: &Event| matches!(event.kind, EventKind::ClosedByServer { .. });
         if self.recorder.events.iter().any(is_closed) {
@@ -91,7 +92,7 @@ impl Interpreter<'_> {
                 self.recorder.record(EventKind::Abandoned(AbandonReason::Unplayable(why)));
                 Err(WalkEnd::Stopped)
             }
-            // Further steps of this process are left out.
+            // Further steps of this process are skipped.
             (StepAction::Message { .. }, Role::Client) | (_, Role::Server)
                 if self.recorder.judge.is_over(p) =>
             {
@@ -141,7 +142,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Handles the connection of a process that ends. Answers that are on their way are read first.
+    /// Handles the connection of a process that ends. Responses in transit are read first.
     fn dismiss(&mut self, p: Proc) {
         if self.dismissed.insert(p) {
             self.recorder.record(EventKind::Ended { proc: p, ours: true });

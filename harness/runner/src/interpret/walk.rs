@@ -54,7 +54,7 @@ pub(crate) fn walk<S: StepReceiver>(
     StepWalk::of(scenario, fragments).body(steps, &scenario.body, &scenario.source, None, MAX_DEPTH)
 }
 
-/// Leaves out all statements of a scenario.
+/// Skips all statements of a scenario.
 pub(crate) fn skip_all(steps: &mut impl StepReceiver, scenario: &Scenario, fragments: Fragments<'_>) {
     StepWalk::of(scenario, fragments).skip(steps, &scenario.body, 0, &scenario.source, None);
 }
@@ -93,7 +93,7 @@ impl<'a> StepWalk<'a> {
         }
     }
 
-    /// Leaves out the statements of a body, starting with the given one.
+    /// Skips the statements of a body, starting with the given one.
     fn skip(
         &self,
         steps: &mut impl StepReceiver,

@@ -22,7 +22,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(150);
 /// Maximum time until a server that ends has closed all connections.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
-/// A limit for lengths, because a server may announce a larger one than we want to send.
+/// A limit for lengths, because a server may announce a larger one than the runner should send.
 const MAX_LENGTH: i64 = 1 << 20;
 
 /// The result of playing a scenario without expectations.
@@ -86,8 +86,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// If one connection has ended, waits to see whether the server ends all of them before we close the others. Otherwise, the order of
-    /// the requests would not be known.
+    /// If one connection has ended, waits to see whether the server ends all of them before the runner closes the others. Otherwise, the
+    /// order of the requests would not be known.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started_processes();
@@ -107,7 +107,7 @@ impl Interpreter<'_> {
                     UpstreamAction::Response { to, .. } => to.map(Some),
                     UpstreamAction::Close => None,
                 };
-                // The connection or the job has ended, or no request was matched that this answers.
+                // The connection or the job has ended, or no step has matched the request that this answers.
                 let is_gone = is_closed || self.recorder.judge.job().is_some();
                 if is_gone || number.is_some_and(|number| self.matched_request(p, number).is_none()) {
                     return Ok(());
@@ -133,7 +133,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Waits for a message, or for the end of the connection. If a due answer never arrives, the later steps show nothing.
+    /// Waits for a message, or for the end of the connection. If a due response never arrives, the later steps show nothing.
     fn take(&mut self, p: Proc, due: Option<&Template>) -> Result<(), WalkEnd> {
         let start = Instant::now();
         let is_proxy = p.group == Proc::PROXY_GROUP;

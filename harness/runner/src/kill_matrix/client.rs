@@ -27,7 +27,7 @@ use pmi_wire::{Framing, Proc};
 pub struct ClientFaultResult {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its behaviour.
     #[serde(rename = "about")]
     pub description: &'static str,
     /// Requirements that it breaks.
@@ -46,7 +46,7 @@ pub struct ClientFaultResult {
 pub struct ClientVariationResult {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its behaviour.
     #[serde(rename = "about")]
     pub description: &'static str,
     /// Findings, although there should be none.
@@ -100,7 +100,7 @@ pub fn needs_client_fault(requirement: &Requirement) -> bool {
         && UNDETECTABLE_REQUIREMENTS.iter().all(|u| u.id != requirement.id)
 }
 
-/// The state of a process of a session, as far as the script needs it.
+/// The state of a process of a session, to the extent that the script needs it.
 struct ScriptedState {
     /// True if one of its messages has not been answered.
     waits: bool,
@@ -171,7 +171,7 @@ impl PlayedSession<'_> {
 /// Plays a session and returns the monitor's findings.
 fn judged(session: &ClientSession) -> Vec<Finding> {
     let ClientSession { server_fault, pmi2, pmi12, .. } = *session;
-    // The names come from our own data.
+    // The names come from the embedded tables.
     let wrapper = behaviour(server_fault, []).unwrap_or_else(|error| panic!("faults.toml: {error}"));
     let config = Config { wrapper, pmi2, pmi12, ..Config::default() };
     let mut sink = ();

@@ -27,13 +27,13 @@ const AT_ONCE: usize = 4;
 pub struct ExternalResult {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its behaviour.
     pub about: &'static str,
     /// The requirements that it breaks; none for a variation.
     pub breaks: Vec<&'static str>,
     /// Requirements that findings cite.
     pub cited: BTreeSet<String>,
-    /// What was missed: the scenarios that should have cited a requirement, or for a variation the findings.
+    /// The failures of the test: for a fault, the scenarios that should have cited a requirement; for a variation, the findings.
     pub wrong: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Measures how long a process manager takes to answer its processes, depending on their number. MPI users notice start-up times first, and
 //! these measurements show the part that is due neither to the library nor to the network.
 //!
-//! All ranks make their requests at once, and the clock stops when the last of them has its answer. One process speaks for all of them and
+//! All ranks make their requests at once, and the clock stops when the last of them has its response. One process acts for all of them and
 //! takes a few microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
 
 mod plan;
@@ -28,7 +28,7 @@ const KEYS: u32 = 2000;
 /// Length of their values.
 const VALUE: usize = 64;
 
-/// The results of the rounds of one number of ranks.
+/// The results of the rounds with one number of ranks.
 #[derive(Default)]
 pub struct RoundResults {
     seconds: BTreeMap<MeasuredPhase, Vec<f64>>,

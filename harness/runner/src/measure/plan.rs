@@ -34,7 +34,7 @@ pub enum MeasuredPhase {
     Publish,
     /// Every rank looks up the name of the next rank.
     Lookup,
-    /// A rank spawns one process, and the phase ends when the rank has its answer and the process has reported.
+    /// A rank spawns one process, and the phase ends when the rank has its response and the process has reported.
     Spawn,
     /// Every rank finalizes and exits, and the phase ends when the job has ended.
     End,
@@ -70,9 +70,9 @@ impl MeasuredPhase {
 pub struct Measurement {
     /// Number of ranks.
     pub ranks: u32,
-    /// Seconds, the median of all rounds. Phases that the manager does not support are left out.
+    /// Seconds, the median of all rounds. Phases that the manager does not support are omitted.
     pub seconds: BTreeMap<MeasuredPhase, f64>,
-    /// Answers per second while every rank gets one value after the other; the median of all rounds.
+    /// Responses per second while every rank gets one value after the other; the median of all rounds.
     pub requests_per_second: f64,
     /// Bytes of memory of the launcher and of the manager's processes that serve the ranks, after all have put a value. The maximum of all
     /// rounds; 0 if it cannot be measured.
@@ -109,6 +109,6 @@ pub struct Plan {
     pub dialect: Dialect,
     /// Number of nodes that the ranks are spread over.
     pub nodes: u32,
-    /// Longest time for an answer.
+    /// Maximum wait for a response.
     pub response_timeout: Duration,
 }

@@ -88,7 +88,7 @@ fn spawn(framing: Framing, agent: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns whether an answer reports success. An unreadable answer counts as success here, because the judge reports it.
+/// Returns whether a response reports success. An unreadable response counts as success here, because the judge reports it.
 pub(super) fn succeeds(answer: &[u8], dialect: Dialect) -> bool {
     let answer = Decoded::new(Direction::FromServer, dialect.framing(), answer);
     !matches!(answer.outcome(), Some(ResponseOutcome::Miss | ResponseOutcome::Failure))

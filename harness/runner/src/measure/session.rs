@@ -24,11 +24,11 @@ const SPAWNED_GROUP: u32 = 1;
 
 /// The result of a measured request.
 pub(super) struct RequestResult {
-    /// Time until the last answer.
+    /// Time until the last response.
     pub(super) time: Duration,
-    /// Number of answers that report a failure.
+    /// Number of responses that report a failure.
     pub(super) refused: usize,
-    /// The last answer.
+    /// The last response.
     last: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl MeasuredJob {
         let (mut party, _) =
             ServerParty::launch(implementation, ranks, plan.nodes, plan.response_timeout, environment)?;
         party.set_in_turn(false);
-        // The limit is raised after the launch, because we need it and the manager must not inherit it.
+        // The limit is raised after the launch, because this process needs it and the manager must not inherit it.
         let room = RaisedLimit::raise_to(
             u64::from(ranks) * PER_RANK + SPARE_DESCRIPTORS,
             format_args!("{ranks} ranks"),
@@ -169,7 +169,7 @@ impl MeasuredJob {
         }
     }
 
-    /// Lets every rank join; returns the time until it can make other requests.
+    /// Makes every rank join; returns the time until it can make other requests.
     pub(super) fn join(&mut self) -> Result<Duration, MeasureError> {
         let offered = self.join_ranks(0)?;
         let put = by_operation(self.plan.dialect.framing(), "put");
@@ -229,7 +229,7 @@ impl MeasuredJob {
         Ok(result)
     }
 
-    /// Makes every rank's requests, each after the answer to the previous one.
+    /// Makes every rank's requests, each after the response to the previous one.
     pub(super) fn each(
         &mut self,
         phase: MeasuredPhase,
@@ -326,7 +326,7 @@ impl MeasuredJob {
         Ok(Some(time))
     }
 
-    /// Lets every rank finalize; returns the time until the job has ended.
+    /// Makes every rank finalize; returns the time until the job has ended.
     pub(super) fn end(&mut self) -> Result<Duration, MeasureError> {
         let start = Instant::now();
         self.each(MeasuredPhase::End, 1, &|_, _| MeasuredRequest::Finalize)?;

@@ -28,7 +28,7 @@ pub enum SilenceMeaning {
     Expected,
     /// Silence is one of several valid outcomes.
     Valid,
-    /// An answer is due. Its absence must be proved; otherwise, the wait lasts until the deadline.
+    /// A response is due. Its absence must be proved; otherwise, the wait lasts until the deadline.
     ResponseDue,
 }
 
@@ -39,13 +39,13 @@ pub enum SilenceMeaning {
 pub trait Party {
     /// Writes bytes, in one write if the connection accepts them. A closed connection ignores them; its end is reported as an event.
     fn send(&mut self, to: Proc, bytes: &[u8]);
-    /// Closes our end.
+    /// Closes the runner's end of the connection.
     fn close(&mut self, proc: Proc);
-    /// Makes the process exit with this status, and closes our end.
+    /// Makes the process exit with this status, and closes the runner's end.
     fn exit(&mut self, proc: Proc, status: u8);
-    /// Makes the process kill itself with this signal, and closes our end.
+    /// Makes the process kill itself with this signal, and closes the runner's end.
     fn kill(&mut self, proc: Proc, signal: u8);
-    /// Waits for the next event, until the deadline. If an answer may arrive, a server that only seems to wait gets some more time.
+    /// Waits for the next event, until the deadline. If a response may arrive, a server that only seems to wait is given more time.
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming;
     /// Starts a process that loads the library under test. Other parties ignore this, and calls too.
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
@@ -60,11 +60,11 @@ pub trait Party {
     fn unread(&self) -> Vec<Proc> {
         Vec::new()
     }
-    /// Returns the memory of the launcher and of the processes at the other end of our connections; empty if it cannot be measured.
+    /// Returns the memory of the launcher and of the processes at the other end of the connections; empty if it cannot be measured.
     fn memory(&self) -> Vec<Memory> {
         Vec::new()
     }
-    /// Returns what is still running of a job that should have ended: our processes that were ordered to exit, and the names of the
+    /// Returns the running parts of a job that should have ended: the agents that were ordered to exit, and the names of the
     /// implementation's processes.
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())

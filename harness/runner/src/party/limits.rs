@@ -36,7 +36,7 @@ impl ScenarioLimits {
     }
 }
 
-/// Returns how much longer than on an idle machine a process may take now.
+/// Returns the factor by which a process may currently take longer than on an idle machine.
 fn current_slowdown() -> f64 {
     static PROCESSORS: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));

@@ -1,4 +1,4 @@
-//! The other end of the connections: a module for each kind of implementation under test, and our own reference in memory.
+//! The other end of the connections: a module for each kind of implementation under test, and the reference server in memory.
 
 mod interface;
 pub mod library;

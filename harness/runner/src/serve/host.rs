@@ -29,7 +29,7 @@ pub(crate) trait JobView {
     fn alive(&self) -> Vec<(Proc, i32)>;
     /// Returns whether the process has read everything that was written to it.
     fn has_read_all(&self, p: Proc) -> bool;
-    /// Returns our ends of the TCP connections with its processes.
+    /// Returns the server's ends of the TCP connections with its processes.
     fn connections(&self) -> HashSet<Ends>;
 }
 
@@ -46,13 +46,13 @@ pub(crate) trait Host {
     fn is_joined(&self, p: Proc) -> bool;
     fn next_action(&mut self) -> Option<ServerAction>;
 
-    /// Returns how processes get their connections.
+    /// Returns the kind of connection that processes receive.
     fn connection_method(&self) -> ConnectionMethod;
     /// Returns the first message to a process that has requested a process manager.
     fn welcome(&mut self) -> Vec<u8>;
     /// A process has started a program as its process manager, with these arguments.
     fn manager_requested(&mut self, _args: Vec<Bytes>) {}
-    /// Identifies the process of a connection by its first line, and returns the answer; `None` if it belongs to no process.
+    /// Identifies the process of a connection by its first line, and returns the response; `None` if it belongs to no process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
     /// Returns the required number of the process's descriptor; `None` allows any.
@@ -61,7 +61,7 @@ pub(crate) trait Host {
     }
     /// The process was started.
     fn started(&mut self, _p: Proc) {}
-    /// The process closed its connection, or ended, without reading all of our bytes. [`closed`](Self::closed) follows.
+    /// The process closed its connection, or ended, without reading everything that the server wrote. [`closed`](Self::closed) follows.
     fn left_unread(&mut self, _p: Proc) {}
     /// The process has ended. [`closed`](Self::closed) follows.
     fn ended(&mut self, _p: Proc, _exit: Exit) {}

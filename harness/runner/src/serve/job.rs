@@ -57,15 +57,15 @@ struct JobProcess {
     connection: Option<(NonBlockingStream, ReactorKey)>,
     /// Its standard output and error, if they are captured, until they end.
     streams: [Option<(PipeReader, ReactorKey)>; 2],
-    /// The process has sent us bytes.
+    /// The process has sent bytes.
     has_written: bool,
     /// The exit, once it has ended.
     end: Option<Exit>,
 }
 
 impl JobProcess {
-    /// Shuts down the connection. A process that is being started may hold a copy of our descriptor for a moment, and a mere close would
-    /// not end the connection then.
+    /// Shuts down the connection. A process that is being started may hold a copy of the server's descriptor for a moment, and a mere close
+    /// would not end the connection then.
     fn hang_up(&mut self, reactor: &mut Reactor<JobSource>) {
         if let Some((connection, key)) = self.connection.take() {
             reactor.remove(key);
@@ -91,9 +91,9 @@ fn status(exit: Exit) -> i32 {
 /// The handling of a job's standard streams and of signals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum JobMode {
-    /// Its processes use our standard streams, and signals to us end the job.
+    /// Its processes use the standard streams of this process, and signals to this process end the job.
     Terminal {
-        /// Print what is started and what ends.
+        /// Print the starts and exits of processes.
         verbose: bool,
     },
     /// It has no input, and the host receives its output.
@@ -126,7 +126,7 @@ pub(crate) struct Job<H> {
     running: usize,
     /// The exit status, once it is determined.
     status: Option<i32>,
-    /// Processes with answers to be written.
+    /// Processes with responses to be written.
     unflushed: Vec<usize>,
 }
 
@@ -420,8 +420,8 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Treats a caller without a connection as ended: it has closed the connection, has sent an invalid message, or we have closed the
-    /// connection. No other event reports its end.
+    /// Treats a caller without a connection as ended: it has closed the connection, has sent an invalid message, or the server has closed
+    /// the connection. No other event reports its end.
     fn end_caller(&mut self) -> io::Result<()> {
         let gone = self.listener.as_ref().is_some_and(Listener::is_empty);
         let missed = |p: &&JobProcess| p.child.is_foreign() && !p.child.is_reaped() && p.connection.is_none();
@@ -499,7 +499,7 @@ impl<H: Host> Job<H> {
             let key = self.reactor.add(&socket, JobSource::Connection(index), WatchMode::Read)?;
             process.connection = Some((NonBlockingStream::new(socket), key));
         }
-        // A process that we did not start counts as ended when its connection has ended, because it may have given us a wrong process id.
+        // A process that this one did not start counts as ended when its connection has ended, because its process id may be wrong.
         if !process.child.is_foreign() {
             self.reactor.add(process.child.pidfd(), JobSource::Process(index), WatchMode::Read)?;
         }
@@ -552,7 +552,7 @@ impl<H: Host> Job<H> {
             let process = &mut self.processes[index];
             let Some((connection, key)) = &process.connection else { return Ok(()) };
             if connection.is_blocked() {
-                // We read from it again after it has read its answers.
+                // Reading resumes after the rank has read its responses.
                 return Ok(());
             }
             match connection.receive(buffer) {
@@ -578,7 +578,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Reports a process that closed its connection without reading all of our bytes.
+    /// Reports a process that closed its connection without reading everything that the server wrote.
     fn report_unread(&mut self, index: usize) {
         let process = &self.processes[index];
         if process.connection.as_ref().is_some_and(|(connection, _)| connection.left_unread()) {
@@ -677,7 +677,7 @@ impl<H: Host> Job<H> {
                 }
                 ServerAction::Spawn { group, requester: by, programs } => self.spawn(group, by, programs)?,
                 ServerAction::Abort { group, rank: by, status, reason } => {
-                    // The answer to abort is sent before the end.
+                    // The response to abort is sent before the end.
                     self.flush_all()?;
                     self.abort(Proc { group, rank: by }, status, &reason);
                 }

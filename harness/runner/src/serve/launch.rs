@@ -17,8 +17,8 @@ use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that we need in addition to those of the processes: standard streams, epoll, signals, the one that processes inherit, and
-/// those that we may have inherited.
+/// Descriptors that this process needs in addition to those of the ranks: standard streams, epoll, signals, the one that ranks inherit,
+/// and those that this process may have inherited.
 const SPARE_DESCRIPTORS: u64 = 64;
 /// For each process: its connection and its pidfd.
 const DESCRIPTORS_PER_PROCESS: u64 = 2;
@@ -26,16 +26,16 @@ const DESCRIPTORS_PER_PROCESS: u64 = 2;
 /// A process that was started.
 pub(super) struct StartedProcess {
     pub(super) child: Child,
-    /// Our end of its connection, if it was given one.
+    /// The server's end of its connection, if it was given one.
     pub(super) socket: Option<OwnedFd>,
 }
 
 pub(super) struct Launcher {
     null: File,
-    /// `PMI_` variables of our own environment, which apply to us and not to the processes.
+    /// `PMI_` variables of this process's environment, which apply to this process and not to those that it starts.
     inherited_variables: Vec<OsString>,
-    /// The descriptor limit for processes, if we had to raise ours. A large limit slows down programs that close all possible descriptors,
-    /// and breaks those that use select.
+    /// The descriptor limit for processes, if the limit of this process had to be raised. A large limit slows down programs that close all
+    /// possible descriptors, and breaks those that use select.
     limit: Option<Rlimit>,
 }
 
@@ -90,7 +90,7 @@ impl Launcher {
     }
 
     fn start(&self, command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Child> {
-        // The lower limit does not affect open descriptors, and it is raised again before we open another one.
+        // The lower limit does not affect open descriptors, and it is raised again before another one is opened.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
             setrlimit(Resource::Nofile, *limit)?;
@@ -114,7 +114,7 @@ pub(crate) struct Executable {
 }
 
 impl Executable {
-    /// Creates it from a command line.
+    /// Creates an executable from a command line.
     pub(crate) fn new(command: &[OsString]) -> io::Result<Self> {
         let [name, args @ ..] = command else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program to start"));
@@ -122,8 +122,8 @@ impl Executable {
         Ok(Self { name: name.clone(), args: args.to_vec(), dir: None, path: None })
     }
 
-    /// Creates it from a spawn request, with MPI's reserved info keys for the working directory (`wdir`, which some libraries send as `wd`)
-    /// and for the search path (`path`). Others are ignored, as MPI requires.
+    /// Creates an executable from a spawn request, with MPI's reserved info keys for the working directory (`wdir`, which some libraries
+    /// send as `wd`) and for the search path (`path`). Others are ignored, as MPI requires.
     pub(crate) fn spawned(program: SpawnProgram) -> Self {
         let mut this = Self {
             name: OsString::from_vec(program.execname),

@@ -3,15 +3,15 @@
 //! It starts the ranks of a program, each with its own connection in `PMI_FD`, and serves them until all have ended. It has one thread and
 //! one event loop, for any number of ranks.
 //!
-//! * With [`ConnectionMethod::Port`], a rank gets `PMI_PORT` instead, and connects itself.
+//! * With [`ConnectionMethod::Port`], a rank receives `PMI_PORT` instead, and connects itself.
 //! * With [`ConnectionMethod::Singleton`], there is one process. It is already running, and the server connects to it.
 //! * With a [`Remote`], a command that the user provides starts each rank, on one of several hosts. When the job ends, that command is
 //!   ended here; the processes that it has started there notice that their connections end.
 //! * A rank is a process with all processes in its process group, which it leads. When a rank ends or its program is aborted, the group is
 //!   killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
-//!   Every other rank gets `/dev/null`. All inherit stdout and stderr.
-//! * The bytes that a rank wrote before it ended are still served. If a rank does not read its answers, the server does not read from it
+//!   Every other rank reads from `/dev/null`. All inherit stdout and stderr.
+//! * The bytes that a rank wrote before it ended are still served. If a rank does not read its responses, the server does not read from it
 //!   until it does, so that no rank can make this process grow.
 //! * SIGINT, SIGTERM and SIGHUP kill all started processes.
 //!
@@ -26,7 +26,7 @@
 //! * A protocol error aborts with status 1.
 //! * Only eight bits of an abort's status remain, as for every exit status. If the status is not 0 but no bit remains, it counts as 1, so
 //!   that a failure does not look like a success.
-//! * If the job ended by a signal to us, the status is 128 + signal.
+//! * If a signal to this process ended the job, the status is 128 + signal.
 
 pub(crate) mod host;
 pub(crate) mod job;

@@ -22,7 +22,7 @@ pub struct Remote {
     hosts: Vec<String>,
     /// The command that starts a process on a host.
     launch: Vec<String>,
-    /// The address where the hosts reach us.
+    /// The address at which the hosts reach the server.
     listen: IpAddr,
 }
 

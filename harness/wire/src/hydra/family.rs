@@ -56,7 +56,7 @@ pub(super) enum Header {
 }
 
 impl Family {
-    /// All families, the oldest first.
+    /// All families, oldest first.
     pub const ALL: [Self; 7] = [
         Self::Mpich3_4,
         Self::Mpich4_0_3,
@@ -67,7 +67,7 @@ impl Family {
         Self::Intel,
     ];
 
-    /// Returns the name on the command line.
+    /// Returns the name that the command line uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mpich3_4 => "3.4",

@@ -77,7 +77,7 @@ impl IntelDecoder {
         let numbers = [int(rest, 8), int(rest, 12), int(rest, 16)];
         let wrong = CodecError::Length { command: kind, length };
         let size = match kind {
-            // This command has no body, whatever its length field says.
+            // This command has no body, regardless of its length field.
             16 => 0,
             17..=27 => usize::try_from(length).ok().filter(|n| *n <= BODY_MAX).ok_or(wrong.clone())?,
             _ => return Err(CodecError::Command(kind)),

@@ -20,7 +20,7 @@ mod down {
 
 /// A message for a proxy's cache is closed once it has this many bytes.
 const CACHE_MAX: usize = 32 * 1024;
-/// It is also closed once it has this many pairs: the proxies of 4.3 end at a message of 1,000 tokens, and no mpiexec sends one.
+/// It is also closed once it has this many pairs: the proxies of MPICH 4.3 exit on a message of 1,000 tokens, which no mpiexec sends.
 const CACHE_PAIRS: usize = 500;
 
 /// A decoder for the messages from one proxy.

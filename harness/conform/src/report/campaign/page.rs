@@ -14,7 +14,7 @@ use super::super::{page, text};
 use super::roots::by_root;
 use super::unreported::{UnreportedReason, unreported};
 
-/// Maximum number of characters of text from outside.
+/// Maximum number of characters of untrusted text.
 const WORDS: usize = 300;
 /// Maximum number of frames of a backtrace.
 const FRAMES: usize = 16;
@@ -149,7 +149,7 @@ fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &CampaignSumm
     }
 }
 
-/// Returns text from outside as one line of limited length.
+/// Returns untrusted text as one line of limited length.
 fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
 }
@@ -215,7 +215,7 @@ fn curve(what: &'static str, campaign: &CampaignSummary, of: &dyn Fn(&ProgressSa
     }
 }
 
-/// Returns a few moments of the campaign as a table.
+/// Returns a few samples of the campaign's progress as a table.
 fn moments(campaign: &CampaignSummary) -> Vec<CampaignRow> {
     const SHOWN: usize = 12;
     let history = &campaign.history;

@@ -182,7 +182,7 @@ impl<'a> Chart<'a> {
                 breaks: breaks(event.seq),
             });
         }
-        // The absence of an answer, or of the job's end, has no event, so it gets a row here.
+        // The absence of a response, or of the job's end, has no event, so it gets a row here.
         let absent = |j: &&JudgedFinding| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
         let absent: Vec<&JudgedFinding> = result.findings.iter().filter(absent).take(FINDINGS).collect();
         for JudgedFinding { finding, .. } in absent {
@@ -321,7 +321,7 @@ pub(super) fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     const WORD: &[u8] = b"cmd=";
     const HEADER: usize = 6;
     let begins = move |at: usize| {
-        // At the beginning of a line, or after the digits and blanks of a frame's length.
+        // A message begins at the beginning of a line, or after the digits and blanks of a frame's length.
         let line = at == 0 || bytes[at - 1] == b'\n';
         let length = |b: &u8| b.is_ascii_digit() || *b == b' ';
         line || (at >= HEADER && bytes[at - HEADER..at].iter().all(length))

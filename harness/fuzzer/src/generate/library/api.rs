@@ -26,13 +26,14 @@ use crate::session::pieces::{Limit, letters, literal, own_rank, push, template};
 pub struct LibraryGenerator {
     /// The dialect whose API it has.
     pub dialect: Dialect,
-    /// It has `PMIX_Ring` in addition to the API of PMI-2.
+    /// True if the library has `PMIX_Ring` in addition to the API of PMI-2.
     pub has_ring: bool,
     /// Maximum number of ranks.
     pub ranks: u32,
-    /// Responses and arguments are mutated.
+    /// True if responses and arguments are mutated.
     pub mutate: bool,
-    /// The library sends its requests to the harness. Otherwise they cannot be answered here, and several ranks would not find each other.
+    /// True if the library sends its requests to the harness. Otherwise the harness cannot answer them, and several ranks would not find
+    /// each other.
     pub uses_wire: bool,
 }
 
@@ -205,7 +206,7 @@ impl CallDraft<'_> {
         self.function.params.contains(&param)
     }
 
-    /// Returns whether the library needs the process mapping for it.
+    /// Returns whether the library needs the process mapping for the call.
     fn asks_for_mapping(&self) -> bool {
         let of_none = !self.has(Param::Str) && (self.is("get") || self.is("get-job-attribute"));
         of_none || self.key == MAPPING

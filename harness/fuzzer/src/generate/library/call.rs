@@ -49,13 +49,13 @@ impl CallRequest {
         CorrectResponse { dialect, op: self.op, mapping: self.mapping, fields: &self.answer, limits: LIMITS }
     }
 
-    /// Returns whether it requests something that another process has to put or do.
+    /// Returns whether the request depends on a value or an action of another process.
     pub(crate) fn depends_on_others(&self) -> bool {
         let of_others = self.op.is(&["get", "lookup", "get-node-attribute"]) || self.op.is_spawn();
         of_others && !self.mapping
     }
 
-    /// Returns whether all processes wait for each other in it.
+    /// Returns whether all processes wait for each other in the requested operation.
     pub(crate) fn is_collective(&self) -> bool {
         self.op.is(&["barrier", "ring"])
     }

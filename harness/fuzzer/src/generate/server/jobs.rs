@@ -40,18 +40,18 @@ struct Jobs {
     /// Number of keys that each process puts.
     keys: u32,
     ending: JobEnding,
-    /// The second job gets keys of the first before they are put again.
+    /// True if the second job gets keys of the first before they are put again.
     misses: bool,
-    /// The second job puts the same keys with other values, and reads them.
+    /// True if the second job puts the same keys with other values, and reads them.
     repeats_keys: bool,
-    /// The first job publishes two names and withdraws one of them, and the second job uses both names.
+    /// True if the first job publishes two names and unpublishes one of them, and the second job uses both names.
     names: bool,
 }
 
 /// Percentage of random sessions without an earlier job.
 const SINGLE_JOB_PERCENT: u32 = 96;
 
-/// The name that the first job leaves published, and the one that it withdraws.
+/// The name that the first job leaves published, and the one that it unpublishes.
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 
 /// Returns a case with two jobs: the first ends in the way given by `ending`, and the second repeats its requests.
@@ -62,7 +62,7 @@ pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnd
     jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Returns a job that publishes a name without withdrawing it, and a job that looks it up.
+/// Returns a job that publishes a name without unpublishing it, and a job that looks it up.
 pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     [true, false].map(|publishes| {
         let mut none = Unstructured::new(&[]);

@@ -32,11 +32,11 @@ pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) new_keys: Vec<PutKey>,
     /// Values that were put.
     values: Vec<Template>,
-    /// Names of services that were published; some of them were withdrawn.
+    /// Names of services that were published; some of them were unpublished.
     services: Vec<Template>,
     /// Number of spawned groups.
     pub(crate) groups: u32,
-    /// Every process offers PMI-1.2.
+    /// True if every process offers PMI-1.2.
     pub(crate) offers_pmi12: bool,
     /// Concurrent requests, in a dialect that has `thrid`.
     pub(crate) threads: ThreadState,
@@ -319,7 +319,7 @@ pub(crate) struct ThreadState {
     pub(crate) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     pub(crate) last: u32,
-    /// The job id was requested.
+    /// True if the job id was requested.
     pub(crate) jobid: bool,
     /// Attributes that processes have put.
     pub(crate) attributes: Vec<String>,

@@ -54,9 +54,9 @@ pub struct SessionFeatures {
     pub names: bool,
     /// PMI-1.2 in some PMI-1 sessions: barriers for parts of a process group.
     pub pmi12: bool,
-    /// Mutations are made.
+    /// True to make mutations.
     pub mutate: bool,
-    /// The server is a proxy, and the harness is its upstream.
+    /// True if the server is a proxy, and the harness is its upstream.
     pub upstream: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The features that a session uses. Sessions with few features explore these more deeply than sessions with a bit of everything, because
-//! features undo each other's effects or end the session.
+//! The features that a session uses. Sessions with few features explore these more deeply than sessions with all features, because features
+//! undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -52,38 +52,38 @@ impl Sweep {
     }
 }
 
-/// The features of a session. See the module's documentation. Without decisions, all are off.
+/// The features of a session. See the module documentation. Without decisions, all are off.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Swarm {
-    /// Lengths are near powers of two and limits.
+    /// True if lengths are near powers of two and limits.
     pub(crate) lengths: bool,
-    /// Contents are of all kinds.
+    /// True if contents are of all kinds.
     pub(crate) contents: bool,
-    /// Values are taken from earlier puts.
+    /// True if values are taken from earlier puts.
     pub(crate) same_values: bool,
-    /// Keys are long.
+    /// True if keys are long.
     pub(crate) long_keys: bool,
-    /// Keys are similar to earlier ones: longer, shorter, in different case, in another order.
+    /// True if keys are similar to earlier ones: longer, shorter, in different case, in another order.
     pub(crate) similar_keys: bool,
-    /// Keys contain characters besides letters and digits.
+    /// True if keys contain characters besides letters and digits.
     pub(crate) special_keys: bool,
-    /// Keys are put again.
+    /// True if keys are put again.
     pub(crate) repeats_puts: bool,
-    /// After a barrier, other processes read all keys that were put.
+    /// True if other processes read all keys that were put, after a barrier.
     pub(crate) read_back: bool,
-    /// All keys are read once more at the end.
+    /// True if all keys are read once more at the end.
     pub(crate) read_at_end: bool,
-    /// Most gets are for missing keys.
+    /// True if most gets are for missing keys.
     pub(crate) misses: bool,
-    /// Requests are split into several writes.
+    /// True if requests are split into several writes.
     pub(crate) pieces: bool,
-    /// Names are published and looked up more often than keys are put.
+    /// True if names are published and looked up more often than keys are put.
     pub(crate) names: bool,
-    /// Node attributes are put and read more often than keys (PMI-2).
+    /// True if node attributes are put and read more often than keys (PMI-2).
     pub(crate) attributes: bool,
-    /// Between barriers, requests are only for keys, and for names if these are drawn.
+    /// True if requests between barriers are only for keys, and for names if these are drawn.
     pub(crate) keys_only: bool,
-    /// Groups are spawned and make requests.
+    /// True if groups are spawned and make requests.
     pub(crate) groups: bool,
     /// Many requests differ in one property only.
     pub(crate) sweep: Option<Sweep>,
@@ -137,11 +137,11 @@ impl Swarm {
 /// The features of a session for a library.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CallSwarm {
-    /// Lengths are near powers of two and limits.
+    /// True if lengths are near powers of two and limits.
     pub(crate) lengths: bool,
-    /// Contents are of all kinds.
+    /// True if contents are of all kinds.
     pub(crate) contents: bool,
-    /// The keys and names that the library requests mostly exist.
+    /// True if the keys and names that the library requests mostly exist.
     pub(crate) found: bool,
     /// The kind of call that makes up most of the session; [`CallSwarm::kind`] draws it.
     preferred_kind: Option<u32>,
@@ -173,7 +173,7 @@ impl CallSwarm {
         }
     }
 
-    /// Draws the size of a buffer for a text of this length: exact, one less, one more, or anything.
+    /// Draws the size of a buffer for a text of this length: exact, one less, one more, or any other size.
     pub(crate) fn buffer_size(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
         if self.lengths && u.ratio(2, 3)? {
             return Ok(length + pick(u, &[1, 0, 2, -1])?);

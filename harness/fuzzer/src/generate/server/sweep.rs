@@ -27,7 +27,7 @@ pub(crate) enum RepeatedOperation {
     Barrier,
     /// This request, without arguments.
     Ask(Op),
-    /// A name is published and withdrawn.
+    /// A name is published and unpublished.
     Names,
 }
 
@@ -218,7 +218,7 @@ impl SessionModel<'_, '_> {
         self.read_back()
     }
 
-    /// Publishes all names, and then withdraws one after the other. After each, it looks up the remaining ones.
+    /// Publishes all names, and then unpublishes them one by one. After each, it looks up the remaining ones.
     pub(crate) fn unpublish_one_by_one(&mut self, rank: u32) {
         let other = (rank + 1) % self.ranks;
         let name = |at: u32| text(format!("service-{at}"));

@@ -29,7 +29,7 @@ enum ServerSession {
     Job(JobEnding),
     /// Keys that weak hashes confuse.
     CollidingKeys,
-    /// Many names that are withdrawn one after the other.
+    /// Many names that are unpublished one by one.
     Withdrawals,
 }
 

@@ -28,10 +28,10 @@ pub(crate) enum ProgramSession {
     Vary(&'static str),
 }
 
-/// Number of sessions of a series that come first. The others rarely find anything more, so they come after those of all series.
+/// Number of sessions of a series that come first. The others rarely find further failures, so they come after those of all series.
 const FIRST: usize = 64;
 
-/// Most responses are shorter than this many bytes.
+/// The longest first write in bytes. Most responses are shorter.
 const LONGEST_FIRST: u32 = 40;
 
 /// Returns the settings and their values.

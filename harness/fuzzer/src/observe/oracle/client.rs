@@ -111,7 +111,8 @@ fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
 
-/// Returns whether a process waits for the harness, or for a process that the harness has blocked.
+/// Returns whether a hang is excused: the harness killed a process, sends a plausible wrong value, or owes a response to this process or to
+/// another one that it may wait for.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
     if killed || sends_wrong_value(case) {
@@ -183,7 +184,7 @@ fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mappin
 
 /// Returns whether the harness's responses have caused a broken rule. A response in the case can release a process from a barrier, or give
 /// it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC 13
-/// also leaves open what a protocol error is: a response with the expected command may count as one.
+/// does not define protocol errors either: a response with the expected command may count as one.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -240,9 +241,9 @@ struct ExchangeHistory {
     pairs: Vec<(u64, LastRequest, ResponseKind)>,
     /// The pending request, or those of several threads.
     open: Vec<PendingRequest>,
-    /// The connection has ended.
+    /// True if the connection has ended.
     closed: bool,
-    /// The connection ended while the process still needed it.
+    /// True if the connection ended while the process still needed it.
     ended_early: bool,
 }
 
@@ -366,7 +367,7 @@ impl ExchangeHistory {
         self.pairs.iter().any(|(_, _, answer)| kinds.contains(answer))
     }
 
-    /// Returns whether the response to its offer had the right command, but could not be parsed.
+    /// Returns whether the response to the process's offer had the right command, but could not be parsed.
     fn has_garbled_version(&self) -> bool {
         let is_init = |asked: &LastRequest| matches!(asked, LastRequest::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
         self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == ResponseKind::Malformed)

@@ -21,7 +21,7 @@ use crate::observe::proxy_status;
 const CORRELATION_RULES: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
-/// The kind of message that each write to the server ends with, and the number of its messages.
+/// The kind of the last message in each write to the server, and the number of requests that the write completes.
 type WriteKinds = BTreeMap<u64, (MessageKind, usize)>;
 
 /// Returns how likely it is that a process died because another one had: 0 is the least likely.
@@ -79,12 +79,12 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     if seen.flood {
         all.push(fails(FailureKey::Flood(last.clone()), format!("it sends endlessly after {last}")));
     }
-    // A server that was stopped for its memory could not do what it still owed.
+    // A server that was stopped because of its memory could not send its remaining responses.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.running_job.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
             SilenceProof::Idle | SilenceProof::Unread => "its processes wait forever",
-            SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a timerr",
+            SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a timer",
         };
         let what = format!("the job does not end after all of its processes have: {how}, after {last}");
         all.push(fails(FailureKey::JobKeepsRunning(last), what));
@@ -99,7 +99,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     distinct(all)
 }
 
-/// Returns the findings that are failures. If the server is `over`, a missing answer is not one of them.
+/// Returns the findings that are failures. If the server is `over`, a missing response is not one of them.
 fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
     let is_end = |finding: &Finding| finding.kind == Some(ObservationKind::ConnectionEnd);
     let fails = |finding: &&Finding| {

@@ -26,7 +26,7 @@ use super::statement::{
 use bindings::BoundNames;
 use bodies::encode_bodies;
 
-/// The requirement to cite if the judge knows none. It is about how a server has to treat an invalid message.
+/// The requirement to cite if the judge reported none. It is about how a server has to treat an invalid message.
 const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
 /// The same for PMI-2 servers. It is only informative: the judge cites the requirements that count.
 const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
@@ -40,8 +40,8 @@ pub struct Case {
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,
-    /// A job that runs on the same server before this one. It is not judged itself, but the case is exposed to what it leaves behind
-    /// (files, daemons, names). It has no earlier job of its own.
+    /// A job that runs on the same server before this one. It is not judged itself, but its remains (files, daemons, names) may affect the
+    /// case. It has no earlier job of its own.
     pub earlier: Option<Box<Case>>,
 }
 
@@ -104,7 +104,7 @@ impl Case {
         if tests == ImplementationKind::Client && !scenario.body.iter().any(is_end) {
             scenario.body.push(end_step());
         }
-        // Mutations change the statements, so their lines no longer mean anything.
+        // Mutations change the statements, so their line numbers are no longer valid.
         scenario.source = Arc::default();
         Ok(Self { scenario, ingredients: BTreeSet::new(), earlier: None })
     }
@@ -162,7 +162,7 @@ impl Case {
         self.scenario.requires = vec![without_span(requirement.unwrap_or(fits).to_owned())];
     }
 
-    /// Returns whether it can only be played against a proxy whose upstream is the harness.
+    /// Returns whether the case can only be played against a proxy whose upstream is the harness.
     pub fn needs_upstream(&self) -> bool {
         let is = |statement: &Statement| {
             matches!(
@@ -173,7 +173,7 @@ impl Case {
         self.scenario.body.iter().any(is)
     }
 
-    /// Returns whether it requests a spawn of our agent.
+    /// Returns whether the case requests a spawn of our agent.
     fn needs_spawn(&self) -> bool {
         let has = |statement: &Statement| {
             let lines = sent(statement, ImplementationKind::Server).into_iter().flatten();
@@ -182,7 +182,7 @@ impl Case {
         self.tests() == ImplementationKind::Server && self.scenario.body.iter().any(has)
     }
 
-    /// Returns the features that a server needs for it.
+    /// Returns the features that a server needs for the case.
     pub(crate) fn needs(&self) -> Vec<Capability> {
         let group = |line: &Template| {
             let text = bytes_of(line);
@@ -235,7 +235,7 @@ impl Case {
         self.scenario.body.retain(|statement| is_end(statement) || stays());
     }
 
-    /// Removes a rank with everything that concerns it alone, and renumbers the higher ranks.
+    /// Removes a rank with all statements that belong to it alone, and renumbers the higher ranks.
     pub(crate) fn drop_rank(&mut self, rank: u32) {
         self.scenario.ranks -= 1;
         self.scenario.body.retain(|statement| rank_of(statement) != Some(rank));
@@ -247,7 +247,7 @@ impl Case {
     }
 
     /// Returns this case with every request that was split across several writes sent whole in the last of them. `None` if no request is
-    /// split, or if the result could not be played. Only for a case against a server.
+    /// split, if the result could not be played, or if no server is under test.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != ImplementationKind::Server {
             return None;
@@ -340,7 +340,8 @@ impl Case {
         })
     }
 
-    /// Returns whether its spawns request few processes, in every way that a server could read them. Only for a case against a server.
+    /// Returns whether the spawns in the case request few processes, in every way that a server could read them. Only for a case against a
+    /// server.
     pub(crate) fn is_bounded(&self) -> bool {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;

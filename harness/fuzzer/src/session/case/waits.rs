@@ -11,7 +11,7 @@ use crate::session::reading::{MessageReader, WireMessage, request, request_of};
 use crate::session::statement::{AwaitedResponse, ServerStep, wait};
 
 /// Adapts every wait to the request before it. If requests were removed, their responses do not arrive, but others may. A wait without any
-/// request is removed.
+/// request is removed, unless it is optional.
 pub(crate) fn adapt_waits(scenario: &mut Scenario) {
     replace_waits(scenario, |_, answer, asked| match (answer, asked) {
         (AwaitedResponse::Optional, _) => Some(answer),
@@ -73,7 +73,7 @@ fn replace_waits(
 struct FrontRequest {
     /// The operation, by the command alone; `None` if the message is not a request.
     op: Option<Op>,
-    /// The request is complete, and its response does not depend on anything that is missing.
+    /// True if the request is complete, and its response does not depend on anything that is missing.
     is_due: bool,
 }
 
@@ -81,7 +81,7 @@ struct FrontRequest {
 #[derive(Clone)]
 struct UnansweredMessage {
     op: Option<Op>,
-    /// The request is complete.
+    /// True if the request is complete.
     is_proper: bool,
     /// The node attribute that the response depends on.
     waits_for: Option<Vec<u8>>,
@@ -104,7 +104,7 @@ struct PendingRequests {
     unanswered: VecDeque<UnansweredMessage>,
     /// The node attributes that its last write has put.
     puts: Vec<Vec<u8>>,
-    /// The last message was a program of a PMI-1 spawn, which may have more programs.
+    /// True if the last message was a program of a PMI-1 spawn, which may have more programs.
     spawning: bool,
     reader: MessageReader,
 }

@@ -9,7 +9,7 @@ use super::summary::{FindingSummary, Reproducer};
 use super::symptom::{NotReproducible, Symptom};
 
 /// Returns the program that reproduces a symptom. `events` is the session that showed it, and `quote` returns the text of a line of its
-/// scenario: the line, not the event, says how one of our processes ended.
+/// scenario: the line, not the event, states how one of our processes ended.
 ///
 /// # Errors
 ///

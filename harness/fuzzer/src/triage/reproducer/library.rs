@@ -1,4 +1,4 @@
-//! The C program that calls functions of a library, while its parent answers as the process manager did.
+//! The C program that calls functions of a library, while its parent sends the responses of the process manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -202,7 +202,7 @@ pub(super) fn program(
         _ if is_seen => "0".to_owned(),
         _ => return Err(NotReproducible::Symptom),
     };
-    // A process that waits for an answer ends when the connection is closed.
+    // A process that waits for a response ends when the connection is closed.
     if hangs.is_empty() {
         server += "    for (int rank = 0; rank < RANKS; rank++) close(ends[rank][0]);\n";
     }

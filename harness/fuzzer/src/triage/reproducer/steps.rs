@@ -53,7 +53,7 @@ pub(super) struct ReproducerSession {
     pub(super) command: Vec<String>,
     /// The kind of connection that processes get.
     pub(super) connection_method: ConnectionMethod,
-    /// A program is under test, so `Send` steps are the responses from its server.
+    /// True if a program is under test, so `Send` steps are the responses from its server.
     pub(super) of_program: bool,
     /// Number of process groups, including spawned ones.
     pub(super) groups: u32,
@@ -271,7 +271,7 @@ impl StepReader<'_> {
             }
             EventKind::Started { proc, env, args, .. } => {
                 if of_program {
-                    // The scenario is about an invalid descriptor.
+                    // PMI_FD is only kept if it is invalid; the scenario is then about an invalid descriptor.
                     let told =
                         env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
                     let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();

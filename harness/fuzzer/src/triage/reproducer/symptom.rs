@@ -34,7 +34,7 @@ pub enum NotReproducible {
     /// The harness is the upstream of a proxy.
     #[error("pmi-conform plays the upstream of the proxy")]
     Upstream,
-    /// The finding needs what an earlier job leaves behind.
+    /// The finding needs the state that an earlier job leaves behind.
     #[error("the finding needs an earlier job")]
     EarlierJob,
     /// The finding needs a concurrent job.

@@ -40,7 +40,7 @@ pub fn play(
     judge.finish(events)
 }
 
-/// Returns the dialect of a program that has a choice: PMI-1 unless it offers version 2.
+/// Returns the dialect that a program uses: PMI-1 unless it offers version 2.
 pub fn offered_dialect(program: &Program, limits: ScenarioLimits, interrupted: &AtomicBool) -> Dialect {
     let mut dialect = Dialect::default();
     // The connection of each process, until its first line has arrived, which is the offer.

@@ -45,9 +45,9 @@ struct ExpandedStep {
 #[derive(Debug)]
 pub(super) struct Script {
     config: Config,
-    /// The delay of an answer.
+    /// The delay of each response.
     delay: Duration,
-    /// Number of bytes of an answer that are written before the rest.
+    /// Number of bytes of each response that are written before the rest.
     first_write: usize,
     situations: Vec<ExpandedStep>,
     /// True if the scenario changes the settings of the server.
@@ -126,7 +126,7 @@ impl Script {
         Expectation { proc, cites: cites.to_owned(), kind }
     }
 
-    /// Returns the first request that gets a different answer, and its line. At least one process is expected to make this request.
+    /// Returns the first request that receives a different response, and its line. At least one process is expected to make this request.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
         self.situations.iter().find_map(|place| match &place.entry {
             ScriptEntry::Trigger(request, _) => {

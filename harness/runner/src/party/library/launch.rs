@@ -71,7 +71,7 @@ struct LaunchedProcess {
     /// `None` for a process that a launcher has started, or that never connected.
     launch: Option<Launch>,
     control: Option<(Channel, ReactorKey)>,
-    /// Our end of its PMI_FD.
+    /// The runner's end of its PMI_FD.
     pmi: Option<(NonBlockingStream, ReactorKey)>,
     output: Output,
     /// The file that receives its standard error if a launcher has started it. It is read after the process has ended.
@@ -248,7 +248,7 @@ impl<'a> LibraryParty<'a> {
         let Some((control, key)) = self.processes.get_mut(&rank).and_then(|p| p.control.as_mut()) else {
             return;
         };
-        // If the process is gone, its end is reported in any case.
+        // If the process has ended, this is reported in any case.
         control.send(order);
         if control.is_blocked()
             && let Some(reactor) = &mut self.reactor
@@ -383,7 +383,7 @@ impl Party for LibraryParty<'_> {
         self.dismiss(proc.rank, &AgentOrder::Kill(signal));
     }
 
-    /// A library acts at once or not at all, so an expected answer needs no extra time.
+    /// A library acts at once or not at all, so an expected response needs no extra time.
     fn next(&mut self, deadline: Instant, _: SilenceMeaning) -> Incoming {
         let mut slice = Duration::from_micros(500);
         loop {
@@ -467,7 +467,7 @@ impl LaunchedProcess {
         })
     }
 
-    /// Returns how the process has ended, as far as that is known, or `None` if it has not.
+    /// Returns the exit of the process, or `None` if it has not ended. The inner value is `None` if the exit is unknown.
     fn ended(&mut self) -> Option<Option<Exit>> {
         match &mut self.launch {
             Some(launch) => launch.child.try_wait().map(Some),
@@ -610,7 +610,8 @@ impl Drop for LibraryParty<'_> {
         for launch in self.processes.values_mut().filter_map(|process| process.launch.as_mut()) {
             launch.end(&HashSet::new());
         }
-        // A launcher may have started processes that we cannot end, through a daemon or on another machine. So the launcher is asked first.
+        // A launcher may have started processes that the runner cannot end, through a daemon or on another machine. So the launcher is
+        // asked first.
         for rank in self.processes.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &AgentOrder::Exit(0));
         }

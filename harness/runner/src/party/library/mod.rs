@@ -1,5 +1,5 @@
-//! PMI libraries under test. For each rank, one of our processes loads the library and makes the calls of the scenario, while the runner
-//! holds the other end of its PMI_FD.
+//! PMI libraries under test. For each rank, a process of the harness loads the library and makes the calls of the scenario, while the
+//! runner holds the other end of its PMI_FD.
 //!
 //! - [`pmi_process::agent::library`] is the process: it loads the library, calls its functions, and reports the results,
 //! - `launch` starts these processes and reads from them,
@@ -35,8 +35,8 @@ pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }
 
-/// Returns the dialects whose C API a library exports. A library that exports neither is taken for one with RFC 13's API, so that loading it
-/// reports the error.
+/// Returns the dialects whose C API a library exports. A library that exports neither is treated as one with RFC 13's API, so that loading
+/// it reports the error.
 pub fn apis_or_first(path: &Path) -> Vec<Dialect> {
     let apis = apis(path);
     if apis.is_empty() { vec![Dialect::default()] } else { apis }

@@ -44,7 +44,7 @@ const FIRST_RANK: Proc = Proc { group: 0, rank: 0 };
 /// The state of a job under test.
 pub(super) struct ProgramJob<'a> {
     server: Server,
-    /// The value of `PATH`, if the program must find our `mpiexec`.
+    /// The value of `PATH`, if the program must find the harness as `mpiexec`.
     pub(super) path: Option<OsString>,
     /// The first line that was sent to a process which started an `mpiexec`, until it has answered.
     pending_singinit: Option<Vec<u8>>,
@@ -74,7 +74,7 @@ pub(super) struct ProgramJob<'a> {
     progress: Instant,
     /// Time of the next check for idleness, and the interval after it.
     idle_check: (Instant, Duration),
-    /// Time since which the job has been idle.
+    /// Start of the job's current idle period.
     idle: Option<Instant>,
 }
 
@@ -176,7 +176,7 @@ impl<'a> ProgramJob<'a> {
         if process.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
             return self.request(p, line, Framing::Lines, &raw);
         }
-        // A spawn request consists of many lines and has one answer.
+        // A spawn request consists of many lines and has one response.
         let (collector, all) = process
             .spawn
             .get_or_insert_with(|| Box::new((SpawnCollector::new(SpawnLimits::default()), Vec::new())))
@@ -228,7 +228,7 @@ impl<'a> ProgramJob<'a> {
         self.perform(p, i, acts, raw);
     }
 
-    /// Carries out the actions of a rule. Those after the server's own answer wait for it.
+    /// Carries out the actions of a rule. Those after the server's own response wait for it.
     fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<ScriptAction>, raw: &[u8]) {
         while let Some(act) = acts.pop_front() {
             if matches!(act, ScriptAction::DefaultResponse) {
@@ -602,7 +602,7 @@ impl Host for ProgramJob<'_> {
         if self.has_script_error || self.interrupted.load(Ordering::Relaxed) {
             return NextTick::End;
         }
-        // Bytes that were sent before the answer to an offer can only be read after it.
+        // Bytes that were sent before the response to an offer can only be read after it.
         for p in self.processes.keys().copied().collect::<Vec<_>>() {
             self.read(p, b"");
         }

@@ -36,11 +36,11 @@ pub struct Program {
     command: Vec<OsString>,
     /// Default number of processes, if the scenario does not define it.
     pub(crate) ranks: u32,
-    /// The kind of connection that its processes get.
+    /// The kind of connection that its processes receive.
     connection_method: ConnectionMethod,
-    /// Our own executable, which the program finds as `mpiexec` if it is started without a process manager.
+    /// This executable, which the program finds as `mpiexec` if it is started without a process manager.
     manager: Option<PathBuf>,
-    /// True to look for remaining processes after each run, which takes time.
+    /// True if the runner looks for remaining processes after each run, which takes time.
     finds_leftover_processes: bool,
     /// Results of plain runs, by number of processes.
     plain_runs: Mutex<HashMap<u32, Arc<OnceLock<Arc<PlainBehavior>>>>>,
@@ -129,7 +129,7 @@ impl Program {
         self.finds_leftover_processes = true;
     }
 
-    /// Starts the program without a process manager, as a single process. It finds our own executable as `mpiexec`.
+    /// Starts the program without a process manager, as a single process. It finds the executable `ours` as `mpiexec`.
     pub fn start_alone(&mut self, ours: PathBuf) {
         self.manager = Some(ours);
         self.connection_method = ConnectionMethod::Singleton;
@@ -141,7 +141,7 @@ impl Program {
         self.connection_method = ConnectionMethod::Port;
     }
 
-    /// Returns how its processes get their connections.
+    /// Returns the kind of connection that its processes receive.
     pub(crate) fn connection_method(&self) -> ConnectionMethod {
         self.connection_method
     }

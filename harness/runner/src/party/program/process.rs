@@ -53,7 +53,7 @@ pub(super) struct ProgramProcess {
     pub(super) applied_count: usize,
     /// The server has received its init or fullinit, which the scenario answers.
     pub(super) is_initialized: bool,
-    /// The actions after the server's own answer, and the index of their rule.
+    /// The actions after the server's own response, and the index of their rule.
     pub(super) after_answer: Option<(usize, VecDeque<ScriptAction>)>,
     pub(super) pending_output: VecDeque<(Instant, PendingOutput)>,
     /// It has made a request since the last write to it, so it has read that.
@@ -108,7 +108,7 @@ impl ProgramProcess {
         Some(message.map(|message| (message.framing, message.text.to_vec())))
     }
 
-    /// Reads bytes that are sent to it, since an answer may negotiate the framing of its next messages.
+    /// Reads bytes that are sent to it, since a response may negotiate the framing of its next messages.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.connection.push(Direction::FromServer, bytes);
         while self.connection.next(Direction::FromServer).is_some() {}

@@ -15,7 +15,7 @@ pub(crate) enum ScriptAction {
     Send(WriteMode, Vec<Template>),
     /// Sends a bare newline.
     Empty,
-    /// Sends its own answer.
+    /// Sends the server's own response.
     DefaultResponse,
     /// Closes the connection.
     Close,
@@ -28,7 +28,7 @@ pub(crate) enum ScriptAction {
 pub(crate) struct ServerRule {
     /// The request, and whether the rule applies to every matching one; `None` for actions at the start.
     pub(crate) trigger: Option<(Pattern, bool)>,
-    /// The actions; empty for the server's own answer.
+    /// The actions; empty for the server's own response.
     pub(crate) actions: Vec<ScriptAction>,
     /// The line of the scenario.
     pub(crate) line: usize,
@@ -56,9 +56,9 @@ pub(crate) struct ScriptError {
 /// The server that a program is started under.
 pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
-    /// Returns the delay of each answer.
+    /// Returns the delay of each response.
     fn delay(&self) -> Duration;
-    /// Returns the number of bytes of each answer that are written before the rest; 0 writes it whole.
+    /// Returns the number of bytes of each response that are written before the rest; 0 writes it whole.
     fn first_write(&self) -> usize;
     /// Returns the part of the scenario for a process in a group of `size`.
     ///

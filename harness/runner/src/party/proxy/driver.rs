@@ -205,7 +205,7 @@ impl ProxyDriver {
                 }
                 DriverOrder::Report(kind) => self.report(&kind),
                 DriverOrder::Output { stderr, bytes } => {
-                    // If the reader of our output is gone, the output is dropped.
+                    // If the reader of the output has closed it, the output is dropped.
                     _ = if stderr { io::stderr().write_all(&bytes) } else { io::stdout().write_all(&bytes) };
                 }
                 DriverOrder::End { status, reason } => {
@@ -311,7 +311,7 @@ impl ProxyDriver {
         }
         let proxy = &mut self.proxies[link];
         let began = self.upstream.awaited(link).is_none();
-        // While its processes run, a proxy has no deadline. It gets one when they have ended or it has closed its connection.
+        // While its processes run, a proxy has no deadline. It is given one when they have ended or it has closed its connection.
         if self.upstream.has_ended(link) || proxy.connection.is_none() {
             proxy.deadline.get_or_insert(Instant::now() + self.options.timeout);
         } else if began {

@@ -1,7 +1,7 @@
 //! The state that all proxies of a job share: keyval spaces, published names, decisions about spawns. No I/O.
 //!
 //! The reference server keeps the state and makes the decisions. A proxy answers most of its clients' requests itself and forwards the
-//! rest. Here, rank 0 makes all requests of a process group; the code calls it the group's *voice*.
+//! rest. Here, rank 0 makes all requests of a process group; the code calls it the group's *proxy client*.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,8 +23,8 @@ pub(super) enum StoreResult {
 #[derive(Debug)]
 pub(super) struct Store {
     server: Server,
-    /// A server for the same process groups, whose voices speak PMI-2. Keyval spaces have the same names, but each dialect has its own
-    /// pairs.
+    /// A server for the same process groups, whose proxy clients speak PMI-2. Keyval spaces have the same names, but each dialect has its
+    /// own pairs.
     pmi2_server: Server,
     /// Groups whose spawn was requested in PMI-2.
     spawned_by_pmi2: HashSet<GroupId>,
@@ -53,7 +53,7 @@ impl Store {
         group
     }
 
-    /// Initializes a group's voices. Called once for each spawned group.
+    /// Initializes a group's proxy clients. Called once for each spawned group.
     pub(super) fn join(&mut self, group: GroupId) {
         let replies = self.request(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);

@@ -435,7 +435,7 @@ impl Upstream {
             self.report_puts(proxy_group, &pairs);
             return self.put(self.proxy_groups[proxy_group].group, pairs);
         }
-        // An abort has no answer.
+        // An abort has no response.
         let may_wait = asked.command() != b"abort";
         let held = may_wait && self.held_commands.iter().any(|name| name.as_bytes() == asked.command());
         let id = self.report_request(proxy_group, asked.text.clone(), held);
@@ -473,7 +473,7 @@ impl Upstream {
                 let words: Vec<&[u8]> = words.collect();
                 self.enter(proxy_group, &words);
             }
-            // Only voices send these, see [`Store`].
+            // Only proxy clients send these, see [`Store`].
             b"cmd=init" | b"cmd=finalize" => {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
@@ -498,7 +498,7 @@ impl Upstream {
         let group = self.proxy_groups[proxy_group].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match asked.command() {
-            // Only voices send these, see [`Store`].
+            // Only proxy clients send these, see [`Store`].
             b"fullinit" | b"finalize" => {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
@@ -523,7 +523,7 @@ impl Upstream {
         }
     }
 
-    /// Carries out the answers of the store. `reply` sends the answers to clients.
+    /// Carries out the results from the store. `reply` sends the responses to clients.
     fn answer(&mut self, answers: Vec<StoreResult>, reply: impl Fn(&mut Self, Vec<u8>)) {
         let mut answers = VecDeque::from(answers);
         while let Some(answer) = answers.pop_front() {
@@ -590,7 +590,7 @@ impl Upstream {
                 Err(reason) => {
                     let bytes = format!("hydra-upstream: spawn failed: {reason}\n").into_bytes();
                     self.orders.push_back(DriverOrder::Output { stderr: true, bytes });
-                    // The group's number is used up in any case.
+                    // The group number is consumed in any case.
                     self.groups.push(UpstreamGroup::default());
                     return false;
                 }
@@ -793,7 +793,7 @@ mod tests {
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {
-            assert!(upstream.awaited(link).is_some_and(|what| what.contains("introduces itself")));
+            assert!(upstream.awaited(link).is_some_and(|what| what == "its introduction"));
             upstream.receive(link, &[b"HYD\0".to_vec(), ints(&[0, link as i32])].concat());
             assert!(upstream.awaited(link).is_some_and(|what| what.contains("process ids")));
             upstream.receive(link, &frame(5, 0, link as i32, 0, &ints(&[7, 8])));

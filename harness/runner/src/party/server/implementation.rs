@@ -14,7 +14,7 @@ use pmi_wire::grammar::is_uint;
 use pmi_wire::hydra::Family;
 use pmi_wire::singleton::{PMI_ARGS_OPTION, UNUSED_ARGUMENTS};
 
-/// The implementation cannot be started as requested. The message says what to do.
+/// The implementation cannot be started as requested. The message contains a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ImplementationError(pub(super) String);
@@ -112,7 +112,7 @@ while read -r step pid; do
     test -d "/proc/$pid" || echo "$step"
 done"#;
 
-/// The options of `srun` whose absence a notice mentions: each with the options and the variable that decide the same, and the notice.
+/// The options of `srun` whose absence a notice mentions: the options and the variable that have the same effect, and the notice.
 const SRUN_OPTIONS: [(&[&str], &str, &str); 2] = [
     (
         &["--mpi"],
@@ -261,7 +261,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The command is invalid. The message says what to write instead.
+    /// The command is invalid. The message suggests a correction.
     pub(super) fn from_command(argument: &str) -> Result<Self, ImplementationError> {
         let words = template(argument)?;
         let mut this = Self::new(argument, words.clone());
@@ -360,11 +360,11 @@ impl Implementation {
         Ok(())
     }
 
-    /// Turns a bare proxy into a launcher, with our own program in place of its `mpiexec` (see [`crate::party::proxy`]).
+    /// Turns a bare proxy into a launcher, with `hydra-upstream` in place of its `mpiexec` (see [`crate::party::proxy`]).
     ///
     /// # Errors
     ///
-    /// The proxy's protocol is unknown. The message says how to select one.
+    /// The proxy's protocol is unknown. The message names the option that selects one.
     pub fn play_upstream(
         &mut self,
         binary: &Path,
@@ -406,7 +406,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The proxy did not behave as expected, or the run was interrupted. The message says which option to try.
+    /// The proxy did not behave as expected, or the run was interrupted. The message suggests an option.
     pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), ProxyCheckError> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
         let unknown = |what: String| {
@@ -481,7 +481,7 @@ impl Implementation {
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
         self.connection_method = ConnectionMethod::Port;
         if self.proxy.is_some() {
-            // Our program in place of its upstream requests this.
+            // `hydra-upstream` requests this from the proxy.
             return Ok(());
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
@@ -553,7 +553,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The template is invalid. The message says why.
+    /// The template is invalid. The message contains the reason.
     pub fn set_command_nodes(&mut self, command: &str) -> Result<(), ImplementationError> {
         let words = template(command)?;
         if !has_placeholder(&words, "{agent}")
@@ -749,7 +749,7 @@ fn version_in(text: &str) -> Option<semver::Version> {
     version.and_then(|v| semver::Version::parse(v.trim()).ok())
 }
 
-/// Asks a launcher for its version. Returns `None` if it is not MPICH's Hydra.
+/// Queries a launcher for its version. Returns `None` if it is not MPICH's Hydra.
 fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
     let text = launcher_version_output(program)?;
     text.to_ascii_lowercase().contains("hydra").then(|| version_in(&text))

@@ -39,16 +39,17 @@ use rustix::process::Signal;
 
 /// Maximum number of bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
-/// The required duration of proven idleness if an answer is expected. The server may depend on a process that is not among its descendants.
+/// The required duration of proven idleness if a response is expected. The server may depend on a process that is not among its
+/// descendants.
 const IDLE_TIME: Duration = Duration::from_millis(150);
-/// The same if the server leaves our bytes unread. It may be waiting for something else, such as the rest of another rank's message.
+/// The same if the server leaves bytes unread. It may be waiting for something else, such as the rest of another rank's message.
 const STARVED_IDLE_TIME: Duration = Duration::from_millis(400);
-/// Minimum time between the two checks that find no running process of the server, if an answer is due. On a loaded machine, a process may
+/// Minimum time between the two checks that find no running process of the server, if a response is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
 const MIN_CHECK_GAP: Duration = Duration::from_millis(20);
-/// Number of times that a polling server must have polled without an answer. It may have been about to poll when we wrote.
+/// Number of times that a polling server must have polled without a response. It may have been about to poll when the runner wrote.
 const REQUIRED_POLLS: u64 = 3;
-/// This multiple of the time that its slowest answer took must also have passed.
+/// This multiple of the time of its slowest response must also have passed.
 const ANSWER_TIME_FACTOR: u32 = 10;
 
 /// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.
@@ -56,7 +57,7 @@ const TERM_GRACE: Duration = Duration::from_secs(5);
 
 /// Time before the first check of an expected silence.
 const FIRST_CHECK_DELAY: Duration = Duration::from_micros(100);
-/// Time before the first check if an answer is due. Most servers have answered by then, and a check takes CPU time from them.
+/// Time before the first check if a response is due. Most servers have answered by then, and a check takes CPU time from them.
 const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
 /// Maximum interval between checks. The interval doubles after each, at most `MAX_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -78,9 +79,9 @@ pub struct LaunchEnvironment {
     pub agent: PathBuf,
     /// The quick agent, if this machine supports it. It is created for the first launch that can use it.
     quick_agent: OnceLock<Option<QuickAgent>>,
-    /// True if the kernel reports how processes ended that are not our children (Linux 6.15 and later).
+    /// True if the kernel reports the exits of processes that are not children of the runner (Linux 6.15 and later).
     pub kernel_reports_exits: bool,
-    /// The address for relayed connections, if the processes run where they cannot pass their connections to us.
+    /// The address for relayed connections, if the processes run where they cannot pass their connections to the runner.
     pub listen: Option<ListenOptions>,
     /// Set when the run must end at once.
     pub interrupted: Arc<AtomicBool>,
@@ -173,8 +174,8 @@ impl RankState {
         self.control_key.is_none()
     }
 
-    /// Gives up our end. The connection is closed when the result is dropped, as if a process closed it. A wrapper between the process
-    /// manager and the agent may still hold it open, as for any process.
+    /// Gives up the runner's end. The connection is closed when the result is dropped, as if a process closed it. A wrapper between the
+    /// process manager and the agent may still hold it open, as for any process.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.is_open_here = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
@@ -187,7 +188,7 @@ impl RankState {
 struct RelayedConnection {
     /// Neither side has closed it.
     open: bool,
-    /// We have not closed it.
+    /// The runner has not closed it.
     is_open_here: bool,
     /// Number of orders to write and to close that were sent.
     ordered: u64,
@@ -213,7 +214,8 @@ pub struct ServerParty {
     port: Option<SocketAddr>,
     /// The process that the server must serve although it has not started it. It is ended with the launch.
     _singleton: Option<Singleton>,
-    /// Our own program in place of a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the conversation is over.
+    /// The connection to `hydra-upstream`, which replaces a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the
+    /// conversation is over.
     upstream: Option<(Channel, Option<ReactorKey>)>,
     is_proxy: bool,
     /// Requests that the upstream leaves to the scenario.
@@ -232,23 +234,23 @@ pub struct ServerParty {
     output: Output,
     queue: VecDeque<EventKind>,
     agents: HashSet<i32>,
-    /// The server's processes at the other end of our connections.
+    /// The server's processes at the other end of the runner's connections.
     peers: BTreeSet<i32>,
-    /// The same without the launcher, if the kernel reports how they die.
+    /// The same processes without the launcher, if the kernel reports their exits.
     deaths: Option<Vec<ForeignProcess>>,
-    /// For relayed connections: the processes at the other end that died, by place and process id, with their names and signals.
+    /// For relayed connections: the processes at the other end that died, by location and process id, with their names and signals.
     remote_deaths: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
-    /// Start of that count: the time of the last event.
+    /// Start of the poll count: the time of the last event.
     polls_since: Option<Instant>,
-    /// The time of the slowest answer.
+    /// The time of the slowest response.
     slowest_response: Duration,
     quiet_since: Instant,
     silence_times: SilenceTimes,
     /// The server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
     waits_elsewhere: bool,
-    /// The process that we last wrote for, and the time.
+    /// The process on whose connection the runner last wrote, and the time.
     last_write: Option<(Proc, Instant)>,
     /// Maximum wait of the next action for those bytes to be read.
     read_wait: Duration,
@@ -263,13 +265,13 @@ pub struct ServerParty {
 /// The required length of a silence.
 #[derive(Debug, Clone, Copy)]
 pub struct SilenceTimes {
-    /// Proven idleness, if an answer is expected and the server has read everything.
+    /// Proven idleness, if a response is expected and the server has read everything.
     pub idle: Duration,
     /// Proven idleness, if the server leaves bytes unread.
     pub starved: Duration,
     /// Number of times that a polling server must have polled.
     pub rounds: u64,
-    /// Polling proves silence even if an answer is due.
+    /// Polling proves silence even if a response is due.
     pub accepts_polls: bool,
 }
 
@@ -280,7 +282,7 @@ impl Default for SilenceTimes {
 }
 
 impl ServerParty {
-    /// Starts the implementation with our agent as its program. Also returns the command line. If it must connect to a process that it has
+    /// Starts the implementation with the agent as its program. Also returns the command line. If it must connect to a process that it has
     /// not started, `start` limits the time for that.
     ///
     /// # Errors
@@ -386,7 +388,7 @@ impl ServerParty {
         here.chain(elsewhere).collect()
     }
 
-    /// Returns the names of the processes that remain after the launcher: its descendants and orphans, without our agents. Only meaningful
+    /// Returns the names of the processes that remain after the launcher: its descendants and orphans, without the agents. Only meaningful
     /// after the launcher has ended.
     pub fn leftovers(&self) -> Vec<String> {
         let left = tree::of_launch(self.launcher.pid(), &self.agents);
@@ -604,7 +606,7 @@ impl ServerParty {
                 Ok(protocol::RelayReport::OrdersDone(count)) => relayed.executed_orders = count,
                 Ok(protocol::RelayReport::Died { pid, name, signal }) => {
                     let place = relayed.location.processes.clone();
-                    // The launcher is our child, so its end is already known.
+                    // The launcher is a child of the runner, so its end is already known.
                     let known = pid == self.launcher.pid() && place == relay::place().processes
                         || self.remote_deaths.contains_key(&(place.clone(), pid));
                     if !known {
@@ -735,7 +737,7 @@ impl ServerParty {
         self.waits_elsewhere = false;
     }
 
-    /// Returns how long idleness must last. While processes start or end, no answer is due, and frequent checks cost more than they gain.
+    /// Returns the required duration of idleness. While processes start or end, no response is due, and frequent checks cost more than they gain.
     fn required_idle_time(&self) -> Duration {
         if self.waits_elsewhere {
             Duration::ZERO
@@ -798,7 +800,7 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Returns whether the server has read everything, and has polled often enough since then without an answer.
+    /// Returns whether the server has read everything, and has polled often enough since then without a response.
     fn has_polled(&mut self) -> bool {
         let settled = self.exit.is_none()
             && self.ranks.values().all(|rank| rank.is_gone() || !rank.exit_ordered)
@@ -813,7 +815,7 @@ impl ServerParty {
         }
         let Some(makers) = self.known_peers() else { return false };
         let here = self.servers();
-        // If the server runs as a daemon, only the processes at the other end of our connections can be observed.
+        // If the server runs as a daemon, only the processes at the other end of the runner's connections can be observed.
         let here =
             if makers.iter().all(|pid| here.contains(pid)) { here } else { makers.into_iter().collect() };
         self.polls.rounds(&here) >= self.silence_times.rounds
@@ -821,8 +823,8 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Returns the processes at the other end of our open connections, if all of them are known. Any answer must come from them. `None` for
-    /// relayed connections, since messages may be in transit from another machine.
+    /// Returns the processes at the other end of the runner's open connections, if all of them are known. Any response must come from them.
+    /// `None` for relayed connections, since messages may be in transit from another machine.
     fn known_peers(&self) -> Option<BTreeSet<i32>> {
         if self.agent_listener.route().is_some() {
             return None;
@@ -830,7 +832,7 @@ impl ServerParty {
         self.connected().map(|pmi| pmi.peer).collect()
     }
 
-    /// Returns whether every process of the server waits for something that only the runner can do. With `uses_alarms`, a process that catches
+    /// Returns whether every process of the server waits for something that only the runner can do. With `uses_alarms`, one that catches
     /// alarms does not count as waiting.
     fn servers_wait(&mut self, uses_alarms: bool) -> bool {
         let Some(makers) = self.known_peers() else { return false };
@@ -858,7 +860,7 @@ impl ServerParty {
         tree::of_launch(self.launcher.pid(), &self.agents)
     }
 
-    /// Returns whether everything that we wrote has been read, or will not be read.
+    /// Returns whether everything that the runner wrote has been read, or will not be read.
     fn is_read(&self, patient: bool) -> bool {
         let starved =
             patient && (self.waits_elsewhere || self.quiet_since.elapsed() >= self.silence_times.starved);
@@ -982,7 +984,7 @@ impl Party for ServerParty {
             if self.exit.is_some() {
                 match self.report_exit() {
                     Some(kind) => return Incoming::Event(kind),
-                    // No participant is left that could cause an event.
+                    // No process is left that could cause an event.
                     None if self.is_over() => return Incoming::Nothing(SilenceProof::Idle),
                     None => {}
                 }
@@ -1046,7 +1048,7 @@ impl Party for ServerParty {
 
     fn memory(&self) -> Vec<Memory> {
         let mut pids = self.peers.clone();
-        // The launcher of a proxy is our own program.
+        // The launcher of a proxy is `hydra-upstream`, which belongs to the harness.
         pids.extend((!self.is_proxy).then_some(self.launcher.pid()));
         pids.into_iter().filter_map(tree::memory).collect()
     }
@@ -1136,7 +1138,7 @@ impl ServerParty {
                 }
                 return;
             }
-            // If the process is already gone, it needs no order.
+            // If the process has already ended, it needs no order.
             let _ = rank.control.send_with_descriptor(order, pmi.as_ref());
         }
     }

@@ -107,7 +107,7 @@ pub struct BuiltinProfile {
     pub offers: Vec<String>,
     /// Optional operations that it is known to lack.
     pub lacks: Vec<String>,
-    /// Seconds until its processes report, if that may take longer than an answer.
+    /// Seconds until its processes report, if that may take longer than a response.
     pub start_timeout: Option<f64>,
     /// Maximum number of ranks of a job.
     pub max_ranks: Option<u32>,
@@ -155,7 +155,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The value is invalid. The message says what to write instead.
+    /// The value is invalid. The message suggests a correction.
     pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
         if let Some(profile) = argument.strip_prefix('@') {
             return find(profile);

@@ -54,7 +54,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
     memory::check(before, 2 * held + 1024, "a framer");
 }
 
-/// The bodies of a stream by definition: a length of six bytes, and as many bytes.
+/// The bodies of a stream according to the definition of a frame: a length of six bytes, and that many bytes.
 struct ExpectedFrames<'a> {
     stream: &'a [u8],
     at: usize,

@@ -112,7 +112,7 @@ impl Pmi2ClientOp {
         }
     }
 
-    /// Returns its message as the protocol table spells it; the offer is a line.
+    /// Returns the message as the protocol table spells it; the offer is a line.
     pub(crate) fn message(self, thrid: Option<u8>) -> Vec<u8> {
         if self == Self::Offer {
             return b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec();
@@ -127,7 +127,7 @@ impl Pmi2ClientOp {
         })
     }
 
-    /// Returns its operation, and the fields of the request.
+    /// Returns the operation and the fields of the request.
     fn fields(self) -> (&'static str, Vec<(&'static str, String)>) {
         let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();
         let named = |at| ("service", text(&NAMES, at));

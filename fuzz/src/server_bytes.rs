@@ -92,7 +92,7 @@ impl DialectSession {
         memory::check(before, (64 << 10) + self.bytes * data.len(), "a server");
     }
 
-    /// Returns whether it is a line, or one frame with the right length.
+    /// Returns whether the bytes end like a line, or are one frame with the right length.
     fn is_message(&self, bytes: &[u8]) -> bool {
         let is_frame = |(header, body): (&[u8], &[u8])| {
             let text = std::str::from_utf8(header).ok();

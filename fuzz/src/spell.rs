@@ -3,7 +3,7 @@
 use pmi_wire::protocol::{self, Exchange, Field};
 use pmi_wire::{Decoded, Direction, Framing, HEADER};
 
-/// Returns the exchange of an operation, by the name that it has in every framing.
+/// Returns the exchange of an operation, given the name that the operation has in every framing.
 fn exchange(framing: Framing, operation: &str) -> &'static Exchange {
     protocol::by_operation(framing, operation).expect("the framing has the operation")
 }
@@ -18,7 +18,7 @@ pub(crate) fn message<'a>(
     out
 }
 
-/// Returns a request with these fields, by the names that they have in every framing.
+/// Returns a request with these fields, given the names that the fields have in every framing.
 pub(crate) fn request<V: AsRef<[u8]>>(
     framing: Framing,
     operation: &str,

@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
     assert!(expected.is_done(), "the framer kept a line back");
 }
 
-/// The lines of a stream by definition: the texts between newlines, or `None` for one that is too long.
+/// The lines of a stream according to the definition: the texts between newlines, or `None` for one that is too long.
 struct ExpectedLines<'a> {
     stream: &'a [u8],
     at: usize,

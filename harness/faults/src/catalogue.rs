@@ -294,7 +294,7 @@ impl FaultCatalogue {
     }
 }
 
-/// Returns the names in a table of the file. This does not parse the entries, because a run without a fault needs nothing else.
+/// Returns the names in a table of the file. This does not parse the entries, because a run without a fault needs only the names.
 fn names(table: &'static str) -> impl Iterator<Item = &'static str> {
     let rows = TEXT.lines().skip_while(move |line| line.strip_suffix(" = [") != Some(table));
     let rows = rows.take_while(|line| *line != "]");

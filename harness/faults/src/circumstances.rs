@@ -24,7 +24,7 @@ pub struct Circumstances {
     pub refused: bool,
     /// True if the request arrived with others in one read.
     pub in_burst: bool,
-    /// The number of times that the effect could have shown so far, including this time.
+    /// The number of occasions so far on which the effect could have shown, including this one.
     pub use_count: u64,
 }
 
@@ -59,7 +59,7 @@ pub enum Occasion {
     Waiting,
     /// While all other processes of the group wait in the barrier.
     OthersWait,
-    /// Until the barrier with this number has ended, and after the one before.
+    /// After the previous barrier, and until the barrier with this number has ended.
     Round(u64),
     /// The same in spawned groups.
     SpawnedRound(u64),

@@ -62,7 +62,7 @@ impl ResponseDraft {
         }
     }
 
-    /// Returns the key of a field in this dialect, by its name in the protocol table.
+    /// Returns the key that a field has in this dialect, given its name in the protocol table.
     fn key<'a>(&self, name: &'a str) -> &'a str {
         self.header.key(name)
     }

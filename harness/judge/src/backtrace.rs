@@ -170,7 +170,7 @@ impl StackFrame {
         self.function.as_deref().is_some_and(ends)
     }
 
-    /// Returns the location of the frame in the form of a crash location.
+    /// Returns the crash location that this frame represents, or `None` if its address is in no file.
     fn place(&self) -> Option<CrashLocation> {
         match (&self.function, &self.module) {
             (Some(name), _) => Some(CrashLocation::Function(name.clone())),
@@ -190,7 +190,7 @@ impl Backtrace {
         self.frames.iter().find(|frame| !frame.is_runtime()).or_else(known)
     }
 
-    /// Returns the place where the process died; `None` if nothing is known about its stack.
+    /// Returns the location of the crash; `None` if nothing is known about the stack.
     pub fn place(&self) -> Option<CrashLocation> {
         self.blamed_frame().and_then(StackFrame::place)
     }

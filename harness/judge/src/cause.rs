@@ -10,7 +10,8 @@ use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
-/// Words before a number that distinguishes mistakes. Other numbers are ranks, process numbers, line numbers or values from the harness's input.
+/// Words before a number that distinguishes mistakes. Other numbers are ranks, process numbers, line numbers or values from the
+/// harness's input.
 const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
 /// Fields with names that the implementation chooses, which differ between jobs.
@@ -141,7 +142,8 @@ pub(crate) fn mask(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that the findings of one cause share besides their requirement: the place of a crash, otherwise the observed text.
+/// Returns the key that the findings of one cause share in addition to their requirement: the location of a crash, otherwise the observed
+/// text.
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {
         return shape(finding);

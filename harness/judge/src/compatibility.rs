@@ -422,7 +422,7 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
         };
         serves.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
     };
-    // A refused lookup has found nothing, whatever its fields are.
+    // A refused lookup has found nothing, regardless of its fields.
     let finds =
         serves.responses.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
     let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });

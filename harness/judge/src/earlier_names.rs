@@ -54,7 +54,7 @@ impl EarlierNames {
     }
 
     /// Returns the findings without those about lookups that found a name of an earlier job. If the job itself has published the name, the
-    /// finding stays.
+    /// finding is kept.
     pub fn without_excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
             return findings.to_vec();

@@ -204,7 +204,7 @@ pub enum EventKind {
         /// True if the harness ended it.
         ours: bool,
     },
-    /// A process under test, or of a recorded session, has ended, for whatever reason.
+    /// A process under test, or of a recorded session, has ended, for any reason.
     Exited {
         /// The process.
         proc: Proc,
@@ -372,7 +372,7 @@ pub enum EventKind {
         /// The signal.
         signal: i32,
     },
-    /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because a debugger costs time. The
+    /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because a debugger takes time. The
     /// whole scenario is then played once more, and the backtrace is from that second run.
     Backtrace(Box<Backtrace>),
     /// A crash was analyzed, but no debugger may attach to the process.

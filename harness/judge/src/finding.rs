@@ -46,7 +46,7 @@ pub struct Finding {
     /// The kind of observation, if code needs to distinguish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ObservationKind>,
-    /// For a crash, the place where the process died, if a debugger saw it.
+    /// For a crash, its location, if a debugger was attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<CrashLocation>,
 }

@@ -849,7 +849,7 @@ impl Judge {
     }
 
     /// Returns the requirement that a silence breaks. A request that was not read, or was not understood because it came in pieces, is the
-    /// cause, whatever it asks for.
+    /// cause, regardless of its operation.
     fn silence_requirement<'a>(&self, p: Option<Proc>, cites: &'a str) -> &'a str {
         let in_pieces = p.map_or(cites, |p| self.monitor.line_in_pieces_or(p, cites));
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)
@@ -912,7 +912,7 @@ impl Judge {
         self.report_broken_at(self.seq, p, cites, expected.into(), seen.into());
     }
 
-    /// Makes a finding unless the monitor has reported the same event. An advisory finding does not replace a binding one: a refusal that
+    /// Reports a finding unless the monitor has reported the same event. An advisory finding does not replace a binding one: a refusal that
     /// also lacks a thrid breaks both. A missing response is one behaviour, and the monitor knows what was unusual about the request.
     fn report_broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;

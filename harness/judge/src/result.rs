@@ -334,7 +334,7 @@ pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     }
 }
 
-/// Describes the place where a process died, as a suffix. Addresses that vary between runs are omitted.
+/// Describes the location of a crash, as a suffix. Addresses that vary between runs are omitted.
 fn describe_crash_location(trace: Option<&Backtrace>) -> String {
     let Some((place, frame)) = trace.and_then(|trace| Some((trace.place()?, trace.blamed_frame()?))) else {
         return String::new();

@@ -34,7 +34,7 @@ const MAX_RECENT_EVENTS: usize = 1000;
 /// Maximum number of unanswered requests that a result names.
 const MAX_UNANSWERED: usize = 5;
 
-/// Requirements besides finalize that a client may break merely by being killed.
+/// Requirements, other than those about finalize, that a client may break merely because it is killed.
 const CUT_OFF_REQUIREMENTS: [&str; 3] =
     [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 

@@ -1,4 +1,4 @@
-//! Symptoms: the part of a finding that stays the same after a rebuild and on another machine. For a crash, it is the signal and the
+//! Symptoms: the part of a finding that does not change after a rebuild or on another machine. For a crash, it is the signal and the
 //! function.
 
 use crate::Finding;
@@ -10,7 +10,7 @@ use crate::verdict::JudgedFinding;
 /// Minimum length of a symptom.
 const MIN_CHARACTERS: usize = 6;
 
-/// Fields of a message, besides the chosen names, whose values differ between jobs or machines.
+/// Fields of a message, in addition to the chosen names, whose values differ between jobs or machines.
 const VOLATILE_FIELDS: [&str; 3] = ["pmijobid=", "hostname=", "msg="];
 
 /// Returns whether a recorded symptom matches a finding. For a crash, only the signal and the function are compared, and the function only
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(common_symptom([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
-    // Places in another build, and texts that an earlier version wrote into a draft.
+    // Crash locations from another build, and texts that an earlier version wrote into a draft.
     #[rstest]
     #[case("signal 11 (in get)", function("get"), true)]
     #[case("signal 11 (in get at /a/pm.c:10)", function("get"), true)]

@@ -73,7 +73,7 @@ struct ProxyState {
     barriers: u64,
     /// Keys of the pairs that it has forwarded.
     forwarded_keys: HashSet<Vec<u8>>,
-    /// Number of forwarded pairs whose keys no process has put. As many missing puts count as changed rather than lost.
+    /// Number of forwarded pairs whose keys no process has put. The same number of missing puts counts as changed rather than lost.
     unknown_pairs: usize,
     /// Identical requests of several processes, and how many more times each may be forwarded.
     identical_requests: HashMap<Vec<u8>, usize>,

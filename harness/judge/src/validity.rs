@@ -65,8 +65,8 @@ struct LibraryCalls {
 }
 
 impl LibraryCalls {
-    /// Returns whether the caller of a library breaks the rules of the API, with an environment that has no process manager or with an
-    /// argument that a function cannot use.
+    /// Returns whether the caller of a library breaks the rules of the API: the environment offers no process manager, or an argument is
+    /// invalid for its function.
     fn breaks_api(&mut self, event: &Event) -> bool {
         match &event.kind {
             EventKind::Started { env, .. } => !has_connection(env),
@@ -104,7 +104,7 @@ impl LibraryCalls {
 }
 
 /// Returns the number of events up to the last one that may have led to a failure that no event shows: the last message to an open
-/// connection, or the first sign of trouble, if that is later. The events after it are the end of the session.
+/// connection, or the first sign of a failure, if that is later. The events after it are the end of the session.
 fn end_of_input(events: &[Event], ours: PartyKind) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();
     let (mut input, mut trouble) = (0, None);

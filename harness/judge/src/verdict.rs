@@ -89,9 +89,9 @@ pub enum Strictness {
     /// MUST and SHALL.
     #[default]
     Must,
-    /// SHOULD as well.
+    /// Also SHOULD.
     Should,
-    /// Behaviour that implementations agree on beyond the specification as well.
+    /// Also behaviour on which implementations agree beyond the specification.
     DeFacto,
 }
 

@@ -14,9 +14,9 @@ use crate::observe::tcp::{self, Ends};
 /// Size of a read. It has room for many of the longest usual lines, and limits how many responses one read can cause.
 pub const READ_SIZE: usize = 64 * 1024;
 
-/// Maximum number of bytes that stay in the system until later: see [`UnreadBytes`].
+/// Maximum number of bytes that are left in the system, see [`UnreadBytes`].
 const MAX_LEFT_BYTES: usize = 4096;
-/// The same for messages.
+/// Maximum number of messages that are left in the system.
 pub const MAX_LEFT_MESSAGES: usize = 16;
 
 /// An upper bound for the system's accounting of such a message, most of which is overhead.
@@ -60,7 +60,7 @@ struct UnreadBytes {
     messages: usize,
     /// Maximum number of messages that may be left.
     max_messages: usize,
-    /// They have been left for a while.
+    /// True if they were already left at the last call of [`NonBlockingStream::take_old_unread`].
     is_old: bool,
 }
 
@@ -255,7 +255,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Receives bytes, and leaves them in the system if they may stay there.
+    /// Receives bytes, and leaves them in the system if possible.
     pub fn receive_or_peek(&mut self, buffer: &mut [u8]) -> ReceiveResult {
         if self.unread_in_kernel.is_none() {
             return self.receive(buffer);

@@ -1,8 +1,9 @@
 //! Passes a connection to the process that is started for it.
 //!
 //! A process inherits its connection under a descriptor number that is reserved here for all of them. Just before the process is started,
-//! `dup2` puts the connection there, inheritable; afterwards, it is removed again. So no process inherits the connection of another one,
-//! and no code needs to run between fork and exec. The standard library can then use `posix_spawn`, which does not copy the page tables.
+//! `dup2` makes that number refer to the connection and inheritable; afterwards, this is undone. So no process inherits the connection of
+//! another one, and no code needs to run between fork and exec. The standard library can then use `posix_spawn`, which does not copy the
+//! page tables.
 
 use std::fs::File;
 use std::io;

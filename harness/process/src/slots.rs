@@ -1,5 +1,5 @@
-//! The limit for launches that work at the same time. A launch that only waits for a silence to last takes no time from the others, so
-//! another one may start.
+//! The limit for launches that work at the same time. A launch that only waits for the required duration of a silence uses no
+//! processor time, so another one may start.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,8 @@ struct IdlenessMeter {
 }
 
 impl IdlenessMeter {
-    /// Returns whether the machine was idle since the previous call, some time ago. `false` if this cannot be measured.
+    /// Returns whether the machine was idle since the previous measurement, at least [`CHECK_INTERVAL`] ago. Returns `false` if this is
+    /// unknown.
     fn is_idle(&mut self) -> bool {
         if self.last.is_some_and(|(at, _)| at.elapsed() < CHECK_INTERVAL) {
             return false;
@@ -118,7 +119,7 @@ impl Slots {
             if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
                 break;
             }
-            // No event reports that the machine becomes idle or that the run must end, so this wait has a time limit.
+            // No event reports that the machine becomes idle, or that the run must end, so this wait is limited.
             taken =
                 self.slot_freed.wait_timeout(taken, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -143,7 +144,7 @@ impl Slot {
     }
 
     /// Declares that the launch works again. A launch that was started in the meantime works alongside it for a while, because its server
-    /// does not wait for it either.
+    /// does not wait for a slot either.
     pub fn resume(&mut self) {
         if !std::mem::replace(&mut self.is_working, true) {
             self.slots.usage().working += 1;

@@ -10,7 +10,7 @@ const FAILED: i64 = 1;
 /// `rc` of an unknown command in PMI-2. The draft ("Unrecognized command") requires an error code for it.
 const UNKNOWN_COMMAND: i64 = 2;
 
-/// Named values of a message, by their names in the protocol table.
+/// The values of a message, with the names of their fields in the protocol table.
 pub type NamedValues = Vec<(Cow<'static, str>, Vec<u8>)>;
 
 /// The parts of a request on which the form of its response depends.

@@ -31,7 +31,7 @@ pub enum StepState {
     /// The feature is missing, or cannot be probed. Scenarios that need it do not apply.
     #[serde(rename = "lacks")]
     Missing,
-    /// The feature works, but the probe had a finding.
+    /// The feature works with restrictions or findings, or could not be examined. Other features can still be judged.
     #[serde(rename = "odd")]
     WorksWithFindings,
     /// The feature does not work, and nothing can be judged without it.

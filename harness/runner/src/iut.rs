@@ -33,7 +33,7 @@ pub enum Iut {
     Memory(Config),
     /// A process manager in real processes.
     Processes(Box<Implementation>, LaunchEnvironment),
-    /// A PMI library, the claims about its optional operations, and a flag that ends the run at once.
+    /// A PMI library, the claims about its optional operations, and a flag that ends the run immediately.
     Library(Box<Library>, BTreeMap<Capability, bool>, Arc<AtomicBool>),
     /// A program that speaks PMI, under the reference server.
     Client(Box<Program>),
@@ -192,7 +192,7 @@ impl Iut {
     }
 }
 
-/// Appends an event to the outcome of a scenario that has ended, for a fact that was established afterwards.
+/// Appends an event to the outcome of a scenario that has ended, for a fact that was determined afterwards.
 pub(crate) fn append(outcome: &mut ScenarioOutcome, kind: EventKind, sink: &mut dyn EventSink) {
     let time_us = outcome.events.last().map_or(0, |event| event.time_us);
     let event = Event { time_us, ..Event::new(outcome.events.len() as u64, kind) };

@@ -112,7 +112,7 @@ impl KillMatrix {
     }
 }
 
-/// Plays one scenario against a server with this behaviour. Returns the outcome, and which of the behaviour's effects showed.
+/// Plays one scenario against a server with this behaviour. Returns the outcome, and for each effect of the behaviour whether it showed.
 fn play_scenario(
     suite: &Suite,
     scenario: &Scenario,
@@ -315,8 +315,8 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     }
 }
 
-/// Plays the scenarios in which a variation shows. The variation comes with its index among the rehearsed behaviours; without one, the
-/// plain server plays every scenario.
+/// Plays the scenarios in which a variation shows. The variation is given with its index among the rehearsed behaviours; without one,
+/// every scenario is played against the plain server.
 fn try_variation(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],

@@ -298,7 +298,7 @@ pub fn run(
             |unresponsive: [usize; 2], kind: usize| gives_up && unresponsive[kind] >= MAX_UNRESPONSIVE;
         for message in receiver {
             order.take(message, |message| {
-                // Workers may be further ahead. Their results are ignored, so that the run stops at the same place each time.
+                // Workers may have played further scenarios. Their results are ignored, so that the run stops at the same place each time.
                 if enough(red) {
                     return;
                 }
@@ -462,7 +462,7 @@ fn play_attempts(
     let mut attempts = AttemptMerger::new(options.strict);
     let mut events = Vec::new();
     let (mut unresponsive, mut mistake, mut interrupted) = (false, false, false);
-    // Deviations that were missing in every attempt. One that is missing by chance in some attempts is not stale.
+    // Deviations that were absent from every attempt. One that is absent from some attempts by chance is not stale.
     let mut missed: Option<BTreeSet<usize>> = None;
     for _ in 0..options.attempts.max_attempts() {
         let (outcome, time) = match play() {

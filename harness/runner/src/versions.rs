@@ -159,7 +159,7 @@ fn of_server(
         .iter()
         .map(|offer| {
             let mut lines: Vec<(u32, &str)> = offer.lines.to_vec();
-            // A request after a refused init kills slurmstepd, and the job step stays until the allocation ends.
+            // A request after a refused init kills slurmstepd, and the job step keeps running until the allocation ends.
             let spares = matches!(iut, Iut::Processes(implementation, _) if implementation.starts_steps());
             if spares && lines.len() > 1 && lines[0].0 == lines[1].0 {
                 let first = send_requests(suite, iut, limits, &lines[..1], false)?;

@@ -69,7 +69,7 @@ impl Step {
         outcomes.iter().map(|outcome| &outcome.cites).chain([&self.cites]).flatten()
     }
 
-    /// Returns the places of the citations, to be changed.
+    /// Returns mutable references to the citations.
     pub(crate) fn citations_mut(&mut self) -> impl Iterator<Item = &mut Option<Spanned<String>>> {
         let outcomes: &mut [Alternative] = match &mut self.action {
             StepAction::OneOf(outcomes) => outcomes,

@@ -167,7 +167,7 @@ pub(super) fn closest_word<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Opt
         .map(|(_, k)| k)
 }
 
-/// Returns [`closest_word`], or else the shortest known word with a common prefix. Suited for names, which users abbreviate, but not for
+/// Returns [`closest_word`], or else the shortest known word with a common prefix. Suitable for names, which users abbreviate, but not for
 /// commands, which may share a prefix and still be correct.
 pub(super) fn suggest_name<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
     closest_word(word, known).or_else(|| {

@@ -387,7 +387,7 @@ impl<'a> Parser<'a> {
         self.scenario.requires.extend(id);
     }
 
-    /// Parses a requirement's id, or `$name` for the id that a row has.
+    /// Parses the id of a requirement, or `$name` for an id that a row provides.
     fn id(&mut self, span: Span) -> Option<Spanned<String>> {
         let id = self.text_at(span);
         if id.starts_with('$') {

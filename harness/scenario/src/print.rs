@@ -15,8 +15,8 @@ const WIDTH: usize = 120;
 /// Prints a scenario. Parsing the text returns the same tree, if the tree was parsed or consists of parts made by [`Template`]'s
 /// constructors.
 ///
-/// Roles are aligned two blanks after the longest ranks, and continuation lines with the text of their step. There is never more than one
-/// blank line in a row, and there is one after the head.
+/// Roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step. There is
+/// never more than one blank line in a row, and there is one after the head.
 pub fn print(scenario: &Scenario) -> String {
     let mut printer = Printer {
         out: String::new(),
@@ -34,7 +34,7 @@ pub fn print(scenario: &Scenario) -> String {
     printer.out
 }
 
-/// Returns the length of the longest ranks, including their indentation.
+/// Returns the width of the longest list of ranks, including its indentation.
 fn longest(body: &[Statement], indent: usize) -> usize {
     let of = |statement: &Statement| match statement {
         Statement::Repeat { body, .. } | Statement::Only { body, .. } => longest(body, indent + INDENT),

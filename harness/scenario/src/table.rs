@@ -369,7 +369,7 @@ impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {
 }
 
 impl WordWriter<'_> {
-    /// Returns the text of the word that a piece names, as the row has it.
+    /// Returns the text that the row gives to the word that a piece names.
     fn named(&self, piece: &Piece) -> Option<&Template> {
         match piece {
             Piece::Var(name) => self.0.text(name),

@@ -7,7 +7,7 @@
 use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail};
 use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
-/// Rounds in which all ranks put a key, meet, and read the key of another rank.
+/// The number of rounds. In each, all ranks put a key, enter the fence, and read the key of another rank.
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::faulty_program::{Pmi, Tuples, crash, fail, nodes, number, succeeded};
 use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
-/// Rounds in which all ranks put a key, meet, and read the key of another rank.
+/// The number of rounds. In each, all ranks put a key, enter the barrier, and read the key of another rank.
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {

@@ -303,8 +303,8 @@ impl<'a> Decoded<'a> {
         self.raw(key).and_then(parse_bool)
     }
 
-    /// Returns the value of a field by its name in the protocol table, which is the same in both framings. If several keys have this name,
-    /// the key with the same spelling takes precedence.
+    /// Returns the value of a field, given its name in the protocol table, which is the same in both framings. If several keys have this
+    /// name, the key with the same spelling takes precedence.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let own = self.exchange?.fields(self.direction);
         let fields = || own.iter().chain(self.common_fields()).filter(|field| field.name == name);

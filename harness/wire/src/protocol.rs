@@ -166,7 +166,7 @@ pub struct Field {
     pub optional: bool,
     /// True if the key ends in a number, so the message may contain several of these fields.
     pub numbered: bool,
-    /// The limit on the length of the value, by its name in the response to get_maxes.
+    /// The name of the limit on the length of the value, as in the response to get_maxes.
     pub limit: Option<&'static str>,
     /// The version of PMI-1 that added the field, if it is later than RFC 13's. Earlier versions do not have the field.
     pub since: Option<Version>,
@@ -766,7 +766,7 @@ pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'st
     fields.iter().filter(|field| field.since.is_none())
 }
 
-/// Returns the documented exchange of an operation, by the name that it has in every framing.
+/// Returns the documented exchange of an operation, given the name that the operation has in every framing.
 pub fn by_operation(framing: Framing, name: &str) -> Option<&'static Exchange> {
     documented_exchanges(framing).iter().find(|exchange| exchange.operation == name)
 }

@@ -137,7 +137,7 @@ fn write_pairs(out: &mut Vec<u8>, count: &str, [key, value]: [&str; 2], pairs: &
 /// Keys and their values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The keys and values of a spawn request in a frame, before the first `subcmd` or from one on.
+/// The keys and values of one section of a spawn request in a frame: the part before the first `subcmd`, or the part of one program.
 #[derive(Default)]
 struct SpawnSection(HashMap<Vec<u8>, Vec<u8>>);
 

@@ -160,7 +160,7 @@ impl Server {
         }
     }
 
-    /// Returns whether every process of a group has entered as many barriers as this one.
+    /// Returns whether every process of a group has entered at least as many barriers as this one.
     pub(super) fn all_entered(&mut self, p: Proc) -> bool {
         let entries = |server: &mut Self, p| server.state().barrier_entries.get(&p).copied().unwrap_or(0);
         let own = entries(self, p);

@@ -237,7 +237,8 @@ impl Server {
         value.map_or_else(missing, found)
     }
 
-    /// Holds a get back until all processes have entered the barrier, if the server's barrier does not block. Returns whether it does so.
+    /// Holds a get back until all processes have entered the barrier, if an effect requires it because the server's barrier does not block.
+    /// Returns whether the get is held back.
     pub(super) fn held_for_barrier(&mut self, from: Proc, header: &ResponseHeader, key: &[u8]) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndGetsWait)).then_some(());
         let held = self.pick(from, pick).is_some() && !self.all_entered(from);

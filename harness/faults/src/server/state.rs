@@ -12,7 +12,7 @@ use crate::circumstances::{Circumstances, Occasion};
 use crate::dialects::Dialects;
 use crate::effect::Effect;
 
-/// An effect, and the number of times that it could have shown so far.
+/// An effect, and the number of occasions so far on which it could have shown.
 #[derive(Debug)]
 struct ActiveEffect {
     effect: Effect,

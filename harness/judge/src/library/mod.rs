@@ -63,7 +63,7 @@ struct LibraryProcess {
     /// True if the current call has requested the barrier.
     in_barrier: bool,
     requests: RequestAssembler,
-    /// The framing of its connection, the incomplete request, and whether it has received half a message.
+    /// The framing of its connection, the incomplete request, and whether it has received an incomplete message.
     framing: Framing,
     partial_request: Vec<u8>,
     has_partial_response: bool,
@@ -343,7 +343,7 @@ impl LibraryJudge {
         } else if !self.process(p).in_barrier {
             self.process(p).barriers -= 1;
         }
-        // A process that has requested the barrier counts as having entered it, whatever the response was.
+        // A process that has requested the barrier counts as having entered it, regardless of the response.
     }
 
     /// Reports that a process has left a barrier before all processes have entered it.

@@ -252,7 +252,7 @@ impl Monitor {
         if name.kind == GroupBarrierKind::Node {
             ids::MPICH_1_2_BARRIER_NODE
         } else if part.is_some_and(again) {
-            // The barrier worked before.
+            // The same barrier has opened before.
             ids::MPICH_1_2_BARRIER_AGAIN
         } else if others.into_iter().any(alike) {
             ids::MPICH_1_2_BARRIER_TAGS_APART

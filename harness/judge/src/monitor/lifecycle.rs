@@ -23,7 +23,8 @@ pub(super) fn init_rule(offered: Version) -> &'static str {
     if offered > Version::V1_1 { ids::RFC13_INIT_HIGHEST_MUTUAL } else { ids::RFC13_ABNF_C_INIT }
 }
 
-/// Returns whether the rc of a response does not fit the int of the API. The standards set no bound, so a client may take it for success.
+/// Returns whether the rc of a response does not fit the int of the API. The standards set no bound, so a client may interpret it as
+/// success.
 fn has_huge_rc(message: &Decoded<'_>) -> bool {
     message.rc().is_some_and(|rc| i32::try_from(rc).is_err())
 }

@@ -290,7 +290,7 @@ impl Monitor {
             // The server did not accept it as a request.
             request_rule(op)
         } else if op == Operation::Barrier && self.rank(p).barriers_left > 0 {
-            // The barrier has worked before.
+            // The process has left a barrier before.
             ids::RFC13_BARRIER_GENERIC
         } else {
             duty
@@ -393,7 +393,7 @@ impl Monitor {
         self.group(p.group).all(|rank| rank.barriers_entered >= round && rank.world_spelling == written)
     }
 
-    /// Reports a missing response. If the server has not read the request, that is the reason, whatever the request is.
+    /// Reports a missing response. If the server has not read the request, that is the reason, regardless of the request.
     pub(super) fn report_missing(
         &mut self,
         p: Proc,

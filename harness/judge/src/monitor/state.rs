@@ -20,7 +20,7 @@ use crate::kvs::{KnownPuts, Kvs};
 use crate::lookup_cache::LookupCache;
 use crate::observation::ObservationText;
 
-/// Length in bytes beyond which a server may give up on a request. RFC 13 sets no limit for messages, but no operation needs a longer one.
+/// Length in bytes beyond which a server may reject a request. RFC 13 sets no limit for messages, but no operation needs a longer one.
 pub(super) const MIN_LONG_REQUEST: usize = 8 * 1024;
 
 /// Number of bytes that a server usually reads at once.

@@ -99,8 +99,8 @@ impl Channel {
         UnixStream::connect(scratch.join(SOCKET)).map(Self::new)
     }
 
-    /// Sends a message, at once or after the other side has read the earlier ones. If the other side stops reading, the conversation is
-    /// over.
+    /// Sends a message, immediately or after the other side has read the earlier ones. If the other side stops reading, the connection
+    /// counts as ended.
     pub fn send(&mut self, message: &impl Serialize) {
         if let Ok(mut line) = serde_json::to_vec(message) {
             line.push(b'\n');
@@ -198,7 +198,7 @@ impl Channel {
         Some(serde_json::from_slice(&line).map_err(InvalidMessage::from))
     }
 
-    /// Returns all messages that have arrived. An invalid message ends the conversation.
+    /// Returns all messages that have arrived. After an invalid message, the connection counts as ended.
     pub fn messages<T: DeserializeOwned>(&mut self) -> Vec<T> {
         self.receive();
         let mut messages = Vec::new();

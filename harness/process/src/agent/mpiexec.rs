@@ -59,7 +59,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
         return Err(io::Error::other("no process listens there"));
     }
     drop(stream);
-    // A process manager stays as long as there is a process to manage.
+    // A process manager keeps running as long as it has a process to manage.
     match runner.wait()? {
         Some(AgentOrder::Exit(status)) => Ok(status),
         _ => Ok(0),

@@ -18,7 +18,8 @@ pub const ID: &str = "__AFL_SHM_ID";
 /// Variable with its size, for programs with many edges.
 pub const SIZE: &str = "AFL_MAP_SIZE";
 
-/// Size of a map in bytes: a process manager has fewer edges. AFL++'s own maps have 65,536 unless more are requested.
+/// Size of a map in bytes, which is more than the number of edges of a process manager. AFL++'s own maps have 65,536 unless more are
+/// requested.
 const BYTES: usize = 1 << 20;
 const WORDS: usize = BYTES / size_of::<u64>();
 

@@ -58,8 +58,8 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 }
 
 /// Handles a launcher that has ended and been reaped. Orphans without a mark, because their environment was cleared, are ended once every
-/// launch that may have left them is over. Orphans with the mark of this launch are ended at once. [`end_all`] may have missed one, because
-/// a process has no readable environment while it starts another program.
+/// launch that may have left them is over. Orphans with the mark of this launch are ended immediately. [`end_all`] may have missed one,
+/// because a process has no readable environment while it starts another program.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.launches.remove(&launcher);
@@ -378,7 +378,8 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
     false
 }
 
-/// Returns whether any process of a run is left, apart from its launcher. This check is cheap, for runs that ended well.
+/// Returns whether any process of a run is left, apart from its launcher. This check is cheap, for the common case of a run that ended
+/// completely.
 pub(crate) fn has_remaining(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
     let live = |pid: &i32| registry(|all| all.launches.contains_key(pid));
     inherited_children().into_iter().any(|pid| pid != launcher && !live(&pid) && has_mark(pid, mark))

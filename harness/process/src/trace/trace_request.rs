@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Maximum wait for a process to be traced: on a busy machine, the tracer may not be ready at once.
+/// Maximum wait for a process to be traced: on a busy machine, the tracer may not be ready immediately.
 const ATTACH_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 thread_local! {

@@ -62,7 +62,7 @@ pub fn main() -> u8 {
         let (told, mut connection) = trace()?;
         connection.write_all(&serde_json::to_vec(&told)?)
     };
-    // No other process could receive the error.
+    // The error cannot be reported to any other process.
     if run().is_ok() { 0 } else { 125 }
 }
 
@@ -132,7 +132,7 @@ impl TraceState {
                 }
                 resume(libc::PTRACE_CONT, thread, signal);
             }
-            // It must stay stopped, as it would without the tracer, until it receives SIGCONT.
+            // It must remain stopped, as it would without the tracer, until it receives SIGCONT.
             libc::PTRACE_EVENT_STOP
                 if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =>
             {

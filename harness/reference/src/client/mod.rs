@@ -249,7 +249,7 @@ impl Client {
         Self { lenient: true, ..Self::new() }
     }
 
-    /// Creates a client that offers 1.2. If the server answers with a lower version, the client does without groups.
+    /// Creates a client that offers 1.2. If the server answers with a lower version, group barriers are not available.
     pub fn with_groups() -> Self {
         Self { offered_version: Version::V1_2, ..Self::new() }
     }

@@ -21,7 +21,7 @@ impl Server {
         }
     }
 
-    /// Returns a name that no space has had so far.
+    /// Returns a name that has not been used for a space before.
     pub fn new_space_name(&mut self) -> Vec<u8> {
         self.created += 1;
         format!("{}-created-{}", self.config.kvs_prefix, self.created).into_bytes()

@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server identifies the process by its connection and needs no
-    /// authentication; it refuses a client that asks for one.
+    /// authentication; it refuses a client that requests it.
     pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> OperationResult {
         if authtype.is_some() {
             return OperationResult::failed("unknown authtype");

@@ -26,16 +26,16 @@ pub enum ServerRequest<'a> {
     Init(Version),
     /// Joins the job, in PMI-2 after the init line: `fullinit`.
     Fullinit {
-        /// The kind of authentication that the client asks for.
+        /// The kind of authentication that the client requests.
         authtype: Option<Value<'a>>,
     },
-    /// Asks for the limits: `get_maxes`.
+    /// Requests the limits: `get_maxes`.
     Maxes,
-    /// Asks for the name of the keyval space: `get_my_kvsname`, `job-getid`.
+    /// Requests the name of the keyval space: `get_my_kvsname`, `job-getid`.
     Kvsname,
-    /// Asks for the universe size: `get_universe_size`.
+    /// Requests the universe size: `get_universe_size`.
     Universe,
-    /// Asks for the number of the program: `get_appnum`.
+    /// Requests the number of the program: `get_appnum`.
     Appnum,
     /// Stores a pair: `put`, `kvs-put`.
     Put {
@@ -258,7 +258,7 @@ fn header(message: &Decoded<'_>) -> ResponseHeader {
     ResponseHeader { thrid, ..ResponseHeader::new(message.framing, message.exchange()) }
 }
 
-/// Reads the arguments of a well-formed request, by their names in the protocol table.
+/// Reads the arguments of a well-formed request, using their names in the protocol table.
 fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
     let value = |name| message.field(name);
     let named = |name| value(name).unwrap_or_default();

@@ -255,7 +255,7 @@ impl Server {
         &self.groups[p.group as usize].procs[p.rank as usize]
     }
 
-    /// Returns a process, to be changed.
+    /// Returns a mutable reference to a process.
     pub fn process_mut(&mut self, p: Proc) -> &mut ServerProcess {
         &mut self.groups[p.group as usize].procs[p.rank as usize]
     }

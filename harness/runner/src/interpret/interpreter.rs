@@ -1,4 +1,4 @@
-//! The part that all kinds of runs share. It connects the party and the judge, and keeps them in step. It passes each expectation to the
+//! The part that all kinds of runs share. It connects the party and the judge, and synchronizes them. It passes each expectation to the
 //! judge and waits for it. Meanwhile, it records all events and answers a library's requests to its process manager.
 
 use std::collections::HashSet;
@@ -178,7 +178,7 @@ impl<'a> Interpreter<'a> {
         for p in self.recorder.judge.started_processes() {
             if self.dismissed.insert(p) {
                 // A process that never joined only exits. After a refused init, slurmstepd 22.05 dies if the connection ends before the
-                // process does, and its job step then stays.
+                // process does, and its job step then keeps running.
                 if self.recorder.judge.has_joined(p) {
                     self.close(p);
                 }

@@ -1,4 +1,4 @@
-//! Plays scenarios without expectations, for campaigns. A step that waits for a message accepts whatever comes next, and only the monitors
+//! Plays scenarios without expectations, for campaigns. A step that waits for a message accepts any message, and only the monitors
 //! judge. A [`RunWatcher`] controls the run.
 
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 /// Minimum time for the processes of a job to report.
 const MIN_START_TIME: Duration = Duration::from_secs(5);
 
-/// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to end take a moment to die.
+/// Time without events after which the runner gives up on a job that does not end. Processes that were ordered to end do so with a short
+/// delay.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
 
 /// Maximum time until a server that ends has closed all connections.

@@ -35,7 +35,7 @@ pub enum SilenceMeaning {
 /// The party that the interpreter drives: a server with its connections and the processes that it has started, or the processes of a
 /// library. A program under test has none; see `party/program/job.rs`.
 ///
-/// A party carries bytes and reports facts. It does not judge.
+/// A party transfers bytes and reports facts. It does not judge.
 pub trait Party {
     /// Writes bytes, in one write if the connection accepts them. A closed connection ignores them; its end is reported as an event.
     fn send(&mut self, to: Proc, bytes: &[u8]);
@@ -47,7 +47,7 @@ pub trait Party {
     fn kill(&mut self, proc: Proc, signal: u8);
     /// Waits for the next event, until the deadline. If a response may arrive, a server that only seems to wait is given more time.
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming;
-    /// Starts a process that loads the library under test. Other parties ignore this, and calls too.
+    /// Starts a process that loads the library under test. Other parties ignore this and [`call`](Self::call).
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.
     fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<CallArgument>) {}
@@ -69,7 +69,7 @@ pub trait Party {
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())
     }
-    /// Ends everything that is still running, through the launcher if possible. Returns the steps taken, and the launcher's output until
+    /// Ends everything that is still running, through the launcher if possible. Returns the actions taken, and the launcher's output until
     /// then.
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()

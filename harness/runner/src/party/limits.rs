@@ -43,7 +43,7 @@ fn current_slowdown() -> f64 {
     std::fs::read_to_string("/proc/loadavg").map_or(1.0, |load| slowdown(&load, *PROCESSORS))
 }
 
-/// Returns the number of threads that want to run for each processor, from the contents of `/proc/loadavg`: on average, or now.
+/// Returns the number of runnable threads per processor, from the contents of `/proc/loadavg`: on average, or now.
 fn slowdown(load: &str, processors: usize) -> f64 {
     let mut fields = load.split_whitespace();
     let average = fields.next().and_then(|average| average.parse().ok()).unwrap_or(0.0_f64);

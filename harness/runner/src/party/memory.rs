@@ -142,7 +142,7 @@ impl MemoryParty {
         }
     }
 
-    /// Sets the status of the job, which is the first status other than 0.
+    /// Sets the status of the job, unless it already has one other than 0.
     fn fail(&mut self, status: i32) {
         if self.status == 0 {
             self.status = status;

@@ -444,7 +444,7 @@ impl<H: Host> Job<H> {
         let place = admitted.and_then(|(id, received)| Some((id, self.index(id)?, received)));
         let alive = |index: usize| !self.processes[index].child.is_reaped();
         let Some((id, index, received)) = place.filter(|(_, index, _)| alive(*index)) else {
-            // A connection that belongs to no process is dropped, and so closed.
+            // A connection that belongs to no process is dropped, which closes it.
             self.listener.iter_mut().for_each(|listener| listener.dismiss(number));
             return Ok(());
         };
@@ -546,7 +546,7 @@ impl<H: Host> Job<H> {
         self.processes[index].connection.as_ref().is_some_and(|(connection, _)| connection.is_blocked())
     }
 
-    /// Reads from a rank, in turn with others.
+    /// Reads from a rank, but leaves time for the others.
     fn readable(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..MAX_READS {
             let process = &mut self.processes[index];
@@ -770,7 +770,7 @@ impl<H: Host> Job<H> {
         if let Some(signal) = signals.take().into_iter().next() {
             self.host.print(format_args!("killing the job: signal {signal}"));
             self.kill_all();
-            // The sender of the signal expects this status, no matter what the processes did before.
+            // The sender of the signal expects this status, regardless of the earlier exits of processes.
             self.status = Some(128 + signal);
         }
     }

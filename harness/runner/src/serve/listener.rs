@@ -1,8 +1,8 @@
 //! Connections whose process is not yet known: those that processes make themselves (`PMI_PORT`), and the one that the server makes to a
 //! process that requests a process manager (singleton init).
 //!
-//! Every process on this machine can connect. A connection that stays silent, sends too much or sends something other than an initack waits
-//! or is closed, and does not affect the others.
+//! Every process on this machine can connect. A connection that remains silent, sends too much or sends something other than an initack
+//! waits or is closed, and does not affect the others.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -13,7 +13,7 @@ pub struct GroupLaunch {
     pub parent: Option<Vec<u8>>,
     /// Its process mapping.
     pub mapping: Vec<u8>,
-    /// The default working directory for programs, for proxies that do not pass on their own.
+    /// The default working directory of programs, for proxies whose programs do not inherit it.
     pub dir: Option<Vec<u8>>,
     /// The programs, at least one.
     pub blocks: Vec<ProcessBlock>,

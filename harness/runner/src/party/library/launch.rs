@@ -383,7 +383,7 @@ impl Party for LibraryParty<'_> {
         self.dismiss(proc.rank, &AgentOrder::Kill(signal));
     }
 
-    /// A library acts at once or not at all, so an expected response needs no extra time.
+    /// A library acts immediately or not at all, so an expected response needs no extra time.
     fn next(&mut self, deadline: Instant, _: SilenceMeaning) -> Incoming {
         let mut slice = Duration::from_micros(500);
         loop {
@@ -426,7 +426,7 @@ impl LaunchedProcess {
             }
         }
         let exit = self.ended();
-        // Reports are read first and passed on last, because the library cannot write anything after its call has returned.
+        // Reports are read first but forwarded last, because the library cannot write anything after its call has returned.
         let reports = self.read_reports(proc, reactor);
         let exit = exit.or_else(|| self.ended());
         self.read_pmi(proc, exit.is_some(), reactor, tell);

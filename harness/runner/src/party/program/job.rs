@@ -28,7 +28,7 @@ const READ_CHECK_INTERVAL: Duration = Duration::from_micros(50);
 const MAX_READ_WAIT: Duration = Duration::from_millis(20);
 /// Time without events before the first check for idleness, and the maximum interval between later checks. The interval doubles each time.
 const IDLE_CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
-/// Time for which the job must be idle and silent to be considered stuck.
+/// Time for which the job must be idle and silent to count as hung.
 const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Maximum duration of a job, in multiples of the maximum time without events.
 const MAX_JOB_FACTOR: u32 = 24;

@@ -22,7 +22,7 @@ pub(super) enum PendingOutput {
     Close,
     /// The end of the process, by the process manager.
     End,
-    /// The end of the process, as if by accident.
+    /// A kill of the process, as if it had died by accident.
     Kill,
 }
 

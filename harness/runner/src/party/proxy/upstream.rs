@@ -677,7 +677,7 @@ impl Upstream {
         }
     }
 
-    /// Ends the job if processes wait in a barrier for others that have ended. A proxy cannot detect this, since it knows only its own
+    /// Ends the job if processes wait in a barrier for others that have ended. A proxy cannot detect this, since it only serves its own
     /// processes.
     fn check_barriers(&mut self, group: GroupId) {
         let whole = |b: &Barrier| b.total == u64::from(self.store.size(group));

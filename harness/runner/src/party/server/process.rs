@@ -83,7 +83,7 @@ pub struct LaunchEnvironment {
     pub kernel_reports_exits: bool,
     /// The address for relayed connections, if the processes run where they cannot pass their connections to the runner.
     pub listen: Option<ListenOptions>,
-    /// Set when the run must end at once.
+    /// Set when the run must end immediately.
     pub interrupted: Arc<AtomicBool>,
     /// The slots for concurrent launches.
     pub slots: Arc<Slots>,
@@ -287,7 +287,7 @@ impl ServerParty {
     ///
     /// # Errors
     ///
-    /// The scratch folder or the socket cannot be created, the command cannot be started, or the run must end at once.
+    /// The scratch folder or the socket cannot be created, the command cannot be started, or the run must end immediately.
     pub fn launch(
         implementation: &Implementation,
         ranks: u32,
@@ -697,7 +697,7 @@ impl ServerParty {
         let exit = self.exit.filter(|_| !self.exit_reported)?;
         self.exit_reported = true;
         if exit != Exit::Code(0) {
-            // A process that crashes closes its connections before it is dead, and the launcher may end in between.
+            // A process that crashes closes its connections before its death is reported, and the launcher may end in between.
             for process in self.deaths.iter().flatten() {
                 process.ends_within(MAX_DYING_TIME);
             }
@@ -737,7 +737,8 @@ impl ServerParty {
         self.waits_elsewhere = false;
     }
 
-    /// Returns the required duration of idleness. While processes start or end, no response is due, and frequent checks cost more than they gain.
+    /// Returns the required duration of idleness. While processes start or end, no response is due, and frequent checks cost more
+    /// than they save.
     fn required_idle_time(&self) -> Duration {
         if self.waits_elsewhere {
             Duration::ZERO
@@ -990,7 +991,7 @@ impl Party for ServerParty {
                 }
             }
             let quiet = self.quiet_since.elapsed();
-            // A server that has been silent for longer than `waits` makes room in any case.
+            // A server that has been silent for longer than `waits` gives up its slot in any case.
             let makes_room = self.slot.is_working() && (YIELD_TIME..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
             let apart = if silence == SilenceMeaning::ResponseDue && !self.waits_elsewhere {

@@ -25,7 +25,7 @@ impl Singleton {
     /// Starts the process. The process manager must connect within `patience`. The process is ended with the other processes of the launch,
     /// which has this mark.
     pub(super) fn start(agent: &Path, mark: &str, patience: Duration) -> io::Result<Self> {
-        // The same as MPICH's client: a socket on all addresses.
+        // A socket on all addresses, as in MPICH's client.
         let listener = TcpListener::bind(("0.0.0.0", 0))?;
         let port = listener.local_addr()?.port();
         let mut command = Command::new(agent);

@@ -423,7 +423,7 @@ fn minimizes_corpora_for_another_version() {
     let (of_all, of_small) = (transitions("all-again"), transitions("small-again"));
     assert_eq!((of_all.0, of_small.0), (all as u64, small as u64));
     assert!(of_small.1 * 20 >= of_all.1 * 19, "{of_all:?} {of_small:?}");
-    // A version with a fault shows it, with the usual report and exit status.
+    // Replaying the corpus against a faulty server finds the fault, with the usual reports and exit status.
     let server = format!("{CONFORM} serve --fault get-missing-rc-zero -n {{ranks}} {{agent}}");
     let args = [
         "--server",

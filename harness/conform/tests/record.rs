@@ -430,7 +430,7 @@ fn tap_rejects_stranger_at_the_port() {
     assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
 }
 
-/// A process manager that was started by the recorder, and kills it before it answers a request.
+/// A process manager that kills the recorder, its parent process, before it answers `barrier_in`.
 const KILLING_MANAGER: &str = r#"
 import os, signal, socket, subprocess, sys
 ours, theirs = socket.socketpair()

@@ -487,7 +487,7 @@ impl Judge {
             if self.expectation_state == ExpectationState::Broken
                 && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.matches(0))
             {
-                // The call should have failed after this response, so everything that it writes later is a consequence.
+                // The call should have failed on this response, so findings about later messages of this process are consequences.
                 let answered = self.library.answered_at(p);
                 self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered);
             }

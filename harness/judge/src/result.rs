@@ -137,7 +137,7 @@ pub fn scenario_result(
         Some(UnjudgedReason::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if is_crash => Verdict::Crashed,
-        // Findings that precede the call of a missing function remain valid.
+        // Findings from before the call to the missing function still count.
         Some(UnjudgedReason::NoSuchFunction(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for that.
         Some(_) if worst == Some(Severity::Fail) => found,

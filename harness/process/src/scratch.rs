@@ -5,8 +5,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// A folder of files in memory that Linux offers to every user. Creating and removing a file there takes a tenth of the time on a disk, and
-/// each launch needs several.
+/// The in-memory file system that every Linux user can write to. Creating and removing a file there takes a tenth of the time that it takes
+/// on disk, and each launch needs several files.
 const MEMORY: &str = "/dev/shm";
 
 /// Creates a private folder for sockets and links, in memory unless TMPDIR names another place, because its content is small and contains

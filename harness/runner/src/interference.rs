@@ -23,7 +23,8 @@ const MAX_ROUNDS: u32 = 16;
 /// Number of runs alongside jobs of the reference manager for each run alongside jobs of the implementation. All of them must pass. Thus a
 /// chance failure, of any probability, is mistaken for interference in at most about one in eighty cases.
 const UNRELATED_RUN_FACTOR: u32 = 2;
-/// Number of runs alongside jobs of the reference manager that must pass once interference has been found.
+/// Number of passing runs, one alone and the rest alongside jobs of the reference manager, that are required once another scenario of this
+/// run has shown interference.
 const REPEATED_RUNS: u32 = 3;
 /// Maximum number of events of another job that are kept as evidence.
 const MAX_OTHER_JOB_EVENTS: usize = 40;

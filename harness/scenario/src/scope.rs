@@ -235,7 +235,7 @@ impl Scope {
         }
     }
 
-    /// Expands a text into writes, which `<|>` separates.
+    /// Expands a template into writes, split at each `<|>`.
     pub fn writes(&self, template: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let mut writes = vec![Vec::new()];
         for piece in &template.pieces {

@@ -583,7 +583,7 @@ fn parser_never_panics() {
     for line in lines {
         for at in 0..=line.len() {
             judge(&line[..at]);
-            // Two replacements at each position suffice, because across all lines every replacement occurs in every context.
+            // Trying all replacements at every position would be slow. Two per position, chosen by position and line length, spread them.
             for with in [odd[at % odd.len()], odd[(at * 7 + line.len()) % odd.len()]] {
                 judge(&format!("{}{with}{}", &line[..at], &line[(at + 1).min(line.len())..]));
             }

@@ -115,7 +115,7 @@ pub fn steps(body: &[Statement]) -> impl Iterator<Item = &Step> {
     steps_with(body, |_| &[])
 }
 
-/// Returns the steps like [`steps`], with the steps of fragments in place of each `use`.
+/// Returns the steps as [`steps`] does, but replaces each `use` with the steps of its fragment.
 pub(super) fn steps_with<'a>(
     body: &'a [Statement],
     fragment: impl Fn(&str) -> &'a [Statement],

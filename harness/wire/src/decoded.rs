@@ -176,7 +176,7 @@ impl<'a> Decoded<'a> {
         }
         let is_spawn = is_request && row.request == "spawn";
         let fields = || row.fields(self.direction).iter().filter(|field| !field.numbered);
-        // A spawn has a section for each program, in which the keys occur again.
+        // A spawn request has one section per program, so its own keys may repeat.
         let own = fields().filter(|_| !is_spawn).map(|field| field.key);
         let common = self.common_fields().iter().map(|field| field.key);
         let mut keys = own.chain(common).chain((!is_spawn).then_some("cmd"));

@@ -18,7 +18,7 @@ pub(crate) struct Run {
     pub(crate) results: Vec<ScenarioResult>,
     /// Events by scenario, if they were kept.
     pub(crate) events: BTreeMap<String, Vec<Event>>,
-    /// Number of events omitted after the first ones, by scenario.
+    /// For each scenario, the number of events dropped between its first and last ones.
     pub(crate) left_out: BTreeMap<String, usize>,
     /// Scenarios that started and have no result.
     pub(crate) cut: Vec<String>,

@@ -33,7 +33,7 @@ pub(crate) struct RequestSituation {
     pub(crate) first_finalized: bool,
     /// True if the last get of the group was a miss of another process.
     pub(crate) others_miss: bool,
-    /// True if a pair of the group has the value that is put.
+    /// True if a key of the group already has the value being put.
     pub(crate) value_exists: bool,
     /// The value of the group's last put.
     pub(crate) last_value: Vec<u8>,

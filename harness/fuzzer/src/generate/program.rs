@@ -111,8 +111,8 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         }
         let (mut whom, mut kind) = (Vec::new(), None);
         if count > 0 && ranks > 1 && self.u.ratio(1, 2)? {
-            // Each process can get another response to the same request, since one process's failure does not change the requests of the
-            // others.
+            // Each process may get a different response to the same request, because a failure in one process does not change the requests
+            // of the others.
             whom.extend((0..ranks).map(Some));
             kind = self.kind(&self.trace.exchanges()[0])?;
         }

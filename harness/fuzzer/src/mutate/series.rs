@@ -97,7 +97,7 @@ impl CorrectResponse<'_> {
         }
     }
 
-    /// Returns the messages of the changed response.
+    /// Returns the steps that send this response with the change applied.
     pub(crate) fn changed(&self, change: &ResponseChange) -> Vec<ResponseStep> {
         let mut fields = self.fields.clone();
         match change {

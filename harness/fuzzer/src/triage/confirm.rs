@@ -169,7 +169,7 @@ impl Examiner<'_> {
         run.is_valid(case.tests(), failure) && case.earlier.as_deref().is_none_or(is_valid_alone)
     }
 
-    /// Returns how many of several more runs show a failure.
+    /// Reruns a case several times, and returns how many of the runs show the failure.
     fn count_repetitions(&self, case: &Case, filter: FailureFilter<'_>) -> u32 {
         self.repeat_runs(case, filter, 0).0.len() as u32
     }
@@ -201,7 +201,7 @@ impl Examiner<'_> {
         (shown, one)
     }
 
-    /// Returns whether at least `least` of several more runs show a failure.
+    /// Reruns a case several times, and returns whether at least `least` of the runs show the failure.
     fn recurs_as_often(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> bool {
         self.repeat_runs(case, filter, least).0.len() as u32 >= least
     }

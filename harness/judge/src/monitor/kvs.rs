@@ -129,7 +129,7 @@ impl Monitor {
         self.check_lengths(p, key, value);
         let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
-        // A rank that received no value for the key, although it had left a fence after this put.
+        // A rank that received no value for the key, although it has already left the fence that the putting rank enters next.
         let early = group.missed_gets.get(key).and_then(|misses| {
             misses
                 .iter()

@@ -185,7 +185,7 @@ impl Monitor {
                 None => (ids::PMI2_COMMON_ONE_RESPONSE, "no message, since nothing was asked".to_owned()),
                 Some(asked) => (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", asked.request)),
             };
-            // A message that is not a request may have any response.
+            // If the state of the server is unknown, for example after an invalid request, any response is allowed.
             if !unknown {
                 self.server_error(p, requirement, expected, seen());
                 self.rank(p).pending.pop_front();

@@ -246,7 +246,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Records the requests that have not been read, in case no response arrives.
+    /// Records the processes whose bytes the implementation has not read, to explain the silence that was just observed.
     pub(super) fn record_unread(&mut self) {
         for proc in self.party.unread() {
             self.recorder.record(EventKind::NotRead { proc });

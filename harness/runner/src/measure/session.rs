@@ -47,7 +47,7 @@ pub(super) struct MeasuredJob {
 }
 
 impl MeasuredJob {
-    /// Starts the job, and waits until each of its processes has reported.
+    /// Starts the job, and waits until all of its processes have started.
     pub(super) fn start(
         implementation: &Implementation,
         ranks: u32,

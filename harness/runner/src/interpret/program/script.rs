@@ -31,7 +31,7 @@ enum ScriptEntry {
     Env(String, Option<Template>),
 }
 
-/// A step, with the names that are bound at its place.
+/// A step, with the scope in which its names are resolved.
 #[derive(Debug, Clone)]
 struct ExpandedStep {
     target: StepTarget,

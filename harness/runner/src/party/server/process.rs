@@ -963,7 +963,7 @@ impl Party for ServerParty {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
-            // The silence after which the server is considered to be waiting.
+            // A server that is silent for this long is assumed to be waiting.
             let waits = if self.all_keep_running() { ANSWER_CHECK_DELAY } else { BUSY_SILENCE };
             // The silence after which the server's state proves that no event will follow.
             let proves = if patient { self.required_idle_time() } else { Duration::ZERO };
@@ -1067,8 +1067,8 @@ impl Party for ServerParty {
             return Vec::new();
         }
         let mut done = Vec::new();
-        // A command that identifies the job by its launcher needs a live launcher. Connections stay open until then, because a daemon may
-        // die when they end and leave the job running.
+        // If the cancel command identifies the job by the pids of its launcher, it must run while the launcher is alive. Connections are
+        // closed only afterwards, because a daemon may die when they close and leave the job running.
         if self.exit.is_none()
             && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS_PLACEHOLDER))
         {

@@ -1,4 +1,4 @@
-//! `bisect`: the version that introduced or fixed a finding.
+//! `report bisect`: the version that introduced or fixed a finding.
 
 mod common;
 

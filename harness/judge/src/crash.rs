@@ -78,6 +78,9 @@ const UNCAUGHT: [&str; 5] = [
     "Unhandled exception",
 ];
 
+/// Parts of the errors that a program gets after its peer has closed the connection.
+const PEER_GONE: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionReset", "Connection reset"];
+
 /// The exit of a server by itself while a response was due.
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
@@ -108,20 +111,32 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     let request = events.iter().rfind(is_request).map_or(0, |event| event.seq);
     let lines: Vec<(u64, String)> = events.iter().filter_map(stderr_line).collect();
     let begins = |(seq, line): &(u64, String)| {
-        (request..until).contains(seq) && UNCAUGHT.iter().any(|beginning| line.starts_with(beginning))
+        (request..until).contains(seq)
+            && UNCAUGHT.iter().any(|beginning| line.starts_with(beginning))
+            && (!line.starts_with("thread '") || line.contains(" panicked at "))
     };
     let exception = lines.iter().position(begins);
+    let until = lines.partition_point(|(seq, _)| *seq < until);
+    let is_text = |line: &&(u64, String)| !line.1.trim().is_empty() && !line.1.starts_with([' ', '\t']);
     let said = match exception {
-        // A traceback ends with the exception. Other runtimes begin with it.
-        Some(at) if lines[at].1.starts_with(UNCAUGHT[0]) => &lines[at..],
-        Some(at) => &lines[at..=at],
+        // After the frames of a traceback, the exception follows.
+        Some(at) if lines[at].1.starts_with(UNCAUGHT[0]) => {
+            lines[at + 1..until].iter().find(is_text)?.1.clone()
+        }
+        // Rust writes the message on the line after the place.
+        Some(at) if lines[at].1.ends_with(':') => {
+            lines[at..until].iter().take(2).map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ")
+        }
+        Some(at) => lines[at].1.clone(),
         None => {
             let after = lines.partition_point(|(seq, _)| *seq < request);
-            &lines[after..lines.partition_point(|(seq, _)| *seq < until)]
+            lines[after..until].iter().rfind(is_text)?.1.clone()
         }
     };
-    let (_, said) =
-        said.iter().rfind(|(_, line)| !line.trim().is_empty() && !line.starts_with([' ', '\t']))?;
+    // The peer of the connection has ended it, which the harness does at the end of a scenario.
+    if exception.is_some() && PEER_GONE.iter().any(|error| said.contains(error)) {
+        return None;
+    }
     let said: String = said.trim().chars().take(LAST_WORDS).collect();
     let name = events.iter().find_map(|event| match &event.kind {
         EventKind::Launched { command, .. } => command.first().and_then(|path| path.rsplit('/').next()),

@@ -193,7 +193,7 @@ impl Deviations {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
         let mut found: Vec<JudgedFinding> = result.findings.iter().chain(repeated).cloned().collect();
         found.extend_from_slice(&result.consequences);
-        if result.verdict != Verdict::Unjudged || !found.is_empty() {
+        if was_judged(result) || !found.is_empty() {
             self.apply(&result.scenario, &mut found);
         }
     }
@@ -217,6 +217,9 @@ impl Deviations {
     /// Returns the indices of the entries that name this scenario, apply to every run, and were not confirmed by this result.
     pub fn unconfirmed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
         let found = || result.findings.iter().chain(&result.consequences);
+        if !was_judged(result) && found().next().is_none() {
+            return BTreeSet::new();
+        }
         let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
         let entries = self.entries.iter().enumerate().filter(|(_, expected)| {
             let entry = &expected.entry;
@@ -402,6 +405,11 @@ pub fn draft(
     text
 }
 
+/// Returns whether the scenario was judged. If it was not, it does not show that a deviation no longer occurs.
+fn was_judged(result: &ScenarioResult) -> bool {
+    !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,6 +417,7 @@ mod tests {
     use crate::backtrace::CrashLocation;
     use crate::verdict::{Attempts, RepeatedFinding};
     use crate::{PartyKind, Severity};
+    use rstest::rstest;
 
     #[test]
     fn entry_is_not_stale_while_its_requirement_breaks() {
@@ -483,6 +492,21 @@ mod tests {
         assert_eq!(stale, [entry], "kvs/many-keys was not played");
         deviations.apply("kvs/many-keys", &mut []);
         assert!(deviations.stale()[0].is_whole);
+    }
+
+    #[rstest]
+    #[case(Verdict::Pass, true)]
+    #[case(Verdict::NotApplicable, false)]
+    #[case(Verdict::Unjudged, false)]
+    fn entry_is_stale_only_after_a_judgement(#[case] verdict: Verdict, #[case] is_stale: bool) {
+        let text = "implementation = \"x\"\n\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
+                    scenarios = [\"kvs/own-key\"]\nreason = \"r\"\n";
+        let mut deviations = Deviations::parse(Path::new("d"), text, None, ConnectionMethod::Fd).unwrap();
+        let result =
+            ScenarioResult { scenario: "kvs/own-key".to_owned(), verdict, ..ScenarioResult::default() };
+        assert_eq!(!deviations.unconfirmed_in(&result).is_empty(), is_stale);
+        deviations.record(&result);
+        assert_eq!(!deviations.stale().is_empty(), is_stale);
     }
 
     /// A process dies in each attempt, at one of two addresses, and answers incorrectly in one attempt.

@@ -616,7 +616,7 @@ impl fmt::Display for HangProof {
                 write!(f, "it has sent and printed nothing for {seconds} s{NO_PROOF_SUFFIX}")
             }
             Self::Prints(seconds) => {
-                write!(f, "it prints endlessly, and has done nothing else for {seconds} s{NO_PROOF_SUFFIX}")
+                write!(f, "it still prints, and has done nothing else for {seconds} s{NO_PROOF_SUFFIX}")
             }
             Self::Endless => write!(f, "it exceeds the limits without end{NO_PROOF_SUFFIX}"),
         }

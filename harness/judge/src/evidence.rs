@@ -137,7 +137,7 @@ pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64
         && !event.is_some_and(|event| is_from_implementation(finding.party, event))
 }
 
-/// Returns the events that explain the first [`MAX_EXPLAINED_FINDINGS`] findings: the events that show them, and the requests before them.
+/// Returns the events that explain the first findings: the events that show them, and the requests before them.
 pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event]) -> BTreeSet<u64> {
     let mut kept = BTreeSet::new();
     for finding in findings.take(MAX_EXPLAINED_FINDINGS) {

@@ -137,8 +137,8 @@ pub fn scenario_result(
         Some(UnjudgedReason::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if is_crash => Verdict::Crashed,
-        // Findings from before the call to the missing function still count.
-        Some(UnjudgedReason::NoSuchFunction(_)) if worst.is_some() => found,
+        // Findings from before the call to the missing function, or before the request about nodes, still count.
+        Some(UnjudgedReason::NoSuchFunction(_) | UnjudgedReason::Misplaced(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for that.
         Some(_) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
@@ -640,6 +640,23 @@ mod tests {
     #[case::panic(
         &["panic: no key", "", "goroutine 1 [running]:", "main.get(...)"],
         2, false, NO_CRASH, "the launcher, pm.py, ended with exit status 2: panic: no key"
+    )]
+    #[case::traceback_before_the_launcher(
+        &["Traceback (most recent call last):", "  File \"pm.py\"", "KeyError: 'a'", "srun: error: exited with code 1"],
+        1, false, NO_CRASH, "the launcher, pm.py, ended with exit status 1: KeyError: 'a'"
+    )]
+    #[case::panic_of_rust(
+        &["thread 'main' (7) panicked at pm.rs:2:5:", "no key", "note: run with `RUST_BACKTRACE=1`"],
+        101, false, NO_CRASH, "the launcher, pm.py, ended with exit status 101: thread 'main' (7) panicked at pm.rs:2:5: no key"
+    )]
+    #[case::thread_that_reports(
+        &["thread 'a' has ended"],
+        1, false, "rfc13.abnf.c-get",
+        "the end of the connection; the launcher, pm.py, ended with exit status 1: thread 'a' has ended"
+    )]
+    #[case::peer_has_gone(
+        &["Traceback (most recent call last):", "BrokenPipeError: [Errno 32] Broken pipe"],
+        1, false, "rfc13.abnf.c-get", "the end of the connection"
     )]
     #[case::message(
         &["pm: no key"],

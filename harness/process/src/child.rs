@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::inherited;
 use crate::observe::tree;
-use pmi_judge::event::Exit;
+use pmi_judge::event::{Exit, LOCAL_SIZE_VARIABLE};
 
 /// A child of this process, or a process that another one has started and waits for.
 pub struct Child {
@@ -213,7 +213,9 @@ fn is_of_launcher(name: &str) -> bool {
 pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("PMI_") && (ours_too || !text.starts_with("PMI_CONFORM")) {
+        let is_of_protocol = text.starts_with("PMI_") && (ours_too || !text.starts_with("PMI_CONFORM"));
+        // An outer Hydra sets this variable, from which the judge derives the placement.
+        if is_of_protocol || text == LOCAL_SIZE_VARIABLE {
             command.env_remove(name);
         }
     }

@@ -1,7 +1,6 @@
 //! Checks step by step whether an implementation can be judged here. Each step takes one or two launches.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use pmi_judge::event::{Event, EventKind, Exit, SilenceProof};
 use pmi_judge::offer::offering_option;
@@ -585,6 +584,3 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examinati
     }
     all
 }
-
-/// Default maximum wait for a response.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use include_dir::{Dir, include_dir};
 
 use crate::ast::{Dialect, Each, Scenario, SourceFile, Span, Statement, Step, TableRow};
-use crate::diag::{DiagnosticSink, closest_word};
+use crate::diag::DiagnosticSink;
 use crate::requirement::{Catalogue, CatalogueError};
 use crate::{
     Behaviours, Diagnostic, Env, ImplementationKind, check, layout, order, parse, spell, table, visit,
@@ -382,12 +382,6 @@ impl Suite {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let embedded = FILES.iter().flat_map(|file| file.names.iter().map(|name| &**name));
         self.scenarios.iter().map(|scenario| &*scenario.name).chain(embedded)
-    }
-
-    /// Returns the name of a scenario that is similar to an unknown name.
-    pub fn similar(&self, name: &str) -> Option<String> {
-        let names: Vec<&str> = self.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
-        closest_word(name, &names).map(str::to_owned)
     }
 
     /// Returns the fragment with this name.

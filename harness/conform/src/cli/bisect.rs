@@ -1,4 +1,4 @@
-//! `bisect`: the same scenarios on several versions.
+//! `report bisect`: the same scenarios on several versions.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `coverage --inputs`: the operations that scenarios play, by state, by kind of argument, and by product.
+//! `suite coverage --inputs`: the operations that scenarios play, by state, by kind of argument, and by product.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;

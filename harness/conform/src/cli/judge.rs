@@ -1,4 +1,4 @@
-//! `judge`: judges the log of a run again.
+//! `report judge`: judges the log of a run again.
 
 use std::time::Duration;
 

@@ -9,8 +9,10 @@ use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 /// The placement of a group, to the extent that its processes have reported it.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
-    /// The name of each process's node.
-    names: BTreeMap<u32, String>,
+    /// The names of the nodes, in the order in which the processes reported them.
+    names: Vec<String>,
+    /// The index of each process's node.
+    nodes: BTreeMap<u32, usize>,
     /// The smallest number of processes that share a node, as the process manager states it.
     local_size: Option<u32>,
 }
@@ -18,44 +20,47 @@ pub(super) struct Placement {
 impl Placement {
     /// Records the environment of a process.
     pub(super) fn record<'a>(&mut self, rank: u32, get: impl Fn(&str) -> Option<&'a str>) {
-        if let Some(name) = NODE_VARIABLES.iter().find_map(|name| get(name)) {
-            self.names.insert(rank, name.to_owned());
+        // A launcher within an allocation passes on the variables of the outer one, which are then equal for all processes.
+        let name = Vec::from_iter(NODE_VARIABLES.iter().filter_map(|name| get(name))).join(" ");
+        if !name.is_empty() {
+            let node = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+                self.names.push(name);
+                self.names.len() - 1
+            });
+            self.nodes.insert(rank, node);
         }
         let local_size = get(LOCAL_SIZE_VARIABLE).and_then(|size| size.parse().ok());
         self.local_size = [self.local_size, local_size].into_iter().flatten().min();
     }
 
-    /// Returns the distinct names. Equal names alone prove nothing: a launcher passes on the variables of the node that it runs on.
-    fn distinct(&self) -> Option<BTreeSet<&str>> {
-        let distinct: BTreeSet<&str> = self.names.values().map(String::as_str).collect();
-        (distinct.len() > 1).then_some(distinct)
+    /// Returns whether the names show that there are several nodes. Equal names alone prove nothing: a launcher passes on the variables of
+    /// the node that it runs on.
+    fn has_several(&self) -> bool {
+        self.names.len() > 1
     }
 
     /// Returns the number of a process's node, if the names of the nodes show that there are several.
     pub(super) fn node(&self, rank: u32) -> Option<u32> {
-        let (distinct, name) = (self.distinct()?, self.names.get(&rank)?);
-        distinct.iter().position(|other| other == name).map(|node| node as u32)
+        self.nodes.get(&rank).filter(|_| self.has_several()).map(|node| *node as u32)
     }
 
     /// Compares a mapping, which contains the node of each rank, with the placement. `nodes` is the requested number of nodes, 0 if
     /// unknown. Returns the expected and the observed placement if they differ.
     pub(super) fn contradiction(&self, mapping: &[u32], nodes: u32) -> Option<(String, String)> {
-        if self.distinct().is_some() {
-            let reported: Vec<(u32, &str, &u32)> = self
-                .names
-                .iter()
-                .filter_map(|(rank, name)| Some((*rank, name.as_str(), mapping.get(*rank as usize)?)))
-                .collect();
-            let mut pairs = reported.iter().zip(1..).flat_map(|(a, next)| {
-                let others = reported.get(next..).unwrap_or_default();
-                others.iter().map(move |b| (*a, *b))
-            });
-            let ((a, on, _), (b, other, _)) = pairs.find(|((_, on, node), (_, other, node_of_other))| {
-                (on == other) != (node == node_of_other)
+        if self.has_several() {
+            // The first rank on each reported node, and on each node of the mapping.
+            let (mut of_name, mut of_number) = (BTreeMap::new(), BTreeMap::new());
+            let (a, b) = self.nodes.iter().find_map(|(rank, name)| {
+                let number = mapping.get(*rank as usize)?;
+                let same_name = *of_name.entry(*name).or_insert(*rank);
+                let same_number = *of_number.entry(*number).or_insert(*rank);
+                let other = if same_name == *rank { same_number } else { same_name };
+                (same_name != same_number).then_some((other, *rank))
             })?;
-            let seen = if on == other { "two nodes" } else { "one node" };
+            let name = |rank: u32| &self.names[self.nodes[&rank]];
+            let seen = if name(a) == name(b) { "two nodes" } else { "one node" };
             return Some((
-                format!("rank {a} on {on} and rank {b} on {other}, as their environment states"),
+                format!("rank {a} on {} and rank {b} on {}, as their environment states", name(a), name(b)),
                 format!("places them on {seen}"),
             ));
         }
@@ -71,18 +76,17 @@ impl Placement {
 
     /// Describes how the process manager has placed `size` processes, if that differs from the requested number of nodes.
     pub(super) fn difference(&self, size: u32, nodes: u32) -> Option<String> {
-        let Some(distinct) = self.distinct() else {
+        if !self.has_several() {
             let local = self.local_size.filter(|local| nodes <= 1 && *local < size)?;
             return Some(format!(
                 "its process manager has placed {local} of {size} processes on a node ({LOCAL_SIZE_VARIABLE})"
             ));
-        };
+        }
         self.contradiction(&place(size, nodes.max(1)), nodes)?;
-        let names = Vec::from_iter(distinct);
         Some(format!(
             "its process manager has placed {size} processes on {} nodes ({})",
-            names.len(),
-            names.join(", ")
+            self.names.len(),
+            self.names.join(", ")
         ))
     }
 }

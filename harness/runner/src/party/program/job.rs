@@ -34,6 +34,10 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 const MAX_JOB_FACTOR: u32 = 24;
 /// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
 const EVENTS: usize = 100_000;
+/// A program that prints this number of bytes between two messages does not report its progress.
+const OUTPUT_FLOOD: usize = 1 << 16;
+/// A program that prints less may take this number of times the limit of a step.
+const PRINTING_FACTOR: u32 = 4;
 
 /// Receives each event with the line of the scenario that is being played.
 pub(super) type EventRecorder<'a> = &'a mut dyn FnMut(usize, EventKind);
@@ -72,6 +76,8 @@ pub(super) struct ProgramJob<'a> {
     /// Time of the last event, and of the last event other than output, which a program can write forever.
     last: Instant,
     progress: Instant,
+    /// The number of bytes that the processes have printed since then.
+    output_length: usize,
     /// Time of the next check for idleness, and the interval after it.
     idle_check: (Instant, Duration),
     /// Start of the job's current idle period.
@@ -108,6 +114,7 @@ impl<'a> ProgramJob<'a> {
             start: now,
             last: now,
             progress: now,
+            output_length: 0,
             idle_check: (now + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]),
             idle: None,
         }
@@ -135,6 +142,7 @@ impl<'a> ProgramJob<'a> {
     fn happened(&mut self) {
         self.printed();
         self.progress = self.last;
+        self.output_length = 0;
     }
 
     fn printed(&mut self) {
@@ -587,6 +595,7 @@ impl Host for ProgramJob<'_> {
 
     fn output(&mut self, p: Proc, stderr: bool, bytes: &[u8]) {
         self.printed();
+        self.output_length += bytes.len();
         let Some(process) = self.processes.get_mut(&p) else { return };
         if !stderr {
             process.printed(bytes);
@@ -640,7 +649,11 @@ impl Host for ProgramJob<'_> {
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.idle_check = (now + self.idle_check.1, (self.idle_check.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
-        let is_over = if at_work { self.limits.is_start_over(stalled) } else { stalled >= self.limits.step };
+        // A program that reports its progress may still work. One that only prints does not.
+        let is_printing = quiet < stalled / 2;
+        let patience = if is_printing && self.output_length < OUTPUT_FLOOD { PRINTING_FACTOR } else { 1 };
+        let is_over =
+            if at_work { self.limits.is_start_over(stalled) } else { stalled >= self.limits.step * patience };
         if settled || is_over {
             if !self.withheld_ends.is_empty() {
                 self.report_departed();
@@ -648,7 +661,7 @@ impl Host for ProgramJob<'_> {
             }
             self.report_hang(match settled {
                 true => HangProof::Idle,
-                false if quiet < stalled / 2 => HangProof::Prints(stalled.as_secs()),
+                false if is_printing => HangProof::Prints(stalled.as_secs()),
                 false => HangProof::Quiet(quiet.as_secs()),
             });
             return NextTick::End;

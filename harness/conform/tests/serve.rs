@@ -70,7 +70,9 @@ ask(b"cmd=init pmi_version=1 pmi_subversion=1")
 name = ask(b"cmd=get_my_kvsname").split(b"kvsname=")[1].strip()
 places = ask(b"cmd=get kvsname=%s key=PMI_process_mapping" % name).split(b"value=")[1].strip()
 ask(b"cmd=finalize")
-print(os.environ["PMI_ID"], os.environ["LAUNCHED_ON"], places.decode(), "PMI_FD" in os.environ, os.getcwd(), sys.argv[1:])
+words = os.environ["PMI_ID"], os.environ["LAUNCHED_ON"], places.decode(), "PMI_FD" in os.environ, os.getcwd(), sys.argv[1:]
+# One write, because several processes share the output.
+os.write(1, (" ".join(map(str, words)) + "\n").encode())
 "#;
 
 #[test]

@@ -83,10 +83,12 @@ impl Placement {
             ));
         }
         self.contradiction(&place(size, nodes.max(1)), nodes)?;
+        let mut names = self.names.clone();
+        names.sort();
         Some(format!(
             "its process manager has placed {size} processes on {} nodes ({})",
-            self.names.len(),
-            self.names.join(", ")
+            names.len(),
+            names.join(", ")
         ))
     }
 }

@@ -181,7 +181,7 @@ fn scenarios_detect_all_program_faults(#[case] dialect: &str, #[case] program: &
 fn endless_output_is_one_timeout() {
     let found = judge(&faulty("prints-endlessly"), "1", &["--filter", "=client/plain/runs[ends-well]"]);
     let text = found.ran.whole();
-    assert!(text.contains("it still prints, and has done nothing else for 1 s"), "{text}");
+    assert!(text.contains("it still prints, and has done nothing else for "), "{text}");
 }
 
 fn faulty_pmi2(fault: &str) -> String {
@@ -382,7 +382,8 @@ fn silent_program_is_not_judged() {
     let found =
         judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/runs[ends-well]"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
-    let told = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for 1 s (not proved: timed out))";
+    // The limit is longer on a busy machine.
+    let told = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for ";
     assert!(found.ran.out.contains(told), "{}", found.ran.out);
     assert!(!found.ran.out.contains("FAIL"), "{}", found.ran.out);
     let verdict = &found.scenarios["client/plain/runs[ends-well]"];

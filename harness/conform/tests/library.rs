@@ -299,8 +299,10 @@ fn each_fault_breaks_its_requirements() {
         try_one("", library.as_ref(), breaks);
     }
     for fault in library_faults() {
-        for (library, is_pmi2) in [(FAULTY_LIBRARY, false), (FAULTY_PMI2_LIBRARY, true)] {
-            fault.kills_in(is_pmi2).for_each(|kill| try_one(fault.name, library.as_ref(), kill.requirements));
+        for (library, dialect) in [(FAULTY_LIBRARY, Dialect::Pmi1), (FAULTY_PMI2_LIBRARY, Dialect::Pmi2)] {
+            fault
+                .kills_in(dialect.framing())
+                .for_each(|kill| try_one(fault.name, library.as_ref(), kill.requirements));
         }
     }
     assert!(survivors.is_empty(), "survive:\n{}", survivors.join("\n"));

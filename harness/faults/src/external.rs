@@ -1,5 +1,7 @@
 //! Named faults and variations that programs and libraries implement themselves, because they react to the messages that they read.
 
+use pmi_wire::Framing;
+
 use super::dialects::Dialects;
 
 /// The way in which a fault is found in one dialect.
@@ -9,7 +11,7 @@ pub struct ExternalKill {
     pub dialect: Dialects,
     /// The scenario that finds it; `None` stands for any scenario about one of the requirements.
     pub scenario: Option<&'static str>,
-    /// The requirements of which a finding must cite one.
+    /// A finding must cite one of these requirements.
     pub requirements: &'static [&'static str],
 }
 
@@ -29,15 +31,13 @@ pub struct ExternalFault {
 }
 
 impl ExternalFault {
-    /// Returns the ways in which it is found in PMI-1 or in PMI-2.
-    pub fn kills_in(&self, is_pmi2: bool) -> impl Iterator<Item = &ExternalKill> {
-        let dialect = if is_pmi2 { Dialects::Pmi2 } else { Dialects::Pmi1 };
-        self.kills.iter().filter(move |kill| kill.dialect == dialect)
+    /// Returns the ways in which it is found in this framing.
+    pub fn kills_in(&self, framing: Framing) -> impl Iterator<Item = &ExternalKill> {
+        self.kills.iter().filter(move |kill| kill.dialect.has(framing))
     }
 
-    /// Returns whether it applies in PMI-1 or in PMI-2.
-    pub fn applies_in(&self, is_pmi2: bool) -> bool {
-        let other = if is_pmi2 { Dialects::Pmi1 } else { Dialects::Pmi2 };
-        self.dialects != other && (self.kills.is_empty() || self.kills_in(is_pmi2).next().is_some())
+    /// Returns whether it applies in this framing.
+    pub fn applies_in(&self, framing: Framing) -> bool {
+        self.dialects.has(framing) && (self.kills.is_empty() || self.kills_in(framing).next().is_some())
     }
 }

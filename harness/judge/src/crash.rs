@@ -92,21 +92,21 @@ pub(crate) struct OwnEnd {
 }
 
 /// Returns the exit of the server, if it exited by itself with a status other than 0, and a response is missing since the event `missing`.
-/// The server is silent if `is_silent`, and has closed the connection otherwise. Output after the harness
-/// began to end the job is ignored, because it may be a result of that. If the server is silent, an exit after `missing` is ignored.
+/// The server is silent if `is_silent`, and has closed the connection otherwise. Output after the harness began to end the job is ignored,
+/// because it may be a result of that. If the server is silent, an exit after `missing` is ignored.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
-    let is_ours =
-        |event: &&Event| event.seq > missing && matches!(event.kind, EventKind::ClosedByClient { .. });
-    let until = events.iter().find(is_ours).map_or(u64::MAX, |event| event.seq);
     // The scenario ends with the proof that no response comes, so the server ends later because of that.
     if is_silent && seq > missing {
         return None;
     }
+    let is_ours =
+        |event: &&Event| event.seq > missing && matches!(event.kind, EventKind::ClosedByClient { .. });
+    let until = events.iter().find(is_ours).map_or(u64::MAX, |event| event.seq);
     let is_request = |event: &&Event| event.seq < missing && matches!(event.kind, EventKind::ToServer { .. });
     let request = events.iter().rfind(is_request).map_or(0, |event| event.seq);
     let lines: Vec<(u64, String)> = events.iter().filter_map(stderr_line).collect();

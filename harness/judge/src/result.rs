@@ -194,6 +194,9 @@ fn redact_input(result: &mut ScenarioResult) {
     }
 }
 
+/// The text before the output of a launcher in a reason.
+pub const PRINTED: &str = "; it printed ";
+
 /// Printed by `srun` while other steps occupy the allocation.
 const STEPS_WAIT: &str = "step creation temporarily disabled";
 const STEPS_WAIT_HELP: &str = ": other steps occupy the allocation (squeue -s lists them): use a new allocation, or add --overlap to srun";
@@ -206,7 +209,7 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     match (why, launcher_error(&events[..end])) {
         (UnjudgedReason::NotStarted { launcher: None, .. }, Some(said)) => {
             let help = if said.contains(STEPS_WAIT) { STEPS_WAIT_HELP } else { "" };
-            format!("{why}; it printed \"{said}\"{help}")
+            format!("{why}{PRINTED}\"{said}\"{help}")
         }
         _ => why.to_string(),
     }

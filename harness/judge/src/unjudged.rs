@@ -1,5 +1,6 @@
 //! Reasons why an implementation is not judged.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::time::Duration;
 
@@ -42,6 +43,15 @@ pub enum UnjudgedReason {
 }
 
 impl UnjudgedReason {
+    /// Returns the text of [`Self::Misplaced`] for processes that have been placed on these nodes.
+    pub fn placement<S: Borrow<str>>(processes: u32, nodes: &[S]) -> String {
+        format!(
+            "its process manager has placed {processes} processes on {} nodes ({})",
+            nodes.len(),
+            nodes.join(", ")
+        )
+    }
+
     /// Returns the verdict for this reason.
     pub fn verdict(&self) -> Verdict {
         match self {

@@ -2,11 +2,8 @@
 
 use pmi_c_api::{Code, PmiFd, number};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
-use pmi_wire::{KvsLimits, MappingForm, SpawnProgram};
+use pmi_wire::{KvsLimits, MAPPING_KEY, MappingForm, SpawnProgram};
 use rustix::io::Errno;
-
-/// Key of the process mapping.
-const MAPPING: &[u8] = b"PMI_process_mapping";
 
 /// An initialized process.
 pub(crate) struct InitializedProcess {
@@ -122,7 +119,7 @@ impl InitializedProcess {
 
     /// Returns the ranks on the node of this process, ascending.
     pub(crate) fn clique(&mut self) -> Result<Vec<i32>, Code> {
-        let value = self.get(MAPPING)?;
+        let value = self.get(MAPPING_KEY)?;
         // Hydra's shorter forms are accepted as well.
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {
             return Err(Code::Fail);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -208,14 +209,20 @@ fn is_of_launcher(name: &str) -> bool {
     name != "SLURM_CONF" && LAUNCHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Returns whether a variable is one of the protocol, and not of the harness.
+pub(crate) fn is_protocol_variable(name: &[u8]) -> bool {
+    name.starts_with(b"PMI_") && !name.starts_with(b"PMI_CONFORM")
+}
+
 /// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for this
 /// process. Also removes the harness's own variables if `ours_too` is set.
 pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
     for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let is_of_protocol = text.starts_with("PMI_") && (ours_too || !text.starts_with("PMI_CONFORM"));
+        let bytes = name.as_bytes();
+        let is_ours = bytes.starts_with(b"PMI_CONFORM");
         // An outer Hydra sets this variable, from which the judge derives the placement.
-        if is_of_protocol || text == LOCAL_SIZE_VARIABLE {
+        let is_of_placement = bytes == LOCAL_SIZE_VARIABLE.as_bytes();
+        if is_protocol_variable(bytes) || ours_too && is_ours || is_of_placement {
             command.env_remove(name);
         }
     }

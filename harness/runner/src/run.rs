@@ -104,6 +104,13 @@ pub trait Observer {
     fn result(&mut self, result: &ScenarioResult);
 }
 
+/// Keeps nothing.
+impl Observer for () {
+    fn begin(&mut self, _: &RunHeader) {}
+    fn event(&mut self, _: &str, _: &Event) {}
+    fn result(&mut self, _: &ScenarioResult) {}
+}
+
 enum WorkerReport {
     Events(usize, Vec<Event>),
     Done(usize, Box<(ScenarioOutcome, Duration)>),

@@ -358,6 +358,17 @@ pub enum Statement {
     Step(Step),
 }
 
+impl Statement {
+    /// Returns the offset at which it begins; for `use` and `let`, that of the name.
+    pub fn start(&self) -> usize {
+        match self {
+            Self::Use { name, .. } | Self::Let { name, .. } => name.span.start,
+            Self::Repeat { span, .. } | Self::Only { span, .. } => span.start,
+            Self::Step(step) => step.span.start,
+        }
+    }
+}
+
 /// A line of the transcript, with its continuation lines.
 #[derive(Debug, Clone, Eq)]
 pub struct Step {

@@ -113,13 +113,6 @@ impl<'a> Parser<'a> {
             while let Some(line) = rest.next_if(|line| line.kind == LineKind::Continuation) {
                 more.push(*line);
             }
-            let before = self.text[..first.span.start].rfind('\n').map_or(0, |newline| newline + 1);
-            if let Some(tab) = self.text[before..first.span.start].find('\t') {
-                let at = before + tab;
-                self.sink
-                    .error(Span { start: at, end: at + 1 }, "a tab as indentation")
-                    .help("indent with spaces");
-            }
             self.line(first.span, &more);
         }
         for block in std::mem::take(&mut self.open_repeats) {

@@ -212,21 +212,23 @@ impl Printer<'_> {
                 }
                 Statement::Repeat { count, var, body, span, end } => {
                     let counter = var.as_ref().map(|var| format!(" as ${}", var.value)).unwrap_or_default();
-                    self.line(indent, &format!("repeat {}{counter}", number(count)), *span);
-                    self.body(body, indent + INDENT);
-                    self.comments_before(end.start, indent + INDENT);
-                    self.line(indent, "end", *end);
+                    self.block(indent, &format!("repeat {}{counter}", number(count)), [*span, *end], body);
                 }
                 Statement::Only { names, body, span, end } => {
                     let names: String = names.iter().map(|name| format!(" {}", name.value)).collect();
-                    self.line(indent, &format!("only{names}"), *span);
-                    self.body(body, indent + INDENT);
-                    self.comments_before(end.start, indent + INDENT);
-                    self.line(indent, "end", *end);
+                    self.block(indent, &format!("only{names}"), [*span, *end], body);
                 }
                 Statement::Step(step) => self.step(step, indent),
             }
         }
+    }
+
+    /// Prints a block between its first line and its `end`, whose positions are `lines`.
+    fn block(&mut self, indent: usize, first: &str, lines: [Span; 2], body: &[Statement]) {
+        self.line(indent, first, lines[0]);
+        self.body(body, indent + INDENT);
+        self.comments_before(lines[1].start, indent + INDENT);
+        self.line(indent, "end", lines[1]);
     }
 
     fn step(&mut self, step: &Step, indent: usize) {

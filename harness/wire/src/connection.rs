@@ -114,11 +114,7 @@ impl Connection {
         if self.framing_lost[index] {
             return &[];
         }
-        let framer = &self.framers[index];
-        match self.framing() {
-            Framing::Lines => framer.partial(),
-            Framing::Frames => framer.partial_frame(),
-        }
+        self.framers[index].partial_in(self.framing())
     }
 
     /// Appends bytes, and returns the messages that are now complete. A response to an offer of PMI-2 comes before the requests whose

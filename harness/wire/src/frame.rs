@@ -4,6 +4,8 @@
 use memchr::{memchr, memrchr};
 use thiserror::Error;
 
+use crate::protocol::Framing;
+
 /// Length of a frame's header in bytes: the length of the body in decimal digits.
 pub const HEADER: usize = 6;
 
@@ -170,6 +172,14 @@ impl Framer {
     /// Returns the bytes that are not part of a message yet, except those to be dropped.
     pub(crate) fn rest(&self) -> &[u8] {
         if self.skipping || self.bytes_to_skip > 0 { &[] } else { &self.buffer[self.start..] }
+    }
+
+    /// Returns the bytes of an incomplete message of this framing.
+    pub fn partial_in(&self, framing: Framing) -> &[u8] {
+        match framing {
+            Framing::Lines => self.partial(),
+            Framing::Frames => self.partial_frame(),
+        }
     }
 
     /// Returns the bytes of an incomplete frame, including its header.

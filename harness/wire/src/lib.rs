@@ -27,7 +27,7 @@ pub use decoded::{Decoded, ResponseOutcome};
 pub use dialect::{Dialect, UnknownDialect};
 pub use error::DecodeError;
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
-pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFewRanks};
+pub use mapping::{MAPPING_KEY, MappingBlock, MappingError, MappingForm, ProcessMapping, TooFewRanks};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use placement::{node_of, place};
 pub use process::{ConnectionMethod, Proc};

@@ -44,6 +44,9 @@ pub struct TooFewRanks {
     pub covered: u64,
 }
 
+/// The key under which the server itself provides the process mapping.
+pub const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
+
 /// The form of a value of `PMI_process_mapping`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MappingForm {

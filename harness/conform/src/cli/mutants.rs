@@ -75,6 +75,11 @@ fn list(
     print(&text).map(|()| 0)
 }
 
+/// Returns the share of killed faults in percent. It is rounded down, so that 100 means all faults.
+fn score(killed: usize, total: usize) -> usize {
+    (killed * 100).checked_div(total).unwrap_or(100)
+}
+
 /// Prints the table of client faults and its score.
 fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
     writeln!(text, "\n{:44} {:40} requirements cited", "client fault", "requirement")?;
@@ -119,7 +124,7 @@ fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
         matrix.requirements_without_fault.len(),
         matrix.undetectable.len()
     )?;
-    writeln!(text, "client score {} %", (killed * 100).checked_div(total).unwrap_or(100))
+    writeln!(text, "client score {} %", score(killed, total))
 }
 
 fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[KillResult]) -> std::fmt::Result {
@@ -138,8 +143,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Plays the faults of programs or libraries against one that has them by name.
 fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
-    let dialect = if args.dialect == "pmi-2" { Dialect::Pmi2 } else { Dialect::Pmi1 };
-    let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect == Dialect::Pmi2);
+    let dialect: Dialect = args.dialect.parse().unwrap_or_default();
+    let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect.framing());
     let (faults, variations): (Vec<_>, Vec<_>) = match args.client {
         Some(_) => {
             (program_faults().filter(applies).collect(), program_variations().filter(applies).collect())
@@ -178,7 +183,7 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
         jobs: side_by_side(args.jobs),
     };
     let (killed, lawful) = (matrix.run(&faults), matrix.run(&variations));
-    let status = u8::from(killed.iter().chain(&lawful).any(|result| !result.wrong.is_empty()));
+    let status = u8::from(killed.iter().chain(&lawful).any(|result| !result.is_right()));
     if args.json {
         print(&format!("{:#}\n", serde_json::json!({ "faults": killed, "variations": lawful })))?;
         return Ok(status);
@@ -194,17 +199,17 @@ fn show_external(
     variations: &[ExternalResult],
 ) -> std::fmt::Result {
     writeln!(text, "{:44} requirements cited", "fault")?;
-    for fault in faults.iter().filter(|fault| fault.wrong.is_empty()) {
+    for fault in faults.iter().filter(|fault| fault.is_right()) {
         let cited: Vec<&str> = fault.cited.iter().map(String::as_str).collect();
         writeln!(text, "{:44} {}", fault.name, cited.join(" "))?;
     }
     text.push('\n');
     for (label, all) in [("SURVIVED", faults), ("PUNISHED", variations)] {
-        for result in all.iter().filter(|result| !result.wrong.is_empty()) {
+        for result in all.iter().filter(|result| !result.is_right()) {
             writeln!(text, "{label} {}: {}\n  {}", result.name, result.about, result.wrong.join("\n  "))?;
         }
     }
-    let count = |all: &[ExternalResult]| all.iter().filter(|result| !result.wrong.is_empty()).count();
+    let count = |all: &[ExternalResult]| all.iter().filter(|result| !result.is_right()).count();
     let (total, survived) = (faults.len(), count(faults));
     writeln!(
         text,
@@ -213,7 +218,7 @@ fn show_external(
         count(variations),
         variations.len()
     )?;
-    writeln!(text, "score {} %", ((total - survived) * 100).checked_div(total).unwrap_or(100))
+    writeln!(text, "score {} %", score(total - survived, total))
 }
 
 pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
@@ -289,8 +294,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         matrix.scenarios,
         start.elapsed().as_secs_f64()
     )?;
-    // The score is rounded down, so that 100 % means all faults.
-    writeln!(text, "score {} %", (killed * 100).checked_div(total).unwrap_or(100))?;
+    writeln!(text, "score {} %", score(killed, total))?;
     show_clients(&mut text, &clients)?;
     print(&text)?;
     Ok(status)

@@ -7,7 +7,7 @@ use super::text;
 use pmi_judge::Severity;
 use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::cause::{causes, key};
-use pmi_judge::result;
+use pmi_judge::result::{self, PRINTED};
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 
 /// Returns whether a result is red although no finding explains it. Its reason may explain it.
@@ -38,9 +38,6 @@ pub(super) fn red_without_finding(
 fn reason(result: &ScenarioResult) -> &str {
     result.reason.as_deref().unwrap_or_default()
 }
-
-/// The text before the output of a launcher in a reason.
-const PRINTED: &str = "; it printed ";
 
 /// Returns a reason without times and without the output of a launcher.
 pub(super) fn reason_shape(reason: &str) -> String {

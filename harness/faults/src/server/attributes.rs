@@ -38,12 +38,12 @@ impl Server {
                 self.server.reply(from, header.clone(), OperationResult::done());
                 let waits = AwaitedEvent::NodeAttribute(key.to_vec());
                 let mates = (0..self.size(from.group)).map(|rank| Proc { rank, ..from });
-                let mut mates = mates.filter(|mate| self.server.node(*mate) == node);
                 let first = mates
-                    .find(|mate| self.server.process(*mate).held.iter().any(|h| h.awaited_event == waits));
-                if let Some((first, header)) =
-                    first.and_then(|p| Some((p, self.server.take_held(p, &waits)?)))
-                {
+                    .filter(|mate| self.server.node(*mate) == node)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .find_map(|mate| Some((mate, self.server.take_held(mate, &waits)?)));
+                if let Some((first, header)) = first {
                     self.server.reply(first, header, OperationResult::done().with("value", &value[..]));
                 }
                 return true;

@@ -53,7 +53,8 @@ impl Server {
         let (puts, toggles) = (self.state().puts, self.state().opened_barriers);
         let is_first = from.group == 0 && !self.state().rounds.contains_key(&0);
         let rare = &self.state().rare;
-        let order = rare.entered.get(&from.group).cloned().unwrap_or_default();
+        let order = rare.entered.get(&from.group).map_or(&[][..], |order| order);
+        let is_backwards = size >= 3 && order.is_sorted_by(|a, b| a > b);
         let latest = rare.latest.get(&from.group).map_or(&[][..], |latest| latest);
         let is_latecomer_first =
             latest.len() >= 2 && latest.iter().rev().take(2).all(|rank| order.first() == Some(rank));
@@ -71,7 +72,7 @@ impl Server {
             BarrierEffect::KeepsCount => full || toggles > 0,
             BarrierEffect::Toggle => full || (toggles % 2 == 1 && entered + 1 >= size),
             BarrierEffect::NeedsData if full && puts == 0 => return,
-            BarrierEffect::NeverBackwards if full && size >= 3 && order.is_sorted_by(|a, b| a > b) => return,
+            BarrierEffect::NeverBackwards if full && is_backwards => return,
             BarrierEffect::NeverAfterPieces if full && is_stuck => return,
             BarrierEffect::NeverAfterAbort if is_after_abort => return,
             BarrierEffect::CountsEarlierJob => full || is_first && entered + earlier >= size,

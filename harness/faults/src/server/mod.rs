@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 
 use pmi_reference::server::{PendingAction, ProcessPhase, ProtocolError, ServerRequest};
 use pmi_reference::{GroupId, GroupSpec, ResponseParts, ServerAction};
-use pmi_wire::{ConnectionMethod, Framing, Proc, ResponseOutcome, SpawnRequest};
+use pmi_wire::{ConnectionMethod, Framing, MAPPING_KEY, Proc, ResponseOutcome, SpawnRequest};
 
 use crate::behaviour::Behaviour;
 use crate::circumstances::Circumstances;
@@ -254,12 +254,12 @@ impl Server {
 
     fn affect_group(&mut self, group: GroupId) {
         let p = Proc { group, rank: 0 };
-        let mut mapping = self.server.groups[group as usize].kvs.remove(MAPPING).unwrap_or_default();
+        let mut mapping = self.server.groups[group as usize].kvs.remove(MAPPING_KEY).unwrap_or_default();
         self.edit(p, picked!(Effect::Mapping), &mut mapping);
         let mut name = std::mem::take(&mut self.server.groups[group as usize].kvsname);
         self.edit(p, picked!(Effect::Kvsname), &mut name);
         let group = &mut self.server.groups[group as usize];
-        group.kvs.insert(MAPPING.to_vec(), mapping);
+        group.kvs.insert(MAPPING_KEY.to_vec(), mapping);
         group.kvsname = name;
     }
 
@@ -422,7 +422,8 @@ impl Server {
             true => self.state().refused.remove(&asker),
             false => self.state().refused.insert(asker),
         };
-        if response.header.operation() == "get" {
+        // Only changes of requests read the results of earlier gets.
+        if response.header.operation() == "get" && self.state().has(|e| matches!(e, Effect::Request(..))) {
             let rare = &mut self.state().rare;
             rare.last_gets.insert(asker, response.result.clone());
             match response.result.outcome {
@@ -446,8 +447,6 @@ impl Server {
         self.actions.extend(writes.into_iter().map(|bytes| ServerAction::Send { to, bytes }));
     }
 }
-
-const MAPPING: &[u8] = b"PMI_process_mapping";
 
 /// Returns whether a key belongs to the process manager. Effects on the keyval space leave those keys alone.
 fn is_own_key(key: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use pmi_wire::{Framer, Framing, Proc};
 use super::rare_state::EarlierJob;
 use super::{Server, is_own_key};
 use crate::edit::{RequestDraft, RequestOutcome, RequestSituation};
-use crate::effect::{Effect, PieceEffect};
+use crate::effect::{BarrierEffect, Effect, PieceEffect};
 
 impl Server {
     /// Sets the state that the previous job left.
@@ -117,19 +117,21 @@ impl Server {
     /// Removes the incomplete request of a process.
     fn take_partial(&mut self, from: Proc) -> Vec<u8> {
         let framer: Framer = self.server.take_framer(from);
-        match self.server.process(from).framing {
-            Framing::Lines => framer.partial().to_vec(),
-            Framing::Frames => framer.partial_frame().to_vec(),
-        }
+        framer.partial_in(self.server.process(from).framing).to_vec()
     }
 
     /// Changes the bytes of a read because a request of this process, or of another one, is incomplete.
     pub(super) fn affect_pieces(&mut self, from: Proc, bytes: &mut Vec<u8>) {
+        let is_of_pieces =
+            |e: &Effect| matches!(e, Effect::Piece(_) | Effect::Barrier(BarrierEffect::NeverAfterPieces));
+        if !self.state().has(is_of_pieces) {
+            return;
+        }
         let others = (0..self.size(from.group)).filter(|rank| *rank != from.rank);
         let others: Vec<Proc> = others.map(|rank| Proc { rank, ..from }).collect();
-        let is_partial = |server: &Self, p: Proc| match server.server.process(p).framing {
-            Framing::Lines => !server.server.process(p).framer.partial().is_empty(),
-            Framing::Frames => !server.server.process(p).framer.partial_frame().is_empty(),
+        let is_partial = |server: &Self, p: Proc| {
+            let process = server.server.process(p);
+            !process.framer.partial_in(process.framing).is_empty()
         };
         let is_second = is_partial(self, from);
         if is_second && others.iter().any(|other| self.server.process(*other).is_in_barrier()) {

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use pmi_scenario::ids::{self, rules};
-use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome, node_of};
+use pmi_wire::{Decoded, Framing, MAPPING_KEY, Operation, Proc, ResponseOutcome, node_of};
 
 use super::kvs::{is_within_limits, values_rule};
-use super::mapping::MAPPING_KEY;
 use super::state::{
     COMPLETE_RESPONSE_REQUIREMENT, Monitor, MonitoredGroup, RESERVED_PREFIX, RequestDetail, SingletonState,
     cite, request_rule,

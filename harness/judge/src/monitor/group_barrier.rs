@@ -13,17 +13,14 @@ impl MonitoredGroup {
     /// Returns the node of each rank: as the processes have reported them, from the mapping if the server has sent one, or as requested.
     fn node_of_ranks(&self) -> Vec<u32> {
         // PMI-1.2 alone has these barriers.
-        let told = self.mappings[Framing::Lines as usize].as_deref().and_then(|value| {
-            match MappingForm::classify(value) {
-                MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
-                    mapping.expand_wrapping(self.size).ok()
-                }
-                MappingForm::Unknown | MappingForm::NotAMapping(_) => None,
+        let in_mapping = || match MappingForm::classify(self.mappings[Framing::Lines as usize].as_deref()?) {
+            MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
+                mapping.expand_wrapping(self.size).ok()
             }
-        });
-        let observed = (0..self.size).map(|rank| self.placement.node(rank)).collect();
-        let observed: Option<Vec<u32>> = observed;
-        observed.or(told).unwrap_or_else(|| place(self.size, self.nodes))
+            MappingForm::Unknown | MappingForm::NotAMapping(_) => None,
+        };
+        let reported: Option<Vec<u32>> = (0..self.size).map(|rank| self.placement.node(rank)).collect();
+        reported.or_else(in_mapping).unwrap_or_else(|| place(self.size, self.nodes))
     }
 
     /// Returns the members of this barrier that have entered it fewer than `round` times.

@@ -1,14 +1,11 @@
 //! The process mapping that the server provides.
 
 use pmi_scenario::ids;
-use pmi_wire::{Decoded, MappingForm, Proc, ResponseOutcome};
+use pmi_wire::{Decoded, MAPPING_KEY, MappingForm, Proc, ResponseOutcome};
 
 use super::state::{COMPLETE_RESPONSE_REQUIREMENT, Monitor};
 use crate::kvs::strip_tuples;
 use crate::observation::{ObservationText, quote_bytes};
-
-/// The key under which the server itself provides the process mapping.
-pub(super) const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
 
 /// The form of RFC 13's Process Mapping.
 const FORM: &str = "\"(vector,(node,nodes,ppn),...)\"";

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_wire::place;
 
+use crate::UnjudgedReason;
 use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
 /// The placement of a group, to the extent that its processes have reported it.
@@ -85,10 +86,6 @@ impl Placement {
         self.contradiction(&place(size, nodes.max(1)), nodes)?;
         let mut names = self.names.clone();
         names.sort();
-        Some(format!(
-            "its process manager has placed {size} processes on {} nodes ({})",
-            names.len(),
-            names.join(", ")
-        ))
+        Some(UnjudgedReason::placement(size, &names))
     }
 }

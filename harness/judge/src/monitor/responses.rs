@@ -1,11 +1,12 @@
 //! Responses as they arrive: the request that each one answers, and requests that are never answered.
 
 use pmi_scenario::ids;
-use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Proc, SpawnProgram, Version};
+use pmi_wire::{
+    Decoded, Direction, Framing, FramingError, MAPPING_KEY, Operation, Proc, SpawnProgram, Version,
+};
 
 use super::grammar::EMPTY;
 use super::lifecycle::init_rule;
-use super::mapping::MAPPING_KEY;
 use super::response::is_regular;
 use super::spawn::has_one_based_arguments;
 use super::state::{

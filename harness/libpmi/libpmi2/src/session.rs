@@ -4,10 +4,7 @@ use std::ffi::c_int;
 
 use pmi_c_api::{Code, PmiFd, number};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
-use pmi_wire::{MappingForm, ResponseOutcome};
-
-/// Key of the process mapping.
-const MAPPING: &[u8] = b"PMI_process_mapping";
+use pmi_wire::{MAPPING_KEY, MappingForm, ResponseOutcome};
 
 /// An initialized process.
 pub(crate) struct InitializedProcess {
@@ -76,7 +73,7 @@ impl InitializedProcess {
 
     /// Returns the number of processes of the job on this node.
     pub(crate) fn local_size(&mut self) -> Result<c_int, Code> {
-        let value = self.find(|client| client.get_job_attribute(MAPPING))?.ok_or(Code::Fail)?;
+        let value = self.find(|client| client.get_job_attribute(MAPPING_KEY))?.ok_or(Code::Fail)?;
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {
             return Err(Code::Fail);
         };

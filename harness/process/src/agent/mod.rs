@@ -31,6 +31,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::child::is_protocol_variable;
 use pmi_judge::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
 /// Name of the runner's socket, in the folder above the agent's.
@@ -82,12 +83,11 @@ pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
 
 /// Returns the `PMI_*` variables, except those of the harness, and those that describe the node of the process.
 pub fn protocol_environment() -> BTreeMap<String, String> {
-    let is_of_protocol = |name: &[u8]| name.starts_with(b"PMI_") && !name.starts_with(b"PMI_CONFORM");
     let is_of_node = |name: &[u8]| {
         NODE_VARIABLES.iter().chain([&LOCAL_SIZE_VARIABLE]).any(|variable| variable.as_bytes() == name)
     };
     std::env::vars_os()
-        .filter(|(k, _)| is_of_protocol(k.as_bytes()) || is_of_node(k.as_bytes()))
+        .filter(|(k, _)| is_protocol_variable(k.as_bytes()) || is_of_node(k.as_bytes()))
         .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
         .collect()
 }

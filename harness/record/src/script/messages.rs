@@ -6,7 +6,8 @@ use pmi_scenario::ids;
 use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX, is_key};
 use pmi_wire::protocol::{Exchange, by_operation};
 use pmi_wire::{
-    Decoded, Direction, Framing, MappingForm, Proc, ResponseOutcome, SpawnAssembler, SpawnLimits, Tuple,
+    Decoded, Direction, Framing, MAPPING_KEY, MappingForm, Proc, ResponseOutcome, SpawnAssembler,
+    SpawnLimits, Tuple,
 };
 
 use super::fold::StepOrder;
@@ -43,6 +44,11 @@ fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -
 /// Writes a body in the scenario language. Returns `None` if the language cannot express it.
 pub(crate) fn tuples(body: &Decoded<'_>) -> Option<String> {
     written(body, |_, _| None)
+}
+
+/// Writes the beginning of a successful response.
+fn success(framing: Framing, command: &str) -> String {
+    format!("cmd={command} rc={}", framing.pick(["ok", "0"]))
 }
 
 /// Returns the permitted position of a request. Requests about names, spawned processes and attributes of nodes keep their position,
@@ -325,7 +331,7 @@ impl ScenarioWriter {
         if !ok {
             return None;
         }
-        let success = format!("cmd={} rc={}", row.response?, framing.pick(["ok", "0"]));
+        let success = success(framing, row.response?);
         let with = |fields: &str| format!("{success} {fields}");
         Some(match (row.operation, detail) {
             ("init", RequestDetail::Fullinit { lacks_field: bare }) => (
@@ -366,7 +372,7 @@ impl ScenarioWriter {
                 }
                 (ids::PMI2_COMMON_NODEATTR, with(&format!("value={}", value(framing, put))))
             }
-            ("get-job-attribute", RequestDetail::Get { key }) if key == b"PMI_process_mapping" => {
+            ("get-job-attribute", RequestDetail::Get { key }) if key == MAPPING_KEY => {
                 (ids::PMI2_COMMON_JOBATTR_MAPPING, with("value=<any>"))
             }
             ("lookup", RequestDetail::Lookup { service }) => {
@@ -398,8 +404,8 @@ impl ScenarioWriter {
         let framing = response.framing;
         let found = response.outcome()? == ResponseOutcome::Success;
         let seen = response.value("value").filter(|_| found);
-        let success = format!("cmd={} rc={}", row.response?, framing.pick(["ok", "0"]));
-        if framing == Framing::Lines && key == b"PMI_process_mapping" {
+        let success = success(framing, row.response?);
+        if framing == Framing::Lines && key == MAPPING_KEY {
             let is_mapping = matches!(MappingForm::classify(&seen?), MappingForm::Rfc(_));
             return is_mapping.then(|| (ids::RFC13_MAPPING_PROVIDED, format!("{success} value=<mapping>")));
         }

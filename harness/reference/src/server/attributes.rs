@@ -1,6 +1,6 @@
 //! Attributes of nodes and jobs, which only PMI-2 has.
 
-use pmi_wire::Proc;
+use pmi_wire::{MAPPING_KEY, Proc};
 
 use super::config::GroupId;
 use super::state::{AwaitedEvent, HeldRequest, Server};
@@ -62,7 +62,7 @@ impl Server {
     /// mapping, which MPICH reads here and RFC 13 has in the keyval space.
     pub(super) fn job_attribute(&self, from: Proc, key: &[u8]) -> OperationResult {
         let value = match key {
-            b"PMI_process_mapping" => self.groups[from.group as usize].kvs.get(key).cloned(),
+            MAPPING_KEY => self.groups[from.group as usize].kvs.get(key).cloned(),
             b"universeSize" => Some(self.universe_size(from).to_string().into_bytes()),
             b"hasNameServ" => Some(b"YES".to_vec()),
             _ => None,

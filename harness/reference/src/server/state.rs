@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pmi_wire::{
-    ConnectionMethod, Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, node_of, place,
+    ConnectionMethod, Framer, Framing, MAPPING_KEY, Proc, ProcessMapping, SpawnCollector, Version, node_of,
+    place,
 };
 
 use super::config::{Config, GroupId, GroupSpec, ServerAction};
@@ -185,7 +186,7 @@ impl Server {
         // RFC 13, "Local Process Group Information": if the value is too long for the keyval space, it is an empty string.
         let mapping =
             if (mapping.len() as u64) < self.config.limits.vallen_max { mapping } else { Vec::new() };
-        kvs.insert(b"PMI_process_mapping".to_vec(), mapping);
+        kvs.insert(MAPPING_KEY.to_vec(), mapping);
         self.groups.push(ProcessGroup {
             kvsname: format!("{}-{id}", self.config.kvs_prefix).into_bytes(),
             kvs,

@@ -12,7 +12,7 @@ use std::time::Instant;
 use pmi_judge::event::{Bytes, EventKind};
 use pmi_judge::expectation::{ExpectationKind, Matcher, ReturnCode};
 use pmi_judge::library::api::CallArgument;
-use pmi_judge::{Judge, PartyKind, ScenarioOutcome};
+use pmi_judge::{Judge, PartyKind, ScenarioOutcome, UnjudgedReason};
 use pmi_scenario::ast::{
     Arg, Call, Piece, ProcessAction, Role, Scenario, Statement, Step, StepAction, StepTarget, ValueType,
 };
@@ -45,13 +45,7 @@ pub fn play(
     let mut party = LibraryParty::launch(library, scenario.ranks, limits.start(), interrupted);
     let (command, placed) = (party.command(), party.nodes());
     if placed.len() as u32 > scenario.nodes && asks_for_nodes(scenario) {
-        let placed = Vec::from_iter(placed);
-        return Err(format!(
-            "its process manager has placed {} processes on {} nodes ({})",
-            scenario.ranks,
-            placed.len(),
-            placed.join(", ")
-        ));
+        return Err(UnjudgedReason::placement(scenario.ranks, &Vec::from_iter(placed)));
     }
     let nodes = scenario.nodes.max(placed.len() as u32);
     let recorder = Recorder::new(sink, Judge::new(PartyKind::Library, requires));

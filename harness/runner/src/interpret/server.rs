@@ -55,7 +55,7 @@ pub fn play(
 
 /// Returns true if the correct response to a request depends on the nodes of the processes.
 fn depends_on_placement(request: &[u8]) -> bool {
-    let contains = |word: &[u8]| request.windows(word.len()).any(|part| part == word);
+    let contains = |word: &[u8]| memchr::memmem::find(request, word).is_some();
     contains(b"nodeattr;") || contains(b"group=NODE")
 }
 
@@ -129,8 +129,8 @@ impl Interpreter<'_> {
             self.scope.set_agent(self.party.agent(group));
         }
         let messages = self.scope.message(mode, lines)?;
-        if depends_on_placement(&messages.concat())
-            && let Some(why) = self.recorder.judge.other_placement()
+        if let Some(why) = self.recorder.judge.other_placement()
+            && depends_on_placement(&messages.concat())
         {
             self.recorder.record(EventKind::Abandoned(AbandonReason::Misplaced(why)));
             return Err(WalkEnd::Stopped);

@@ -81,11 +81,7 @@ impl<'a> StepWalk<'a> {
         source: &SourceFile,
         line: Option<usize>,
     ) -> usize {
-        let offset = match statement {
-            Statement::Use { name, .. } | Statement::Let { name, .. } => name.span.start,
-            Statement::Repeat { span, .. } | Statement::Only { span, .. } => span.start,
-            Statement::Step(step) => step.span.start,
-        };
+        let offset = statement.start();
         match line {
             Some(line) => line,
             None if source.text.is_empty() => index + 1,

@@ -4,17 +4,17 @@
 //! Without a fault, the same scenarios must pass. A variation must not cause any finding in one scenario of each file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pmi_faults::external::{ExternalFault, ExternalKill};
 use serde::Serialize;
 
+use super::in_parallel;
 use crate::iut::Iut;
-use crate::run::{Observer, RunOptions, run};
+use crate::run::{RunOptions, run};
 use pmi_judge::deviations::Deviations;
-use pmi_judge::event::Event;
-use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::{ScenarioResult, Verdict};
 use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::{Capability, Dialect, Scenario};
 use pmi_scenario::suite::Suite;
@@ -37,6 +37,13 @@ pub struct ExternalResult {
     pub wrong: Vec<String>,
 }
 
+impl ExternalResult {
+    /// Returns whether a fault is killed, or a variation causes no finding.
+    pub fn is_right(&self) -> bool {
+        self.wrong.is_empty()
+    }
+}
+
 /// An implementation whose faults have names, and the scenarios for it.
 pub struct ExternalMatrix<'a> {
     /// The suite.
@@ -53,26 +60,33 @@ pub struct ExternalMatrix<'a> {
     pub jobs: usize,
 }
 
+/// The failures of scenarios without a fault, by the names that the implementation has and the scenario.
+type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
+
 impl ExternalMatrix<'_> {
     /// Plays these entries, and returns their results in the same order.
     pub fn run(&self, faults: &[&'static ExternalFault]) -> Vec<ExternalResult> {
-        let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-        std::thread::scope(|scope| {
-            for _ in 0..self.jobs {
-                scope.spawn(|| {
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(fault) = faults.get(at) else { return };
-                        let result = self.result(fault);
-                        results.lock().unwrap_or_else(PoisonError::into_inner).insert(at, result);
-                    }
-                });
-            }
-        });
-        results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+        let clean = self.play_without_faults(faults);
+        in_parallel(faults.len(), self.jobs, |number| self.result(faults[number], &clean))
     }
 
-    fn result(&self, fault: &'static ExternalFault) -> ExternalResult {
+    /// Plays the scenarios that faults name without these faults. Returns what is wrong, by the names that the implementation has and the
+    /// scenario.
+    fn play_without_faults(&self, faults: &[&'static ExternalFault]) -> CleanResults {
+        let framing = self.dialect.framing();
+        let named = |fault: &&'static ExternalFault| {
+            let (fault, kills) = (*fault, fault.kills_in(framing));
+            kills.filter_map(move |kill| Some((fault.base, kill.scenario?))).collect::<Vec<_>>()
+        };
+        let pairs = Vec::from_iter(faults.iter().flat_map(named).collect::<BTreeSet<_>>());
+        let wrong = in_parallel(pairs.len(), self.jobs, |number| {
+            let (base, name) = pairs[number];
+            self.play(&self.scenarios_named(name), base).iter().filter_map(unlawful).collect()
+        });
+        pairs.into_iter().zip(wrong).collect()
+    }
+
+    fn result(&self, fault: &'static ExternalFault, clean: &CleanResults) -> ExternalResult {
         let mut result = ExternalResult {
             name: fault.name,
             about: fault.about,
@@ -85,9 +99,12 @@ impl ExternalMatrix<'_> {
             result.wrong = results.iter().filter_map(unlawful).collect();
             return result;
         }
-        for kill in fault.kills_in(self.dialect == Dialect::Pmi2) {
+        for kill in fault.kills_in(self.dialect.framing()) {
             let found = match kill.scenario {
-                Some(name) => self.find_in(name, fault, kill, &mut result),
+                Some(name) => {
+                    result.wrong.extend(clean[&(fault.base, name)].iter().cloned());
+                    self.cites(&self.scenarios_named(name), fault.name, kill, &mut result)
+                }
                 None => self.find_in_any(fault, kill, &mut result),
             };
             if !found {
@@ -99,18 +116,8 @@ impl ExternalMatrix<'_> {
         result
     }
 
-    /// Plays the scenario that must find a fault, and must pass without it.
-    fn find_in(
-        &self,
-        name: &str,
-        fault: &ExternalFault,
-        kill: &ExternalKill,
-        result: &mut ExternalResult,
-    ) -> bool {
-        let scenario: Vec<_> = self.scenarios().filter(|s| s.name == name).collect();
-        let is_found = self.cites(&scenario, fault.name, kill, result);
-        result.wrong.extend(self.play(&scenario, fault.base).iter().filter_map(unlawful));
-        is_found
+    fn scenarios_named(&self, name: &str) -> Vec<Arc<Scenario>> {
+        self.scenarios().filter(|scenario| scenario.name == name).collect()
     }
 
     /// Plays the scenarios about the requirements that a fault breaks, until one cites one of them.
@@ -154,17 +161,8 @@ impl ExternalMatrix<'_> {
     fn play(&self, scenarios: &[Arc<Scenario>], fault: &str) -> Vec<ScenarioResult> {
         let iut = (self.with_fault)(fault);
         let (deviations, stop) = (&mut Deviations::default(), AtomicBool::new(false));
-        run(self.suite, scenarios, &iut, deviations, &self.options, &stop, &mut Quiet).1
+        run(self.suite, scenarios, &iut, deviations, &self.options, &stop, &mut ()).1
     }
-}
-
-/// An observer that keeps nothing.
-struct Quiet;
-
-impl Observer for Quiet {
-    fn begin(&mut self, _: &RunHeader) {}
-    fn event(&mut self, _: &str, _: &Event) {}
-    fn result(&mut self, _: &ScenarioResult) {}
 }
 
 /// Returns the first finding of a scenario that should have none.

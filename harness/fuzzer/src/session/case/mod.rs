@@ -89,7 +89,7 @@ impl Case {
                 ImplementationKind::Client | ImplementationKind::Library => is_of_client(statement),
             };
             if !fits {
-                return Err(scenario.source.line_of(start(statement)));
+                return Err(scenario.source.line_of(statement.start()));
             }
             // A case always binds the same names from a server's responses.
             if tests == ImplementationKind::Server
@@ -473,14 +473,6 @@ fn escaped(line: &Template) -> Template {
     }
     // An empty line would disappear from the file.
     if out.is_empty() { out.with(letters(0)) } else { out }
-}
-
-fn start(statement: &Statement) -> usize {
-    match statement {
-        Statement::Use { name, .. } | Statement::Let { name, .. } => name.span.start,
-        Statement::Repeat { span, .. } | Statement::Only { span, .. } => span.start,
-        Statement::Step(step) => step.span.start,
-    }
 }
 
 /// Returns whether campaigns generate such a step for programs and libraries.

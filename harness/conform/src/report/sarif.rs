@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -29,6 +30,7 @@ const UNJUDGED: &str = "pmi-conform.could-not-judge";
 const RUN: &str = "pmi-conform.run";
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let files = UserFiles::of(run);
     let mut rules: BTreeMap<String, Value> = BTreeMap::new();
     let mut results = Vec::new();
     for cause in causes(&run.results) {
@@ -37,18 +39,19 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let text = if judged.text.is_empty() { cause.requirement } else { &judged.text };
         let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
         rules.entry(id.clone()).or_insert_with(|| rule(&id, &format!("{text}{level}"), &judged.help));
-        results.push(result(run, &cause, &id));
+        results.push(result(run, &files, &cause, &id));
     }
     for ((verdict, reason), bare) in tally::red_without_finding(&run.results, run.header.strict) {
         let (label, reason) = (verdict.label(), text::clean(reason));
         let message = format!("{label} in {}: {reason}", text::count(bare.len(), "scenario"));
-        results.push(other(UNJUDGED, &message, place(&bare[0].path, 0), &reason));
+        results.push(other(UNJUDGED, &message, files.places(&bare[0].path, 0), &reason));
     }
     for complaint in run.problems() {
         let message = format!("{}: {}", complaint.name, complaint.text);
         let fingerprint = format!("{}/{}", complaint.name, complaint.key);
-        let (path, line) = complaint.place.as_ref().map_or(("pmi-conform", 0), |(path, line)| (path, *line));
-        results.push(other(RUN, &message, place(path, line), &fingerprint));
+        // The user has named this file.
+        let named = complaint.place.as_ref().map(|(path, line)| vec![place(path, *line)]);
+        results.push(other(RUN, &message, named.unwrap_or_else(|| files.places("", 0)), &fingerprint));
     }
     for (id, text) in [
         (
@@ -122,7 +125,7 @@ fn rule(id: &str, says: &str, help: &str) -> Value {
     rule
 }
 
-fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
+fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Value {
     let (first, judged) = cause.findings[0];
     let strict = run.header.strict;
     let level = match tally::shown(judged, cause.is_flaky(), strict) {
@@ -151,13 +154,14 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
         "ruleId": id,
         "level": level,
         "message": { "text": message },
-        "locations": [place(&first.path, judged.finding.line)],
+        "locations": files.places(&first.path, judged.finding.line),
         "partialFingerprints": { "cause/v1": text::clip(&text::clean(&fingerprint(cause)), NAME) },
     });
     let related: Vec<Value> = cause
         .findings
         .iter()
         .skip(1)
+        .filter(|(result, _)| (files.exists)(&result.path))
         .take(RELATED)
         .map(|(result, judged)| {
             let mut place = place(&result.path, judged.finding.line);
@@ -177,14 +181,43 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
 }
 
 /// Returns a result that is not about a finding.
-fn other(id: &str, message: &str, place: Value, fingerprint: &str) -> Value {
+fn other(id: &str, message: &str, places: Vec<Value>, fingerprint: &str) -> Value {
     json!({
         "ruleId": id,
         "level": "error",
         "message": { "text": text::clip(&text::clean(message), DESCRIPTION) },
-        "locations": [place],
+        "locations": places,
         "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{fingerprint}")), NAME) },
     })
+}
+
+/// The files of the user's repository, which results may name as their location. The embedded scenarios are not among them.
+struct UserFiles {
+    exists: fn(&str) -> bool,
+    /// The location of results whose own file does not exist there: GitHub rejects results without one.
+    fallback: Option<String>,
+}
+
+impl UserFiles {
+    /// The fallback is the profile or the deviations file that the command of the run names, or else the workflow.
+    fn of(run: &Run) -> Self {
+        let exists = |path: &str| Path::new(path).is_relative() && Path::new(path).is_file();
+        let words = shell_words::split(&run.header.command).unwrap_or_default();
+        let named = words.iter().map(|word| word.rsplit_once('=').map_or(&**word, |(_, value)| value));
+        let files = named.map(|value| value.trim_start_matches('@').to_owned());
+        // GitHub sets it to OWNER/REPOSITORY/FILE@REF.
+        let workflow = std::env::var("GITHUB_WORKFLOW_REF").unwrap_or_default();
+        let workflow =
+            workflow.split('@').next().and_then(|path| path.splitn(3, '/').nth(2)).map(str::to_owned);
+        let fallback = files.filter(|file| file.ends_with(".toml")).chain(workflow).find(|file| exists(file));
+        Self { exists, fallback }
+    }
+
+    /// Returns the location of a result: the line of this file if it exists, else the start of the fallback, else none.
+    fn places(&self, path: &str, line: usize) -> Vec<Value> {
+        let own = (self.exists)(path).then(|| place(path, line));
+        own.or_else(|| self.fallback.as_ref().map(|file| place(file, 1))).into_iter().collect()
+    }
 }
 
 /// Returns the location of a line. The path is percent-encoded, so that it is always a valid URI.
@@ -203,10 +236,14 @@ mod tests {
 
     use super::super::{Format, render, tests};
     use super::*;
-    use pmi_judge::verdict::ScenarioResult;
+    use pmi_judge::verdict::{RunHeader, ScenarioResult};
 
+    /// Renders a run whose profile is a file that exists where tests run.
     fn document(run: &Run) -> Value {
         let mut out = Vec::new();
+        let header =
+            RunHeader { command: "pmi-conform --server @Cargo.toml".to_owned(), ..run.header.clone() };
+        let run = &Run { header, ..run.clone() };
         render(run, Format::Sarif, &mut out).unwrap();
         serde_json::from_slice(&out).unwrap()
     }
@@ -271,6 +308,28 @@ mod tests {
         assert_eq!(document["runs"][0]["invocations"][0]["executionSuccessful"], false);
     }
 
+    #[test]
+    fn locations_are_files_of_the_user() {
+        let uris = |path: &str, command: &str| -> Vec<Value> {
+            let mut run = tests::run();
+            run.header.command = command.to_owned();
+            let files = UserFiles {
+                fallback: UserFiles::of(&run).fallback.filter(|file| file == "Cargo.toml"),
+                ..UserFiles::of(&run)
+            };
+            let places = files.places(path, 7).into_iter();
+            places.map(|place| place["physicalLocation"]["artifactLocation"]["uri"].clone()).collect()
+        };
+        let profile = "pmi-conform --server @Cargo.toml";
+        assert_eq!(uris("README.md", profile), ["README.md"]);
+        assert_eq!(uris("scenarios/kvs/embedded.pmi", profile), ["Cargo.toml"]);
+        assert_eq!(
+            uris("scenarios/kvs/embedded.pmi", "pmi-conform --server=x --deviations=Cargo.toml"),
+            ["Cargo.toml"]
+        );
+        assert!(uris("scenarios/kvs/embedded.pmi", "pmi-conform --server @missing.toml").is_empty());
+    }
+
     /// One cause is one result, no matter how many scenarios show it, and the report stays within GitHub's limits.
     #[test]
     fn reports_each_cause_once_within_github_limits() {
@@ -280,6 +339,7 @@ mod tests {
                     let judged = tests::judged("rfc13.get.value", Severity::Fail, "that", &seen(at));
                     ScenarioResult {
                         findings: vec![judged],
+                        path: "README.md".to_owned(),
                         ..tests::result(&format!("a/{at}"), Verdict::Fail)
                     }
                 })

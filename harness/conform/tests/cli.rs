@@ -637,6 +637,16 @@ fn explains_an_operation_in_each_protocol() {
 }
 
 #[test]
+fn stored_wireshark_plugin_is_current() {
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/wireshark/pmi.lua");
+    let written = here(&["explain", "wireshark"]).out;
+    assert!(
+        written == std::fs::read_to_string(stored).unwrap(),
+        "run `pmi-conform explain wireshark >ci/wireshark/pmi.lua`"
+    );
+}
+
+#[test]
 fn explains_a_rule_by_its_requirements() {
     let ran = here(&["explain", "get.value"]);
     assert_eq!(ran.status, 0, "{}", ran.err);

@@ -2,7 +2,7 @@
 
 use crate::frame::frame_header;
 use crate::pmi2;
-use crate::protocol::{Exchange, Framing};
+use crate::protocol::{Exchange, Field, Framing, common_results};
 
 impl Framing {
     /// Appends a tuple. The bytes are not checked; in a frame, each semicolon in the value is doubled as the draft requires.
@@ -29,15 +29,32 @@ impl Exchange {
     /// Returns the request with the given fields, identified by name. Fields that the request does not have are left out. The values are
     /// not checked. Returns an empty message if it would be too long for a frame.
     pub fn write_request(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
-        let mut tuples = Vec::with_capacity(96);
-        framing.write_tuple(&mut tuples, "cmd", self.request.as_bytes());
-        for field in self.arguments {
-            if let Some((_, value)) = fields.iter().find(|(name, _)| *name == field.name) {
-                framing.write_tuple(&mut tuples, field.key, value);
-            }
-        }
-        framing.complete(tuples).unwrap_or_default()
+        write(framing, Some(self.request), self.arguments.iter(), fields)
     }
+
+    /// Returns the response with the given fields, as [`Exchange::write_request`] does for the request. `rc` and the other fields of every
+    /// response precede those of this one.
+    pub fn write_response(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        write(framing, self.response, common_results(framing).iter().chain(self.results), fields)
+    }
+}
+
+fn write<'a>(
+    framing: Framing,
+    command: Option<&str>,
+    row: impl Iterator<Item = &'a Field>,
+    fields: &[(&str, Vec<u8>)],
+) -> Vec<u8> {
+    let mut tuples = Vec::with_capacity(96);
+    if let Some(command) = command {
+        framing.write_tuple(&mut tuples, "cmd", command.as_bytes());
+    }
+    for field in row {
+        if let Some((_, value)) = fields.iter().find(|(name, _)| *name == field.name) {
+            framing.write_tuple(&mut tuples, field.key, value);
+        }
+    }
+    framing.complete(tuples).unwrap_or_default()
 }
 
 /// Appends a key and its value without a separator.

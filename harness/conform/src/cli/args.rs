@@ -311,6 +311,8 @@ pub(super) enum Listed {
         #[arg(long)]
         json: bool,
     },
+    /// Print the Wireshark plugin, which decodes PMI and the captures of `report --format pcapng`
+    Wireshark,
 }
 
 /// How processes get their connections.
@@ -441,7 +443,8 @@ pub(super) struct Play {
     /// Also red: pmi2-draft, pmi2-mpich or mpich-1.2
     #[arg(long, value_name = "SET", help_heading = RESULT, value_delimiter = ',', value_parser = advisory_sets(), hide_possible_values = true, hide_short_help = true)]
     pub(super) against: Vec<String>,
-    /// html, ndjson, json, junit, sarif, markdown, github, codequality, tap, terminal, sequence (charts), python=DIR (reproducers)
+    /// html, ndjson, json, junit, sarif, markdown, github, codequality, tap, terminal, sequence (charts), python=DIR (reproducers),
+    /// pcapng=FILE (Wireshark)
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = RESULT)]
     pub(super) report: Vec<ReportSpec>,
     /// Print every scenario, and every finding in full
@@ -795,8 +798,8 @@ pub(super) struct Report {
     /// Log of `--report ndjson=FILE` or `record -o`
     #[arg(required = true)]
     pub(super) log: Option<PathBuf>,
-    /// html, sequence (charts), ndjson, json, junit, tap, markdown, github, codequality, sarif, terminal, or python (with -o, a folder of
-    /// standalone reproducers)
+    /// html, sequence (charts), ndjson, json, junit, tap, markdown, github, codequality, sarif, terminal, pcapng (for Wireshark), or python
+    /// (with -o, a folder of standalone reproducers)
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
     /// Level of red requirements: must, should (without a level) or de-facto [default: as in the run]

@@ -26,7 +26,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::report::{Comparison, ExtraPages, Format, KeptEvents, write_compatibility, write_matrix};
+use crate::report::{
+    Comparison, ExtraPages, Format, KeptEvents, wireshark_plugin, write_compatibility, write_matrix,
+};
 use anyhow::Context;
 use clap::FromArgMatches;
 use pmi_judge::compatibility::{self, MessageSupport, Observations};
@@ -115,6 +117,7 @@ fn run_explain(explain: Explain) -> anyhow::Result<u8> {
     match (explain.list, explain.id) {
         (Some(Listed::Requirements { json, pages }), _) => catalogue::requirements(json, pages.as_deref()),
         (Some(Listed::Profiles { json }), _) => catalogue::profiles(json),
+        (Some(Listed::Wireshark), _) => print(&wireshark_plugin()).map(|()| 0),
         (None, Some(id)) => catalogue::explain(&id),
         (None, None) => anyhow::bail!(
             "name a requirement, rule, scenario, operation or C function, or list them: `explain requirements`, `explain profiles`, `scenario list`"
@@ -254,7 +257,7 @@ fn run_compatibility(args: &Interop) -> anyhow::Result<u8> {
 
 fn run_report(report: &Report) -> anyhow::Result<u8> {
     let keep = match report.format {
-        Format::Ndjson => KeptEvents::All,
+        Format::Ndjson | Format::Pcapng => KeptEvents::All,
         Format::Sequence => KeptEvents::FirstAndLast,
         format if format.needs_events() => KeptEvents::FirstAndLastOfFindings,
         _ => KeptEvents::Nothing,

@@ -21,6 +21,7 @@ mod markdown;
 mod matrix;
 mod measure;
 mod page;
+mod pcapng;
 mod plot;
 mod python;
 mod run;
@@ -32,6 +33,7 @@ mod tap;
 mod terminal;
 mod text;
 mod versions;
+mod wireshark;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -58,6 +60,7 @@ pub(crate) use tally::counts_text;
 pub(crate) use terminal::{Terminal, TerminalOptions, Verbosity};
 pub(crate) use text::first_sentence;
 pub(crate) use versions::versions_text;
+pub(crate) use wireshark::wireshark_plugin;
 
 /// A format of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,11 +89,13 @@ pub(crate) enum Format {
     Sarif,
     /// A folder with a standalone program for each red finding.
     Python,
+    /// A capture file for Wireshark.
+    Pcapng,
 }
 
 impl Format {
     /// All formats, with the names that users type.
-    const NAMES: [(&'static str, Self); 12] = [
+    const NAMES: [(&'static str, Self); 13] = [
         ("ndjson", Self::Ndjson),
         ("json", Self::Json),
         ("junit", Self::Junit),
@@ -103,6 +108,7 @@ impl Format {
         ("codequality", Self::CodeQuality),
         ("sarif", Self::Sarif),
         ("python", Self::Python),
+        ("pcapng", Self::Pcapng),
     ];
 
     /// Returns the format if it can be written to standard output.
@@ -112,7 +118,7 @@ impl Format {
 
     /// Returns whether the report needs the events of scenarios with findings.
     pub(crate) fn needs_events(self) -> bool {
-        matches!(self, Self::Html | Self::Python)
+        matches!(self, Self::Html | Self::Python | Self::Pcapng)
     }
 }
 
@@ -121,7 +127,7 @@ impl Format {
 pub(crate) enum SpecError {
     /// The format is unknown.
     #[error(
-        "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality, sarif or python"
+        "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality, sarif, pcapng or python"
     )]
     Format(String),
     /// `FORMAT=` has no file.
@@ -179,6 +185,7 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::CodeQuality => code_quality::write(run, out),
         Format::Sarif => sarif::write(run, out),
         Format::Python => Err(io::Error::other(SpecError::Folder)),
+        Format::Pcapng => pcapng::write(run, out),
         Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
             let look = TerminalOptions {

@@ -202,6 +202,8 @@ mod kinds {
         SecondForOddRanks,
         SixtyFourKeys,
         IntoFirstGroup,
+        RefusedButStored,
+        RefusedAndRemoved,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -377,6 +379,7 @@ mod kinds {
         InKvs,
         UnknownUnpublishOk,
         TwiceReplaces,
+        TwiceRefusedButReplaces,
         TwiceLost,
         DropsWithPublisher,
         LastPortForAll,

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use pmi_wire::{Framing, protocol};
+use pmi_wire::grammar::Rule;
+use pmi_wire::protocol::{self, Exchange};
+use pmi_wire::Framing;
 
 use crate::ast::*;
 use crate::print::heading_in;
@@ -15,7 +17,8 @@ const DIALECT: &str = "dialect";
 /// Maximum length of a chain of words that refer to each other.
 const MAX_DEPTH: usize = 8;
 
-/// Returns the requests of a dialect that have a response and a function in the C API, with the words `$request` and `$response`.
+/// Returns the requests of a dialect that have a response and a function in the C API. Their words are `$request` and `$response`, `$given`
+/// with the required fields of the request, and three words that are almost its command: `$longer`, `$shorter` and `$capitals`.
 pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
     static ROWS: LazyLock<[Arc<[TableRow]>; 2]> = LazyLock::new(|| Framing::ALL.map(requests));
     &ROWS[dialect as usize]
@@ -23,7 +26,8 @@ pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
 
 /// Returns the rows of the requests in a framing.
 fn requests(framing: Framing) -> Arc<[TableRow]> {
-    let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
+    let named = |name: &str, text: Template| (Spanned::from(name.to_owned()), text);
+    let word = |name: &str, word: &str| named(name, Template::default().tuples(word));
     let asked = protocol::documented_exchanges(framing).iter().filter(|exchange| {
         // A block of lines has no `cmd` tuple.
         exchange.response.is_some() && exchange.omission().is_none() && !exchange.is_block
@@ -34,9 +38,27 @@ fn requests(framing: Framing) -> Arc<[TableRow]> {
             values: vec![
                 word("request", exchange.request),
                 word("response", exchange.response.unwrap_or_default()),
+                named("given", given(exchange)),
+                word("longer", &format!("{}s", exchange.request)),
+                word("shorter", &exchange.request[..exchange.request.len() - 1]),
+                word("capitals", &exchange.request.to_uppercase()),
             ],
         })
         .collect()
+}
+
+/// Returns the required fields of a request, with values that differ between ranks. The keyval space is that of the process.
+fn given(exchange: &Exchange) -> Template {
+    let required = exchange.arguments.iter().filter(|field| !field.optional && !field.numbered);
+    required.enumerate().fold(Template::default(), |text, (place, field)| {
+        let blank = if place == 0 { "" } else { " " };
+        let text = text.tuples(&format!("{blank}{}=", field.key));
+        match field.rule {
+            Rule::Uint | Rule::Int => text.tuples("1"),
+            _ if field.name == "kvsname" => text.with(Piece::Var("kvs".to_owned())),
+            _ => text.tuples("of-").with(Piece::Var("rank".to_owned())),
+        }
+    })
 }
 
 /// Returns the rows of a fragment that is a table. Its `let` statements give words to the rows that lack them.

@@ -1,8 +1,9 @@
 //! Steps that change bytes: a value, a key, a name, the process mapping, a request, or the bytes of a read.
 
 use pmi_wire::port::Greeting;
-use pmi_wire::{HEADER, MappingForm, frame_length, place};
+use pmi_wire::{HEADER, MappingForm, frame_length, place, protocol};
 
+use super::line::command;
 use super::step::{Editable, UnknownStep, VerbAndArguments, byte, fill, number};
 use crate::circumstances::Circumstances;
 
@@ -41,6 +42,12 @@ impl Editable for Vec<u8> {
                 let (from, to) = (byte(from)?, byte(to)?);
                 self.iter_mut().filter(|b| **b == from).for_each(|b| *b = to);
             }
+            ["replace", from, to] => {
+                let at = self.windows(from.len()).position(|window| window == from.as_bytes());
+                if let Some(at) = at {
+                    self.splice(at..at + from.len(), filled(to)).for_each(drop);
+                }
+            }
             ["dedup", repeated] => {
                 let repeated = byte(repeated)?;
                 self.dedup_by(|a, b| *a == repeated && *b == repeated);
@@ -60,6 +67,7 @@ impl Editable for Vec<u8> {
             }
             ["number"] => *self = decimal(self).map_or(self.clone(), |n| n.to_string().into_bytes()),
             ["sum"] => *self = self.iter().map(|b| u32::from(*b)).sum::<u32>().to_string().into_bytes(),
+            ["correct-command", way] => return correct_command(self, way),
             _ => return read(self, words).or_else(|_| name(self, words, circumstances)),
         }
         Ok(true)
@@ -73,6 +81,28 @@ fn decimal(bytes: &[u8]) -> Option<i64> {
 /// Returns the length of the first frame, including its header.
 pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| HEADER + length)
+}
+
+/// Replaces an unknown command with one that it begins with, that begins with it, or that differs only in case.
+fn correct_command(bytes: &mut Vec<u8>, way: &str) -> Result<bool, UnknownStep> {
+    let word = command(bytes).to_ascii_lowercase();
+    let is_similar = |known: &[u8]| match way {
+        "longer" => word.starts_with(known),
+        "shorter" => known.starts_with(&word),
+        _ => known == word,
+    };
+    if !matches!(way, "longer" | "shorter" | "case") {
+        return Err(UnknownStep);
+    }
+    let requests = || protocol::all_exchanges().map(|exchange| exchange.request.as_bytes());
+    if word.is_empty() || requests().any(|known| known == command(bytes)) {
+        return Ok(true);
+    }
+    if let Some(known) = requests().find(|known| is_similar(known)) {
+        let start = b"cmd=".len();
+        bytes.splice(start..start + word.len(), known.iter().copied()).for_each(drop);
+    }
+    Ok(true)
 }
 
 /// Applies steps about lines and frames.

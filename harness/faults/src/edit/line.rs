@@ -2,7 +2,7 @@
 
 use pmi_wire::Operation;
 
-use super::step::{Editable, UnknownStep, VerbAndArguments, byte};
+use super::step::{Editable, UnknownStep, VerbAndArguments, byte, number};
 use crate::circumstances::Circumstances;
 
 /// A request: a line without its newline, or the body of a frame.
@@ -26,6 +26,7 @@ impl RequestText<'_> {
             ["starts", text] => line.starts_with(text.as_bytes()),
             ["ends", text] => line.ends_with(text.as_bytes()),
             ["has", text] => at(text).is_some(),
+            ["longer", length] => line.len() > number::<usize>(length)?,
             ["head-has", text] => head.windows(text.len()).any(|window| window == text.as_bytes()),
             ["before", first, second] => {
                 matches!((at(first), at(second)), (Some(first), Some(second)) if first < second)

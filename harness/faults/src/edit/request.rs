@@ -62,8 +62,14 @@ impl<'a, 'm> RequestDraft<'a, 'm> {
         circumstances: &Circumstances,
     ) -> Result<bool, UnknownStep> {
         let value = match (name, &mut *self.request) {
-            ("key", ServerRequest::Put { key, .. } | ServerRequest::Get { key, .. }) => key,
-            ("value", ServerRequest::Put { value, .. }) => value,
+            (
+                "key",
+                ServerRequest::Put { key, .. }
+                | ServerRequest::Get { key, .. }
+                | ServerRequest::PutNodeAttribute { key, .. }
+                | ServerRequest::GetNodeAttribute { key, .. },
+            ) => key,
+            ("value", ServerRequest::Put { value, .. } | ServerRequest::PutNodeAttribute { value, .. }) => value,
             (
                 "name",
                 ServerRequest::Publish { name, .. }

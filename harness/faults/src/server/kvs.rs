@@ -102,6 +102,16 @@ impl Server {
                 self.state().deferred.push((from.group, key.to_vec(), value.to_vec()));
                 return ok;
             }
+            Some(effect @ (PutEffect::RefusedButStored | PutEffect::RefusedAndRemoved))
+                if there && !is_own_key(key) =>
+            {
+                let kvs = &mut self.server.groups[from.group as usize].kvs;
+                kvs.remove(key);
+                if effect == PutEffect::RefusedButStored {
+                    kvs.insert(key.to_vec(), value.to_vec());
+                }
+                return refused;
+            }
             // The server's own keys are never changed.
             Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) if !is_own_key(key) => {}
             _ if there => return None,

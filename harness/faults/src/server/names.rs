@@ -41,6 +41,10 @@ impl Server {
                     NamesEffect::TwiceLost if there => {
                         self.server.names.remove(service);
                     }
+                    NamesEffect::TwiceRefusedButReplaces if there => {
+                        self.server.names.insert(service.to_vec(), port.to_vec());
+                        return Some(OperationResult::failed("name is published"));
+                    }
                     _ if there && effect != NamesEffect::TwiceReplaces => return None,
                     NamesEffect::OneName => {
                         self.server.names.clear();

@@ -11,6 +11,8 @@ use super::grammar::EMPTY;
 use super::state::{
     COMPLETE_RESPONSE_REQUIREMENT, Monitor, RESERVED_PREFIX, RequestDetail, SPLIT_WRITE_REQUIREMENT, cite,
 };
+use crate::Severity;
+use crate::finding::PartyKind;
 use crate::kvs::{PREPUT, is_ambiguous, strip_tuples};
 use crate::observation::{ObservationText, quote_bytes};
 
@@ -226,14 +228,16 @@ impl Monitor {
                 group.has_max_length_put = true;
                 group.max_length_keys.insert(key.to_vec());
             }
-            // The server may have understood an irregular put in another way, so the pair need not exist.
-            if !is_irregular {
+            // The server may have understood an irregular put in another way, so the pair need not exist. The loss of a reserved key is
+            // only noted.
+            if !is_irregular || key.starts_with(RESERVED_PREFIX) {
                 group.kvs.acknowledged(key, value, p.rank);
             }
             return;
         }
         let is_line = message.framing == Framing::Lines;
-        if is_line {
+        // PMI-2 servers may refuse a pair and keep a part of it, but not in place of another value.
+        if is_line || group.kvs.puts(key).len() > 1 {
             group.kvs.record_refusal(key, value, p.rank);
         }
         if valid && !self.may_abort(p) {
@@ -318,6 +322,7 @@ impl Monitor {
     fn missed(&mut self, p: Proc, key: &[u8], barriers_left: u64, srcid: Option<i64>, message: &Decoded<'_>) {
         let excused = self.may_abort(p);
         let is_line = message.framing == Framing::Lines;
+        let is_reserved = key.starts_with(RESERVED_PREFIX);
         let group = self.group(p.group);
         if !is_line {
             group.missed_gets.entry(key.to_vec()).or_default().insert(p.rank, barriers_left);
@@ -326,7 +331,7 @@ impl Monitor {
             return;
         }
         let Some(put) = group.kvs.find_due(key, barriers_left) else {
-            if group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.required_puts)) {
+            if !is_reserved && group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.required_puts)) {
                 self.group_value_missing(p, key, message.text);
             }
             return;
@@ -345,7 +350,12 @@ impl Monitor {
             by => format!(" that rank {by} put before the fence"),
         };
         let expected = format!("the value of {}{which}", quote_bytes(key));
-        self.server_error(p, id, expected, ObservationText::message(message.text));
+        let seen = ObservationText::message(message.text);
+        if is_reserved && put.rank != PREPUT {
+            let id = ids::DE_FACTO_PUT_RESERVED_PREFIX;
+            return self.find(PartyKind::Server, p, id, Some(Severity::Note), expected, seen);
+        }
+        self.server_error(p, id, expected, seen);
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
+use pmi_wire::Framing;
 use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Exchange};
-use pmi_wire::Framing;
 
 use crate::ast::*;
 use crate::print::heading_in;

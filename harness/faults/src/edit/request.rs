@@ -69,7 +69,9 @@ impl<'a, 'm> RequestDraft<'a, 'm> {
                 | ServerRequest::PutNodeAttribute { key, .. }
                 | ServerRequest::GetNodeAttribute { key, .. },
             ) => key,
-            ("value", ServerRequest::Put { value, .. } | ServerRequest::PutNodeAttribute { value, .. }) => value,
+            ("value", ServerRequest::Put { value, .. } | ServerRequest::PutNodeAttribute { value, .. }) => {
+                value
+            }
             (
                 "name",
                 ServerRequest::Publish { name, .. }

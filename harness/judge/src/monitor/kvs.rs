@@ -331,7 +331,9 @@ impl Monitor {
             return;
         }
         let Some(put) = group.kvs.find_due(key, barriers_left) else {
-            if !is_reserved && group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.required_puts)) {
+            if !is_reserved
+                && group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.required_puts))
+            {
                 self.group_value_missing(p, key, message.text);
             }
             return;

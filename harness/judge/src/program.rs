@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
 use pmi_scenario::requirement::Severity;
-use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome, Version};
 
 use crate::builtin_requirements::NO_HANG;
 use crate::connections::{CompletedMessage, Connections};
@@ -64,8 +64,17 @@ struct GetExchange {
     barriers_left: usize,
 }
 
-/// The command and key of a request, and its response.
+/// A response that a process should not have ignored: a refusal, or one that does not answer its request.
 #[derive(Debug)]
+struct UnusableResponse {
+    operation: Operation,
+    /// The key, if the request is a get.
+    key: Option<Vec<u8>>,
+    exchange: ExchangeSummary,
+}
+
+/// The command and key of a request, and its response.
+#[derive(Debug, Clone)]
 struct ExchangeSummary {
     request: String,
     answer: String,
@@ -94,7 +103,20 @@ struct ProcessState {
     has_unsolicited_response: bool,
     /// Its last request, and the key of that request if it is a get.
     last_request: String,
+    last_operation: Option<Operation>,
+    last_thread: Option<Vec<u8>>,
     gets: Option<Vec<u8>>,
+    /// The last scripted response to a put, get, barrier or finalize that was unusable, unless such a request succeeded later.
+    unusable: Option<UnusableResponse>,
+    /// The version that it offered, the one that the server answered, and both if it continued in a version above its offer.
+    offered: Option<Version>,
+    answered: Option<Version>,
+    version_above_offer: Option<(Version, Version)>,
+    /// The rank in PMI_RANK, and the different one that it sent in fullinit.
+    rank: Option<i64>,
+    wrong_rank: Option<i64>,
+    /// A key of PMI-2 with a blank or an equals sign.
+    odd_key: Option<Vec<u8>>,
     /// True if the scenario scripts the response to its last request.
     scripted: bool,
     /// The last exchange that the scenario scripted, and the last other exchange.
@@ -162,17 +184,62 @@ impl ProcessState {
     /// Reads a request. Returns the key of a put.
     fn read_request(&mut self, message: &Decoded<'_>) -> Option<Vec<u8>> {
         let operation = message.operation();
+        self.last_operation = operation;
+        self.last_thread = message.field("thrid").map(Cow::into_owned);
+        self.read_offer(message, operation);
         self.barriers_entered += usize::from(operation == Some(Operation::Barrier));
         let command = message.text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
         self.last_request = command.escape_ascii().to_string();
         let is_pair = matches!(operation, Some(Operation::Get | Operation::Put));
         let key = message.field("key").filter(|_| is_pair).map(Cow::into_owned);
+        let is_odd = |key: &&Vec<u8>| key.iter().any(|b| b" =".contains(b));
+        if let Some(key) = key.as_ref().filter(is_odd).filter(|_| message.framing == Framing::Frames) {
+            self.odd_key.get_or_insert_with(|| key.clone());
+        }
         if let Some(key) = &key {
             self.last_request = format!("{} key={}", self.last_request, key.escape_ascii());
         }
         let (get, put) = if operation == Some(Operation::Get) { (key, None) } else { (None, key) };
         self.gets = get;
         put
+    }
+
+    /// Reads the offered version and rank of a request, or detects that the process continues in a version that it did not offer.
+    fn read_offer(&mut self, message: &Decoded<'_>, operation: Option<Operation>) {
+        let pair = self.offered.zip(self.answered);
+        match operation {
+            Some(Operation::Init) if message.framing == Framing::Lines => self.offered = message.version(),
+            Some(Operation::Abort | Operation::Finalize) => {}
+            _ => {
+                let above = pair.filter(|(offered, answered)| answered > offered);
+                self.version_above_offer = self.version_above_offer.or(above);
+            }
+        }
+        if operation == Some(Operation::Init)
+            && let Some((sent, rank)) = message.number("pmirank").zip(self.rank)
+        {
+            let sent = i64::try_from(sent).unwrap_or(-1);
+            self.wrong_rank = self.wrong_rank.or((sent != rank).then_some(sent));
+        }
+    }
+
+    /// Stores a scripted response if the process cannot have done its work with it, and forgets it once such a request succeeds.
+    fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, key: Option<&Vec<u8>>) {
+        use Operation::{Barrier, Finalize, Get, Put};
+        let Some(operation @ (Put | Get | Barrier | Finalize)) = self.last_operation else { return };
+        let other_thread = message.field("thrid").is_some_and(|thread| {
+            self.last_thread.as_deref().is_some_and(|requested| requested != thread.as_ref())
+        });
+        let is_usable = message.operation() == Some(operation)
+            && message.outcome() == Some(ResponseOutcome::Success)
+            && !other_thread;
+        if !is_usable && self.scripted {
+            let (key, exchange) = (key.cloned(), exchange.clone());
+            self.unusable = Some(UnusableResponse { operation, key, exchange });
+        } else if is_usable && self.unusable.as_ref().is_some_and(|response| response.operation == operation)
+        {
+            self.unusable = None;
+        }
     }
 
     /// Reads a response.
@@ -184,6 +251,13 @@ impl ProcessState {
         if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
             self.values.extend(fields);
         }
+        if let Some(version) = message.version().filter(|_| message.is_success()) {
+            self.answered = Some(version);
+        }
+        let exchange =
+            ExchangeSummary { request: self.last_request.clone(), answer: quote_bytes(message.text) };
+        let key = self.gets.clone();
+        self.read_usability(message, &exchange, key.as_ref());
         let is_of = |operation| message.operation() == Some(operation);
         let found = is_of(Operation::Get) && message.outcome() == Some(ResponseOutcome::Success);
         let released = is_of(Operation::Barrier) && message.is_success();
@@ -193,8 +267,6 @@ impl ProcessState {
         if released {
             self.barrier_exits.push(seq);
         }
-        let exchange =
-            ExchangeSummary { request: self.last_request.clone(), answer: quote_bytes(message.text) };
         if std::mem::take(&mut self.scripted) {
             self.last_scripted_exchange = Some(exchange);
         } else {
@@ -210,6 +282,25 @@ impl ProcessState {
             }
             _ => exit.to_string(),
         }
+    }
+
+    /// Returns findings about requests whose values do not fit the environment or the negotiation: requirement, severity limit, expected and
+    /// actual behaviour.
+    fn odd_requests(&self) -> Vec<(&'static str, Option<Severity>, String, String)> {
+        let note = Some(Severity::Note);
+        let rank = self.wrong_rank.zip(self.rank).map(|(sent, rank)| {
+            let expected = format!("pmirank={rank}, as in PMI_RANK");
+            (ids::PMI2_COMMON_REQUEST_COMPLETE, None, expected, format!("pmirank={sent}"))
+        });
+        let version = self.version_above_offer.map(|(offered, answered)| {
+            let expected = format!("the client ends, because it offered {offered} at most");
+            (ids::RFC13_INIT_HIGHEST_MUTUAL, note, expected, format!("it continued in {answered}"))
+        });
+        let key = self.odd_key.as_ref().map(|key| {
+            let expected = "letters, digits, hyphens and underscores".to_owned();
+            (ids::PMI2_DRAFT_KEY, note, expected, format!("the key {}", quote_bytes(key)))
+        });
+        [rank, version, key].into_iter().flatten().collect()
     }
 
     fn ended_well(&self) -> bool {
@@ -291,7 +382,9 @@ impl ProgramState {
     ) {
         match &event.kind {
             EventKind::Started { proc, env, .. } => {
-                self.process(*proc).received_connection = has_connection(env);
+                let process = self.process(*proc);
+                process.received_connection = has_connection(env);
+                process.rank = env.get("PMI_RANK").and_then(|rank| rank.parse().ok());
             }
             EventKind::Greeted { proc, .. } => self.process(*proc).has_written = true,
             EventKind::Expected(expectation) if expectation.kind.concerns_program() => {
@@ -494,6 +587,9 @@ impl ProgramState {
                     unacknowledged(framing);
                 find(&requirement, 0, at_most, expected, seen);
             }
+            for (requirement, at_most, expected, seen) in process.odd_requests() {
+                find(requirement, 0, at_most, expected, seen);
+            }
             if let Some(proof) = process.hung {
                 let line = if process.situations_reached > 0 { process.last_situation } else { 0 };
                 let unended = connections.incomplete_message(*p, Direction::ToServer, proof);
@@ -522,6 +618,7 @@ impl ProgramState {
                 continue;
             }
             let asked = conversation.find(*p).is_some_and(|link| link.requested_abort);
+            let mut is_met = true;
             for (line, duty) in &process.expectations {
                 let broken = match &duty.kind {
                     ExpectationKind::Exits(ExitPattern::NonZero) if asked => continue,
@@ -537,6 +634,7 @@ impl ProgramState {
                     // Processes that do not end are always reported.
                     _ => continue,
                 };
+                is_met &= broken.is_none();
                 match (broken, process.end()) {
                     // The crash itself is reported.
                     _ if process.abort_signal().is_some() => {}
@@ -553,8 +651,21 @@ impl ProgramState {
                     {
                         find(CLIENT_EXITS, *line, None, "an exit status".to_owned(), exit.to_string());
                     }
+                    _ if duty.kind == ExpectationKind::Exits(ExitPattern::Any)
+                        && process.ended_well()
+                        && !process.has_written =>
+                    {
+                        let expected =
+                            "a message on the connection, or an exit status other than 0".to_owned();
+                        let seen = "exit status 0 without a message: it continued as another job".to_owned();
+                        find(CLIENT_JOINS, *line, Some(Severity::Note), expected, seen);
+                    }
                     _ => {}
                 }
+            }
+            if let Some((expected, seen)) = self.ignored_response(*p, process).filter(|_| is_met) {
+                let (line, at_most) = (process.last_situation, Some(Severity::Note));
+                find(ids::DE_FACTO_CLIENT_REPORTS_FAILURE, line, at_most, expected, seen);
             }
         }
         findings
@@ -572,6 +683,18 @@ impl ProgramState {
             && process.finalized
             && (process.left_unread || process.closed_while_waiting)
             && !(closed || process.has_unsolicited_response)
+    }
+
+    /// Returns the expected and the actual end of a process that succeeded although the response to one of its requests was unusable. A get
+    /// counts only if a process has put its key.
+    fn ignored_response(&self, p: Proc, process: &ProcessState) -> Option<(String, String)> {
+        let ignored = process.unusable.as_ref().filter(|_| process.ended_well())?;
+        if ignored.operation == Operation::Get {
+            self.puts.get(&(p.group, ignored.key.clone()?))?;
+        }
+        let ExchangeSummary { request, answer } = &ignored.exchange;
+        let seen = format!("exit status 0, although {request} was answered by {answer}");
+        Some(("an exit status other than 0".to_owned(), seen))
     }
 
     /// Returns the last get of a key that another process puts without a barrier in between, and that other process.

@@ -10,8 +10,11 @@ use super::vocabulary::Behaviours;
 /// Checks a scenario's head and its own steps. The steps of fragments are checked when they are played.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let serving = &scenario.server_setup;
+    check_variations(scenario, behaviours, diagnostics);
     if scenario.tests != ImplementationKind::Client {
-        let spans = serving.variations.iter().chain(&serving.fault).map(|name| name.span);
+        let is_library = scenario.tests == ImplementationKind::Library;
+        let variations = serving.variations.iter().filter(|_| !is_library);
+        let spans = variations.chain(&serving.fault).map(|name| name.span);
         for span in spans.chain(serving.settings.iter().map(|(setting, _)| setting.span)) {
             diagnostics
                 .error(span, "server settings without a client under test")
@@ -19,16 +22,6 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
         }
         steps(&scenario.body).for_each(|step| check_misplaced(step, diagnostics));
         return;
-    }
-    // Most scenarios name no variation, so the list is created only on demand.
-    let variations = LazyCell::new(behaviours.variations);
-    for name in &serving.variations {
-        if name.value.starts_with('$') && !scenario.rows.is_empty() {
-            let of_row = scenario.rows.iter().map(|row| row.variation(name).unwrap_or_else(|| name.clone()));
-            of_row.for_each(|name| check_known(&name, "variation", &variations, diagnostics));
-        } else {
-            check_known(name, "variation", &variations, diagnostics);
-        }
     }
     if let Some(name) = &serving.fault {
         check_known(name, "fault", &(behaviours.faults)(), diagnostics);
@@ -43,6 +36,20 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
         diagnostics.error(span, "the scenario expects nothing of the client").help(
             "add the expected end: `* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same`, `* P: ends`, `* P: prints the same`",
         );
+    }
+}
+
+/// Reports unknown variations, which a scenario for clients or libraries may name.
+fn check_variations(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
+    // Most scenarios name no variation, so the list is created only on demand.
+    let variations = LazyCell::new(behaviours.variations);
+    for name in &scenario.server_setup.variations {
+        if name.value.starts_with('$') && !scenario.rows.is_empty() {
+            let of_row = scenario.rows.iter().map(|row| row.variation(name).unwrap_or_else(|| name.clone()));
+            of_row.for_each(|name| check_known(&name, "variation", &variations, diagnostics));
+        } else {
+            check_known(name, "variation", &variations, diagnostics);
+        }
     }
 }
 

@@ -67,8 +67,16 @@ static void delay_death(void)
         ;
 }
 
+/* 1 after PMI_Finalize, and 2 after a second PMI_Init that did nothing. */
+static int life_over;
+
 int PMI_Init(int *spawned)
 {
+    if (is("init-again-idle") && life_over && spawned) {
+        life_over = 2;
+        *spawned = 0;
+        return PMI_SUCCESS;
+    }
     if (dies_slowly())
         delay_death();
     if (is("init-second") && once_initialized)
@@ -180,6 +188,7 @@ int PMI_Finalize(void)
     if (is("barrier-refused") && barrier_refused)
         pause();
     int result = GOOD(PMI_Finalize)();
+    life_over |= result == PMI_SUCCESS;
     if (is("request-after-finalize"))
         blurt("cmd=get_universe_size\n");
     return is("finalize-never-fails") ? PMI_SUCCESS : result;
@@ -262,6 +271,8 @@ static struct {
 } waiting[64];
 static int waiting_count;
 
+static int committed_once;
+
 int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
 {
     if (alone && kvsname && key && value) {
@@ -272,6 +283,8 @@ int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
     if (is("put-null") && (!kvsname || !key || !value))
         return PMI_SUCCESS;
     if (is("put-lost"))
+        return PMI_SUCCESS;
+    if (is("put-lost-after-commit") && committed_once)
         return PMI_SUCCESS;
     if (is("put-second-lost") && ++puts_made == 2)
         return PMI_SUCCESS;
@@ -305,6 +318,7 @@ int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
 
 int PMI_KVS_Commit(const char kvsname[])
 {
+    committed_once = 1;
     static int committed;
     if (is("commit-second") && committed++)
         abort();
@@ -458,6 +472,8 @@ static int barriers;
 
 int PMI_Barrier(void)
 {
+    if (life_over == 2)
+        return PMI_SUCCESS;
     if (dies_slowly())
         return *(volatile int *)0;
     if (alone && is("alone-barrier-for-ever"))

@@ -183,6 +183,9 @@ impl Pmi {
             if is_selected("rejects-other-keys") && !known.contains(&key) && !versions.contains(&key) {
                 fail("unknown key");
             }
+            if is_selected("takes-errmsg-for-failure") && key == "errmsg" {
+                fail(value);
+            }
             if is_selected("errmsg-64") && key == "errmsg" && value.len() >= 64 {
                 crash();
             }
@@ -218,6 +221,9 @@ impl Pmi {
         self.send(&format!("cmd={command};{rest}"));
         let answer = self.response(command);
         let found = answer.get("found").or(answer.get("flag"));
+        if is_selected("wants-found-after-misses") && found.is_none() {
+            fail("neither found nor flag");
+        }
         let there = found.is_none_or(|found| found.eq_ignore_ascii_case("true"));
         let failed = answer.get("rc").is_some_and(|rc| rc != "0");
         match answer.get("value") {
@@ -240,7 +246,8 @@ pub(crate) fn main() {
         pmi.must("job-getid", "");
     }
     let threaded = if is_selected("threaded-yes") { "yes" } else { "FALSE" };
-    let fullinit = format!("pmijobid=job;pmirank={rank};threaded={threaded};");
+    let told_rank = if is_selected("tells-another-rank") { rank + 1 } else { rank };
+    let fullinit = format!("pmijobid=job;pmirank={told_rank};threaded={threaded};");
     let told = pmi.must("fullinit", &fullinit);
     if is_selected("says-fullinit-twice") {
         pmi.must("fullinit", &fullinit);
@@ -261,6 +268,9 @@ pub(crate) fn main() {
     let job = pmi.must("job-getid", "").get("jobid").cloned();
     let job =
         job.unwrap_or_else(|| if is_selected("ignores-failures") { "j".into() } else { fail("no jobid") });
+    if is_selected("rejects-odd-jobs") && job.contains([' ', '=']) {
+        fail("the job id is not a word");
+    }
     if is_selected("asks-twice-at-once") {
         let body = "cmd=job-getid;";
         let frame = format!("{:>6}{body}", body.len());
@@ -277,6 +287,7 @@ pub(crate) fn main() {
     }
     let key = |rank: usize| match is_selected("puts-long-keys") {
         true => format!("{}-{rank}", "k".repeat(70)),
+        false if is_selected("has-a-blank-in-a-key") => format!("addr {rank}"),
         false => format!("addr-{rank}"),
     };
     let value = match () {
@@ -290,7 +301,15 @@ pub(crate) fn main() {
     if own == 0 {
         pmi.must("info-putnodeattr", "key=there;value=yes;");
     }
-    pmi.must("kvs-fence", "");
+    match is_selected("passes-a-refused-fence") {
+        true => {
+            pmi.send("cmd=kvs-fence;");
+            pmi.response("kvs-fence");
+        }
+        false => {
+            pmi.must("kvs-fence", "");
+        }
+    }
     let mut all = Vec::new();
     for other in 0..size {
         let jobid = if is_selected("gets-without-a-job") { String::new() } else { format!("jobid={job};") };

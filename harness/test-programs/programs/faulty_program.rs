@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, exit};
 
 use rustix::process::{Signal, getpid, kill_process};
@@ -64,6 +65,11 @@ fn lost() -> ! {
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is_selected("goes-alone") || is_selected("last-goes-alone") && last() {
+        println!("rank 0 of 1");
+        exit(0);
+    }
+    let is_open = |fd: &str| fd.parse::<u32>().is_ok() && Path::new("/proc/self/fd").join(fd).exists();
+    if is_selected("continues-alone") && !env::var("PMI_FD").is_ok_and(|fd| is_open(&fd)) {
         println!("rank 0 of 1");
         exit(0);
     }
@@ -386,7 +392,7 @@ pub(crate) fn main() {
     }
     if !is_selected("ignores-failures")
         && number(&version, "pmi_version") != 1
-        && !is_selected("speaks-any-version")
+        && !(is_selected("speaks-any-version") || is_selected("continues-in-any-version"))
     {
         fail("unsupported version");
     }

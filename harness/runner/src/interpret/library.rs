@@ -50,7 +50,10 @@ pub fn play(
     let nodes = scenario.nodes.max(placed.len() as u32);
     let recorder = Recorder::new(sink, Judge::new(PartyKind::Library, requires));
     let mut interpreter = Interpreter::new(scenario, &mut party, limits, recorder);
-    let mut manager = LibraryManager::new(scenario, library.server.is_some());
+    let mut manager =
+        LibraryManager::new(scenario, library.server.is_some()).map_err(|error| error.to_string())?;
+    // A library without a process manager may not learn the name of its keyval space from a message.
+    interpreter.scope.set("kvs", format!("{KVS_PREFIX}-0").into_bytes());
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);
     interpreter.recorder.record(EventKind::Launched { command, ranks: scenario.ranks, nodes });

@@ -8,6 +8,7 @@ use pmi_judge::event::EventKind;
 use pmi_scenario::ast::{Scenario, Template, WriteMode};
 use pmi_wire::Proc;
 
+use crate::behaviours::{UnknownBehaviour, behaviour};
 use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
 
 /// Prefix of the kvsnames that the reference server assigns.
@@ -42,8 +43,16 @@ pub(super) enum ManagerResponse {
 }
 
 impl LibraryManager {
-    pub(super) fn new(scenario: &Scenario, launched: bool) -> Self {
-        let config = Config { nodes: scenario.nodes, kvs_prefix: KVS_PREFIX.to_owned(), ..Config::default() };
+    /// Creates the process manager that a scenario describes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a variation is unknown.
+    pub(super) fn new(scenario: &Scenario, launched: bool) -> Result<Self, UnknownBehaviour> {
+        let variations = scenario.server_setup.variations.iter().map(|name| name.value.as_str());
+        let wrapper = behaviour(None, variations)?;
+        let config =
+            Config { nodes: scenario.nodes, kvs_prefix: KVS_PREFIX.to_owned(), wrapper, ..Config::default() };
         let config = config.speaking(scenario.dialect);
         let mut manager = Self {
             server: MemoryParty::launch(config, scenario.ranks),
@@ -58,7 +67,7 @@ impl LibraryManager {
                 manager.env.insert(proc, env);
             }
         }
-        manager
+        Ok(manager)
     }
 
     /// Returns the new actions of the reference server.

@@ -9,7 +9,7 @@ use pmi_reference::client::{Client, ServerResponse};
 
 pub use arguments::Keyval;
 use arguments::SpawnMultipleArguments;
-use pmi_c_api::{Code, call, call_initialized, text};
+use pmi_c_api::{Code, api, call, call_initialized, text};
 use session::InitializedProcess;
 
 /// The state of the process in PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but concurrent
@@ -66,20 +66,6 @@ unsafe fn own_space(
         Some(name) if name == session.kvsname => Ok(()),
         _ => Err(otherwise),
     }
-}
-
-/// Defines functions of the API. All of them are called from C, with pointers as RFC 13 describes them.
-macro_rules! api {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $body:block)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        ///
-        /// Pointers are NULL or as RFC 13 describes them.
-        #[expect(unsafe_code, reason = "a function of the C API")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body
-    )*};
 }
 
 // ----- Initialization
@@ -149,7 +135,7 @@ api! {
         }
         api(|session| {
             if let Some(session) = session {
-                session.abort();
+                session.process.ask_last(|client| client.abort(None));
             }
             Ok(())
         });
@@ -163,13 +149,13 @@ api! {
     /// Returns the size of the group.
     fn PMI_Get_size(size: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(size, session.size) })
+        joined(|session| unsafe { set(size, session.process.size) })
     }
 
     /// Returns the rank of this process.
     fn PMI_Get_rank(rank: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(rank, session.rank) })
+        joined(|session| unsafe { set(rank, session.process.rank) })
     }
 
     /// Returns the number of processes to which the group may grow.

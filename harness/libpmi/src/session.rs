@@ -1,17 +1,12 @@
-//! The state of a process between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
+//! The state of a process between `PMI_Init` and `PMI_Finalize`.
 
-use pmi_c_api::{Code, PmiFd, number};
+use pmi_c_api::{Code, ConnectedProcess, number};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
-use pmi_wire::{KvsLimits, MAPPING_KEY, MappingForm, SpawnProgram};
-use rustix::io::Errno;
+use pmi_wire::{KvsLimits, MAPPING_KEY, SpawnProgram};
 
 /// An initialized process.
 pub(crate) struct InitializedProcess {
-    client: Client,
-    /// `None` once the process manager has broken the protocol.
-    connection: Option<PmiFd>,
-    pub(crate) rank: i32,
-    pub(crate) size: i32,
+    pub(crate) process: ConnectedProcess,
     pub(crate) spawned: bool,
     pub(crate) limits: KvsLimits,
     pub(crate) kvsname: Vec<u8>,
@@ -37,12 +32,8 @@ impl InitializedProcess {
         if !(0..size).contains(&rank) {
             return Err(Code::Fail);
         }
-        let connection = PmiFd::from_environment().ok_or(Code::Fail)?;
         let mut session = Self {
-            client: Client::lenient(),
-            connection: Some(connection),
-            rank,
-            size,
+            process: ConnectedProcess::new("libpmi", Client::lenient(), rank, size)?,
             spawned: number("PMI_SPAWNED") == Some(1),
             limits: KvsLimits { kvsname_max: 0, keylen_max: 0, vallen_max: 0 },
             kvsname: Vec::new(),
@@ -65,37 +56,10 @@ impl InitializedProcess {
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
         bad: Code,
     ) -> Result<ServerResponse, Code> {
-        let bytes = request(&mut self.client).map_err(|misuse| refused(&misuse, bad))?;
-        self.write(&bytes).map_err(|e| self.broken(&e.to_string()))?;
-        let mut buffer = [0; 4096];
-        loop {
-            let connection = self.connection.as_ref().ok_or(Code::Fail)?;
-            let answer = match connection.read(&mut buffer) {
-                Ok(bytes) if !bytes.is_empty() => self.client.receive(bytes),
-                Ok(_) | Err(_) => {
-                    let error = self.client.closed().err();
-                    return Err(self.broken(&error.map_or("the end".to_owned(), |e| e.to_string())));
-                }
-            };
-            match answer {
-                None => {}
-                Some(Ok(ServerResponse::Failed { .. })) => return Err(Code::Fail),
-                Some(Ok(answer)) => return Ok(answer),
-                Some(Err(error)) => return Err(self.broken(&error.to_string())),
-            }
+        match self.process.ask(request, |misuse| refused(misuse, bad))? {
+            ServerResponse::Failed { .. } => Err(Code::Fail),
+            response => Ok(response),
         }
-    }
-
-    fn write(&self, bytes: &[u8]) -> rustix::io::Result<()> {
-        self.connection.as_ref().ok_or(Errno::BADF)?.write(bytes)
-    }
-
-    /// Closes the connection and logs the reason, as RFC 13 requires (Error Handling). The process manager then aborts the program.
-    fn broken(&mut self, why: &str) -> Code {
-        if self.connection.take().is_some() {
-            eprintln!("libpmi: rank {}: the process manager broke the protocol: {why}", self.rank);
-        }
-        Code::Fail
     }
 
     /// Puts a pair, and sends it immediately.
@@ -119,14 +83,8 @@ impl InitializedProcess {
 
     /// Returns the ranks on the node of this process, ascending.
     pub(crate) fn clique(&mut self) -> Result<Vec<i32>, Code> {
-        let value = self.get(MAPPING_KEY)?;
-        // Hydra's shorter forms are accepted as well.
-        let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {
-            return Err(Code::Fail);
-        };
-        let nodes = mapping.expand_wrapping(self.size as u32).map_err(|_| Code::Fail)?;
-        let here = nodes.get(self.rank as usize).ok_or(Code::Fail)?;
-        Ok((0..).zip(&nodes).filter(|(_, node)| *node == here).map(|(rank, _)| rank).collect())
+        let mapping = self.get(MAPPING_KEY)?;
+        self.process.local_ranks(&mapping)
     }
 
     /// Starts programs and returns the error codes from the process manager.
@@ -134,14 +92,6 @@ impl InitializedProcess {
         match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
             ServerResponse::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),
             _ => Err(Code::Fail),
-        }
-    }
-
-    /// Requests the end of the program. The process ends immediately and does not wait for an answer.
-    pub(crate) fn abort(&mut self) {
-        if let Ok(bytes) = self.client.abort(None) {
-            // The process ends now, so a write error cannot be reported.
-            let _ = self.write(&bytes);
         }
     }
 }

@@ -41,3 +41,18 @@ pub fn call_initialized<S>(
 ) -> c_int {
     call(process, |process| body(process.as_mut().ok_or(Code::ErrInit)?))
 }
+
+/// Defines functions of the API. All of them are called from C, with pointers as the document of the API describes them.
+#[macro_export]
+macro_rules! api {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// Pointers are NULL or as the document of the API describes them.
+        #[expect(unsafe_code, reason = "a function of the C API")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body
+    )*};
+}

@@ -11,11 +11,11 @@ pub fn number(name: &str) -> Option<i32> {
 }
 
 /// The connection to the process manager.
-pub struct PmiFd(OwnedFd);
+pub(crate) struct PmiFd(OwnedFd);
 
 impl PmiFd {
     /// Takes the descriptor in PMI_FD. Returns `None` if it is not an open descriptor.
-    pub fn from_environment() -> Option<Self> {
+    pub(crate) fn from_environment() -> Option<Self> {
         let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0)?;
         #[expect(
             unsafe_code,
@@ -35,7 +35,7 @@ impl PmiFd {
     /// # Errors
     ///
     /// Fails if the connection cannot be written to.
-    pub fn write(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    pub(crate) fn write(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
         while !bytes.is_empty() {
             let written = match rustix::net::send(self.0.as_fd(), bytes, SendFlags::NOSIGNAL) {
                 Err(Errno::NOTSOCK) => rustix::io::write(&self.0, bytes),
@@ -55,7 +55,7 @@ impl PmiFd {
     /// # Errors
     ///
     /// Fails if the connection cannot be read from.
-    pub fn read<'a>(&self, buffer: &'a mut [u8]) -> rustix::io::Result<&'a [u8]> {
+    pub(crate) fn read<'a>(&self, buffer: &'a mut [u8]) -> rustix::io::Result<&'a [u8]> {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {
                 Err(Errno::INTR) => {}

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use pmi_c_api::{Code, call, call_initialized, copy_out, set, text};
+use pmi_c_api::{Code, api, call, call_initialized, copy_out, set, text};
 use pmi_reference::client::{Client, ClientMisuse, ServerResponse};
 
 pub use programs::Info;
@@ -80,20 +80,6 @@ unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut 
     unsafe { set(outlen, told) }.ok_or(Code::InvalidArg)
 }
 
-/// Defines functions of the API. All of them are called from C, with pointers as pmi2.h describes them.
-macro_rules! api {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        ///
-        /// Pointers are NULL or as pmi2.h describes them.
-        #[expect(unsafe_code, reason = "a function of the C API")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body
-    )*};
-}
-
 // ----- The job
 
 api! {
@@ -109,8 +95,8 @@ api! {
             let started = InitializedProcess::start()?;
             let told = [
                 (spawned, c_int::from(started.spawned)),
-                (size, started.size),
-                (rank, started.rank),
+                (size, started.process.size),
+                (rank, started.process.rank),
                 (appnum, started.appnum),
             ];
             *session = Some(started);
@@ -142,7 +128,7 @@ api! {
         eprintln!("{}", String::from_utf8_lossy(message));
         api(|session| {
             if let Some(session) = session {
-                session.abort(flag != 0, message);
+                session.process.ask_last(|client| client.abort_job(flag != 0, message));
             }
             Ok(())
         });
@@ -204,7 +190,7 @@ api! {
     /// Returns the rank of this process.
     fn PMI2_Job_GetRank(rank: *mut c_int) {
         // SAFETY: guaranteed by the caller.
-        joined(|session| unsafe { set(rank, session.rank) }.ok_or(Code::InvalidArg))
+        joined(|session| unsafe { set(rank, session.process.rank) }.ok_or(Code::InvalidArg))
     }
 
     /// Returns the number of processes of the job on this node.

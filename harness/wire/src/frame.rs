@@ -209,39 +209,10 @@ impl Framer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Prng;
 
     /// Returns owned copies of all available lines.
     fn drain(framer: &mut Framer) -> Vec<Result<Vec<u8>, Overlong>> {
         std::iter::from_fn(|| framer.next_line().map(|line| line.map(<[u8]>::to_vec))).collect()
-    }
-
-    #[test]
-    fn reads_lines_for_any_chunk_sizes() {
-        let mut prng = Prng(5);
-        for _ in 0..500 {
-            let lines: Vec<Vec<u8>> =
-                (0..prng.below(20)).map(|_| vec![b'x'; prng.below(30) as usize]).collect();
-            let mut bytes = lines.join(&b'\n');
-            bytes.push(b'\n');
-            let mut framer = Framer::new(16);
-            let mut seen = Vec::new();
-            let mut rest = &bytes[..];
-            while !rest.is_empty() {
-                let (chunk, tail) = rest.split_at((prng.below(40) as usize).min(rest.len()));
-                rest = tail;
-                framer.push(chunk);
-                assert!(framer.buffer.len() <= 16 + chunk.len());
-                seen.extend(drain(&mut framer));
-            }
-            let lines = if lines.is_empty() { vec![Vec::new()] } else { lines };
-            let expected: Vec<_> = lines
-                .into_iter()
-                .map(|line| if line.len() < 16 { Ok(line) } else { Err(Overlong { limit: 16 }) })
-                .collect();
-            assert_eq!(seen, expected);
-            assert_eq!(framer.partial(), b"");
-        }
     }
 
     #[test]

@@ -157,7 +157,6 @@ pub(crate) fn first_bad_byte(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Prng;
     use rstest::rstest;
 
     #[rstest]
@@ -246,17 +245,6 @@ mod tests {
     #[case(b"0, 1", None)]
     fn parses_intlists(#[case] bytes: &[u8], #[case] value: Option<Vec<i64>>) {
         assert_eq!(parse_intlist(bytes), value);
-    }
-
-    #[test]
-    fn printed_integers_round_trip() {
-        let mut prng = Prng(1);
-        for _ in 0..10_000 {
-            let value = prng.next() >> prng.below(64);
-            assert_eq!(parse_uint(value.to_string().as_bytes()), Some(value));
-            let value = value as i64;
-            assert_eq!(parse_int(value.to_string().as_bytes()), Some(value));
-        }
     }
 
     #[rstest]

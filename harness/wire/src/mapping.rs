@@ -341,7 +341,6 @@ impl MappingReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Prng;
     use rstest::rstest;
 
     fn expand(mapping: &str, size: u32) -> Result<Vec<u32>, TooFewRanks> {
@@ -462,19 +461,9 @@ mod tests {
     }
 
     #[test]
-    fn mpich_form_expands_to_the_same_nodes() {
-        let mut prng = Prng(41);
-        for _ in 0..2000 {
-            let round: Vec<u32> = (0..1 + prng.below(7)).map(|_| prng.below(4) as u32).collect();
-            let nodes: Vec<u32> = round.iter().copied().cycle().take(1 + prng.below(40) as usize).collect();
-            let text = ProcessMapping::compress(&nodes).mpich().to_string();
-            let (MappingForm::Rfc(read) | MappingForm::Mpich(read)) = MappingForm::classify(text.as_bytes())
-            else {
-                panic!("{text} is not a mapping");
-            };
-            assert_eq!(read.expand(nodes.len() as u32), Ok(nodes), "{text}");
-        }
-        assert_eq!(ProcessMapping { blocks: Vec::new() }.mpich().to_string(), "");
+    fn no_ranks_have_an_empty_mapping() {
+        let mapping = ProcessMapping::compress(&[]);
+        assert_eq!((mapping.to_string(), mapping.mpich().to_string()), (String::new(), String::new()));
     }
 
     #[test]
@@ -510,34 +499,6 @@ mod tests {
                 assert_eq!(mapping.expand_wrapping(size), expected, "{mapping}");
             }
             assert_eq!(ProcessMapping::parse(mapping.to_string().as_bytes()), Ok(mapping));
-        }
-    }
-
-    #[test]
-    fn compressed_nodes_expand_to_themselves() {
-        let mut prng = Prng(6);
-        for _ in 0..2000 {
-            let spread = 1 + prng.below(6);
-            let nodes: Vec<u32> = (0..prng.below(60)).map(|_| prng.below(spread) as u32).collect();
-            let mapping = ProcessMapping::compress(&nodes);
-            assert_eq!(mapping.expand(nodes.len() as u32), Ok(nodes));
-        }
-        assert_eq!(ProcessMapping::compress(&[]).to_string(), "");
-        assert_eq!(ProcessMapping::compress(&[u32::MAX, 0]).blocks.len(), 2);
-    }
-
-    #[test]
-    fn parsing_never_panics() {
-        let mut prng = Prng(7);
-        for _ in 0..20_000 {
-            let mut text = b"(vector,(0,2,1),(3,4,5))".to_vec();
-            for _ in 0..prng.below(4) {
-                let at = prng.below(text.len() as u64) as usize;
-                text[at] = prng.pick(b"(),0 9v\0\xff");
-            }
-            if let MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) = MappingForm::classify(&text) {
-                let _ = (mapping.expand(20), mapping.expand_wrapping(20));
-            }
         }
     }
 }

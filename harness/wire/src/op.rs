@@ -38,25 +38,3 @@ impl Operation {
         Self::ALL.into_iter().find(|op| op.response_cmd().is_some_and(|word| word.as_bytes() == cmd))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn command_words_identify_their_operation() {
-        for op in Operation::ALL {
-            assert_eq!(Operation::from_request_cmd(op.request_cmd().as_bytes()), Some(op));
-            let response =
-                op.response_cmd().map(|word| (word, Operation::from_response_cmd(word.as_bytes())));
-            assert!(response.is_none_or(|(_, found)| found == Some(op)), "{op:?}");
-            assert!(response.is_none_or(|(word, _)| Operation::from_request_cmd(word.as_bytes()).is_none()));
-            assert_eq!(response.is_none(), op == Operation::Abort);
-        }
-        let rules: BTreeSet<_> = Operation::ALL.iter().map(|op| op.rule()).collect();
-        assert_eq!(rules.len(), Operation::ALL.len());
-        assert_eq!(Operation::from_request_cmd(b"initack"), None);
-        assert_eq!(Operation::from_response_cmd(b""), None);
-    }
-}

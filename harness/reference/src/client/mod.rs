@@ -1068,47 +1068,6 @@ mod tests {
         assert!(client.init().is_ok());
     }
 
-    /// Returns a pseudorandom number (xorshift), so that no crate is needed.
-    fn random(state: &mut u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
-    }
-
-    #[test]
-    fn junk_neither_panics_nor_grows_the_buffer() {
-        let pieces: [&[u8]; 12] = [
-            b"cmd=",
-            b"get_result",
-            b"spawn_result",
-            b" rc=",
-            b"-1",
-            b" value=",
-            b" errcodes=",
-            b",",
-            b"\n",
-            b"=",
-            b" ",
-            &[0, 255],
-        ];
-        let mut state = 0x9e37_79b9_7f4a_7c15;
-        for _ in 0..2000 {
-            let mut client = asking();
-            for _ in 0..40 {
-                let piece = pieces[random(&mut state) as usize % pieces.len()];
-                _ = client.receive(piece);
-                _ = client.get(piece);
-                _ = client.put(piece, piece);
-            }
-        }
-        let mut client = asking();
-        for _ in 0..1000 {
-            _ = client.receive(&[b'x'; 10_000]);
-        }
-        assert!(client.connection.partial(Direction::FromServer).len() <= MESSAGE_MAX);
-    }
-
     const TAKEN: &[u8] = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n";
 
     fn frame(body: &str) -> Vec<u8> {

@@ -212,9 +212,8 @@ mod tests {
     use crate::generate::trace::tests::{pmi2_trace, trace};
     use crate::mutate::ResponseStep;
     use crate::mutate::client_steps::{pattern, request_step, response_step};
-    use crate::session::testing::{assert_round_trip, mutations};
-    use pmi_wire::Framing;
-    use pmi_wire::Operation;
+    use crate::session::testing::{assert_round_trip, mutations, mutations_of};
+    use pmi_wire::{Framing, Operation};
 
     fn programs(mutate: bool) -> ProgramGenerator {
         ProgramGenerator { traces: vec![trace(1), trace(3)], mutate }
@@ -266,56 +265,23 @@ mod tests {
     }
 
     #[test]
-    fn case_depends_only_on_seed_and_number() {
-        let programs = programs(true);
-        for number in 0..200 {
-            let make = || case_from_number(&programs, 7, number).scenario;
-            assert_eq!(make(), make());
-        }
-        let other = |n: &u64| {
-            case_from_number(&programs, 7, *n).scenario != case_from_number(&programs, 8, *n).scenario
-        };
-        // Every second session is systematic.
-        assert!((0..400).filter(other).count() > 150);
-    }
-
-    #[test]
-    fn cases_round_trip_and_every_mutation_occurs() {
-        let programs = programs(true);
-        let mut changed = BTreeSet::new();
-        for number in 0..3000 {
-            let case = case_from_number(&programs, 1, number);
-            assert_round_trip(&case);
-            changed.extend(mutations(&case));
-        }
-        let all = Mutation::of_responses(Framing::Lines).iter().map(|mutation| mutation.name());
-        let missing: Vec<String> = all
-            .chain(["vary", "serve", "death"].map(str::to_owned))
-            .filter(|name| !changed.contains(name))
-            .collect();
-        assert!(missing.is_empty(), "{missing:?}: {changed:?}");
-    }
-
-    #[test]
-    fn every_pmi2_answer_mutation_occurs() {
-        let programs = ProgramGenerator { traces: vec![pmi2_trace(1), pmi2_trace(3)], mutate: true };
-        let (mut changed, mut texts) = (BTreeSet::new(), String::new());
-        for number in 0..3000 {
-            let case = case_from_number(&programs, 1, number);
-            assert_round_trip(&case);
-            changed.extend(mutations(&case));
-            texts += &case.text();
-        }
-        let all = Mutation::of_responses(Framing::Frames).iter().map(|mutation| mutation.name());
-        let missing: Vec<String> = all
-            .chain(["vary", "serve", "death"].map(str::to_owned))
-            .filter(|name| !changed.contains(name))
-            .collect();
-        assert!(missing.is_empty(), "{missing:?}: {changed:?}");
-        for part in
-            ["dialect pmi-2", "thrid=$thrid", "S: <bytes>", "S: <line> cmd=response_to_init", "S: <body>"]
-        {
-            assert!(texts.contains(part), "{part}");
+    fn every_mutation_occurs() {
+        let of_frames =
+            ["dialect pmi-2", "thrid=$thrid", "S: <bytes>", "S: <line> cmd=response_to_init", "S: <body>"];
+        for (traces, framing, parts) in [
+            (vec![trace(1), trace(3)], Framing::Lines, &[][..]),
+            (vec![pmi2_trace(1), pmi2_trace(3)], Framing::Frames, &of_frames[..]),
+        ] {
+            let mut texts = String::new();
+            let programs = ProgramGenerator { traces, mutate: true };
+            let changed = mutations_of(&programs, 3000, |case| texts += &case.text());
+            let all = Mutation::of_responses(framing).iter().map(|mutation| mutation.name());
+            for name in all.chain(["vary", "serve", "death"].map(str::to_owned)) {
+                assert!(changed.contains(&name), "{name}: {changed:?}");
+            }
+            for part in parts {
+                assert!(texts.contains(part), "{part}");
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pmi_scenario::ast::SourceFile;
 
 use super::case::Case;
+use crate::generate::{Generator, case_from_number};
 
 /// Returns the names of the mutations in a case.
 pub(crate) fn mutations(case: &Case) -> BTreeSet<String> {
@@ -19,4 +20,25 @@ pub(crate) fn assert_round_trip(case: &Case) {
     let scenario = pmi_scenario::parse(source, "generated").unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     let read = Case::from_scenario(scenario).unwrap_or_else(|line| panic!("line {line}:\n{text}"));
     assert!(read.scenario == case.scenario, "{text}\n{:#?}\n{:#?}", case.scenario, read.scenario);
+}
+
+/// Returns the names of the mutations in this many cases of a generator, after `check` has seen each. Panics if a case does not follow from
+/// the seed and its number, or is not the same after it was written and read.
+pub(crate) fn mutations_of(
+    generator: &dyn Generator,
+    count: u64,
+    mut check: impl FnMut(&Case),
+) -> BTreeSet<String> {
+    let made = |seed, number| case_from_number(generator, seed, number);
+    let same = |number: &u64| made(1, *number).scenario == made(2, *number).scenario;
+    assert!((0..200).all(|number| made(1, number).scenario == made(1, number).scenario));
+    // Systematic sessions are the same for all seeds, and up to every second session is one.
+    assert!((0..200).filter(same).count() < 150);
+    let mut changed = BTreeSet::new();
+    for case in (0..count).map(|number| made(1, number)) {
+        assert_round_trip(&case);
+        check(&case);
+        changed.extend(mutations(&case));
+    }
+    changed
 }

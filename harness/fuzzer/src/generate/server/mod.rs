@@ -89,8 +89,6 @@ impl Generator for SessionFeatures {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use pmi_scenario::ast::{Capability, Dialect};
     use pmi_wire::{Decoded, Direction, Framing};
 
@@ -99,23 +97,18 @@ mod tests {
     use crate::generate::{case_from_bytes, case_from_number};
     use crate::mutate::Mutation;
     use crate::session::op::Op;
-    use crate::session::testing::{assert_round_trip, mutations};
+    use crate::session::testing::{assert_round_trip, mutations, mutations_of};
 
     const PMI2: DialectChoice = DialectChoice::One(Dialect::Pmi2);
 
     #[test]
     fn pmi2_cases_are_sound_and_every_mutation_occurs() {
         let scope = SessionFeatures { dialects: PMI2, nodes: 2, ..SessionFeatures::default() };
-        let mut changed = BTreeSet::new();
         let mut texts = String::new();
-        for number in 0..1500 {
-            let case = generate(1, number, scope);
+        let changed = mutations_of(&scope, 1500, |case| {
             assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
-            assert_eq!(case.scenario, generate(1, number, scope).scenario);
-            assert_round_trip(&case);
-            changed.extend(mutations(&case));
             texts += &case.text();
-        }
+        });
         let all: BTreeSet<String> = Mutation::of_requests(Framing::Frames).iter().map(|m| m.name()).collect();
         assert_eq!(changed, all);
         for part in [
@@ -224,29 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn case_depends_only_on_seed_and_number() {
-        let scope = SessionFeatures::default();
-        for number in 0..200 {
-            assert_eq!(generate(7, number, scope).scenario, generate(7, number, scope).scenario);
-        }
-        let differs = |n: &u64| generate(7, *n, scope).scenario != generate(8, *n, scope).scenario;
-        let different = (0..200).filter(differs).count();
-        assert!(different > 190, "{different}");
-    }
-
-    #[test]
-    fn cases_are_sound_and_round_trip() {
-        let upstream = SessionFeatures { upstream: true, ..SessionFeatures::default() };
+    fn upstream_cases_are_sound_and_frequent() {
+        let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut with = 0;
-        for number in 0..600 {
-            for scope in [SessionFeatures::default(), upstream] {
-                let case = generate(1, number, scope);
-                assert!(case.is_sound(), "{number}: {}", case.text());
-                assert_round_trip(&case);
-                with += u32::from(case.needs_upstream());
-                assert!(scope.upstream || !case.needs_upstream(), "{number}: {}", case.text());
-            }
-        }
+        mutations_of(&scope, 600, |case| {
+            assert!(case.is_sound(), "{}", case.text());
+            with += u32::from(case.needs_upstream());
+        });
         assert!((200..450).contains(&with), "{with}");
     }
 
@@ -254,15 +231,13 @@ mod tests {
     fn any_bytes_decide_a_sound_case() {
         assert!(case_from_bytes(&SessionFeatures::default(), b"").ingredients.is_empty());
         let mut rng = fastrand::Rng::with_seed(1);
-        let (mut changed, mut texts) = (BTreeSet::new(), BTreeSet::new());
+        let mut texts = BTreeSet::new();
         for _ in 0..2500 {
             let bytes: Vec<u8> = (0..rng.usize(1..400)).map(|_| rng.u8(..)).collect();
             let case = case_from_bytes(&SessionFeatures::default(), &bytes);
             assert!(case.is_sound(), "{bytes:?}: {}", case.text());
-            changed.extend(mutations(&case));
             texts.insert(case.text());
         }
-        assert_eq!(changed, Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect());
         assert!(texts.len() > 1800, "{}", texts.len());
     }
 
@@ -280,17 +255,13 @@ mod tests {
 
     #[test]
     fn every_mutation_occurs_and_many_cases_are_plain() {
-        let mut changed: BTreeMap<String, u32> = BTreeMap::new();
         let mut plain = 0;
-        for number in 0..3000 {
-            let case = generate(1, number, SessionFeatures::default());
+        let changed = mutations_of(&SessionFeatures::default(), 3000, |case| {
+            assert!(case.is_sound() && !case.needs_upstream(), "{}", case.text());
             plain += u32::from(case.ingredients.is_empty());
-            for mutation in mutations(&case) {
-                *changed.entry(mutation).or_default() += 1;
-            }
-        }
+        });
         let all: BTreeSet<String> = Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect();
-        assert_eq!(changed.keys().cloned().collect::<BTreeSet<_>>(), all, "{changed:?}");
+        assert_eq!(changed, all);
         assert!((1000..1800).contains(&plain), "{plain}");
     }
 

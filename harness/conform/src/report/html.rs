@@ -44,40 +44,35 @@ const CHART_ROW: usize = 330;
 const RFC13: &str = "https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html";
 
 #[derive(Serialize)]
-struct RunPage<'a> {
+struct RunPage {
     title: String,
     version: String,
     subject: String,
     color: &'static str,
     meaning: String,
-    counts: Vec<VerdictCount>,
-    complaints: Vec<Named>,
+    /// For each verdict: the number of scenarios, the words for it, and its kind.
+    counts: Vec<(usize, &'static str, &'static str)>,
+    complaints: Vec<NameAndText>,
     facts: Vec<RunFact>,
-    kinds: &'a [ResultKind],
+    /// The kinds of results for the filter, and the words for them.
+    kinds: [(&'static str, &'static str); 7],
     index: Vec<Indexed>,
     index_left_out: String,
     groups: Vec<RequirementGroup>,
     causes_left_out: String,
     requirements: Vec<ResultRow>,
     requirements_left_out: String,
-    reasons: Vec<Reason>,
+    /// The reasons for which scenarios were not played, and the numbers of these scenarios.
+    reasons: Vec<(String, usize)>,
     scenarios: Vec<ScenarioEntry>,
     scenarios_left_out: String,
 }
 
-#[derive(Serialize)]
-struct VerdictCount {
-    number: usize,
-    what: &'static str,
-    kind: &'static str,
-    none: bool,
-}
+/// A name and a text about it.
+type NameAndText = (String, String);
 
-#[derive(Serialize)]
-struct Named {
-    name: String,
-    text: String,
-}
+/// A name, its value, and whether that is code.
+type RunFact = (&'static str, String, bool);
 
 #[derive(Serialize)]
 struct PageLink {
@@ -85,34 +80,15 @@ struct PageLink {
     anchor: String,
 }
 
-#[derive(Serialize)]
-struct Reason {
-    number: usize,
-    what: String,
-}
-
-#[derive(Serialize)]
-struct RunFact {
-    name: &'static str,
-    value: String,
-    code: bool,
-}
-
-/// A kind of result for the page's filter.
-#[derive(Serialize)]
-struct ResultKind {
-    kind: &'static str,
-    what: &'static str,
-}
-
-const KINDS: [ResultKind; 7] = [
-    ResultKind { kind: "fail", what: "what fails" },
-    ResultKind { kind: "unjudged", what: "could not judge" },
-    ResultKind { kind: "warn", what: "broken SHOULDs" },
-    ResultKind { kind: "note", what: "notes" },
-    ResultKind { kind: "known", what: "deviations as recorded" },
-    ResultKind { kind: "pass", what: "what passes" },
-    ResultKind { kind: "na", what: "what was not played" },
+/// The kinds of results for the page's filter, and the words for them.
+const KINDS: [(&str, &str); 7] = [
+    ("fail", "what fails"),
+    ("unjudged", "could not judge"),
+    ("warn", "broken SHOULDs"),
+    ("note", "notes"),
+    ("known", "deviations as recorded"),
+    ("pass", "what passes"),
+    ("na", "what was not played"),
 ];
 
 /// An entry of the index of causes.
@@ -137,8 +113,8 @@ struct RequirementGroup {
     link: String,
     text: String,
     reading: String,
-    others: Vec<Named>,
-    faults: Vec<Named>,
+    others: Vec<NameAndText>,
+    faults: Vec<NameAndText>,
     causes: Vec<CauseSummary>,
 }
 
@@ -214,7 +190,7 @@ pub(super) fn page(run: &Run, catalogue: &Catalogue) -> io::Result<String> {
     page::render("run.html", of_run(run, catalogue))
 }
 
-fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
+fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
     let strict = run.header.strict;
     let mut anchors = Anchors::default();
     let scenario_anchors: HashMap<&str, String> =
@@ -290,10 +266,10 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
             .problems()
             .iter()
             .take(MAX_OTHER_SCENARIOS)
-            .map(|c| Named { name: c.name.clone(), text: text::clip(&c.text, TEXT) })
+            .map(|c| (c.name.clone(), text::clip(&c.text, TEXT)))
             .collect(),
         facts: facts(run),
-        kinds: &KINDS,
+        kinds: KINDS,
         index_left_out: match causes.len().checked_sub(MAX_INDEXED_CAUSES) {
             Some(more @ 1..) => format!("and {} below", text::count(more, "more cause")),
             _ => String::new(),
@@ -312,7 +288,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
         reasons: tally::not_played(&run.results)
             .into_iter()
             .take(MAX_OTHER_SCENARIOS)
-            .map(|(what, number)| Reason { number, what: words(what) })
+            .map(|(what, number)| (words(what), number))
             .collect(),
         scenarios: run.results.iter().take(ROWS).map(scenario).collect(),
         scenarios_left_out: more(run.results.len()),
@@ -324,7 +300,8 @@ fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
 }
 
-fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<VerdictCount> {
+/// Returns the numbers of scenarios by verdict, with the words for the verdict and its kind.
+fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usize, &'static str, &'static str)> {
     let kind = |what: &str| match what {
         "passed" => "pass",
         what if what.starts_with("failed") => "fail",
@@ -335,8 +312,8 @@ fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<VerdictCount> {
         "not applicable" => "na",
         _ => "unjudged",
     };
-    let count = |(number, what)| VerdictCount { number, what, kind: kind(what), none: number == 0 };
-    tally::counts(results, strict).into_iter().map(count).collect()
+    let counts = tally::counts(results, strict).into_iter();
+    counts.map(|(number, what)| (number, what, kind(what))).collect()
 }
 
 /// Lists the negotiated versions and the number of scenarios for each.
@@ -370,24 +347,23 @@ fn facts(run: &Run) -> Vec<RunFact> {
         Strictness::DeFacto => "a broken MUST, SHALL or SHOULD, and what implementations agree on",
     };
     let time = run.end.as_ref().map(|end| text::time(end.time_us)).unwrap_or_default();
-    let fact = |name, value: String, code| RunFact { name, value, code };
     let all = [
-        fact("started as", words(&header.server), true),
-        fact("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
-        fact("protocol", protocol(header), false),
-        fact("not judged", if header.relayed { RELAYED_NOTE.to_owned() } else { String::new() }, false),
-        fact("agreed on", negotiated_versions(&run.results), false),
-        fact("requirements", sets, false),
-        fact(
+        ("started as", words(&header.server), true),
+        ("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
+        ("protocol", protocol(header), false),
+        ("not judged", if header.relayed { RELAYED_NOTE.to_owned() } else { String::new() }, false),
+        ("agreed on", negotiated_versions(&run.results), false),
+        ("requirements", sets, false),
+        (
             "suite",
             format!("pmi-conform {}, {}", words(&header.version), text::count(header.selected, "scenario")),
             false,
         ),
-        fact("what is red", red.to_owned(), false),
-        fact("time", time, false),
-        fact("run it again", text::clip(&text::clean(&header.command), 4 * WORDS), true),
+        ("what is red", red.to_owned(), false),
+        ("time", time, false),
+        ("run it again", text::clip(&text::clean(&header.command), 4 * WORDS), true),
     ];
-    all.into_iter().filter(|fact| !fact.value.is_empty()).collect()
+    all.into_iter().filter(|(_, value, _)| !value.is_empty()).collect()
 }
 
 fn kind_of_result(result: &ScenarioResult, strict: Strictness) -> &'static str {
@@ -548,7 +524,7 @@ fn group(
 ) -> RequirementGroup {
     let id = cause.requirement;
     let (kind, label) = kind_of_cause(cause, strict);
-    let named = |(name, text): (String, String)| Named { name, text: text::clip(&text, WORDS) };
+    let named = |(name, text): NameAndText| (name, text::clip(&text, WORDS));
     let faults = faults().filter(|fault| fault.breaks.contains(&id));
     RequirementGroup {
         anchor: anchors.add("requirement", id),
@@ -561,7 +537,7 @@ fn group(
         text: words(&judged.text),
         reading: judged.help.clone(),
         others: recorded_deviations(id).into_iter().map(named).collect(),
-        faults: faults.map(|f| Named { name: f.name.to_owned(), text: f.description.to_owned() }).collect(),
+        faults: faults.map(|fault| (fault.name.to_owned(), fault.description.to_owned())).collect(),
         causes: Vec::new(),
     }
 }

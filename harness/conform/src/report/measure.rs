@@ -135,14 +135,9 @@ struct MeasuredManager {
     label: String,
     colour: usize,
     head: Vec<String>,
-    rows: Vec<Cells>,
+    /// Names and cells.
+    rows: Vec<(&'static str, Vec<String>)>,
     memory: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Cells {
-    name: &'static str,
-    cells: Vec<String>,
 }
 
 /// A quantity plotted against the number of ranks. Both axes are logarithmic, so a power is a straight line.
@@ -154,11 +149,8 @@ struct Plot {
     lines: Vec<MeasureLine>,
 }
 
-#[derive(Serialize)]
-struct Tick {
-    at: String,
-    label: String,
-}
+/// The position and the label.
+type Tick = (String, String);
 
 #[derive(Serialize)]
 struct MeasureLine {
@@ -193,10 +185,7 @@ pub(crate) fn measure_page(
             label: text::clip(&text::clean(label), 300),
             colour: at % COLOURS,
             head: head(measured),
-            rows: rows
-                .iter()
-                .map(|row| Cells { name: row.name(), cells: row.cells(measured, first) })
-                .collect(),
+            rows: rows.iter().map(|row| (row.name(), row.cells(measured, first))).collect(),
             memory: memory(measured),
         }
     };
@@ -251,15 +240,8 @@ fn plot(row: MeasureRow, managers: &[(&str, &[Measurement])]) -> Plot {
     let step = ranks.len().div_ceil(8).max(1);
     Plot {
         name: row.name(),
-        across: ranks
-            .iter()
-            .rev()
-            .step_by(step)
-            .map(|n| Tick { at: at(x(*n)), label: n.to_string() })
-            .collect(),
-        up: decades
-            .map(|power| Tick { at: at(y(10f64.powi(power))), label: tick(row, 10f64.powi(power)) })
-            .collect(),
+        across: ranks.iter().rev().step_by(step).map(|n| (at(x(*n)), n.to_string())).collect(),
+        up: decades.map(|power| (at(y(10f64.powi(power))), tick(row, 10f64.powi(power)))).collect(),
         lines: managers.iter().enumerate().map(line).collect(),
     }
 }

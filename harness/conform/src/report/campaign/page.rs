@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::super::plot::{Area, at, path};
 use super::super::{page, text};
 use super::roots::by_root;
-use super::unreported::{UnreportedReason, unreported};
+use super::unreported::unreported;
 
 /// Maximum number of characters of untrusted text.
 const WORDS: usize = 300;
@@ -30,17 +30,13 @@ struct CampaignPage {
     subject: String,
     color: &'static str,
     meaning: String,
-    facts: Vec<CampaignFact>,
+    /// Names and values.
+    facts: Vec<(&'static str, String)>,
     curves: Vec<Curve>,
     moments: Vec<CampaignRow>,
     roots: Vec<FindingGroup>,
-    others: Vec<Other>,
-}
-
-#[derive(Serialize)]
-struct CampaignFact {
-    name: &'static str,
-    value: String,
+    /// Buckets that are not among the findings, with the reasons.
+    others: Vec<(String, String)>,
 }
 
 /// A quantity that grew during the campaign.
@@ -53,14 +49,8 @@ struct Curve {
     path: String,
     most: usize,
     end: String,
-    met: Vec<FoundMark>,
-}
-
-/// The time when something was found.
-#[derive(Serialize)]
-struct FoundMark {
-    x: String,
-    what: String,
+    /// Findings: the position of the time, and a text.
+    met: Vec<(String, String)>,
 }
 
 #[derive(Serialize)]
@@ -96,13 +86,6 @@ struct ShownFinding {
     replay: String,
 }
 
-/// A bucket that is not among the findings.
-#[derive(Serialize)]
-struct Other {
-    bucket: String,
-    why: String,
-}
-
 pub(super) fn campaign_page(
     target: &dyn Target,
     options: &CampaignOptions,
@@ -135,6 +118,7 @@ fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &CampaignSumm
     if edges.is_some() {
         curves.push(curve("edges of the program", &|moment| moment.edges.unwrap_or(0)));
     }
+    let others = unreported(campaign).map(|(bucket, why)| (words(bucket), why.to_string()));
     CampaignPage {
         title: format!("{}: a campaign", words(subject)),
         version: env!("CARGO_PKG_VERSION"),
@@ -145,7 +129,7 @@ fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &CampaignSumm
         curves,
         moments: moments(campaign),
         roots: roots.into_iter().map(|(root, all)| group(&root, &all, options, campaign)).collect(),
-        others: others(campaign),
+        others: others.take(ROWS).collect(),
     }
 }
 
@@ -161,35 +145,27 @@ fn clock(time: Duration) -> String {
     }
 }
 
-fn facts(options: &CampaignOptions, campaign: &CampaignSummary) -> Vec<CampaignFact> {
+fn facts(options: &CampaignOptions, campaign: &CampaignSummary) -> Vec<(&'static str, String)> {
     let progress = &campaign.progress;
-    let seconds = progress.time.as_secs_f64().max(0.001);
+    let rate = progress.sessions as f64 / progress.time.as_secs_f64().max(0.001);
     let mut facts = vec![
-        CampaignFact { name: "seed", value: options.seed.to_string() },
-        CampaignFact { name: "workers", value: options.workers.to_string() },
-        CampaignFact { name: "time", value: clock(progress.time) },
-        CampaignFact {
-            name: "sessions",
-            value: format!("{}, {:.0} a second", progress.sessions, progress.sessions as f64 / seconds),
-        },
-        CampaignFact {
-            name: "left out",
-            value: format!("{} sessions with known findings only", progress.skipped),
-        },
-        CampaignFact { name: "requests", value: progress.requests.to_string() },
-        CampaignFact { name: "transitions", value: format!("{} of the model", progress.transitions) },
-        CampaignFact { name: "corpus", value: format!("{} sessions", progress.corpus) },
+        ("seed", options.seed.to_string()),
+        ("workers", options.workers.to_string()),
+        ("time", clock(progress.time)),
+        ("sessions", format!("{}, {rate:.0} a second", progress.sessions)),
+        ("left out", format!("{} sessions with known findings only", progress.skipped)),
+        ("requests", progress.requests.to_string()),
+        ("transitions", format!("{} of the model", progress.transitions)),
+        ("corpus", format!("{} sessions", progress.corpus)),
     ];
-    match progress.edges {
-        None => {}
-        Some(0) => {
-            facts.push(CampaignFact { name: "edges", value: "none: built without edge coverage".into() })
-        }
-        Some(edges) => facts.push(CampaignFact { name: "edges", value: format!("{edges} of its program") }),
-    }
+    let edges = progress.edges.map(|edges| match edges {
+        0 => "none: built without edge coverage".to_owned(),
+        edges => format!("{edges} of its program"),
+    });
+    facts.extend(edges.map(|edges| ("edges", edges)));
     if progress.unjudged.0 > 0 {
         let value = format!("{} sessions: {}", progress.unjudged.0, words(&progress.unjudged.1));
-        facts.push(CampaignFact { name: "not judged", value });
+        facts.push(("not judged", value));
     }
     facts
 }
@@ -201,9 +177,8 @@ fn curve(what: &'static str, campaign: &CampaignSummary, of: &dyn Fn(&ProgressSa
     let most = history.iter().map(of).max().unwrap_or(0);
     let x = |time: Duration| AREA.x(time.as_secs_f64() / all);
     let y = |moment: &ProgressSample| AREA.y(of(moment) as f64 / most.max(1) as f64);
-    let mark = |(bucket, time): (&String, &Duration)| FoundMark {
-        x: at(x(*time).min(AREA.right)),
-        what: format!("{} after {}", words(bucket), clock(*time)),
+    let mark = |(bucket, time): (&String, &Duration)| {
+        (at(x(*time).min(AREA.right)), format!("{} after {}", words(bucket), clock(*time)))
     };
     Curve {
         what,
@@ -272,10 +247,4 @@ fn group(
         label: if root.needs_invalid_input() { "needs invalid input" } else { "valid input is enough" },
         found: all.iter().map(found).collect(),
     }
-}
-
-fn others(campaign: &CampaignSummary) -> Vec<Other> {
-    let other =
-        |(bucket, why): (&str, UnreportedReason)| Other { bucket: words(bucket), why: why.to_string() };
-    unreported(campaign).map(other).take(ROWS).collect()
 }

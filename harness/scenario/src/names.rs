@@ -1,22 +1,17 @@
 //! Patterns for the names of scenarios, requirements and buckets.
 
-use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A name or a pattern. `*` stands for any text, including `/`. No other character is special, because the names of rows contain brackets.
 #[derive(Debug, Clone)]
 pub struct NamePattern {
     text: String,
-    /// `None` for a pattern that the library rejects, which matches only itself.
-    matcher: Option<GlobMatcher>,
 }
 
 impl NamePattern {
     /// Creates a pattern.
     pub fn new(text: &str) -> Self {
-        let escaped: Vec<String> = text.split('*').map(globset::escape).collect();
-        let matcher = Glob::new(&escaped.join("*")).ok().map(|glob| glob.compile_matcher());
-        Self { text: text.to_owned(), matcher }
+        Self { text: text.to_owned() }
     }
 
     /// Returns the pattern as it was written.
@@ -24,9 +19,16 @@ impl NamePattern {
         &self.text
     }
 
-    /// Returns whether a name matches.
+    /// Returns whether a name matches: it begins with the text before the first star, ends with the text after the last one, and has the
+    /// others between them, in order.
     pub fn matches(&self, name: &str) -> bool {
-        self.text == name || self.matcher.as_ref().is_some_and(|matcher| matcher.is_match(name))
+        let Some((first, rest)) = self.text.split_once('*') else { return self.text == name };
+        let (others, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let between = name.strip_prefix(first).and_then(|name| name.strip_suffix(last));
+        let mut others = others.split('*');
+        between.is_some_and(|left| {
+            others.try_fold(left, |left, other| left.split_once(other).map(|(_, left)| left)).is_some()
+        })
     }
 }
 

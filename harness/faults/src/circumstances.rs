@@ -24,6 +24,8 @@ pub struct Circumstances {
     pub refused: bool,
     /// True if the request arrived with others in one read.
     pub in_burst: bool,
+    /// True if a request of another process arrived in the same round of the event loop, before this one.
+    pub is_together: bool,
     /// The number of occasions so far on which the effect could have shown, including this one.
     pub use_count: u64,
 }
@@ -65,6 +67,8 @@ pub enum Occasion {
     SpawnedRound(u64),
     /// When several messages arrived in one read.
     Burst,
+    /// When requests of several processes arrived at the same time, for all but the first.
+    Together,
 }
 
 impl Occasion {
@@ -94,6 +98,7 @@ impl Occasion {
             Self::Round(n) => circumstances.round == n,
             Self::SpawnedRound(n) => circumstances.group > 0 && circumstances.round == n,
             Self::Burst => circumstances.in_burst,
+            Self::Together => circumstances.is_together,
         }
     }
 }

@@ -142,6 +142,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
     let mut kept = BTreeSet::new();
     for finding in findings.take(MAX_EXPLAINED_FINDINGS) {
         kept.insert(finding.seq);
+        kept.extend(&finding.related);
         if finding.requirement == NO_CRASH {
             let loss = first_loss(events, finding.party).unwrap_or(u64::MAX);
             kept.extend(requests_before_crash(events, loss));

@@ -49,6 +49,9 @@ pub struct Finding {
     /// For a crash, its location, if a debugger was attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<CrashLocation>,
+    /// Numbers of the other events that the finding needs, if it follows from operations of several processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub related: Vec<u64>,
 }
 
 impl Finding {
@@ -70,6 +73,7 @@ impl Finding {
             seen: seen.into(),
             kind: None,
             place: None,
+            related: Vec::new(),
         }
     }
 

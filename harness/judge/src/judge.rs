@@ -17,6 +17,7 @@ use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{AbandonReason, Event, EventKind, Exit, Flaw, PlainRun, ReceivedValues, SilenceProof};
 use crate::expectation::ExpectationState;
 use crate::expectation::{Captures, Choice, Expectation, ExpectationKind, Mismatch, Pattern};
+use crate::history;
 use crate::kvs::strip_after_value;
 use crate::library::{self, LibraryJudge};
 use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, not_read};
@@ -414,6 +415,9 @@ impl Judge {
         findings.extend(self.scenario_findings);
         findings.extend(self.library.take_findings());
         findings.retain(|f| f.party == self.party);
+        if self.party == PartyKind::Server {
+            history::extend(&mut findings, &events);
+        }
         findings.sort_by_key(|f| f.seq);
         if self.monitor.is_unoffered() {
             findings.retain(|f| !needs_offer(&f.requirement));

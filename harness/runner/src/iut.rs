@@ -143,6 +143,7 @@ impl Iut {
                 let limits = ScenarioLimits { start: Some(limits.idle_start() + told), ..limits };
                 match ServerParty::launch(implementation, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => {
+                        party.set_in_turn(!scenario.is_free);
                         let mut outcome = play(scenario, &fragment, command, &mut party, limits, sink);
                         drop(party);
                         if self.starts_fewer(suite, scenario, limits, &outcome) {

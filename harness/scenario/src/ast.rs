@@ -70,6 +70,8 @@ pub struct Scenario {
     pub ranks: u32,
     /// Number of nodes over which the first process group is spread.
     pub nodes: u32,
+    /// `schedule free`: each rank plays its steps when its own responses have arrived, without an order across ranks.
+    pub is_free: bool,
     /// The server that a client under test runs against.
     pub server_setup: ServerSetup,
     /// `takes NAME=TEXT ...`: the parameters of a fragment, with their defaults.

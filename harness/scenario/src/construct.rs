@@ -30,6 +30,7 @@ impl Scenario {
             other_dialects: Vec::new(),
             ranks: 1,
             nodes: 1,
+            is_free: false,
             server_setup: ServerSetup::default(),
             parameters: Vec::new(),
             each: None,

@@ -59,6 +59,7 @@ impl PartialEq for Scenario {
             other_dialects: also,
             ranks,
             nodes,
+            is_free,
             server_setup: serving,
             parameters: takes,
             each,
@@ -72,7 +73,8 @@ impl PartialEq for Scenario {
             && self.summary() == other.summary()
             && (requires, needs, tests, dialect, also)
                 == (&other.requires, &other.needs, &other.tests, &other.dialect, &other.other_dialects)
-            && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.server_setup)
+            && (ranks, nodes, is_free, serving)
+                == (&other.ranks, &other.nodes, &other.is_free, &other.server_setup)
             && (takes, each, rows, body) == (&other.parameters, &other.each, &other.rows, &other.body)
             && *dialect_words == other.dialect_words
     }

@@ -153,8 +153,8 @@ impl<'a> Parser<'a> {
             let argument = Self::within(line, argument);
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
-                "requires" | "tests" | "dialect" | "needs" | "ranks" | "nodes" | "vary" | "fault"
-                | "serve" | "takes" | "each" | "in" | "row" => self.head(first, whole, argument),
+                "requires" | "tests" | "dialect" | "needs" | "ranks" | "nodes" | "schedule" | "vary"
+                | "fault" | "serve" | "takes" | "each" | "in" | "row" => self.head(first, whole, argument),
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
-                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, needs, ranks, nodes, vary, fault, \
+                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, needs, ranks, nodes, schedule, vary, fault, \
                      serve, takes, in, row, use, let, repeat, only or end",
                 );
             }
@@ -257,6 +257,13 @@ impl<'a> Parser<'a> {
             "each" => self.each(line, &words),
             "in" => self.dialect_words(argument),
             "row" => self.row(argument),
+            "schedule" => match self.text_at(argument) {
+                "free" => self.scenario.is_free = true,
+                "" => {}
+                word => drop(
+                    self.sink.error(argument, format!("unknown schedule `{word}`")).suggest(word, &["free"]),
+                ),
+            },
             "ranks" => {
                 if let Some(n) = self.head_number("ranks", line, argument, MAX_RANKS) {
                     self.scenario.ranks = n;

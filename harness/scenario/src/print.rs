@@ -114,6 +114,7 @@ impl Printer<'_> {
             other_dialects: also,
             ranks,
             nodes,
+            is_free,
             server_setup: serving,
             ..
         } = scenario;
@@ -133,6 +134,9 @@ impl Printer<'_> {
         }
         if *nodes != 1 {
             self.line_with_comment(0, &format!("nodes {nodes}"), Span::default());
+        }
+        if *is_free {
+            self.line_with_comment(0, "schedule free", Span::default());
         }
         self.list("vary", &serving.variations, |name| name.clone());
         self.list("fault", serving.fault.as_slice(), |name| name.clone());

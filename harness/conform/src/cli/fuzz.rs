@@ -16,6 +16,7 @@ use pmi_fuzzer::campaign::{CampaignError, CampaignOptions, CampaignSummary, Prog
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library::api::LibraryGenerator;
 use pmi_fuzzer::generate::program::ProgramGenerator;
+use pmi_fuzzer::generate::server::free;
 use pmi_fuzzer::generate::server::scope::{DialectChoice, SessionFeatures};
 use pmi_fuzzer::observe::failure::Failure;
 use pmi_fuzzer::session::case::Case;
@@ -24,7 +25,7 @@ use pmi_fuzzer::target::program::{ClientKind, ClientTarget};
 use pmi_fuzzer::target::server::{Access, ServerTarget};
 use pmi_fuzzer::target::{Target, Thoroughness, Tracing};
 use pmi_fuzzer::triage::known_failures::KnownFailures;
-use pmi_fuzzer::triage::store::{self, CONFIRMATION_RUNS, StoredFinding};
+use pmi_fuzzer::triage::store::{self, CONFIRMATION_RUNS, FREQUENCY_RUNS, StoredFinding};
 use pmi_process::slots::Slots;
 use pmi_runner::iut::Iut;
 use pmi_runner::optional_operations::offered_operations;
@@ -304,6 +305,7 @@ fn server(
     let scope = SessionFeatures {
         dialects: spoken,
         ranks: args.ranks,
+        free_ranks: free_ranks(&implementation),
         nodes: if implementation.capacity_problem(2, 2).is_none() && !implementation.has_upstream() {
             2
         } else {
@@ -319,6 +321,14 @@ fn server(
     let server = ServerTarget::new(access, suite, args.timeout).context("a scratch folder")?;
     // The built-in server is not instrumented for edge coverage.
     Ok((if command.is_some() { server.with_edges() } else { server }, scope))
+}
+
+/// Returns the maximum number of ranks of free sessions.
+fn free_ranks(implementation: &Implementation) -> u32 {
+    let fits = |ranks: &u32| implementation.capacity_problem(*ranks, 1).is_none();
+    // The harness answers some requests of a bare proxy itself, in order.
+    let may_be = !implementation.has_upstream();
+    free::RANKS.into_iter().rev().filter(|_| may_be).find(fits).unwrap_or(0)
 }
 
 /// Returns the protocols that `--dialect` selects.
@@ -426,7 +436,8 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
         _ => Tracing::On,
     };
     let (mut shown, mut elsewhere) = (0, 0);
-    for number in 1..=CONFIRMATION_RUNS {
+    let runs = if case.scenario.is_free { FREQUENCY_RUNS } else { CONFIRMATION_RUNS };
+    for number in 1..=runs {
         let run = target.play(&case, Thoroughness::Thorough, tracing)?;
         if interrupted.load(Ordering::Relaxed) {
             return Ok(INTERRUPTED);
@@ -452,7 +463,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
         // The contents of uninitialized memory differ between runs, and so does the place of the crash.
         times => format!("; the same signal killed it in another place {times} times"),
     };
-    print(&format!("{what}: {shown} of {CONFIRMATION_RUNS}{more}\n"))?;
+    print(&format!("{what}: {shown} of {runs}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
 }
 

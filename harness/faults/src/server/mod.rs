@@ -130,6 +130,8 @@ impl Server {
         if self.server.is_gone(from) {
             return;
         }
+        let state = self.state();
+        state.is_together = *state.first_sender.get_or_insert(from) != from;
         let bytes = self.affect_read(from, bytes);
         let mut framer = self.server.take_framer(from);
         framer.push(&bytes);
@@ -145,6 +147,14 @@ impl Server {
             }
         }
         self.server.process_mut(from).framer = framer;
+    }
+
+    /// Begins a round of the event loop. Returns true if an effect needs requests that arrive at the same time.
+    pub fn begin_round(&mut self) -> bool {
+        self.state.as_mut().is_some_and(|state| {
+            state.first_sender = None;
+            state.has_races()
+        })
     }
 
     /// See [`pmi_reference::Server::closed`].
@@ -201,6 +211,7 @@ impl Server {
             round: self.state.as_ref().and_then(|s| s.rounds.get(&p.group)).map_or(1, |rounds| rounds + 1),
             refused: self.state.as_ref().is_some_and(|s| s.refused.contains(&p)),
             in_burst: self.state.as_ref().is_some_and(|s| s.burst),
+            is_together: self.state.as_ref().is_some_and(|s| s.is_together),
             use_count: 0,
         }
     }

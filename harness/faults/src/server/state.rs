@@ -55,6 +55,10 @@ pub(super) struct EffectState {
     pub(super) waiting: Option<u32>,
     /// True if the last read contained several requests.
     pub(super) burst: bool,
+    /// The first process whose bytes arrived in this round of the event loop.
+    pub(super) first_sender: Option<Proc>,
+    /// True if the current message is that of another process.
+    pub(super) is_together: bool,
     /// The number of barriers that each group has passed.
     pub(super) rounds: HashMap<GroupId, u64>,
     /// The origin of each pair.
@@ -107,6 +111,11 @@ impl EffectState {
     /// Returns, for each effect, whether it has shown, or would have shown in a rehearsal. Rehearsed effects do not influence each other.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.effects.iter().map(|effect| effect.shown).collect()
+    }
+
+    /// Returns whether the server has an effect that shows when requests arrive at the same time.
+    pub(super) fn has_races(&self) -> bool {
+        self.effects.iter().any(|active| active.when == Occasion::Together)
     }
 
     /// Returns whether the server has such an effect.

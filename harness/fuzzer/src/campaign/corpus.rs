@@ -14,8 +14,8 @@ use pmi_scenario::ast::{Expr, ImplementationKind, Piece};
 use serde::{Deserialize, Serialize};
 
 use super::frontier::Frontier;
-use crate::generate::server::jobs;
 use crate::generate::server::scope::SessionFeatures;
+use crate::generate::server::{free, jobs};
 use crate::generate::{Generator, systematic};
 use crate::mutate::{explore, vary};
 use crate::observe::edges::Edges;
@@ -32,6 +32,9 @@ pub const FOLDER: &str = "corpus";
 
 /// Maximum number of cases; the largest are removed first.
 const MAX_CASES: usize = 2000;
+
+/// One in this many random cases is a free session.
+const FREE_SHARE: u8 = 3;
 
 /// Percentage of cases that are derived from the corpus, once it is not empty.
 const CORPUS_PERCENT: u32 = 30;
@@ -241,6 +244,9 @@ impl EvolvingGenerator {
 impl Generator for EvolvingGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
         // These decisions come from `mutations`, so that they do not change the cases that the model generates from `valid`.
+        if self.scope.free_ranks > 1 && mutations.ratio(1, FREE_SHARE)? {
+            return free::session(self.scope, valid);
+        }
         let share = percent(mutations)?;
         if self.scope.mutate {
             let made = match share {
@@ -261,7 +267,8 @@ impl Generator for EvolvingGenerator {
     }
 
     fn keep(&self, number: u64, case: &Case) -> Result<(), WriteError> {
-        self.corpus().keep(number, case)
+        // The responses of a free session depend on time, and so does what it covers.
+        if case.scenario.is_free { Ok(()) } else { self.corpus().keep(number, case) }
     }
 
     fn record_edges(&self, case: &Case, edges: &Edges) {

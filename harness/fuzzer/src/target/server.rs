@@ -139,6 +139,7 @@ impl ServerTarget {
                     let (ranks, nodes) = (case.ranks(), case.scenario.nodes);
                     let (mut party, command) =
                         ServerParty::launch(implementation, ranks, nodes, limits.step, environment)?;
+                    party.set_in_turn(!case.scenario.is_free);
                     if pace == Thoroughness::Fast {
                         party.set_silence_times(FAST_SILENCE);
                     }

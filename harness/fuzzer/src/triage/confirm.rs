@@ -11,7 +11,7 @@ use pmi_judge::event::{Event, EventKind};
 use super::reproducer::Symptom;
 use super::schedule::Schedule;
 use super::shrink::{self, drop_steps_only};
-use super::store::{CONFIRMATION_RUNS, StoredFinding};
+use super::store::{CONFIRMATION_RUNS, FREQUENCY_RUNS, StoredFinding};
 use crate::observe::failure::{Failure, FailureKey, FailureKind, LastAction};
 use crate::session::case::Case;
 use crate::session::case::waits;
@@ -27,6 +27,9 @@ const SHRINK_TIME: Duration = Duration::from_secs(20);
 const MAX_SHRINK_TIME: Duration = Duration::from_secs(60);
 /// Minimum time to minimize one finding in a short campaign.
 const MIN_SHRINK_TIME: Duration = Duration::from_secs(2);
+
+/// Maximum time to measure the frequency of a finding.
+const FREQUENCY_TIME: Duration = Duration::from_secs(8);
 
 /// A run that takes longer than this spends most of it waiting.
 const MIN_WAITING_RUN: Duration = Duration::from_millis(500);
@@ -201,6 +204,28 @@ impl Examiner<'_> {
         (shown, one)
     }
 
+    /// Plays a case until `enough` runs have shown the failure, or for a limited number of runs and time. Returns the number of runs that
+    /// showed it and of all runs, and the first of those that showed it.
+    fn measure_frequency(
+        &self,
+        case: &Case,
+        filter: FailureFilter<'_>,
+        enough: u32,
+    ) -> ([u32; 2], Option<CaseRun>) {
+        let deadline = Instant::now() + FREQUENCY_TIME;
+        let (mut counts, mut first) = ([0, 0], None);
+        while counts[0] < enough
+            && counts[1] < FREQUENCY_RUNS
+            && self.may_continue()
+            && Instant::now() < deadline
+        {
+            let run = self.play_for(case, Thoroughness::Fast, filter);
+            counts = [counts[0] + u32::from(run.is_some()), counts[1] + 1];
+            first = first.or(run);
+        }
+        (counts, first)
+    }
+
     /// Reruns a case several times, and returns whether at least `least` of the runs show the failure.
     fn recurs_as_often(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> bool {
         self.repeat_runs(case, filter, least).0.len() as u32 >= least
@@ -282,7 +307,12 @@ impl Examiner<'_> {
     /// Plays the case of a failure several times. Returns `None` if it does not recur.
     pub fn confirm(&self, failure: &Failure, case: &Case, number: u64) -> Option<ConfirmedFailure> {
         let key = &failure.key;
-        let (mut runs, one) = self.repeat_runs(case, FailureFilter { key, valid: false }, 0);
+        let filter = FailureFilter { key, valid: false };
+        let (mut runs, one) = self.repeat_runs(case, filter, 0);
+        if case.scenario.is_free && runs.is_empty() {
+            // A race may show in few runs only.
+            runs.extend(self.measure_frequency(case, filter, 1).1);
+        }
         let again = runs.len() as u32;
         // A timeout that occurs only once may be caused by machine load.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobKeepsRunning(_));
@@ -330,6 +360,7 @@ impl Examiner<'_> {
             }
         }
         if best.repetitions > CONFIRMATION_RUNS / 2
+            && !best.case.scenario.is_free
             && !self.schedule.is_late()
             && let Some(after_itself) = self.after_itself(&best.case, filter, best.repetitions)
         {
@@ -337,7 +368,8 @@ impl Examiner<'_> {
         }
         best = self.without_idle_earlier(best, filter)?;
         let showing = |_| self.play_for(&best.case, Thoroughness::Thorough, filter);
-        let last = if best.case.is_same(case) { None } else { (0..CONFIRMATION_RUNS).find_map(showing) };
+        let tries = if best.case.scenario.is_free { FREQUENCY_RUNS } else { CONFIRMATION_RUNS };
+        let last = if best.case.is_same(case) { None } else { (0..tries).find_map(showing) };
         let run = match last {
             Some(run) => run,
             None => {
@@ -357,6 +389,10 @@ impl Examiner<'_> {
                 *key == FailureKey::HangDuringPartialRequest,
             );
         }
+        // A race may also show with a fixed schedule, but not each time.
+        let is_race =
+            case.scenario.is_free && (best.case.scenario.is_free || best.repetitions < CONFIRMATION_RUNS);
+        let frequency = is_race.then(|| self.measure_frequency(&best.case, filter, FREQUENCY_RUNS).0);
         let found = StoredFinding {
             bucket: key.to_string(),
             description: told.description,
@@ -372,6 +408,7 @@ impl Examiner<'_> {
             seed: self.seed,
             number,
             ingredients: case.ingredients.iter().cloned().collect(),
+            frequency,
             repetitions: again,
             repetitions_minimal: best.repetitions,
             steps,

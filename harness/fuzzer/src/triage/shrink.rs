@@ -19,6 +19,7 @@ pub(crate) fn shrink(
     let mut shrinker = Shrinker { best: case, budget, bytes, shows_failure };
     shrinker.drop_earlier();
     shrinker.shrink();
+    shrinker.order();
     let Shrinker { mut best, budget: left, .. } = shrinker;
     let Some(earlier) = best.earlier.take() else { return best };
     let mut shows_after =
@@ -82,6 +83,13 @@ impl Shrinker<'_> {
             self.best = candidate;
         }
         shown
+    }
+
+    /// Gives a free session a fixed schedule: every rank plays all of its steps between two barriers before the next one does.
+    fn order(&mut self) {
+        let mut candidate = self.best.clone();
+        candidate.scenario.is_free = false;
+        self.try_one(candidate);
     }
 
     /// Removes the earlier job.

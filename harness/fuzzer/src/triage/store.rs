@@ -62,6 +62,9 @@ pub struct StoredFinding {
     /// The same number for the stored case.
     #[serde(rename = "again_minimal")]
     pub repetitions_minimal: u32,
+    /// Number of runs of the stored case that showed it, and of all runs, if a free schedule has led to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency: Option<[u32; 2]>,
     /// Number of steps of the original case and of the stored one.
     pub steps: [usize; 2],
     /// Number of cases played to minimize it.
@@ -103,6 +106,8 @@ impl fmt::Display for RootCause {
 
 /// Number of runs that confirm a finding.
 pub const CONFIRMATION_RUNS: u32 = 5;
+/// Maximum number of runs that measure the frequency of a finding with a free schedule.
+pub const FREQUENCY_RUNS: u32 = 100;
 
 impl StoredFinding {
     /// Returns the common cause.
@@ -123,9 +128,10 @@ impl StoredFinding {
 
     /// Returns `deterministic` or the frequency, and whether the finding needs an earlier job.
     pub fn label(&self) -> String {
-        let often = match self.repetitions_minimal {
-            CONFIRMATION_RUNS => "deterministic".into(),
-            n => format!("flaky {n}/{CONFIRMATION_RUNS}"),
+        let often = match (self.frequency, self.repetitions_minimal) {
+            (Some([shown, runs]), _) => format!("in {shown} of {runs} runs"),
+            (None, CONFIRMATION_RUNS) => "deterministic".into(),
+            (None, n) => format!("flaky {n}/{CONFIRMATION_RUNS}"),
         };
         if self.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
     }
@@ -207,7 +213,12 @@ fn script(
     let symptom = symptom.ok_or(NotReproducible::Symptom)?;
     let (expected, seen) =
         found.description.split_once("; seen: ").unwrap_or(("no such end", &found.description));
-    let about = FindingSummary { title: &found.bucket, expected, seen, run_counts: None };
+    let about = FindingSummary {
+        title: &found.bucket,
+        expected,
+        seen,
+        run_counts: found.frequency.map(|[shown, runs]| (shown, runs)),
+    };
     reproducer(about, events, symptom, &quote)
 }
 

@@ -1,14 +1,14 @@
 //! The part that all kinds of runs share. It connects the party and the judge, and synchronizes them. It passes each expectation to the
 //! judge and waits for it. Meanwhile, it records all events and answers a library's requests to its process manager.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{AbandonReason, Bytes, EventKind, Exit, SilenceProof};
 use pmi_judge::expectation::{Choice, Expectation, ExpectationKind, Pattern};
 use pmi_judge::library::LibraryRequest;
 use pmi_judge::{ExpectationState, Judge, WaitReason};
-use pmi_scenario::ast::{Alternative, RankSet, Scenario, StepAction, Template};
+use pmi_scenario::ast::{Alternative, RankSet, Scenario, Step, StepAction, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
@@ -34,12 +34,20 @@ pub(super) struct Interpreter<'a> {
     pub(super) dismissed: HashSet<Proc>,
     /// The lines of the statements that the walk has skipped.
     pub(super) skipped_lines: Vec<usize>,
+    /// In a free schedule, the steps that each rank has not reached yet.
+    pub(super) deferred: BTreeMap<Proc, VecDeque<DeferredStep>>,
     /// True if nothing is expected, and the sink has a watcher.
     pub(super) has_watcher: bool,
     /// True if the watcher has ended the scenario.
     pub(super) ended_by_watcher: bool,
     /// The process manager of a library under test, whose role this process plays.
     pub(super) manager: Option<LibraryManager>,
+}
+
+/// A step that its rank has not reached yet.
+pub(super) struct DeferredStep {
+    pub(super) step: Step,
+    pub(super) line: usize,
 }
 
 /// The reason why a walk ends.
@@ -82,6 +90,7 @@ impl<'a> Interpreter<'a> {
             cited: String::new(),
             dismissed: HashSet::new(),
             skipped_lines: Vec::new(),
+            deferred: BTreeMap::new(),
             has_watcher: watching,
             ended_by_watcher: false,
             manager: None,

@@ -5,8 +5,10 @@
 //! - `recorder`: numbers the events, passes them to the judge, and stores them
 //! - `interpreter`: the common part of all runs. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
 //!   without expectations
+//! - `free`: the schedule of sessions without an order across ranks
 //! - `program`: a script for the server that a program is started under
 
+mod free;
 mod interpreter;
 pub mod library;
 mod manager;
@@ -44,9 +46,12 @@ impl StepReceiver for Interpreter<'_> {
     }
 
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), WalkEnd> {
+        if self.is_deferred(step, place) {
+            return Ok(());
+        }
+        self.play_deferred()?;
         self.scope.begin_step();
-        let first = self.scenario.requires.first().map(|r| r.value.as_str()).unwrap_or_default();
-        self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();
+        self.cite(step);
         if self.manager.is_some() {
             return self.library_step(step, place);
         }
@@ -66,13 +71,26 @@ impl StepReceiver for Interpreter<'_> {
             } else if group != 0 && group != Proc::PROXY_GROUP {
                 self.expect(Some(p), ExpectationKind::Started)?;
             }
-            self.scope.enter(rank, self.recorder.judge.size(group));
-            self.scope.set_job_id(self.recorder.judge.job_id(p));
-            match self.has_watcher {
-                true => self.watched_step(p, step)?,
-                false => self.step_of(p, step)?,
-            }
+            self.step_of_rank(p, step)?;
         }
         Ok(())
+    }
+}
+
+impl Interpreter<'_> {
+    /// Sets the requirement that a step cites.
+    fn cite(&mut self, step: &Step) {
+        let first = self.scenario.requires.first().map(|r| r.value.as_str()).unwrap_or_default();
+        self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();
+    }
+
+    /// Plays a step of one process.
+    fn step_of_rank(&mut self, p: Proc, step: &Step) -> Result<(), WalkEnd> {
+        self.scope.enter(p.rank, self.recorder.judge.size(p.group));
+        self.scope.set_job_id(self.recorder.judge.job_id(p));
+        match self.has_watcher {
+            true => self.watched_step(p, step),
+            false => self.step_of(p, step),
+        }
     }
 }

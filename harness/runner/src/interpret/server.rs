@@ -80,7 +80,9 @@ impl Interpreter<'_> {
             skip_all(self, scenario, fragments);
             return Err(self.abandon(WalkEnd::Stopped));
         }
-        walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))
+        walk(self, scenario, fragments)
+            .and_then(|()| self.play_deferred())
+            .map_err(|ended| self.abandon(ended))
     }
 
     pub(super) fn step_of(&mut self, p: Proc, step: &Step) -> Result<(), WalkEnd> {

@@ -21,6 +21,8 @@ pub(crate) struct Position<'a> {
     pub(crate) line: usize,
     /// The statements that follow in the same body.
     pub(crate) rest: &'a [Statement],
+    /// True for the steps of a fragment.
+    pub(crate) is_in_fragment: bool,
 }
 
 /// Receives the steps in order.
@@ -156,7 +158,8 @@ impl<'a> StepWalk<'a> {
                 Statement::Only { .. } => {}
                 Statement::Step(step) => {
                     let step = resolve_group(steps.scope(), step)?;
-                    steps.step(&step, Position { line: place, rest: &body[index + 1..] })?;
+                    let (rest, is_in_fragment) = (&body[index + 1..], line.is_some());
+                    steps.step(&step, Position { line: place, rest, is_in_fragment })?;
                 }
             }
             Ok(())

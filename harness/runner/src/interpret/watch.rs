@@ -53,7 +53,7 @@ pub fn watch(
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     if interpreter.watch_start().is_ok() {
         // A value that a step needs may be missing because of the implementation's behaviour.
-        let _ = walk(&mut interpreter, scenario, fragments);
+        let _ = walk(&mut interpreter, scenario, fragments).and_then(|()| interpreter.play_deferred());
         interpreter.measure_memory();
     }
     let steps_done = interpreter.recorder.events.len();

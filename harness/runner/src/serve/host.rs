@@ -41,6 +41,10 @@ pub(crate) trait Host {
     fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)>;
     fn connects(&mut self, p: Proc) -> bool;
     fn receive(&mut self, from: Proc, bytes: &[u8]);
+    /// A round of the event loop begins. Returns true to let requests gather first, so that several arrive in one round.
+    fn begin_round(&mut self) -> bool {
+        false
+    }
     fn closed(&mut self, from: Proc);
     fn spawned(&mut self, group: GroupId, errcodes: &[i64]);
     fn is_joined(&self, p: Proc) -> bool;
@@ -93,6 +97,9 @@ impl Host for Server {
     }
     fn receive(&mut self, from: Proc, bytes: &[u8]) {
         self.receive(from, bytes);
+    }
+    fn begin_round(&mut self) -> bool {
+        self.begin_round()
     }
     fn closed(&mut self, from: Proc) {
         self.closed(from);

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, PipeReader, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use pmi_faults::{GroupId, GroupSpec, ServerAction};
 use pmi_process::agent::listener::AgentListener;
@@ -31,6 +32,9 @@ use pmi_judge::event::Exit;
 const MAX_READS: usize = 16;
 /// Maximum number of reads from a rank that has ended. It can no longer write, but processes that it left running might never stop.
 const MAX_LAST_READS: usize = 64;
+
+/// Time for requests to gather, for faults that show when several arrive at the same time.
+const GATHERING_TIME: Duration = Duration::from_micros(300);
 
 /// A source of events: signals, or a process by its index.
 #[derive(Debug, Clone, Copy)]
@@ -293,6 +297,9 @@ impl<H: Host> Job<H> {
                 NextTick::Again(time) => Some(time),
                 NextTick::Wait | NextTick::End => None,
             };
+            if self.host.begin_round() {
+                std::thread::sleep(GATHERING_TIME);
+            }
             for Ready { source, writable } in self.reactor.wait(wait)? {
                 match source {
                     JobSource::Signals => self.signalled(),

@@ -223,9 +223,10 @@ fn group(
             bucket: words(&found.bucket),
             what: words(&found.description),
             again: {
-                let often = match found.repetitions_minimal {
-                    CONFIRMATION_RUNS => "each time".into(),
-                    n => format!("{n} of {CONFIRMATION_RUNS} times"),
+                let often = match (found.frequency, found.repetitions_minimal) {
+                    (Some([shown, runs]), _) => format!("{shown} of {runs} times"),
+                    (None, CONFIRMATION_RUNS) => "each time".into(),
+                    (None, n) => format!("{n} of {CONFIRMATION_RUNS} times"),
                 };
                 if found.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
             },

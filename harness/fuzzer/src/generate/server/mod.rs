@@ -1,6 +1,7 @@
 //! Cases for servers from a model of PMI: valid requests from processes, in random order across all ranks, with at most two mutations.
 
 mod course;
+pub mod free;
 pub(crate) mod jobs;
 pub(super) mod model;
 mod pmi12;

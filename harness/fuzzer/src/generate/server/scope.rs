@@ -46,6 +46,8 @@ pub struct SessionFeatures {
     pub dialects: DialectChoice,
     /// Maximum number of ranks.
     pub ranks: u32,
+    /// Maximum number of ranks of free sessions, which have no order across ranks; fewer than 2 for no such sessions.
+    pub free_ranks: u32,
     /// Maximum number of nodes, one or two.
     pub nodes: u32,
     /// The spawn operation.
@@ -65,6 +67,7 @@ impl Default for SessionFeatures {
         Self {
             dialects: DialectChoice::default(),
             ranks: 4,
+            free_ranks: 0,
             nodes: 1,
             spawn: true,
             names: true,

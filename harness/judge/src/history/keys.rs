@@ -1,0 +1,147 @@
+//! Keyval spaces and the barriers of whole groups.
+//!
+//! A put is visible to a process once its rank has entered a barrier after it, and that process has left the barrier. Before that, a get
+//! returns the value or nothing. Which of several values of one key it returns is open. No process leaves a barrier before all have entered.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pmi_scenario::ids::rules;
+use pmi_wire::Proc;
+
+use super::operation::{Answer, Call, Contradiction, History, Operation, UNANSWERED};
+use crate::kvs::is_ambiguous;
+use crate::observation::quote_bytes;
+
+/// Keys that begin with this belong to the server.
+const RESERVED_PREFIX: &[u8] = b"PMI_";
+
+/// The barriers of each process, in order.
+type Barriers = BTreeMap<Proc, Vec<usize>>;
+
+pub(super) fn check(history: &History) -> Vec<Contradiction> {
+    let all = &history.operations;
+    let mut barriers = Barriers::new();
+    let mut puts: HashMap<(u32, &[u8]), Vec<usize>> = HashMap::new();
+    for (index, operation) in all.iter().enumerate() {
+        match &operation.call {
+            Call::Barrier => barriers.entry(operation.proc).or_default().push(index),
+            Call::Put(key, _) => puts.entry((operation.proc.group, key)).or_default().push(index),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    for (group, members) in &history.members {
+        if !history.partial_barriers.contains(group) {
+            found.extend(early_releases(all, &barriers, members));
+        }
+    }
+    let mut gets = HashMap::new();
+    for (index, get) in all.iter().enumerate() {
+        let Call::Get(key) = &get.call else { continue };
+        let group = get.proc.group;
+        let puts = puts.get(&(group, &key[..])).map(Vec::as_slice).unwrap_or_default();
+        // A spawn request may have put the key, or the server itself.
+        if key.starts_with(RESERVED_PREFIX) || puts.is_empty() && group != 0 {
+            continue;
+        }
+        found.extend(match &get.answer {
+            Some(Answer::Found(value)) => unknown_value(all, index, key, value, puts, &mut gets),
+            Some(Answer::Refused) if !history.partial_barriers.contains(&group) => {
+                lost_put(all, index, puts, &barriers)
+            }
+            _ => None,
+        });
+    }
+    found
+}
+
+/// Returns the first process that left each barrier before the last one entered it.
+fn early_releases(
+    all: &[Operation],
+    barriers: &Barriers,
+    members: &BTreeMap<Proc, u64>,
+) -> Vec<Contradiction> {
+    let rounds = members.keys().filter_map(|member| barriers.get(member)).map(Vec::len).max().unwrap_or(0);
+    let of = |member: &Proc, round: usize| barriers.get(member)?.get(round).copied();
+    let mut found = Vec::new();
+    for round in 0..rounds {
+        let released = members.keys().filter_map(|member| of(member, round));
+        let Some(first) = released.filter(|at| all[*at].succeeded()).min_by_key(|at| all[*at].end) else {
+            continue;
+        };
+        let end = all[first].end;
+        let entered = |member: &Proc| of(member, round).map_or(UNANSWERED, |at| all[at].start);
+        // A process that left before will not enter.
+        let late = members.iter().filter(|(member, left)| **left > end && entered(member) > end);
+        let Some((member, _)) = late.max_by_key(|(member, _)| entered(member)) else { continue };
+        let operations = of(member, round).into_iter().chain([first]).collect::<Vec<_>>();
+        let reason = format!("no process leaves barrier {} before rank {member} has entered it", round + 1);
+        found.push(Contradiction {
+            rule: rules::BARRIER_HOLDS,
+            at: first,
+            operations: sorted(operations),
+            reason,
+        });
+    }
+    found
+}
+
+/// Returns a contradiction if the value of a get was not put before its response.
+fn unknown_value<'h>(
+    all: &'h [Operation],
+    at: usize,
+    key: &[u8],
+    value: &[u8],
+    puts: &[usize],
+    writers: &mut HashMap<&'h [u8], usize>,
+) -> Option<Contradiction> {
+    let value_of = |index: &usize| match &all[*index].call {
+        Call::Put(_, value) => &value[..],
+        _ => &[],
+    };
+    let before: Vec<usize> = puts.iter().copied().filter(|put| all[*put].start < all[at].end).collect();
+    if before.iter().any(|put| value_of(put) == value || is_ambiguous(value_of(put))) {
+        return None;
+    }
+    if writers.is_empty() {
+        let values = all.iter().enumerate().filter_map(|(index, operation)| match &operation.call {
+            Call::Put(_, value) => Some((&value[..], index)),
+            _ => None,
+        });
+        writers.extend(values);
+    }
+    let other = writers.get(value).copied().filter(|other| !puts.contains(other));
+    let from = other.map(|other| format!(", and not the value of {}", all[other].call));
+    let reason = match &before[..] {
+        [] => format!("nothing, since no process has put {}", quote_bytes(key)),
+        _ => format!("the value of {} that was put, or nothing", quote_bytes(key)),
+    };
+    let operations = sorted(before.into_iter().chain(other).chain([at]).collect());
+    let reason = reason + &from.unwrap_or_default();
+    Some(Contradiction { rule: rules::GET_VALUE, at, operations, reason })
+}
+
+/// Returns a contradiction if a get found nothing although an acknowledged put was visible to its process.
+fn lost_put(all: &[Operation], at: usize, puts: &[usize], barriers: &Barriers) -> Option<Contradiction> {
+    let get = &all[at];
+    let visible = |put: &usize| {
+        let acknowledged = all[*put].end;
+        let entered = barriers.get(&all[*put].proc)?;
+        let round = entered.partition_point(|barrier| all[*barrier].start < acknowledged);
+        let (entry, exit) = (*entered.get(round)?, *barriers.get(&get.proc)?.get(round)?);
+        let succeeded = all[*put].succeeded() && all[exit].succeeded();
+        // An early release is a contradiction of its own.
+        let is_due = succeeded && all[entry].start < all[exit].end && all[exit].end < get.start;
+        is_due.then_some([*put, entry, exit])
+    };
+    let [put, entry, exit] = puts.iter().find_map(visible)?;
+    let reason = format!("the value of {}, which is visible after the barrier", all[put].call);
+    let operations = sorted(vec![put, entry, exit, at]);
+    Some(Contradiction { rule: rules::PUT_VISIBLE, at, operations, reason })
+}
+
+fn sorted(mut operations: Vec<usize>) -> Vec<usize> {
+    operations.sort_unstable();
+    operations.dedup();
+    operations
+}

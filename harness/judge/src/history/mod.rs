@@ -1,0 +1,62 @@
+//! The history of a session: the operations of all processes, each with its start and end, and the check whether some order explains all
+//! responses.
+//!
+//! The monitors judge requests in the order of the events. They skip what overlaps, because a server may then handle requests in any order.
+//! This check closes the gap. An operation takes effect at one moment between its request and its response. A response is explained if such
+//! moments exist for all operations. The check is sound: what a standard leaves open counts as explained, and so does a history that is too
+//! large to decide.
+//!
+//! The check decomposes. A keyval space (`keys`) needs only the operations on one key and the barriers of one group, and a published name
+//! (`names`) only the operations on that name. The clock is the number of the event, because one process records all events in order.
+
+mod keys;
+mod names;
+mod operation;
+mod reading;
+#[cfg(test)]
+mod tests;
+
+use crate::event::{Event, EventKind};
+use crate::validity::is_reached_by_valid_input;
+use crate::{Finding, PartyKind};
+pub use operation::{Answer, Call, Contradiction, History, Operation, UNANSWERED};
+pub use reading::read;
+
+/// Returns the responses that no order explains, each with the smallest set of operations that shows it.
+pub fn check(history: &History) -> Vec<Contradiction> {
+    let mut found = keys::check(history);
+    found.extend(names::check(&history.operations));
+    found.sort_by_key(|contradiction| history.operations[contradiction.at].end);
+    found
+}
+
+/// Maximum number of contradictions that are reported, because each is checked for invalid input before it.
+const MAX_CONTRADICTIONS: usize = 20;
+
+/// Checks the history of these events, and adds its contradictions to the findings of the monitors. Contradictions that invalid input may
+/// have caused do not count.
+pub(crate) fn extend(findings: &mut Vec<Finding>, events: &[Event]) {
+    // The upstream of a proxy answers requests that other processes determine.
+    if events.iter().any(|event| matches!(event.kind, EventKind::FromProxy { .. })) {
+        return;
+    }
+    let history = read(events);
+    if !history.has_overlap() {
+        return;
+    }
+    for contradiction in check(&history).into_iter().take(MAX_CONTRADICTIONS) {
+        let all = &history.operations;
+        let at = &all[contradiction.at];
+        let related = contradiction.operations.iter().flat_map(|index| [all[*index].start, all[*index].end]);
+        let related: Vec<u64> = related.filter(|time| *time != UNANSWERED).collect();
+        let requirement = contradiction.rule[usize::from(history.has_frames)];
+        let same = |f: &&mut Finding| f.seq == at.end && f.proc == Some(at.proc);
+        if let Some(known) = findings.iter_mut().find(same) {
+            known.related = related;
+        } else if is_reached_by_valid_input(events, PartyKind::Server, Some(at.end)) {
+            let seen = format!("{} of rank {} {}", at.call, at.proc, at.described_answer());
+            let finding = Finding::new(requirement, PartyKind::Server, contradiction.reason, seen);
+            findings.push(Finding { proc: Some(at.proc), seq: at.end, related, ..finding });
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Published names. Each name is a register: a publish sets its port, an unpublish clears it, and a lookup reads it.
+//!
+//! The standards leave the second publish of a name open, and so does this check: it keeps the port, or replaces it. A refused request may
+//! have taken effect.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pmi_scenario::ids::rules;
+
+use super::operation::{Answer, Call, Contradiction, Operation, UNANSWERED};
+use crate::observation::quote_bytes;
+
+/// Maximum number of states to which the possible orders of one name lead. A name with more is not judged.
+const MAX_STATES: usize = 4096;
+
+/// The result of some order of operations: the port of the name, and the open operations that have taken effect.
+type State<'h> = (Option<&'h [u8]>, BTreeSet<usize>);
+
+pub(super) fn check(all: &[Operation]) -> Vec<Contradiction> {
+    let mut by_name: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    for (index, operation) in all.iter().enumerate() {
+        if let Call::Publish(name, _) | Call::Lookup(name) | Call::Unpublish(name) = &operation.call {
+            by_name.entry(name).or_default().push(index);
+        }
+    }
+    by_name.values().filter_map(|operations| contradiction(all, operations)).collect()
+}
+
+fn contradiction(all: &[Operation], operations: &[usize]) -> Option<Contradiction> {
+    let at = first_unexplained(all, operations)?;
+    let Call::Lookup(name) = &all[at].call else { return None };
+    let is_publish = |index: &usize| matches!(all[*index].call, Call::Publish(..));
+    let before: Vec<usize> =
+        operations.iter().copied().filter(|index| all[*index].start < all[at].end).collect();
+    let published = before.iter().copied().rfind(is_publish);
+    let mut smallest = smallest(all, at, before);
+    let withdrawn = smallest.iter().any(|index| matches!(all[*index].call, Call::Unpublish(_)));
+    if !smallest.iter().any(is_publish) && all[at].succeeded() {
+        // No process has published this port; another one shows what was expected.
+        smallest.extend(published);
+        smallest.sort_unstable();
+    }
+    let name = quote_bytes(name);
+    let (rule, reason) = match &all[at].answer {
+        Some(Answer::Refused) => {
+            (rules::NAMES_LOOKUP, format!("the port of {name}, which is published in every order"))
+        }
+        _ if withdrawn => {
+            (rules::NAMES_WITHDRAWN, format!("no such port, since {name} is withdrawn in every order"))
+        }
+        _ if published.is_some() => {
+            (rules::NAMES_PORT, format!("a port that is published for {name} in some order"))
+        }
+        _ => (rules::NAMES_MISS, format!("an error, since {name} is not published with this port")),
+    };
+    Some(Contradiction { rule, at, operations: smallest, reason })
+}
+
+/// Returns the first lookup that no order explains, in the order of the responses.
+fn first_unexplained(all: &[Operation], operations: &[usize]) -> Option<usize> {
+    let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * operations.len());
+    let is_known =
+        |index: &&usize| !matches!(all[**index], Operation { call: Call::Lookup(_), answer: None, .. });
+    for index in operations.iter().filter(is_known) {
+        moments.push((all[*index].start, false, *index));
+        if all[*index].end != UNANSWERED {
+            moments.push((all[*index].end, true, *index));
+        }
+    }
+    moments.sort_unstable();
+    let mut states: BTreeSet<State<'_>> = BTreeSet::from([(None, BTreeSet::new())]);
+    let mut open: BTreeSet<usize> = BTreeSet::new();
+    for (_, is_end, index) in moments {
+        if !is_end {
+            open.insert(index);
+            states = states.into_iter().map(|state| with_lookups(all, &open, state)).collect();
+            continue;
+        }
+        let must = match all[index].call {
+            Call::Lookup(_) => true,
+            _ => all[index].succeeded(),
+        };
+        let reached = reach(all, &open, states, must.then_some(index))?;
+        if reached.is_empty() {
+            return Some(index);
+        }
+        open.remove(&index);
+        states = reached
+            .into_iter()
+            .map(|(port, mut done)| {
+                done.remove(&index);
+                (port, done)
+            })
+            .collect();
+    }
+    None
+}
+
+/// Returns all states in which the operation has taken effect, if there is one that must have. `None` if there are too many.
+fn reach<'h>(
+    all: &'h [Operation],
+    open: &BTreeSet<usize>,
+    states: BTreeSet<State<'h>>,
+    must: Option<usize>,
+) -> Option<BTreeSet<State<'h>>> {
+    let mut reached = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut queue: Vec<State<'_>> = states.into_iter().collect();
+    while let Some(state) = queue.pop() {
+        if seen.len() + reached.len() > MAX_STATES {
+            return None;
+        }
+        if must.is_none_or(|must| state.1.contains(&must)) {
+            // An operation that may have taken effect ends here, with or without it.
+            reached.insert(state.clone());
+            if must.is_some() {
+                continue;
+            }
+        }
+        if !seen.insert(state.clone()) {
+            continue;
+        }
+        for index in open.iter().filter(|index| !state.1.contains(index)) {
+            for port in after(&all[*index].call, state.0) {
+                let done = state.1.iter().copied().chain([*index]).collect();
+                queue.push(with_lookups(all, open, (port, done)));
+            }
+        }
+    }
+    Some(reached)
+}
+
+/// Returns the possible ports of the name after a publish or an unpublish; none for a lookup.
+fn after<'h>(call: &'h Call, before: Option<&'h [u8]>) -> Vec<Option<&'h [u8]>> {
+    match call {
+        Call::Publish(_, port) if before.is_some_and(|before| before != port) => {
+            vec![Some(&port[..]), before]
+        }
+        Call::Publish(_, port) => vec![Some(&port[..])],
+        Call::Unpublish(_) => vec![None],
+        _ => Vec::new(),
+    }
+}
+
+/// Lets the open lookups that this state explains take effect. They change nothing, so the earliest moment is the best.
+fn with_lookups<'h>(all: &'h [Operation], open: &BTreeSet<usize>, (port, mut done): State<'h>) -> State<'h> {
+    let explained = |index: &&usize| match (&all[**index].call, &all[**index].answer) {
+        (Call::Lookup(_), Some(Answer::Found(found))) => port == Some(&found[..]),
+        (Call::Lookup(_), Some(Answer::Refused)) => port.is_none(),
+        _ => false,
+    };
+    done.extend(open.iter().filter(explained));
+    (port, done)
+}
+
+/// Returns the smallest set of these operations in which the response at `at` is still unexplained. An operation that could explain the
+/// response is only left out if a later one undoes it.
+fn smallest(all: &[Operation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
+    let helps = |index: usize| match (&all[index].call, &all[at].answer) {
+        (Call::Publish(_, port), Some(Answer::Found(found))) => port == found,
+        (Call::Unpublish(_), Some(Answer::Refused)) => true,
+        _ => false,
+    };
+    let undoes = |index: usize| match all[at].answer {
+        Some(Answer::Found(_)) => matches!(all[index].call, Call::Unpublish(_)),
+        _ => matches!(all[index].call, Call::Publish(..)),
+    };
+    let mut size = operations.len();
+    while size > 0 {
+        let mut from = 0;
+        while from < operations.len() {
+            let until = (from + size).min(operations.len());
+            let part = &operations[from..until];
+            let rest: Vec<usize> = [&operations[..from], &operations[until..]].concat();
+            let is_undone = |index: usize| {
+                rest.iter().map(|other| (*other, &all[*other])).any(|(number, other)| {
+                    let is_between = other.start > all[index].end && other.end < all[at].start;
+                    is_between && undoes(number) && other.succeeded()
+                })
+            };
+            // The last publish of the port that was found shows where it came from.
+            let is_needed = all[at].succeeded() && !rest.iter().any(|index| helps(*index));
+            let may_go =
+                part.iter().all(|index| *index != at && (!helps(*index) || is_undone(*index) && !is_needed));
+            if may_go && first_unexplained(all, &rest) == Some(at) {
+                operations = rest;
+            } else {
+                from = until;
+            }
+        }
+        size /= 2;
+    }
+    operations
+}

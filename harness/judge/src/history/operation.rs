@@ -1,0 +1,121 @@
+//! Operations and their history.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pmi_wire::Proc;
+
+use crate::observation::quote_bytes;
+
+/// The end of an operation without a response.
+pub const UNANSWERED: u64 = u64::MAX;
+
+/// An operation of one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// The process.
+    pub proc: Proc,
+    /// The time of the request.
+    pub start: u64,
+    /// The time of the response, or [`UNANSWERED`].
+    pub end: u64,
+    /// The request.
+    pub call: Call,
+    /// The response. Without one, the operation may have taken effect or not.
+    pub answer: Option<Answer>,
+}
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Puts a value into the keyval space of the group.
+    Put(Vec<u8>, Vec<u8>),
+    /// Gets the value of a key.
+    Get(Vec<u8>),
+    /// Enters the barrier of the whole group.
+    Barrier,
+    /// Publishes the port of a name.
+    Publish(Vec<u8>, Vec<u8>),
+    /// Looks up a name.
+    Lookup(Vec<u8>),
+    /// Withdraws a name.
+    Unpublish(Vec<u8>),
+}
+
+/// A response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The operation succeeded.
+    Done,
+    /// The value of a key, or the port of a name.
+    Found(Vec<u8>),
+    /// The operation failed, or nothing was found.
+    Refused,
+}
+
+/// A history, in the order of the requests.
+#[derive(Debug, Default)]
+pub struct History {
+    /// The operations.
+    pub operations: Vec<Operation>,
+    /// The members of each group, with the time when each left or was told to leave, or [`UNANSWERED`].
+    pub members: BTreeMap<u32, BTreeMap<Proc, u64>>,
+    /// Groups in which parts of the group have barriers of their own (PMI-1.2).
+    pub partial_barriers: BTreeSet<u32>,
+    /// True if the processes speak PMI-2.
+    pub has_frames: bool,
+}
+
+impl History {
+    /// Returns whether the operations of two processes overlap. Barriers always do, so they do not count.
+    pub fn has_overlap(&self) -> bool {
+        let mut last_end = 0;
+        self.operations.iter().filter(|one| one.call != Call::Barrier && one.end != UNANSWERED).any(|one| {
+            let overlaps = one.start < last_end;
+            last_end = last_end.max(one.end);
+            overlaps
+        })
+    }
+}
+
+/// Operations that no order explains.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The broken rule: the requirements of PMI-1 and PMI-2.
+    pub rule: [&'static str; 2],
+    /// The operation whose response is unexplained.
+    pub at: usize,
+    /// This operation and those that contradict it, in order.
+    pub operations: Vec<usize>,
+    /// The reason.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Put(key, value) => write!(f, "the put of {} as {}", quote_bytes(key), quote_bytes(value)),
+            Self::Get(key) => write!(f, "the get of {}", quote_bytes(key)),
+            Self::Barrier => f.write_str("the barrier"),
+            Self::Publish(name, port) => {
+                write!(f, "the publish of {} as {}", quote_bytes(name), quote_bytes(port))
+            }
+            Self::Lookup(name) => write!(f, "the lookup of {}", quote_bytes(name)),
+            Self::Unpublish(name) => write!(f, "the unpublish of {}", quote_bytes(name)),
+        }
+    }
+}
+
+impl Operation {
+    pub(super) fn described_answer(&self) -> String {
+        match &self.answer {
+            Some(Answer::Found(value)) => format!("returned {}", quote_bytes(value)),
+            Some(Answer::Refused) => "returned nothing".to_owned(),
+            Some(Answer::Done) => "returned".to_owned(),
+            None => "did not return".to_owned(),
+        }
+    }
+
+    pub(super) fn succeeded(&self) -> bool {
+        matches!(self.answer, Some(Answer::Done | Answer::Found(_)))
+    }
+}

@@ -367,13 +367,23 @@ impl Examiner<'_> {
             best.case = after_itself;
         }
         best = self.without_idle_earlier(best, filter)?;
-        let showing = |_| self.play_for(&best.case, Thoroughness::Thorough, filter);
-        let tries = if best.case.scenario.is_free { FREQUENCY_RUNS } else { CONFIRMATION_RUNS };
-        let last = if best.case.is_same(case) { None } else { (0..tries).find_map(showing) };
+        // A race may also show with a fixed schedule, but not each time.
+        let is_race = |best: &MinimizedCase| {
+            case.scenario.is_free && (best.case.scenario.is_free || best.repetitions < CONFIRMATION_RUNS)
+        };
+        let (mut frequency, mut last) = (None, None);
+        if is_race(&best) {
+            let (counts, first) = self.measure_frequency(&best.case, filter, FREQUENCY_RUNS);
+            (frequency, last) = (first.is_some().then_some(counts), first);
+        } else if !best.case.is_same(case) {
+            let showing = |_| self.play_for(&best.case, Thoroughness::Thorough, filter);
+            last = (0..CONFIRMATION_RUNS).find_map(showing);
+        }
         let run = match last {
             Some(run) => run,
             None => {
                 best = MinimizedCase { case: case.clone(), repetitions: again, ..best };
+                frequency = is_race(&best).then(|| self.measure_frequency(case, filter, FREQUENCY_RUNS).0);
                 shown.run
             }
         };
@@ -389,10 +399,6 @@ impl Examiner<'_> {
                 *key == FailureKey::HangDuringPartialRequest,
             );
         }
-        // A race may also show with a fixed schedule, but not each time.
-        let is_race =
-            case.scenario.is_free && (best.case.scenario.is_free || best.repetitions < CONFIRMATION_RUNS);
-        let frequency = is_race.then(|| self.measure_frequency(&best.case, filter, FREQUENCY_RUNS).0);
         let found = StoredFinding {
             bucket: key.to_string(),
             description: told.description,

@@ -15,10 +15,20 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states that a process can be in when it makes a request. A request counts as repeated after [`MIN_REPEATED_REQUESTS`] requests.
-const STATES: [&str; 7] =
-    ["before-init", "joined", "after-refusal", "others-wait", "finalized", "spawned", "repeated"];
+/// The states that a process can be in when it makes a request. A request counts as repeated after [`MIN_REPEATED_REQUESTS`] requests, and
+/// as one of thousands after [`MIN_THOUSANDS`], where tables of implementations have ended.
+const STATES: [&str; 8] = [
+    "before-init",
+    "joined",
+    "after-refusal",
+    "others-wait",
+    "finalized",
+    "spawned",
+    "repeated",
+    "repeated-beyond-1024",
+];
 const MIN_REPEATED_REQUESTS: u32 = 200;
+const MIN_THOUSANDS: u32 = 1025;
 /// Minimum length of a value that counts as long.
 const MIN_LONG_VALUE: usize = 200;
 
@@ -26,9 +36,27 @@ const MIN_LONG_VALUE: usize = 200;
 const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
     ("server *", "*connect", "*", "no known server has it"),
     ("server *", "ring", "*", "only Slurm has it"),
-    ("server *", "init", "repeated", "the server may close the connection at the second one"),
-    ("server *", "finalize", "repeated", "the server may close the connection at the second one"),
-    ("server *", "spawn", "repeated", "each request starts a process"),
+    ("server *", "init", "repeated*", "the server may close the connection at the second one"),
+    ("server *", "finalize", "repeated*", "the server may close the connection at the second one"),
+    ("server *", "spawn", "repeated*", "each request starts a process"),
+    ("server *", "appnum", "repeated-beyond-1024", "no table grows with it"),
+    ("server *", "universe", "repeated-beyond-1024", "no table grows with it"),
+    ("server *", "maxes", "repeated-beyond-1024", "no table grows with it"),
+    ("server *", "kvsname", "repeated-beyond-1024", "no table grows with it"),
+    ("server *", "get-job-attribute", "repeated-beyond-1024", "no table grows with it"),
+    ("server *", "unpublish", "repeated-beyond-1024", "no table grows with it"),
+    ("server *", "init", "two-halves-interleaved", "`wire/every-request-split` plays it"),
+    ("server *", "finalize", "two-halves-interleaved", "`wire/every-request-split` plays it"),
+    ("server *", "*publish", "two-halves-interleaved", "`names/found[in-halves]` plays it"),
+    ("server *", "lookup", "two-halves-interleaved", "`names/found[in-halves]` plays it"),
+    ("server PMI-1", "spawn", "two-halves-interleaved", "`spawn/others[two-at-once]` plays it"),
+    (
+        "server PMI-2",
+        "spawn",
+        "two-halves-interleaved",
+        "the path of the agent has the number of the group, so only one frame with it is sent at a time",
+    ),
+    ("server PMI-1", "spawn", "near-miss", "`errors/bad-lines[unknown-mcmd]` plays it"),
     ("server PMI-1", "barrier", "group:*", "PMI-1.2 only; `pmi12` plays its forms"),
     ("server PMI-1", "spawn", "execname:*", "the program is the agent, whose path is fixed"),
     (
@@ -176,6 +204,7 @@ impl ScriptedSession {
             process.is_finalized,
             proc.group > 0,
             *times >= MIN_REPEATED_REQUESTS,
+            *times >= MIN_THOUSANDS,
         ];
         process.is_joined |= exchange.operation == "init";
         process.is_finalized |= exchange.operation == "finalize";
@@ -226,10 +255,9 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
 }
 
 impl InputCoverage {
-    /// Adds the products for programs and libraries, whose rows begin with the name of an operation.
+    /// Adds the products, whose rows begin with the name of an operation.
     pub(super) fn add_products(&mut self, suite: &Suite) {
-        for scenario in suite.scenarios.iter().filter(|scenario| scenario.tests != ImplementationKind::Server)
-        {
+        for scenario in &suite.scenarios {
             let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));
             let (file, Some(row)) = Scenario::split_row(&scenario.name) else { continue };
             if !is_product {
@@ -262,7 +290,9 @@ impl InputCoverage {
                     fields.iter().flat_map(|f| kinds(f).iter().map(|(kind, _)| column_of(f, kind)));
                 let columns: BTreeSet<String> = match tests {
                     ImplementationKind::Server => {
-                        STATES.into_iter().map(str::to_owned).chain(of_fields).collect()
+                        let products = products.iter().filter(|column| !column.contains(':'));
+                        let others = products.map(|column| (*column).clone());
+                        STATES.into_iter().map(str::to_owned).chain(of_fields).chain(others).collect()
                     }
                     _ => products.iter().map(|column| (*column).clone()).collect(),
                 };

@@ -9,6 +9,7 @@ use super::effect::Effect;
 pub struct Behaviour {
     effects: Vec<(Effect, Occasion, Dialects)>,
     with_rehearsal: bool,
+    within_job: bool,
 }
 
 impl Behaviour {
@@ -23,6 +24,17 @@ impl Behaviour {
     #[must_use]
     pub fn with_rehearsal(self) -> Self {
         Self { with_rehearsal: true, ..self }
+    }
+
+    /// Makes the launcher run within a job, if `within_job`.
+    #[must_use]
+    pub fn launched(self, within_job: bool) -> Self {
+        Self { within_job, ..self }
+    }
+
+    /// Returns whether the launcher runs within a job.
+    pub(crate) fn is_within_job(&self) -> bool {
+        self.within_job
     }
 
     /// Returns whether the effects are only rehearsed.

@@ -26,6 +26,10 @@ pub struct Circumstances {
     pub in_burst: bool,
     /// True if a request of another process arrived in the same round of the event loop, before this one.
     pub is_together: bool,
+    /// True if a process has waited for seconds before its request, so that it is late.
+    pub late: bool,
+    /// True if the launcher runs within a job, and has its variables in its own environment.
+    pub within_job: bool,
     /// The number of occasions so far on which the effect could have shown, including this one.
     pub use_count: u64,
 }
@@ -69,6 +73,10 @@ pub enum Occasion {
     Burst,
     /// When requests of several processes arrived at the same time, for all but the first.
     Together,
+    /// After a process has been late.
+    Late,
+    /// If the launcher runs within a job.
+    WithinJob,
 }
 
 impl Occasion {
@@ -99,6 +107,8 @@ impl Occasion {
             Self::SpawnedRound(n) => circumstances.group > 0 && circumstances.round == n,
             Self::Burst => circumstances.in_burst,
             Self::Together => circumstances.is_together,
+            Self::Late => circumstances.late,
+            Self::WithinJob => circumstances.within_job,
         }
     }
 }

@@ -281,6 +281,7 @@ mod kinds {
         PlainNever,
         NobodyOpens,
         OpensOnce,
+        CountsOthers,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -226,9 +226,15 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
         EventKind::Launched { ranks, .. } => Some(ranks),
         _ => None,
     })?;
-    let said = launcher_error(&outcome.events)?;
-    let expected = format!("{asked} processes, as asked for: the same command starts {fewer}");
-    let seen = format!("cannot start: {exit}, \"{said}\"");
+    let said =
+        launcher_error(&outcome.events).map_or("without a message".to_owned(), |said| format!("\"{said}\""));
+    let expected = match asked == fewer {
+        true => {
+            format!("{asked} processes, as asked for: the same command starts them in the usual environment")
+        }
+        false => format!("{asked} processes, as asked for: the same command starts {fewer}"),
+    };
+    let seen = format!("cannot start: {exit}, {said}");
     Some(Finding { seq, ..Finding::new(STARTS_PROCESSES, outcome.party, expected, seen) })
 }
 

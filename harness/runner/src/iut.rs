@@ -1,5 +1,6 @@
 //! The implementation under test, and how a scenario is played against it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +15,6 @@ use crate::party::program::Program;
 use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
 use crate::party::{MemoryParty, ScenarioLimits};
 use pmi_judge::event::{Event, EventKind, Exit};
-use pmi_judge::result::launcher_error;
 use pmi_judge::verdict::Verdict;
 use pmi_judge::{PartyKind, ScenarioOutcome, UnjudgedReason};
 use pmi_scenario::ast::{Capability, ProcessAction, Scenario, SourceFile, Step, StepAction};
@@ -134,6 +134,13 @@ impl Iut {
                     return Err((Verdict::NotApplicable, why));
                 }
                 let (ranks, nodes, start) = (scenario.ranks, scenario.nodes, limits.start());
+                let launched = match &scenario.server_setup.launch {
+                    Some(words) => implementation.launched_by(&words.value).map(Cow::Owned),
+                    None => Some(Cow::Borrowed(&**implementation)),
+                };
+                let Some(launched) = launched else {
+                    return Err((Verdict::NotApplicable, "the runner is its launcher".to_owned()));
+                };
                 // The process waits for its manager itself, and reports the result.
                 let told = if implementation.connection_method == ConnectionMethod::Fd {
                     Duration::ZERO
@@ -141,14 +148,14 @@ impl Iut {
                     REPORT_WAIT
                 };
                 let limits = ScenarioLimits { start: Some(limits.idle_start() + told), ..limits };
-                match ServerParty::launch(implementation, ranks, nodes, start, environment) {
+                match ServerParty::launch(&launched, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => {
                         party.set_in_turn(!scenario.is_free);
                         let mut outcome = play(scenario, &fragment, command, &mut party, limits, sink);
                         drop(party);
-                        if self.starts_fewer(suite, scenario, limits, &outcome) {
+                        if let Some(ranks) = self.starts_fewer(suite, scenario, limits, &outcome) {
                             outcome.unresponsive = false;
-                            append(&mut outcome, EventKind::StartsFewerRanks { ranks: scenario.nodes }, sink);
+                            append(&mut outcome, EventKind::StartsFewerRanks { ranks }, sink);
                         }
                         outcome
                     }
@@ -163,26 +170,29 @@ impl Iut {
         Ok((outcome, start.elapsed()))
     }
 
-    /// Returns whether the launcher has reported that it cannot start the processes, although it can start a job of one process per node.
+    /// If the launcher has ended without starting the processes, returns the number of processes that it can start: one per node, or all of
+    /// them without the words of `launch`.
     fn starts_fewer(
         &self,
         suite: &Suite,
         scenario: &Scenario,
         limits: ScenarioLimits,
         outcome: &ScenarioOutcome,
-    ) -> bool {
+    ) -> Option<u32> {
         let fails = matches!(
             outcome.unjudged,
-            Some(UnjudgedReason::NotStarted { launcher: Some(Exit::Code(1..)), .. })
+            Some(UnjudgedReason::NotStarted { launcher: Some(Exit::Code(_)), .. })
         );
         let nodes = scenario.nodes.max(1);
-        if !fails || scenario.ranks <= nodes || launcher_error(&outcome.events).is_none() {
-            return false;
+        let fewer = if scenario.server_setup.launch.is_some() { scenario.ranks } else { nodes };
+        if !fails || scenario.server_setup.launch.is_none() && scenario.ranks <= nodes {
+            return None;
         }
         let probe = format!(
-            "# Does it start fewer processes?\nrequires rfc13.init.version-used\nranks {nodes}\nnodes {nodes}\n\n*  P: starts\n"
+            "# Does it start fewer processes?\nrequires rfc13.init.version-used\nranks {fewer}\nnodes {nodes}\n\n*  P: starts\n"
         );
-        matches!(self.probe(suite, &probe, limits), Some(Ok((fewer, _))) if fewer.unjudged.is_none())
+        let probed = self.probe(suite, &probe, limits)?;
+        probed.is_ok_and(|(outcome, _)| outcome.unjudged.is_none()).then_some(fewer)
     }
 
     /// Plays an internal scenario, whose result is not reported. Returns `None` if the text is not a valid scenario.
@@ -217,6 +227,8 @@ pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
         (false, true) => ConnectionMethod::Singleton,
         (false, false) => ConnectionMethod::Fd,
     };
-    let config = Config { nodes: scenario.nodes, pmi12, keyval_spaces, connection_method, ..config.clone() };
+    let wrapper = config.wrapper.clone().launched(scenario.server_setup.launch.is_some());
+    let config =
+        Config { wrapper, nodes: scenario.nodes, pmi12, keyval_spaces, connection_method, ..config.clone() };
     config.speaking(scenario.dialect)
 }

@@ -207,7 +207,8 @@ pub enum Actor {
     Implementation,
 }
 
-/// The server that a client under test runs against: the reference server, with these changes.
+/// The server that a client under test runs against (the reference server, with these changes), or the way in which a server under test is
+/// launched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerSetup {
     /// True if the scenario defines the number of ranks; otherwise, the user does.
@@ -218,6 +219,8 @@ pub struct ServerSetup {
     pub fault: Option<Spanned<String>>,
     /// `serve NAME=NUMBER ...`: settings of the server.
     pub settings: Vec<(Spanned<Setting>, u32)>,
+    /// `launch WORDS`, if a server is under test: the words before its launcher's command.
+    pub launch: Option<Spanned<String>>,
 }
 
 /// The settings of `serve`.
@@ -614,6 +617,8 @@ pub enum ProcessAction {
     Exit(u8),
     /// `P: kill N`: the harness makes the process die of signal N.
     Kill(u8),
+    /// `P: wait N`: the process does nothing for N seconds.
+    Wait(u8),
     /// `P: exits STATUS`, if a client is under test: the process exits by itself with this status.
     Exits(ExitPattern),
     /// `P: exits nonzero|same`, if a client is under test: the process exits by itself, with status 0 only if its output equals that of the

@@ -11,6 +11,9 @@ use super::vocabulary::Behaviours;
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let serving = &scenario.server_setup;
     check_variations(scenario, behaviours, diagnostics);
+    if let Some(launch) = serving.launch.as_ref().filter(|_| scenario.tests != ImplementationKind::Server) {
+        diagnostics.error(launch.span, "`launch` without a server under test");
+    }
     if scenario.tests != ImplementationKind::Client {
         let is_library = scenario.tests == ImplementationKind::Library;
         let variations = serving.variations.iter().filter(|_| !is_library);

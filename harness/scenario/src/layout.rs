@@ -222,7 +222,7 @@ fn is_group(word: &str) -> bool {
 /// The first words of head lines and statements.
 pub(super) const KEYWORDS: &[&str] = &[
     "requires", "tests", "dialect", "in", "needs", "ranks", "nodes", "schedule", "vary", "fault", "serve",
-    "takes", "each", "row", "use", "let", "repeat", "only", "end",
+    "launch", "takes", "each", "row", "use", "let", "repeat", "only", "end",
 ];
 
 fn looks_like_step(content: &str) -> bool {

@@ -23,7 +23,7 @@ const MAX_NODES: u32 = 4_096;
 const PARTIES: &[&str] = &["server", "client", "library"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
 const PROCESS_WORDS: &[&str] =
-    &["starts", "has", "is ended", "ends", "exits", "prints the same", "exit", "kill", "set"];
+    &["starts", "has", "is ended", "ends", "exits", "prints the same", "exit", "kill", "wait", "set"];
 const JOB_WORDS: &[&str] = &["exits", "logs"];
 
 /// Returns the text of a comment, without `#` and the blank after it.
@@ -154,7 +154,9 @@ impl<'a> Parser<'a> {
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
                 "requires" | "tests" | "dialect" | "needs" | "ranks" | "nodes" | "schedule" | "vary"
-                | "fault" | "serve" | "takes" | "each" | "in" | "row" => self.head(first, whole, argument),
+                | "fault" | "serve" | "launch" | "takes" | "each" | "in" | "row" => {
+                    self.head(first, whole, argument)
+                }
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
@@ -179,7 +181,7 @@ impl<'a> Parser<'a> {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
                     "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, needs, ranks, nodes, schedule, vary, fault, \
-                     serve, takes, in, row, use, let, repeat, only or end",
+                     serve, launch, takes, in, row, use, let, repeat, only or end",
                 );
             }
         }
@@ -253,6 +255,10 @@ impl<'a> Parser<'a> {
             }
             "fault" => self.fault(line, argument, &words),
             "serve" => words.into_iter().for_each(|span| self.setting(span)),
+            "launch" => {
+                let value = self.text_at(argument).to_owned();
+                self.scenario.server_setup.launch = Some(Spanned { value, span: argument });
+            }
             "takes" => words.into_iter().for_each(|span| self.parameter(span)),
             "each" => self.each(line, &words),
             "in" => self.dialect_words(argument),
@@ -851,6 +857,7 @@ impl<'a> Parser<'a> {
             }
             ("exit", _) => return self.byte(argument, 0, 255).map(ProcessAction::Exit),
             ("kill", _) => return self.byte(argument, 1, 64).map(ProcessAction::Kill),
+            ("wait", _) => return self.byte(argument, 1, 60).map(ProcessAction::Wait),
             ("starts" | "ends", _) => {
                 self.reject_argument(word, argument);
                 return None;

@@ -149,6 +149,7 @@ impl Printer<'_> {
             })
             .collect();
         self.list("serve", &settings, |setting| setting.clone());
+        self.list("launch", serving.launch.as_slice(), |words| words.clone());
         let takes: Vec<Spanned<String>> = scenario.parameters.iter().map(parameter).collect();
         self.list("takes", &takes, |text| text.clone());
         if let Some(each) = &scenario.each {
@@ -412,6 +413,7 @@ fn process(action: &ProcessAction, tests: ImplementationKind) -> String {
         ProcessAction::IsEnded | ProcessAction::Ends => "ends".into(),
         ProcessAction::Exit(status) => format!("exit {status}"),
         ProcessAction::Kill(signal) => format!("kill {signal}"),
+        ProcessAction::Wait(seconds) => format!("wait {seconds}"),
         ProcessAction::Exits(pattern) | ProcessAction::JobExit(pattern) => {
             format!("exits {}", exit(*pattern))
         }

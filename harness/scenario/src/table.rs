@@ -206,6 +206,12 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool
     if let Some(ranks) = literal("ranks").and_then(|ranks| ranks.parse().ok()) {
         (scenario.ranks, scenario.server_setup.has_rank_count) = (ranks, true);
     }
+    if let Some(nodes) = literal("nodes").and_then(|nodes| nodes.parse().ok()) {
+        scenario.nodes = nodes;
+    }
+    if let Some(launch) = literal("launch") {
+        scenario.server_setup.launch = Some(launch.into());
+    }
     if in_texts {
         visit::body_mut(&mut WordWriter(row), &mut scenario.body);
     } else {

@@ -9,6 +9,13 @@ impl Editable for SpawnRequest {
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         match words {
             ["if-no-arguments"] => return Ok(self.programs.iter().all(|program| program.args.is_empty())),
+            ["if-more-arguments", than] => {
+                let than: usize = number(than)?;
+                return Ok(self.programs.iter().any(|program| program.args.len() > than));
+            }
+            ["if-more-programs", than] => return Ok(self.programs.len() > number::<usize>(than)?),
+            ["if-more-processes", than] => return Ok(self.processes() > number::<u64>(than)?),
+            ["programs", "truncate", length] => self.programs.truncate(number(length)?),
             ["no-program"] => self.programs.clear(),
             ["first-program"] => self.programs.truncate(1),
             ["last-program", by] => {
@@ -42,6 +49,10 @@ impl Editable for SpawnRequest {
                 }
             }
             ["preput", "first"] => self.programs.iter_mut().for_each(|program| program.preput.truncate(1)),
+            ["preput", "truncate", length] => {
+                let length: usize = number(length)?;
+                self.programs.iter_mut().for_each(|program| program.preput.truncate(length));
+            }
             ["preput", "swap"] => {
                 let pairs = self.programs.iter_mut().flat_map(|program| &mut program.preput);
                 pairs.for_each(|(key, value)| std::mem::swap(key, value));

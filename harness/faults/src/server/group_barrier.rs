@@ -52,8 +52,11 @@ impl Server {
         let full = self.server.enter_group_barrier(from, &name, barrier.tag)?;
         let entered = self.server.groups[from.group as usize].open_barriers.iter();
         let entered = entered.filter(|open| open.name == name).map(|open| open.entered.len()).sum::<usize>();
+        let group = &self.server.groups[from.group as usize];
+        let anywhere = group.open_barriers.iter().map(|open| open.entered.len()).sum::<usize>();
         let opens = match effect {
             GroupBarrierEffect::AtOnce => true,
+            GroupBarrierEffect::CountsOthers => anywhere + group.entered_count as usize >= name.members.len(),
             GroupBarrierEffect::Short => entered + 1 >= name.members.len(),
             GroupBarrierEffect::OpensOnce => {
                 self.state().opened_group_barriers.contains(&(from.group, name.clone()))

@@ -170,6 +170,11 @@ impl Server {
         }
     }
 
+    /// Makes the processes late that have not sent their next request yet.
+    pub fn pass_time(&mut self) {
+        self.state.iter_mut().for_each(|state| state.late = true);
+    }
+
     /// See [`pmi_reference::Server::spawned`].
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         self.server.spawned(group, errcodes);
@@ -212,6 +217,8 @@ impl Server {
             refused: self.state.as_ref().is_some_and(|s| s.refused.contains(&p)),
             in_burst: self.state.as_ref().is_some_and(|s| s.burst),
             is_together: self.state.as_ref().is_some_and(|s| s.is_together),
+            late: self.state.as_ref().is_some_and(|s| s.late),
+            within_job: self.state.as_ref().is_some_and(|s| s.within_job),
             use_count: 0,
         }
     }

@@ -53,6 +53,10 @@ pub(super) struct EffectState {
     pub(super) refused: HashSet<Proc>,
     /// The number of processes in the barrier when the current message arrived.
     pub(super) waiting: Option<u32>,
+    /// True if a process has been late.
+    pub(super) late: bool,
+    /// True if the launcher runs within a job.
+    pub(super) within_job: bool,
     /// True if the last read contained several requests.
     pub(super) burst: bool,
     /// The first process whose bytes arrived in this round of the event loop.
@@ -104,8 +108,8 @@ impl EffectState {
             use_count: 0,
         };
         let list: Vec<ActiveEffect> = behaviour.effects().map(active).collect();
-        let rehearsed = behaviour.is_rehearsed();
-        (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, ..Self::default() }))
+        let (rehearsed, within_job) = (behaviour.is_rehearsed(), behaviour.is_within_job());
+        (!list.is_empty()).then(|| Box::new(Self { effects: list, rehearsed, within_job, ..Self::default() }))
     }
 
     /// Returns, for each effect, whether it has shown, or would have shown in a rehearsal. Rehearsed effects do not influence each other.

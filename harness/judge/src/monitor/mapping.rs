@@ -1,7 +1,7 @@
 //! The process mapping that the server provides.
 
 use pmi_scenario::ids;
-use pmi_wire::{Decoded, MAPPING_KEY, MappingForm, Proc, ResponseOutcome};
+use pmi_wire::{Decoded, MAPPING_KEY, MappingForm, Proc, ResponseOutcome, TooFewRanks};
 
 use super::state::{COMPLETE_RESPONSE_REQUIREMENT, Monitor};
 use crate::kvs::strip_tuples;
@@ -92,7 +92,14 @@ impl Monitor {
                 );
             }
         };
+        let parents = self.group(p.group).parents;
         match mapping.expand(size) {
+            // A mapping of one process also stands for all of one node (MPICH 4.0).
+            Err(TooFewRanks { covered }) if parents > 1 && covered == u64::from(parents) => {
+                let expected = format!("a mapping of the {size} ranks of the spawned group");
+                let seen = format!("{} covers the {covered} ranks of the spawning group", quote_bytes(value));
+                self.server_error(p, cite(ids::RFC13_MAPPING_TRUE), expected, seen);
+            }
             Err(too_few) => {
                 let expected = format!("a node for each of the {size} ranks");
                 let seen = format!("{}: {too_few}", quote_bytes(value));

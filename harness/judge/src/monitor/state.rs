@@ -226,6 +226,8 @@ pub(super) struct MonitoredGroup {
     pub(super) requested_and_reported: Option<(u32, u32)>,
     /// The number of requested nodes, or of nodes that its processes report, if that is larger.
     pub(super) nodes: u32,
+    /// The number of processes of the group that has requested this one; 0 for the first group.
+    pub(super) parents: u32,
     /// The nodes that processes have reported.
     pub(super) placement: Placement,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
@@ -527,9 +529,10 @@ impl Monitor {
         preput: impl IntoIterator<Item = &'a (Vec<u8>, Vec<u8>)>,
     ) {
         self.spawned += 1;
-        let (id, nodes) = (self.spawned, self.group(p.group).nodes);
+        let (id, MonitoredGroup { nodes, size: parents, .. }) = (self.spawned, self.group(p.group));
+        let (nodes, parents) = (*nodes, *parents);
         let group = self.group(id);
-        group.nodes = nodes;
+        (group.nodes, group.parents) = (nodes, parents);
         group.set_requested_size(size);
         preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
     }

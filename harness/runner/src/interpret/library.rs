@@ -312,7 +312,7 @@ impl Interpreter<'_> {
                 return Ok(());
             }
             ProcessAction::Started => return self.load(p),
-            ProcessAction::IsEnded => return self.process_step(p, action),
+            ProcessAction::IsEnded | ProcessAction::Wait(_) => return self.process_step(p, action),
             ProcessAction::Exit(_) | ProcessAction::Kill(_) => self.process_step(p, action)?,
             _ => return Err(mistake("not supported for a process that loads a library")),
         }

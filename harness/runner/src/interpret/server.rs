@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{AbandonReason, Bytes, Event, EventKind};
+use pmi_judge::event::{AbandonReason, Bytes, Event, EventKind, SilenceProof};
 use pmi_judge::expectation::{ExpectationKind, Matcher};
 use pmi_judge::{Judge, PartyKind, ScenarioOutcome};
 use pmi_scenario::ast::{
@@ -18,6 +18,9 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
 /// Time within which an implementation may end by itself after it has hung.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
+
+/// Interval between two looks at the events while a step waits.
+const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum time for the events that have already arrived when a scenario ends early.
 const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -209,6 +212,7 @@ impl Interpreter<'_> {
                 self.dismiss(p);
                 self.party.kill(p, *signal);
             }
+            ProcessAction::Wait(seconds) => self.wait(Duration::from_secs((*seconds).into()))?,
             ProcessAction::Exits(_)
             | ProcessAction::Ends
             | ProcessAction::FailsOrMatches
@@ -219,6 +223,21 @@ impl Interpreter<'_> {
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
                 return Err(WalkEnd::Mistake("a step of the job needs the role J".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass. No verdict depends on it, except through what the implementation does meanwhile.
+    pub(super) fn wait(&mut self, time: Duration) -> Result<(), WalkEnd> {
+        let until = Instant::now() + time;
+        if self.party.pass_time() {
+            return Ok(());
+        }
+        while Instant::now() < until && self.recorder.judge.job().is_none() {
+            let proof = self.process_events(until, SilenceMeaning::Expected, &|_| false)?;
+            if proof.is_some_and(|proof| proof != SilenceProof::Timeout) {
+                std::thread::sleep(WAIT_INTERVAL.min(until.saturating_duration_since(Instant::now())));
             }
         }
         Ok(())

@@ -74,6 +74,10 @@ pub trait Party {
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
+    /// Lets the time of a `wait` step pass, if the party has no clock.
+    fn pass_time(&mut self) -> bool {
+        false
+    }
     /// Makes a stray connection to the port in `PMI_PORT`, unless that connection already exists.
     fn connect(&mut self, _stray: Proc) {}
 

@@ -125,8 +125,10 @@ impl MemoryParty {
                         let line = Bytes(format!("rank {by}: {reason}").into_bytes());
                         self.queue.push_back(EventKind::Output { proc: None, stderr: true, line });
                     }
-                    for rank in 0..self.server.size(group) {
-                        let proc = Proc { group, rank };
+                    // The whole job ends, with its other groups.
+                    let others = self.alive.keys().copied().filter(|proc| proc.group != group);
+                    let ranks = (0..self.server.size(group)).map(|rank| Proc { group, rank });
+                    for proc in ranks.chain(others.collect::<Vec<_>>()) {
                         self.queue.push_back(EventKind::ClosedByServer { proc });
                         if self.alive.remove(&proc).is_some() {
                             self.queue.push_back(EventKind::Ended { proc, ours: false });
@@ -186,6 +188,11 @@ impl Party for MemoryParty {
 
     fn next(&mut self, _: Instant, _: SilenceMeaning) -> Incoming {
         self.queue.pop_front().map_or(Incoming::Nothing(SilenceProof::Idle), Incoming::Event)
+    }
+
+    fn pass_time(&mut self) -> bool {
+        self.server.pass_time();
+        true
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {

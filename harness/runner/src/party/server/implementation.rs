@@ -566,6 +566,20 @@ impl Implementation {
         Ok(())
     }
 
+    /// Returns the implementation with these words before its commands, as a scenario's `launch` requires. Returns `None` for a proxy, whose
+    /// launcher is the runner.
+    pub(crate) fn launched_by(&self, words: &str) -> Option<Self> {
+        if self.proxy.is_some() {
+            return None;
+        }
+        let words = shell_words::split(words).unwrap_or_default();
+        let mut launched = self.clone();
+        for command in std::iter::once(&mut launched.command).chain(&mut launched.command_nodes) {
+            command.splice(0..0, words.iter().cloned());
+        }
+        Some(launched)
+    }
+
     /// Returns the reason why it cannot start this number of processes on this number of nodes, or `None` if it can.
     pub fn capacity_problem(&self, ranks: u32, nodes: u32) -> Option<String> {
         if self.connection_method == ConnectionMethod::Singleton && ranks > 1 {

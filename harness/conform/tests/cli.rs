@@ -641,7 +641,7 @@ fn stored_wireshark_plugin_is_current() {
     let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/wireshark/pmi.lua");
     let written = here(&["explain", "wireshark"]).out;
     assert!(
-        written == std::fs::read_to_string(stored).unwrap(),
+        written == fs::read_to_string(stored).unwrap(),
         "run `pmi-conform explain wireshark >ci/wireshark/pmi.lua`"
     );
 }

@@ -5,6 +5,7 @@
 //! 10.G.R, and the server listens on [`SERVER`].
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 
 use pmi_judge::event::{Event, EventKind};
@@ -93,18 +94,19 @@ impl Capture<'_> {
         scenario: &str,
         time: u64,
     ) -> io::Result<&'s mut Stream> {
-        if !streams.contains_key(&proc) {
-            self.connections = self.connections.wrapping_add(1);
-            let [.., high, low] = proc.rank.to_be_bytes();
-            let client = [10, proc.group.to_be_bytes()[3], high, low];
-            let mut stream = Stream { client, port: 1024 + self.connections % 64_000, next: [0; 2] };
-            let comment = format!("{}: process {proc}", text::clip(&text::clean(scenario), MAX_NAME));
-            self.packet(&mut stream, Direction::ToServer, SYN, &[], time, &comment)?;
-            self.packet(&mut stream, Direction::FromServer, SYN | ACK, &[], time, "")?;
-            self.packet(&mut stream, Direction::ToServer, ACK, &[], time, "")?;
-            streams.insert(proc, stream);
-        }
-        streams.get_mut(&proc).ok_or_else(|| io::Error::other("the connection was just opened"))
+        let vacant = match streams.entry(proc) {
+            Entry::Occupied(open) => return Ok(open.into_mut()),
+            Entry::Vacant(vacant) => vacant,
+        };
+        self.connections = self.connections.wrapping_add(1);
+        let [.., high, low] = proc.rank.to_be_bytes();
+        let client = [10, proc.group.to_be_bytes()[3], high, low];
+        let mut stream = Stream { client, port: 1024 + self.connections % 64_000, next: [0; 2] };
+        let comment = format!("{}: process {proc}", text::clip(&text::clean(scenario), MAX_NAME));
+        self.packet(&mut stream, Direction::ToServer, SYN, &[], time, &comment)?;
+        self.packet(&mut stream, Direction::FromServer, SYN | ACK, &[], time, "")?;
+        self.packet(&mut stream, Direction::ToServer, ACK, &[], time, "")?;
+        Ok(vacant.insert(stream))
     }
 
     fn send(

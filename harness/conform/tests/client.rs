@@ -153,6 +153,34 @@ threading.Thread(target=work).start()
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 "#;
 
+/// A program that aborts after a failed init, but then sends another request.
+const GOES_ON: &str = r#"
+import os, socket, time
+pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
+def ask(request):
+    print(request, file=pmi, flush=True)
+    return pmi.readline()
+if "rc=0" not in ask("cmd=init pmi_version=1 pmi_subversion=1"):
+    ask("cmd=abort exitcode=1")
+    time.sleep(0.3)
+ask("cmd=get_maxes")
+ask("cmd=barrier_in")
+ask("cmd=finalize")
+"#;
+
+/// The program has time to end by itself after its abort, so that the verdict does not depend on when it is killed.
+#[test]
+fn request_after_an_abort_is_always_found() {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("goes-on.py");
+    std::fs::write(&program, GOES_ON).unwrap();
+    let command = format!("python3 {}", program.display());
+    let name = "client/replies/wrong[init.empty-line]";
+    let found = judge(&command, "20", &["--filter", &format!("={name}")]);
+    let (_, cited) = &found.scenarios[name];
+    assert!(cited.iter().any(|id| id == "rfc13.init.complete-before-others"), "{}", found.ran.whole());
+}
+
 #[test]
 fn process_without_main_thread_is_not_idle() {
     let folder = TempDir::new().unwrap();

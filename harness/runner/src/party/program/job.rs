@@ -69,6 +69,9 @@ pub(super) struct ProgramJob<'a> {
     /// Processes whose end is withheld from the server. Otherwise, the server would end other processes that still have steps of the
     /// scenario to play, or that can continue.
     withheld_ends: Vec<Proc>,
+    /// Processes that have requested the abort of their group. The group is ended once they have ended by themselves or are idle, so that
+    /// their behaviour after the abort does not depend on the time until they are killed.
+    pending_aborts: Vec<Proc>,
     /// Number of bytes received from all processes.
     received: u64,
     kept_lines: usize,
@@ -109,6 +112,7 @@ impl<'a> ProgramJob<'a> {
             actions: VecDeque::new(),
             processes: BTreeMap::new(),
             withheld_ends: Vec::new(),
+            pending_aborts: Vec::new(),
             received: 0,
             kept_lines: 0,
             start: now,
@@ -296,24 +300,45 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Ends a process group as a process manager would, except for processes that must end by themselves.
+    /// Handles the abort of a process group, which ends at once unless a process has requested it.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(EventKind::Aborted { by, reason });
-        // A process that is aborted by another one cannot foresee this, so it is ended as any process manager would end it.
-        let asked = self.processes.get(&by).is_some_and(|process| process.requested_abort);
-        let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == by.group).collect();
+        if self.processes.get(&by).is_some_and(|process| process.requested_abort) {
+            self.pending_aborts.push(by);
+        } else {
+            self.end_group(by.group, false);
+        }
+    }
+
+    /// Ends the groups whose abort is pending: all of them, or those in which each process that has requested it has ended. Returns whether
+    /// there is one.
+    fn end_aborted_groups(&mut self, all: bool) -> bool {
+        let is_running = |(p, process): (&Proc, &ProgramProcess), by: &Proc| {
+            p.group == by.group && process.requested_abort && process.exit.is_none()
+        };
+        let is_due = |by: &mut Proc| all || !self.processes.iter().any(|entry| is_running(entry, by));
+        let due: Vec<Proc> = self.pending_aborts.extract_if(.., is_due).collect();
+        due.iter().for_each(|by| self.end_group(by.group, true));
+        !due.is_empty()
+    }
+
+    /// Ends a process group as a process manager would, except for processes that must end by themselves. A process that is aborted at the
+    /// request of another one cannot foresee this, so it is ended as any process manager would end it.
+    fn end_group(&mut self, group: GroupId, requested: bool) {
+        let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == group).collect();
         for p in group {
             let Some(process) = self.processes.get_mut(&p) else { continue };
-            if process.exit.is_some() {
+            if process.exit.is_some() || process.was_ended() {
                 continue;
             }
-            let end = if process.must_exit_itself() && process.applied_count > 0 && !asked {
-                PendingOutput::Close
-            } else {
-                PendingOutput::End
-            };
+            let closes = process.must_exit_itself() && process.applied_count > 0 && !requested;
+            // A process that has closed its connection by itself may still be running.
+            let is_open = !process.is_closed() || requested;
             self.flush(p);
-            self.queue_output(p, end);
+            if let Some(process) = self.processes.get_mut(&p).filter(|_| is_open) {
+                let end = if closes { PendingOutput::Close } else { PendingOutput::End };
+                process.pending_output.push_back((Instant::now() + self.script.delay(), end));
+            }
         }
     }
 
@@ -591,6 +616,7 @@ impl Host for ProgramJob<'_> {
         if let Some(process) = self.processes.get_mut(&p) {
             process.exit = Some(exit);
         }
+        self.end_aborted_groups(false);
     }
 
     fn output(&mut self, p: Proc, stderr: bool, bytes: &[u8]) {
@@ -655,6 +681,9 @@ impl Host for ProgramJob<'_> {
         let is_over =
             if at_work { self.limits.is_start_over(stalled) } else { stalled >= self.limits.step * patience };
         if settled || is_over {
+            if self.end_aborted_groups(true) {
+                return NextTick::Again(IDLE_CHECK_INTERVALS[0]);
+            }
             if !self.withheld_ends.is_empty() {
                 self.report_departed();
                 return NextTick::Again(IDLE_CHECK_INTERVALS[0]);

@@ -37,7 +37,7 @@ use pmi_scenario::ast::{Capability, Dialect, ImplementationKind};
 
 use super::args::{Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
-use super::output::print;
+use super::output::{note, print};
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
 use crate::report::{RELAYED_NOTE, campaign_text, progress_line};
@@ -87,9 +87,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         for dialect in apis {
             let wire = client.has_requests(dialect)?;
             if !wire {
-                print_note(
-                    "it sends nothing on PMI_FD, so the campaign only calls the functions of one process",
-                )?;
+                note("it sends nothing on PMI_FD, so the campaign only calls the functions of one process");
             }
             all.push(LibraryGenerator { dialect, has_ring: ring, ranks, mutate, uses_wire: wire });
         }
@@ -110,10 +108,6 @@ fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<
     let titles = all.iter().map(|dialect| dialect.title()).collect::<Vec<_>>().join(" and ");
     anyhow::ensure!(!wanted.is_empty(), "{} has the API of {titles}", library.path.display());
     Ok(wanted)
-}
-
-fn print_note(text: &str) -> io::Result<()> {
-    writeln!(io::stderr(), "note: {text}")
 }
 
 /// Runs a campaign with the cases of a generator, or replays a finding.
@@ -269,6 +263,9 @@ fn server(
             named
         }
     };
+    if implementation.deviations.is_some() && args.known.is_none() {
+        note("the profile's deviations do not apply to campaigns; --known FILE names the known failures");
+    }
     super::play::set_connection_method(&mut implementation, args.connection)?;
     if let Some(address) = &args.listen {
         let agent = args.agent.as_deref();

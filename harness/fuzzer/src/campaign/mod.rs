@@ -536,6 +536,7 @@ impl Campaign<'_> {
 mod tests {
     use std::path::Path;
 
+    use arbitrary::Unstructured;
     use pmi_judge::backtrace::CrashLocation;
     use pmi_judge::event::{Bytes, Event, EventKind};
     use pmi_scenario::ImplementationKind;
@@ -677,6 +678,41 @@ mod tests {
         let earlier = case.earlier.as_ref().unwrap().text();
         assert!(told.needs_earlier_job && case.text().contains("cmd=barrier_in"));
         assert!(earlier.contains("cmd=abort") && !earlier.contains("barrier_in"), "{earlier}");
+    }
+
+    /// A generator that makes one case.
+    struct Always(Case);
+
+    impl Generator for Always {
+        fn generate(&self, _: &mut Unstructured<'_>, _: &mut Unstructured<'_>) -> arbitrary::Result<Case> {
+            Ok(self.0.clone())
+        }
+    }
+
+    /// A session that cannot be judged after an idle job may fail without the earlier one as well.
+    #[test]
+    fn need_of_the_earlier_job_is_tested() {
+        let folder = tempfile::tempdir().unwrap();
+        let job =
+            |line: &str| Case::new(ImplementationKind::Server, 1, vec![write(0, vec![text(line)], false)]);
+        let case = job("cmd=barrier_in").with_earlier_job(&job("cmd=abort")).unwrap();
+        let target = Plays(|case: &Case, _| match &case.earlier {
+            Some(earlier) if earlier.text().contains("cmd=abort") => shows(Some(failure())),
+            _ => {
+                let unjudged = Some("not every rank reported".to_owned());
+                let observation = Observation { unjudged, ..Observation::default() };
+                CaseRun { observation, failures: Vec::new() }
+            }
+        });
+        let summary = run(
+            &target,
+            &Always(case),
+            &options(folder.path(), Some(1)),
+            CampaignState::default(),
+            &AtomicBool::new(false),
+            &(),
+        );
+        assert!(summary.found.is_empty(), "{:?}", summary.found);
     }
 
     #[test]

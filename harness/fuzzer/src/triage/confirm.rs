@@ -448,16 +448,28 @@ impl Examiner<'_> {
         self.recurs_as_often(&after_itself, filter, again).then_some(after_itself)
     }
 
-    /// Removes the earlier job if an intermittent failure followed it only by chance. Returns the case without it if the failure also shows
-    /// after an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
+    /// Reruns a case several times, and returns how many of the runs show the failure. Returns `None` if no run could be judged.
+    fn count_judged_repetitions(&self, case: &Case, filter: FailureFilter<'_>) -> Option<u32> {
+        let run = |_| {
+            let play = || self.target.play(case, Thoroughness::Thorough, tracing(filter.key)).ok();
+            let run = self.may_continue().then(play).flatten()?;
+            let shown = run.failure(filter.key);
+            let is_judged = shown.is_some() || run.observation.unjudged.is_none();
+            is_judged.then(|| shown.is_some_and(|shown| !filter.valid || self.is_valid(case, &run, shown)))
+        };
+        let runs: Vec<bool> = (0..CONFIRMATION_RUNS).filter_map(run).collect();
+        (!runs.is_empty()).then(|| runs.into_iter().filter(|shows| *shows).count() as u32)
+    }
+
+    /// Removes the earlier job if the failure does not need it. Returns the case without it if the failure also shows after an idle job.
+    /// Returns `None` if it shows only after the earlier job, and not reliably, or if no run after an idle job could be judged.
     fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
         if best.case.earlier.is_none() {
             return Some(best);
         }
         let alone = Case { earlier: None, ..best.case.clone() };
-        let again =
-            Self::after_idle(&alone).map_or(0, |after_idle| self.count_repetitions(&after_idle, filter));
-        match again {
+        let after_idle = Self::after_idle(&alone)?;
+        match self.count_judged_repetitions(&after_idle, filter)? {
             0 => (best.repetitions + 1 >= CONFIRMATION_RUNS).then_some(best),
             again => Some(MinimizedCase { case: alone, repetitions: again, ..best }),
         }

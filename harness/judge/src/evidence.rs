@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use pmi_scenario::ids;
 use pmi_wire::Proc;
 
 use crate::builtin_requirements::NO_CRASH;
 use crate::crash::SignalCause;
 use crate::event::{Event, EventKind, Exit};
+use crate::observation::ObservationKind;
+use crate::verdict::JudgedFinding;
 use crate::{Finding, PartyKind};
 
 /// Maximum number of findings per result that are explained.
@@ -135,6 +138,33 @@ pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64
     finding.requirement != NO_CRASH
         && finding.seq >= loss
         && !event.is_some_and(|event| is_from_implementation(finding.party, event))
+}
+
+/// Returns whether the behaviour that one finding reports leads to the behaviour that another one reports.
+fn explains(cause: &Finding, effect: &Finding) -> bool {
+    let leads = match cause.requirement.as_str() {
+        // RFC 13 requires both with one sentence.
+        ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
+        // The two sides use different versions from there on.
+        ids::RFC13_INIT_HIGHEST_MUTUAL => {
+            cause.party != PartyKind::Server && cause.max_severity.is_none() && effect.proc == cause.proc
+        }
+        // The other side opens the barrier of which the proxy has told it.
+        ids::HYDRA_UPSTREAM_BARRIER_ONCE => effect.kind == Some(ObservationKind::EarlyBarrierExit),
+        _ => false,
+    };
+    leads && cause.requirement != effect.requirement && cause.party == effect.party && cause.seq <= effect.seq
+}
+
+/// Removes and returns the findings that another, equally severe one explains.
+pub(crate) fn extract_explained(findings: &mut Vec<JudgedFinding>) -> Vec<JudgedFinding> {
+    let causes: Vec<_> = findings.iter().map(|judged| (judged.severity, judged.finding.clone())).collect();
+    let is_explained = |judged: &mut JudgedFinding| {
+        causes
+            .iter()
+            .any(|(severity, cause)| *severity >= judged.severity && explains(cause, &judged.finding))
+    };
+    findings.extract_if(.., is_explained).collect()
 }
 
 /// Returns the events that explain the first findings: the events that show them, and the requests before them.

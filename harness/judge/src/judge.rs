@@ -491,9 +491,11 @@ impl Judge {
             if self.expectation_state == ExpectationState::Broken
                 && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.matches(0))
             {
-                // The call should have failed on this response, so findings about later messages of this process are consequences.
+                // The call should have failed on this response, so findings about later messages of this process are consequences. A
+                // message in another version than the agreed one shows why the call has not failed.
                 let answered = self.library.answered_at(p);
-                self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered);
+                let is_cause = |f: &Finding| f.requirement == ids::RFC13_INIT_HIGHEST_MUTUAL;
+                self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered || is_cause(f));
             }
             return;
         }
@@ -1376,8 +1378,38 @@ mod tests {
         }
     }
 
+    #[rstest]
+    #[case::other_response("cmd=get_result rc=0 value=v", false, "rfc13.error.close")]
+    #[case::no_message("what", false, "rfc13.error.close")]
+    #[case::closed("cmd=get_result rc=0 value=v", true, "rfc13.error.abort")]
+    #[case::empty_line("", false, "iut.no-hang")]
+    #[case::right_response("cmd=put_result rc=0", false, "iut.no-hang")]
+    fn hang_after_a_protocol_error(#[case] answer: &str, #[case] closes: bool, #[case] cited: &str) {
+        let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let mut events = vec![
+            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            EventKind::Started { proc: P, env, args: Vec::new(), bad_fd: None },
+            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
+            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            said(false, b"cmd=put kvsname=k key=a value=b"),
+            said(true, answer.as_bytes()),
+        ];
+        events.extend(closes.then_some(EventKind::ClosedByClient { proc: P }));
+        events.push(EventKind::StillRunning { procs: vec![P], proof: HangProof::Quiet(5) });
+        let mut judge = Judge::new(PartyKind::Client, Vec::new());
+        for (kind, seq) in events.into_iter().zip(0..) {
+            judge.observe(&Event::new(seq, kind));
+        }
+        let outcome = judge.finish(Vec::new());
+        let ids: Vec<_> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
+        let without_finalize = |id: &&str| *id != "rfc13.abnf.c-finalize";
+        assert_eq!(ids.into_iter().filter(without_finalize).collect::<Vec<_>>(), [cited]);
+        assert!(outcome.hung);
+    }
+
     #[test]
-    fn call_that_must_fail_explains_its_message() {
+    fn message_in_another_version_explains_a_waiting_call() {
         let returns = |shown: &str| {
             let code = ReturnCode::new(shown).expect("a code");
             let kind = ExpectationKind::Returns { code, outs: Vec::new() };
@@ -1413,8 +1445,8 @@ mod tests {
             let found = judge.finish(Vec::new()).findings.into_iter();
             found.map(|f| f.requirement).collect::<Vec<_>>()
         };
-        assert_eq!(found("fail"), ["pmi2.common.api.errors"]);
-        // If the scenario accepts any outcome, the frame is reported.
-        assert!(found("any").contains(&"pmi2.common.first-line".to_owned()), "{:?}", found("any"));
+        assert_eq!(found("fail"), ["rfc13.init.highest-mutual", "pmi2.common.api.errors"]);
+        // If the scenario accepts any outcome, the frame is reported as well.
+        assert!(found("any").contains(&"rfc13.init.highest-mutual".to_owned()), "{:?}", found("any"));
     }
 }

@@ -16,6 +16,7 @@ use crate::event::{
     Difference, Event, EventKind, Exit, HangProof, PlainRun, ProcessEnd, ProcessExitKind, ReceivedValues,
 };
 use crate::expectation::{Expectation, ExpectationKind};
+use crate::monitor::is_readable_leniently;
 use crate::observation::{IncompleteMessage, quote_bytes};
 use crate::offer::has_connection;
 use crate::unjudged::UnjudgedReason;
@@ -117,6 +118,10 @@ struct ProcessState {
     wrong_rank: Option<i64>,
     /// A key of PMI-2 with a blank or an equals sign.
     odd_key: Option<Vec<u8>>,
+    /// The operation of its last request, until the server sends a message.
+    asked: Option<Operation>,
+    /// The last message from the server, if it is a protocol error instead of the response to the last request.
+    wrong_answer: Option<String>,
     /// True if the scenario scripts the response to its last request.
     scripted: bool,
     /// The last exchange that the scenario scripted, and the last other exchange.
@@ -187,6 +192,7 @@ impl ProcessState {
         self.last_operation = operation;
         self.last_thread = message.field("thrid").map(Cow::into_owned);
         self.read_offer(message, operation);
+        (self.asked, self.wrong_answer) = (operation, None);
         self.barriers_entered += usize::from(operation == Some(Operation::Barrier));
         let command = message.text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
         self.last_request = command.escape_ascii().to_string();
@@ -244,6 +250,9 @@ impl ProcessState {
 
     /// Reads a response.
     fn read_response(&mut self, message: &Decoded<'_>, seq: u64) {
+        let asked = self.asked.take();
+        self.wrong_answer =
+            asked.filter(|asked| is_wrong_answer(message, *asked)).map(|_| quote_bytes(message.text));
         // A malformed my_kvsname response: the name in it is not a valid `word`.
         self.received_bad_kvsname |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
@@ -597,7 +606,25 @@ impl ProgramState {
                     Some(IncompleteMessage { rule, expected, seen }) => {
                         find(rule, line, None, expected.to_owned(), seen.text);
                     }
-                    None => find(NO_HANG, line, None, "the process ends".to_owned(), proof.to_string()),
+                    None => {
+                        let closed = conversation.find(*p).map(|link| (link.closed, link.closed_by_harness));
+                        let (rule, expected) = match (&process.wrong_answer, closed) {
+                            (Some(_), Some((false, false))) => (
+                                ids::RFC13_ERROR_CLOSE,
+                                "the client closes the connection on which it received an invalid message",
+                            ),
+                            (Some(_), Some((false, true))) => (
+                                ids::RFC13_ERROR_ABORT,
+                                "the client ends when it receives an invalid message",
+                            ),
+                            _ => (NO_HANG, "the process ends"),
+                        };
+                        let answer = process.wrong_answer.as_ref().filter(|_| rule != NO_HANG);
+                        let answered =
+                            |answer| format!(", after {} was answered by {answer}", process.last_request);
+                        let seen = format!("{proof}{}", answer.map(answered).unwrap_or_default());
+                        find(rule, line, None, expected.to_owned(), seen);
+                    }
                 }
                 continue;
             }
@@ -726,6 +753,17 @@ pub(crate) fn unacknowledged(framing: Framing) -> Finding {
         max_severity: at_most,
         ..Finding::new(id, PartyKind::Client, expected, "closed without reading it")
     }
+}
+
+/// Returns whether a message is a protocol error of PMI-1 instead of the response to a request. A client that skips an empty line, or that
+/// can read a malformed response, need not detect an error.
+fn is_wrong_answer(message: &Decoded<'_>, asked: Operation) -> bool {
+    let is_other = message.operation() != Some(asked);
+    message.framing == Framing::Lines
+        && asked != Operation::Abort
+        && !message.text.is_empty()
+        && is_other
+        && (message.is_well_formed() || !is_readable_leniently(message))
 }
 
 /// Returns the fields of a response, well-formed or not. In PMI-1, the last value extends to the end of the line.

@@ -353,7 +353,8 @@ impl SessionJudge {
             let event = self.event(finding.seq);
             self.crash.as_ref().is_some_and(|(_, loss)| evidence::is_consequence(finding, event, *loss))
         };
-        let consequences = findings.extract_if(.., follows).collect();
+        let mut consequences: Vec<JudgedFinding> = findings.extract_if(.., follows).collect();
+        consequences.extend(evidence::extract_explained(&mut findings));
         let reason = self.unjudged();
         let verdict = match findings.iter().map(|f| f.severity).max() {
             _ if self.crash.is_some() => Verdict::Crashed,

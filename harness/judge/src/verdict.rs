@@ -160,7 +160,7 @@ pub struct ScenarioResult {
     pub deviates_as_recorded: bool,
     /// The findings: by severity, with a crash first, then in the order of the events.
     pub findings: Vec<JudgedFinding>,
-    /// Consequences of a crash, which is itself among the findings.
+    /// Consequences of the crash or of the breach that is the first finding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<JudgedFinding>,
     /// The reason why it does not apply or could not be judged.

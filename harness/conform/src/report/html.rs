@@ -600,10 +600,9 @@ fn shown(
         known: words(judged.deviation.as_deref().unwrap_or_default()),
         valid_input: cause.is_valid_input(),
         unreached: result.unreached_steps.iter().map(block::unreached).collect(),
-        consequences: if cause.requirement == builtin_requirements::NO_CRASH {
-            consequences(result).collect()
-        } else {
-            Vec::new()
+        consequences: match result.findings.first() {
+            Some(first) if std::ptr::eq(first, judged) => consequences(result).collect(),
+            _ => Vec::new(),
         },
         exit: result.exit.map(|exit| exit.to_string()).unwrap_or_default(),
         replay: words(&result.replay),

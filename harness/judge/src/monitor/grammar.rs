@@ -13,7 +13,7 @@ use super::state::{Monitor, grammar_rule, request_rule};
 use super::unspecified::Unspecified;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::PartyKind;
-use crate::observation::ObservationText;
+use crate::observation::{ObservationText, quote_bytes};
 
 /// The draft does not say whether a value may be empty, and not all servers accept one.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
@@ -111,7 +111,7 @@ fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
 }
 
 /// Returns true if a parser that ignores a CR before the newline and accepts all bytes can read the response.
-fn is_readable_leniently(message: &Decoded<'_>) -> bool {
+pub(crate) fn is_readable_leniently(message: &Decoded<'_>) -> bool {
     let line = message.text.strip_suffix(b"\r").unwrap_or(message.text);
     let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
     let line: Vec<u8> = line.iter().map(visible).collect();
@@ -127,7 +127,11 @@ fn is_request(message: &Decoded<'_>) -> bool {
 impl Monitor {
     /// Judges bytes that cannot be divided into messages.
     pub(super) fn framing_error(&mut self, p: Proc, side: PartyKind, error: FramingError) {
+        let is_line_agreed = side == PartyKind::Client && self.rank(p).version.is_some();
         let (requirement, expected) = match error {
+            FramingError::FrameForLine if is_line_agreed => {
+                (ids::RFC13_INIT_HIGHEST_MUTUAL, "lines, since the server's answer to init states version 1")
+            }
             FramingError::FrameForLine => {
                 (ids::PMI2_COMMON_FIRST_LINE, "a line, since PMI-2 is not negotiated yet")
             }
@@ -142,7 +146,12 @@ impl Monitor {
         };
         match (side, error) {
             (PartyKind::Client, _) => {
-                self.client_error(p, requirement, expected, error.to_string());
+                let begun = self.connections.partial(p, Direction::ToServer);
+                let seen = match is_line_agreed && !begun.is_empty() {
+                    true => format!("{error}: {}", quote_bytes(begun)),
+                    false => error.to_string(),
+                };
+                self.client_error(p, requirement, expected, seen);
                 self.lose_correlation(p, Unspecified::NotARequest);
             }
             (_, FramingError::Line(_)) => {

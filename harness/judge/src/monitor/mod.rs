@@ -26,6 +26,7 @@ mod unspecified;
 
 use pmi_wire::{Arrival, Proc};
 
+pub(crate) use grammar::is_readable_leniently;
 pub(crate) use name_request::NameRequest;
 pub use state::Monitor;
 pub use unspecified::Unspecified;

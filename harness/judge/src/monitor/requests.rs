@@ -165,7 +165,12 @@ impl Monitor {
         let op = message.operation();
         let thrid = message.field("thrid").map(Cow::into_owned);
         self.check_order(p, op, thrid.as_deref(), message);
+        let rank = self.rank(p);
+        rank.follows_max_length_put = std::mem::take(&mut rank.has_max_length_put);
         if let Some(request) = self.record_request(p, op, message) {
+            if let RequestDetail::Put { key, value, .. } = &request {
+                self.rank(p).has_max_length_put = self.has_max_length(p, key, value);
+            }
             self.rank(p).pending.push_back(MonitoredRequest {
                 row: message.exchange(),
                 op,

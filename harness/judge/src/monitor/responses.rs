@@ -21,8 +21,9 @@ use crate::observation::{
     IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, ObservationText, not_read, quote_bytes,
 };
 
-/// Returns the requirement that a server breaks if it does not answer this PMI-1 request.
-fn unanswered_duty(pending: &MonitoredRequest) -> Option<&'static str> {
+/// Returns the requirement that a server breaks if it does not answer this PMI-1 request. `indices` is true if the numbers of a spawn's
+/// arguments may be the reason.
+fn unanswered_duty(pending: &MonitoredRequest, indices: bool) -> Option<&'static str> {
     let empty = |program: &SpawnProgram| {
         let mut pairs = program.preput.iter().chain(&program.info);
         program.args.iter().any(|(_, arg)| arg.is_empty())
@@ -37,7 +38,11 @@ fn unanswered_duty(pending: &MonitoredRequest) -> Option<&'static str> {
         RequestDetail::Spawn(request) if request.programs.iter().any(empty) => ids::RFC13_VALUE_EMPTY,
         RequestDetail::Spawn(request) if request.programs.iter().any(ends) => ids::RFC13_SPAWN_COMMAND,
         RequestDetail::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
-            ids::RFC13_SPAWN_ARG_INDICES
+            if indices {
+                ids::RFC13_SPAWN_ARG_INDICES
+            } else {
+                ids::RFC13_WIRE_LOCK_STEP
+            }
         }
         RequestDetail::Init(offered) => init_rule(*offered),
         _ => duty(pending.op?),
@@ -258,15 +263,19 @@ impl Monitor {
 
     /// Reports that the oldest PMI-1 request has no response.
     fn oldest_unanswered(&mut self, p: Proc, how: ObservationKind) {
-        let Some(front) = self.rank(p).pending.front() else { return };
-        let (Some(op), Some(duty)) = (front.op, unanswered_duty(front)) else { return };
-        // RFC 13, PMI_Spawn_multiple: clients number arguments from zero, so a server need not accept others.
+        let Some(front) = self.find_rank(p).and_then(|rank| rank.pending.front()) else { return };
         let from_one =
             matches!(&front.detail, RequestDetail::Spawn(request) if has_one_based_arguments(request));
-        let offer = if let RequestDetail::Init(offered) = front.detail { Some(offered) } else { None };
-        if from_one && !self.accepts_one_based_arguments {
+        // A scenario about something else numbers arguments as the server accepts them.
+        let id = ids::RFC13_SPAWN_ARG_INDICES;
+        let is_tested = self.focus.as_ref().is_none_or(|focus| focus.iter().any(|tested| tested == id));
+        let indices = is_tested && !self.accepts_argument_bases[usize::from(from_one)];
+        // RFC 13, PMI_Spawn_multiple: clients number arguments from zero, so a server need not accept others.
+        if from_one && indices {
             return;
         }
+        let (Some(op), Some(duty)) = (front.op, unanswered_duty(front, indices)) else { return };
+        let offer = if let RequestDetail::Init(offered) = front.detail { Some(offered) } else { None };
         let closed = how == ObservationKind::ConnectionEnd;
         // A server may reject a client that does not know any of its versions.
         if closed && offer.is_some_and(|offered| offered < Version::V1_1 || self.group_uses_other_protocol(p))
@@ -276,8 +285,9 @@ impl Monitor {
         if op == Operation::Barrier && !self.all_entered_barrier(p) {
             return;
         }
-        let full =
-            matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.concerns_max_length(p);
+        let full = self.rank(p).follows_max_length_put
+            || matches!(op, Operation::Put | Operation::Get | Operation::Barrier)
+                && self.concerns_max_length(p);
         // Silence shows that the server did not join the pieces. If it closed the connection, a pair of maximum length may be the reason
         // instead.
         let id = if self.rank(p).split_write && !(closed && full) {

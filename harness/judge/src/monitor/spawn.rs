@@ -45,6 +45,8 @@ impl Monitor {
         let first = self.rank(p).spawn.is_none();
         if first {
             self.spawns_unknown |= !self.rank(p).pending.is_empty();
+            let rank = self.rank(p);
+            rank.follows_max_length_put = std::mem::take(&mut rank.has_max_length_put);
             self.after_error(p, line);
             self.check_order(p, Some(Operation::Spawn), None, message);
         }
@@ -125,7 +127,8 @@ impl Monitor {
     /// Judges the response to a PMI-1 spawn request.
     pub(super) fn spawn_answered(&mut self, p: Proc, request: &SpawnRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
-        self.accepts_one_based_arguments |= ok && has_one_based_arguments(request);
+        let has_arguments = request.programs.iter().any(|program| !program.args.is_empty());
+        self.accepts_argument_bases[usize::from(has_one_based_arguments(request))] |= ok && has_arguments;
         let Some(codes) = message.raw("errcodes").and_then(parse_intlist) else { return };
         let asked = request.processes();
         // The server may have read an earlier request differently, so the response may belong to another request.

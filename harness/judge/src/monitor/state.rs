@@ -183,6 +183,10 @@ pub(super) struct MonitoredRank {
     pub(super) answered: bool,
     /// Number of pages that this process has written since the last response, counting at least one for each write.
     pub(super) unanswered_pages: usize,
+    /// True if its last request is a put of a pair of the maximum length.
+    pub(super) has_max_length_put: bool,
+    /// True if its last request follows such a put. A server that has not read that put whole takes the rest as part of this request.
+    pub(super) follows_max_length_put: bool,
     /// True if its last request came in several writes.
     pub(super) split_write: bool,
     /// True if its last request came in one write with others.
@@ -329,8 +333,8 @@ pub struct Monitor {
     pub(super) has_stray_bytes: bool,
     /// True if the server writes tuples after values that extend to the end of the line, which has been reported.
     pub(super) appends_tuples: bool,
-    /// True if the server has accepted spawn arguments that are numbered from one.
-    pub(super) accepts_one_based_arguments: bool,
+    /// True if the server has accepted spawn arguments that are numbered from zero, and from one.
+    pub(super) accepts_argument_bases: [bool; 2],
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.

@@ -275,8 +275,34 @@ fn server_may_reject_arguments_numbered_from_one() {
     };
     assert_eq!(found(&[1]), Vec::<String>::new());
     assert_eq!(found(&[0]), ["rfc13.spawn.arg-indices"]);
-    // The server has accepted them before.
-    assert_eq!(found(&[1, 1]), ["rfc13.spawn.arg-indices"]);
+    // The server has accepted them before, so their numbers are not the reason.
+    assert_eq!(found(&[0, 0]), ["rfc13.wire.lock-step"]);
+    assert_eq!(found(&[1, 1]), ["rfc13.wire.lock-step"]);
+}
+
+/// A server that has not read the longest put whole takes its rest as the beginning of the next request.
+#[rstest]
+#[case::longest(19, "rfc13.maxes.honoured")]
+#[case::shorter(18, "rfc13.abnf.c-put")]
+fn longest_put_explains_the_next_silence(#[case] length: usize, #[case] cited: &str) {
+    let proc = Proc { group: 0, rank: 0 };
+    let message = |(_, server, line): &(u32, bool, &str)| {
+        let bytes = Bytes(format!("{line}\n").into_bytes());
+        if *server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
+    };
+    let put = format!("cmd=put kvsname=k key=a value={}", "v".repeat(length));
+    let lines = [
+        (0, false, "cmd=get_maxes"),
+        (0, true, "cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=20"),
+        (0, false, put.as_str()),
+        (0, true, "cmd=put_result rc=0"),
+        (0, false, "cmd=put kvsname=k key=b value=w"),
+    ];
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+    let silence = EventKind::NoResponse { proc, proof: SilenceProof::Idle };
+    let events = JOINED.iter().chain(&lines).map(message).chain([silence]);
+    let found = judged(std::iter::once(launched).chain(events));
+    assert_eq!(found.into_iter().map(|f| f.requirement).collect::<Vec<_>>(), [cited]);
 }
 
 #[test]

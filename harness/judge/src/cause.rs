@@ -61,8 +61,11 @@ impl FindingKind {
         let is_missing = finding.kind.is_some_and(|kind| kind.is_missing_answer());
         match finding.requirement.as_str() {
             NO_CRASH => Self::Crash,
-            _ if is_refusal(&finding.seen) => Self::Refusal,
-            id if WRONG_DATA_REQUIREMENTS.contains(&id) && !is_missing && finding.seen.contains('=') => {
+            _ if is_refusal(finding.observed()) => Self::Refusal,
+            id if WRONG_DATA_REQUIREMENTS.contains(&id)
+                && !is_missing
+                && finding.observed().contains('=') =>
+            {
                 Self::Corruption
             }
             _ => Self::Violation,
@@ -106,7 +109,7 @@ impl CommonCause<'_> {
 /// Returns the observed text, with `#` in place of numbers that differ between scenarios. The place of a crash is kept, because it
 /// distinguishes crashes.
 pub fn shape(finding: &Finding) -> String {
-    let seen = finding.seen.as_str();
+    let seen = finding.observed();
     let place = finding.place.as_ref().map(|place| format!("(in {place}"));
     match place.as_ref().and_then(|place| seen.rsplit_once(place.as_str())) {
         Some((before, after)) => mask(before) + place.as_deref().unwrap_or_default() + &mask(after),
@@ -425,6 +428,17 @@ mod tests {
         let causes = causes(&results);
         let listed: Vec<_> = causes.iter().map(|c| (c.is_flaky(), c.findings.len())).collect();
         assert_eq!(listed, [(false, 2), (true, 1)]);
+    }
+
+    #[test]
+    fn last_output_of_the_launcher_is_no_cause() {
+        let ends = |words: &str| {
+            let text = "the end of the connection";
+            let mut finding = Finding::new("rfc13.get.value", PartyKind::Server, "", text);
+            finding.add_launcher_end(&format!("the launcher, pm, ended with exit status 1: {words}"));
+            (shape(&finding), FindingKind::of(&finding))
+        };
+        assert_eq!(ends("cannot read"), ends("rc=-1 after a put"));
     }
 
     #[test]

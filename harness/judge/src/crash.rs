@@ -104,8 +104,10 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     if is_silent && seq > missing {
         return None;
     }
-    let is_ours =
-        |event: &&Event| event.seq > missing && matches!(event.kind, EventKind::ClosedByClient { .. });
+    let is_ours = |event: &&Event| {
+        event.seq > missing
+            && matches!(event.kind, EventKind::ClosedByClient { .. } | EventKind::Ended { ours: true, .. })
+    };
     let until = events.iter().find(is_ours).map_or(u64::MAX, |event| event.seq);
     let is_request = |event: &&Event| event.seq < missing && matches!(event.kind, EventKind::ToServer { .. });
     let request = events.iter().rfind(is_request).map_or(0, |event| event.seq);

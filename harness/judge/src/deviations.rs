@@ -246,6 +246,22 @@ impl Deviations {
                 }
             }
         }
+        for judged in findings.iter_mut().filter(|judged| judged.deviation.is_none()) {
+            if let Some(hint) = self.other_symptom(scenario, &judged.finding)
+                && !judged.help.contains(&hint)
+            {
+                judged.help = format!("{} {hint}", judged.help).trim_start().to_owned();
+            }
+        }
+    }
+
+    /// Names the entry for the scenario and requirement of a finding that it does not cover.
+    fn other_symptom(&self, scenario: &str, finding: &Finding) -> Option<String> {
+        let mut entries = self.entries.iter().filter(|expected| expected.scenario.matches(scenario));
+        let PatternEntry { line, entry, .. } =
+            entries.find(|expected| expected.entry.requirement == finding.requirement)?;
+        let symptom = entry.symptom.as_ref()?;
+        Some(format!("The deviation at {}:{line} has another symptom: \"{symptom}\".", self.path.display()))
     }
 
     /// Returns the entries whose deviation did not occur although their scenarios were played. If the requirement was broken with another

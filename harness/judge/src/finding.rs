@@ -22,6 +22,9 @@ pub enum PartyKind {
     Library,
 }
 
+/// The beginning of the part of an observation that reports the end of the launcher.
+const LAUNCHER_END: &str = "; the launcher, ";
+
 /// A requirement broken at a place in a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
@@ -84,6 +87,16 @@ impl Finding {
         [NO_CRASH, NO_HANG, INDEPENDENT_JOBS].contains(&self.requirement.as_str())
             || self.absence_text().is_some()
             || is_status
+    }
+
+    /// Returns the observed behaviour without the last output of the launcher, which need not be related.
+    pub(crate) fn observed(&self) -> &str {
+        self.seen.split(LAUNCHER_END).next().unwrap_or_default()
+    }
+
+    /// Adds the end of the launcher to the observed behaviour.
+    pub(crate) fn add_launcher_end(&mut self, text: &str) {
+        self.seen += &format!("; {text}");
     }
 
     /// Returns the description of a missing response (silence or the end of the connection), without the evidence for it.

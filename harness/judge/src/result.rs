@@ -80,7 +80,7 @@ pub fn scenario_result(
             let is_silent = judged.finding.absence_text()?.starts_with("silence");
             let end = own_end(&outcome.events, judged.finding.seq, is_silent)?;
             if !end.is_exception {
-                judged.finding.seen += &format!("; {}", end.text);
+                judged.finding.add_launcher_end(&end.text);
             }
             Some(end)
         })
@@ -111,6 +111,7 @@ pub fn scenario_result(
         };
         result.consequences = findings.extract_if(.., follows).collect();
     }
+    result.consequences.extend(evidence::extract_explained(&mut findings));
     let replay = ReplayStatistics::of(&outcome.events);
     let first = findings.iter().find(|judged| strict.makes_red(judged));
     if let Some(finding) = replay.as_ref().and_then(|replay| replay.interference(outcome.party, first)) {
@@ -199,7 +200,8 @@ pub const PRINTED: &str = "; it printed ";
 
 /// Printed by `srun` while other steps occupy the allocation.
 const STEPS_WAIT: &str = "step creation temporarily disabled";
-const STEPS_WAIT_HELP: &str = ": other steps occupy the allocation (squeue -s lists them): use a new allocation, or add --overlap to srun";
+/// The remedy if other steps occupy the allocation.
+pub const STEPS_WAIT_HELP: &str = "squeue -s lists them: use a new allocation, or add --overlap to srun";
 
 /// Returns the reason why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may
 /// be waiting for something. A later line may be a result of the runner ending it.
@@ -208,7 +210,8 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
     match (why, launcher_error(&events[..end])) {
         (UnjudgedReason::NotStarted { launcher: None, .. }, Some(said)) => {
-            let help = if said.contains(STEPS_WAIT) { STEPS_WAIT_HELP } else { "" };
+            let others = format!(": other steps occupy the allocation; {STEPS_WAIT_HELP}");
+            let help = if said.contains(STEPS_WAIT) { others.as_str() } else { "" };
             format!("{why}{PRINTED}\"{said}\"{help}")
         }
         _ => why.to_string(),
@@ -517,11 +520,13 @@ pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -
 
 #[cfg(test)]
 mod tests {
+    use pmi_scenario::ids;
     use pmi_scenario::suite::embedded_catalogue;
     use pmi_wire::Proc;
     use rstest::rstest;
 
     use super::*;
+    use crate::ObservationKind;
     use crate::backtrace::StackFrame;
     use crate::event::{Bytes, Exit, SilenceProof};
 
@@ -545,6 +550,36 @@ mod tests {
     fn result_of(outcome: ScenarioOutcome, catalogue: &Catalogue) -> ScenarioResult {
         let (blank, mut deviations) = (ScenarioResult::default(), Deviations::default());
         scenario_result(blank, outcome, catalogue, |_| String::new(), &mut deviations, Strictness::Must)
+    }
+
+    #[rstest]
+    #[case::close_and_abort(ids::RFC13_ERROR_CLOSE, ids::RFC13_ERROR_ABORT, None)]
+    #[case::early_exit(
+        ids::HYDRA_UPSTREAM_BARRIER_ONCE,
+        ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
+        Some(ObservationKind::EarlyBarrierExit)
+    )]
+    #[case::version(ids::RFC13_INIT_HIGHEST_MUTUAL, ids::PMI2_COMMON_API_ERRORS, None)]
+    fn consequence_is_no_second_finding(
+        #[case] cause: &str,
+        #[case] effect: &str,
+        #[case] kind: Option<ObservationKind>,
+    ) {
+        let found = |seqs: [u64; 2]| {
+            let finding = |id: &str, seq| {
+                let proc = Some(Proc { group: 0, rank: 0 });
+                Finding { proc, seq, kind, ..Finding::new(id, PartyKind::Client, "", "rc=0") }
+            };
+            let findings = vec![finding(effect, seqs[1]), finding(cause, seqs[0])];
+            let outcome = ScenarioOutcome { party: PartyKind::Client, ..outcome(Vec::new(), findings) };
+            let result = result_of(outcome, &embedded_catalogue().expect("a catalogue"));
+            let ids = |all: &[JudgedFinding]| {
+                all.iter().map(|judged| judged.finding.requirement.clone()).collect::<Vec<_>>()
+            };
+            (ids(&result.findings), ids(&result.consequences))
+        };
+        assert_eq!(found([4, 4]), (vec![cause.to_owned()], vec![effect.to_owned()]));
+        assert_eq!(found([5, 4]).0.len(), 2);
     }
 
     #[test]

@@ -410,7 +410,7 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -
                     "cannot be proved, since the process manager polls: accepted where silence is allowed, else the time limit decides"
                 }
                 _ => {
-                    "cannot be proved: the process manager is busy or cannot be inspected; the time limit decides"
+                    "cannot be proved: the process manager waits with a timer, is busy, or cannot be inspected; the time limit decides"
                 }
             };
             let most = limits.step.as_secs_f64();

@@ -136,8 +136,11 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use pmi_judge::PartyKind;
+    use pmi_judge::deviations::Deviations;
+    use pmi_judge::golden;
     use pmi_judge::result::bound_parties;
     use pmi_scenario::ast::Step;
+    use pmi_wire::ConnectionMethod;
 
     use super::*;
 
@@ -160,5 +163,21 @@ mod tests {
             }
         }
         assert_eq!(wrong, BTreeSet::new());
+    }
+
+    #[test]
+    fn recorded_deviations_name_scenarios() {
+        let suite = embedded().expect("the embedded suite is good");
+        let (mut files, mut unknown) = (0, Vec::new());
+        for folder in golden::folders() {
+            let path = Path::new(folder).join("deviations.toml");
+            let Some(text) = golden::file(&path) else { continue };
+            let deviations =
+                Deviations::parse(&path, text, None, ConnectionMethod::Fd).expect("a valid file");
+            files += 1;
+            let first = deviations.first_unknown_scenario(&suite);
+            unknown.extend(first.map(|(line, name)| format!("{}:{line}: {name}", path.display())));
+        }
+        assert!(files > 0 && unknown.is_empty(), "{files} files, {unknown:?}");
     }
 }

@@ -98,13 +98,14 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let mut text = format!("{}\n", counts_text(&run));
     for file in &written {
         let what = match file.to_str() {
-            Some(PROFILE) => "the command that starts it; complete the missing settings".to_owned(),
+            Some(PROFILE) => "the command that starts it".to_owned(),
             Some(DEVIATIONS) => match (entries, unwritten) {
                 (0, _) => "known deviations: none".to_owned(),
                 (1, 1) => "known deviations: 1 cause; add its reason".to_owned(),
                 (n, to_write) if n == to_write => {
                     format!("known deviations: {n} causes; add their reasons")
                 }
+                (n, 1) => format!("known deviations: {n} causes, of which 1 needs a reason"),
                 (n, to_write) => format!("known deviations: {n} causes, of which {to_write} need a reason"),
             },
             _ => "tests it at each push; adapt the steps marked in it".to_owned(),

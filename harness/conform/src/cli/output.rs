@@ -1,5 +1,6 @@
 //! Output to the user: standard output, reports and errors.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -15,6 +16,11 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(()),
     }
+}
+
+/// Writes a note to standard error. An error in writing to it cannot be reported anywhere.
+pub(super) fn note(text: impl Display) {
+    let _ = writeln!(anstream::stderr(), "note: {text}");
 }
 
 /// Writes a run as a report to a file or folder, or to standard output.

@@ -32,7 +32,7 @@ use pmi_scenario::suite::Suite;
 
 use super::args::{ConnectionMethodArg, Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
-use super::output::{print, write_report};
+use super::output::{note, print, write_report};
 use super::read::{check_scenarios, enable_sets, read_deviations};
 use super::select::{are_scenario_files, select, suite_for};
 
@@ -190,7 +190,7 @@ impl Selection {
                 }
                 implementation.claimed_capabilities.extend(parse_claims(args)?);
                 for notice in implementation.notices.iter().filter(|_| recorded.is_none()) {
-                    writeln!(anstream::stderr(), "note: {notice}")?;
+                    note(notice);
                 }
                 recorded = recorded.or_else(|| implementation.deviations.clone());
                 start = start.or(implementation.start_timeout);
@@ -203,7 +203,11 @@ impl Selection {
         let connection = iut.connection_method();
         let deviations = match &recorded {
             Some(RecordedDeviations::File(path)) => {
-                let deviations = read_deviations(path, version.as_ref(), connection, &suite)?;
+                let read = read_deviations(path, version.as_ref(), connection, &suite);
+                let deviations = match args.deviations {
+                    Some(_) => read?,
+                    None => read.context("the deviations of the profile")?,
+                };
                 check_scenarios(path, &deviations, &suite)?;
                 deviations
             }
@@ -269,7 +273,7 @@ impl PreparedRun {
         };
         let torn_down = shell(self.teardown.as_deref()).context("the profile's teardown");
         if let Some(notice) = abandoned {
-            writeln!(anstream::stderr(), "note: {notice}")?;
+            note(notice);
         }
         let (events, left_out, cut) = Default::default();
         Ok((Run { header, results, events, left_out, cut, end: Some(end) }, torn_down))

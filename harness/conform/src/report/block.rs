@@ -135,7 +135,7 @@ pub(super) fn replay_note(result: &ScenarioResult) -> String {
     by_chance.map(words).unwrap_or_default()
 }
 
-/// Returns the consequences of a crash, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
+/// Returns the consequences of the first finding, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
 pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = String> {
     result.consequences.iter().take(FINDINGS).map(|judged| {
         let (id, seen) = (text::clean(&judged.finding.requirement), text::clean(&judged.finding.seen));
@@ -339,8 +339,11 @@ impl ResultBlock<'_> {
             _ => None,
         });
         let lines: Vec<_> = lines.collect();
-        for (stream, line) in &lines[lines.len().saturating_sub(OUTPUT)..] {
-            writeln!(f, "  {stream}  {}", text::output(&line.0, TEXT))?;
+        let last = &lines[lines.len().saturating_sub(OUTPUT)..];
+        for equal in last.chunk_by(|one, other| one == other) {
+            let (stream, line) = equal[0];
+            let times = if equal.len() > 1 { format!(" ({} times)", equal.len()) } else { String::new() };
+            writeln!(f, "  {stream}  {}{times}", text::output(&line.0, TEXT))?;
         }
         Ok(())
     }

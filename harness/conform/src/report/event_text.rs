@@ -128,7 +128,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             told(Some(proc), EventDirection::FromServer, "(closed)".to_owned())
         }
         EventKind::Ended { proc, ours: true } => {
-            told(Some(proc), EventDirection::None, "ended as the scenario says".to_owned())
+            told(Some(proc), EventDirection::None, "ended by the harness".to_owned())
         }
         EventKind::Ended { proc, ours: false } => {
             told(Some(proc), EventDirection::None, "ended by the process manager".to_owned())

@@ -37,6 +37,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         label: verdict.label(),
         result: all[0],
         judged: None,
+        special: String::new(),
         scenarios: all.len(),
     }));
     section(out, "Failures", &failures)?;
@@ -66,6 +67,8 @@ struct CauseRow<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
     judged: Option<&'a JudgedFinding>,
+    /// The other requirements that scenarios with this cause report, as a suffix.
+    special: String,
     /// Number of scenarios with this cause.
     scenarios: usize,
 }
@@ -74,7 +77,8 @@ impl<'a> CauseRow<'a> {
     fn of(cause: &CommonCause<'a>, strict: Strictness) -> Self {
         let (result, judged) = cause.findings[0];
         let label = tally::finding_label(judged, cause.is_flaky(), strict);
-        Self { label, result, judged: Some(judged), scenarios: cause.findings.len() }
+        let special = tally::name_special(&tally::special_requirements(cause));
+        Self { label, result, judged: Some(judged), special, scenarios: cause.findings.len() }
     }
 }
 
@@ -86,7 +90,7 @@ fn section(out: &mut dyn Write, title: &str, rows: &[CauseRow<'_>]) -> io::Resul
     let last = if known { " Reason |" } else { "" };
     writeln!(out, "\n### {title}\n\n| Verdict | Scenario | Requirement | Expected | Seen |{last}")?;
     writeln!(out, "|---|---|---|---|---|{}", if known { "---|" } else { "" })?;
-    for CauseRow { label, result, judged, scenarios } in rows.iter().take(ROWS) {
+    for CauseRow { label, result, judged, special, scenarios } in rows.iter().take(ROWS) {
         let (requirement, (expected, seen), at) = match judged {
             None => {
                 let reason = text::clean(result.reason.as_deref().unwrap_or_default());
@@ -95,7 +99,8 @@ fn section(out: &mut dyn Write, title: &str, rows: &[CauseRow<'_>]) -> io::Resul
             Some(judged) => {
                 let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
                 let input = if judged.valid_input { ", valid input" } else { "" };
-                let requirement = format!("{}{level}{input}", cell(&judged.finding.requirement));
+                let requirement =
+                    format!("{}{level}{input}{}", cell(&judged.finding.requirement), escape(special));
                 let texts = text::window(&judged.finding.expected, &judged.finding.seen, CELL);
                 (requirement, texts, place(result, judged))
             }

@@ -73,6 +73,15 @@ pub(super) fn script(
 /// The folder cannot be written.
 pub(crate) fn write_reproducers(run: &Run, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
+    // The programs of an earlier run may be about findings that no longer exist.
+    let earlier = fs::read_to_string(folder.join(INDEX)).unwrap_or_default();
+    let names = earlier.lines().filter_map(|line| line.split("  ").next());
+    for name in names.filter(|name| Path::new(name).file_name().is_some_and(|file| file == *name)) {
+        match fs::remove_file(folder.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
     let mut index = String::new();
     let mut names: Vec<String> = Vec::new();
     for (result, judged) in red(run) {

@@ -136,7 +136,10 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
     let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
     let others = match cause.findings.len() {
         1 => String::new(),
-        n => format!(", and in {}", text::count(n - 1, "other scenario")),
+        n => {
+            let special = tally::name_special(&tally::special_requirements(cause));
+            format!(", and in {}{special}", text::count(n - 1, "other scenario"))
+        }
     };
     let scenario = text::clip(&text::clean(&first.scenario), PART);
     let input = if cause.is_valid_input() { " Valid input reaches it." } else { "" };

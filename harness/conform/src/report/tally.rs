@@ -6,7 +6,7 @@ use super::run::Run;
 use super::text;
 use pmi_judge::Severity;
 use pmi_judge::builtin_requirements::NO_CRASH;
-use pmi_judge::cause::{causes, key};
+use pmi_judge::cause::{CommonCause, causes, key};
 use pmi_judge::result::{self, PRINTED};
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 
@@ -215,10 +215,23 @@ impl RequirementTally<'_> {
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
         let input = if self.valid_input { " (valid input)" } else { "" };
-        let special = self.special.iter().map(|(id, times)| format!(", as {} in {times}", text::clean(id)));
-        let special: String = special.collect();
+        let special = name_special(&self.special);
         format!("{}{input}{}{special}", text::clean(self.requirement), what.unwrap_or_default())
     }
+}
+
+/// Returns the other requirements that scenarios with this cause report, each with the number of scenarios.
+pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a str, usize> {
+    let mut special = BTreeMap::new();
+    for (_, judged) in cause.findings.iter().filter(|(_, j)| j.finding.requirement != cause.requirement) {
+        *special.entry(judged.finding.requirement.as_str()).or_default() += 1;
+    }
+    special
+}
+
+/// Names the result of [`special_requirements`], as a suffix.
+pub(super) fn name_special(special: &BTreeMap<&str, usize>) -> String {
+    special.iter().map(|(id, times)| format!(", as {} in {times}", text::clean(id))).collect()
 }
 
 /// Returns the causes that no deviation covers, by severity and requirement, in the order of [`causes`].
@@ -234,10 +247,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
                 == (cause.requirement, cause.severity, cause.is_flaky())
                 && group.crash == crash
         };
-        let mut special = BTreeMap::new();
-        for (_, judged) in cause.findings.iter().filter(|(_, j)| j.finding.requirement != cause.requirement) {
-            *special.entry(judged.finding.requirement.as_str()).or_default() += 1;
-        }
+        let special = special_requirements(&cause);
         let repeated = (scenarios.len() > 1 && crash.is_none())
             .then(|| (first.1.finding.seen.as_str(), scenarios.clone()));
         match groups.iter_mut().find(is_same) {

@@ -190,6 +190,9 @@ impl<'a> Interpreter<'a> {
                 // process does, and its job step then keeps running.
                 if self.recorder.judge.has_joined(p) {
                     self.close(p);
+                } else {
+                    // What the server prints from here on may be a result of this.
+                    self.recorder.record(EventKind::Ended { proc: p, ours: true });
                 }
                 self.party.exit(p, 0);
             }

@@ -81,7 +81,8 @@ impl ExternalMatrix<'_> {
         let pairs = Vec::from_iter(faults.iter().flat_map(named).collect::<BTreeSet<_>>());
         let wrong = in_parallel(pairs.len(), self.jobs, |number| {
             let (base, name) = pairs[number];
-            self.play(&self.scenarios_named(name), base).iter().filter_map(unlawful).collect()
+            let results = self.play(&self.scenarios_named(name), base);
+            results.iter().filter_map(|result| unlawful(result, &[Verdict::Pass])).collect()
         });
         pairs.into_iter().zip(wrong).collect()
     }
@@ -96,7 +97,11 @@ impl ExternalMatrix<'_> {
         };
         if fault.kills.is_empty() {
             let results = self.play(&self.one_of_each(), fault.name);
-            result.wrong = results.iter().filter_map(unlawful).collect();
+            let lawful = [Verdict::Pass, Verdict::NotApplicable];
+            result.wrong = results.iter().filter_map(|result| unlawful(result, &lawful)).collect();
+            if !results.iter().any(|result| result.verdict == Verdict::Pass) {
+                result.wrong.push("no scenario applies".to_owned());
+            }
             return result;
         }
         for kill in fault.kills_in(self.dialect.framing()) {
@@ -165,9 +170,9 @@ impl ExternalMatrix<'_> {
     }
 }
 
-/// Returns the first finding of a scenario that should have none.
-fn unlawful(result: &ScenarioResult) -> Option<String> {
-    let is_fine = matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable);
+/// Returns the first finding of a scenario that should have one of these verdicts.
+fn unlawful(result: &ScenarioResult, lawful: &[Verdict]) -> Option<String> {
+    let is_fine = lawful.contains(&result.verdict);
     let finding = result.findings.first().map(|f| f.finding.requirement.as_str());
     let why = finding.or(result.reason.as_deref()).unwrap_or_default();
     (!is_fine).then(|| format!("{}: {:?} {why}", result.scenario, result.verdict))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::party::proxy::{detect, family_choices};
 use pmi_judge::offer::offering_option;
+use pmi_judge::result::STEPS_WAIT_HELP;
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Capability, Dialect};
 use pmi_wire::ConnectionMethod;
@@ -607,8 +608,7 @@ impl Implementation {
         let number = steps.lines().count();
         (number > 0).then(|| {
             format!(
-                "{number} job steps whose srun has ended remain in the allocation (squeue -s), and the next launch without --overlap waits \
-                 for them: use a new allocation, or add --overlap to srun"
+                "job steps whose srun has ended: {number}; the next launch without --overlap waits for them; {STEPS_WAIT_HELP}"
             )
         })
     }

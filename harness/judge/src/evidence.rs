@@ -150,7 +150,10 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
             cause.party != PartyKind::Server && cause.max_severity.is_none() && effect.proc == cause.proc
         }
         // The other side opens the barrier of which the proxy has told it.
-        ids::HYDRA_UPSTREAM_BARRIER_ONCE => effect.kind == Some(ObservationKind::EarlyBarrierExit),
+        ids::HYDRA_UPSTREAM_BARRIER_ONCE => {
+            let is_about_barrier = ids::rules::BARRIER_HOLDS.contains(&effect.requirement.as_str());
+            is_about_barrier || effect.kind == Some(ObservationKind::EarlyBarrierExit)
+        }
         _ => false,
     };
     leads && cause.requirement != effect.requirement && cause.party == effect.party && cause.seq <= effect.seq

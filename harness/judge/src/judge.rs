@@ -1396,7 +1396,12 @@ mod tests {
             said(true, answer.as_bytes()),
         ];
         events.extend(closes.then_some(EventKind::ClosedByClient { proc: P }));
-        events.push(EventKind::StillRunning { procs: vec![P], proof: HangProof::Quiet(5) });
+        // The harness ends the process afterwards.
+        events.extend([
+            EventKind::StillRunning { procs: vec![P], proof: HangProof::Quiet(5) },
+            EventKind::Exited { proc: P, exit: Exit::Signal(9) },
+            EventKind::ClosedByClient { proc: P },
+        ]);
         let mut judge = Judge::new(PartyKind::Client, Vec::new());
         for (kind, seq) in events.into_iter().zip(0..) {
             judge.observe(&Event::new(seq, kind));

@@ -143,6 +143,8 @@ struct ProcessState {
     exit: Option<Exit>,
     /// The proof that it does not end, if the process itself is to blame.
     hung: Option<HangProof>,
+    /// The requirement that it breaks by not ending, if the server's last message was a protocol error, and the expected behaviour.
+    hang_breaks: Option<(&'static str, &'static str)>,
     broken_memory: Option<String>,
     difference: Option<Difference>,
 }
@@ -460,6 +462,17 @@ impl ProgramState {
         let all_wait = waits.iter().all(|waits| *waits);
         for (p, waits) in procs.iter().zip(waits) {
             let process = self.process(*p);
+            let closed = conversation.find(*p).map(|link| (link.closed, link.closed_by_harness));
+            process.hang_breaks = match (&process.wrong_answer, closed) {
+                (Some(_), Some((false, false))) => Some((
+                    ids::RFC13_ERROR_CLOSE,
+                    "the client closes the connection on which it received an invalid message",
+                )),
+                (Some(_), Some((false, true))) => {
+                    Some((ids::RFC13_ERROR_ABORT, "the client ends when it receives an invalid message"))
+                }
+                _ => None,
+            };
             let excused = process.ended.is_some()
                 || process.has_pending_script() && (process.must_exit_itself() || scripted);
             process.hung = Some(proof).filter(|_| (all_wait || !waits) && !excused);
@@ -607,19 +620,8 @@ impl ProgramState {
                         find(rule, line, None, expected.to_owned(), seen.text);
                     }
                     None => {
-                        let closed = conversation.find(*p).map(|link| (link.closed, link.closed_by_harness));
-                        let (rule, expected) = match (&process.wrong_answer, closed) {
-                            (Some(_), Some((false, false))) => (
-                                ids::RFC13_ERROR_CLOSE,
-                                "the client closes the connection on which it received an invalid message",
-                            ),
-                            (Some(_), Some((false, true))) => (
-                                ids::RFC13_ERROR_ABORT,
-                                "the client ends when it receives an invalid message",
-                            ),
-                            _ => (NO_HANG, "the process ends"),
-                        };
-                        let answer = process.wrong_answer.as_ref().filter(|_| rule != NO_HANG);
+                        let (rule, expected) = process.hang_breaks.unwrap_or((NO_HANG, "the process ends"));
+                        let answer = process.wrong_answer.as_ref().filter(|_| process.hang_breaks.is_some());
                         let answered =
                             |answer| format!(", after {} was answered by {answer}", process.last_request);
                         let seen = format!("{proof}{}", answer.map(answered).unwrap_or_default());

@@ -554,9 +554,10 @@ mod tests {
 
     #[rstest]
     #[case::close_and_abort(ids::RFC13_ERROR_CLOSE, ids::RFC13_ERROR_ABORT, None)]
-    #[case::early_exit(
+    #[case::early_exit(ids::HYDRA_UPSTREAM_BARRIER_ONCE, ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT, None)]
+    #[case::early_exit_by_kind(
         ids::HYDRA_UPSTREAM_BARRIER_ONCE,
-        ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
+        ids::PMI2_COMMON_FENCE,
         Some(ObservationKind::EarlyBarrierExit)
     )]
     #[case::version(ids::RFC13_INIT_HIGHEST_MUTUAL, ids::PMI2_COMMON_API_ERRORS, None)]

@@ -940,11 +940,27 @@ fn index_names_special_requirements_of_a_general_cause() {
     run.results = (0..10).map(|n| fails(&format!("kvs/{n}"), general)).collect();
     run.results.push(fails("maxes/a", "rfc13.maxes.honoured"));
     let text = rendered(&run, Format::Terminal);
+    for format in [Format::Sarif, Format::Markdown] {
+        let text = rendered(&run, format);
+        assert!(text.contains(", as rfc13.maxes.honoured in 1"), "{text}");
+    }
     let line = format!("FAIL {general} (valid input), as rfc13.maxes.honoured in 1: 11 scenarios");
     assert!(text.contains(&line), "{text}");
 }
 
 /// A scenario that passed when it was played again is counted as flaky, and in no index as a failure.
+#[test]
+fn programs_of_an_earlier_run_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [("index.txt", "old.py  kvs/a: rfc13.x\n"), ("old.py", ""), ("own.py", "")] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let run = Run { results: Vec::new(), ..run() };
+    write_reproducers(&run, folder.path()).unwrap();
+    let is_there = ["index.txt", "old.py", "own.py"].map(|name| folder.path().join(name).exists());
+    assert_eq!(is_there, [true, false, true]);
+}
+
 #[test]
 fn index_separates_flaky_scenarios() {
     let broken = |name: &str, verdict| ScenarioResult {

@@ -13,7 +13,7 @@ use super::state::{Monitor, grammar_rule, request_rule};
 use super::unspecified::Unspecified;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::PartyKind;
-use crate::observation::{ObservationText, quote_bytes};
+use crate::observation::ObservationText;
 
 /// The draft does not say whether a value may be empty, and not all servers accept one.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
@@ -146,12 +146,7 @@ impl Monitor {
         };
         match (side, error) {
             (PartyKind::Client, _) => {
-                let begun = self.connections.partial(p, Direction::ToServer);
-                let seen = match is_line_agreed && !begun.is_empty() {
-                    true => format!("{error}: {}", quote_bytes(begun)),
-                    false => error.to_string(),
-                };
-                self.client_error(p, requirement, expected, seen);
+                self.client_error(p, requirement, expected, error.to_string());
                 self.lose_correlation(p, Unspecified::NotARequest);
             }
             (_, FramingError::Line(_)) => {

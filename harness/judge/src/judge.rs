@@ -1383,6 +1383,7 @@ mod tests {
     #[case::no_message("what", false, "rfc13.error.close")]
     #[case::closed("cmd=get_result rc=0 value=v", true, "rfc13.error.abort")]
     #[case::empty_line("", false, "iut.no-hang")]
+    #[case::unreadable_rc("cmd=put_result rc=fine", false, "iut.no-hang")]
     #[case::right_response("cmd=put_result rc=0", false, "iut.no-hang")]
     fn hang_after_a_protocol_error(#[case] answer: &str, #[case] closes: bool, #[case] cited: &str) {
         let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];

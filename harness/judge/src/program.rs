@@ -760,7 +760,8 @@ pub(crate) fn unacknowledged(framing: Framing) -> Finding {
 /// Returns whether a message is a protocol error of PMI-1 instead of the response to a request. A client that skips an empty line, or that
 /// can read a malformed response, need not detect an error.
 fn is_wrong_answer(message: &Decoded<'_>, asked: Operation) -> bool {
-    let is_other = message.operation() != Some(asked);
+    let begins = |command: &str| message.text.starts_with(format!("cmd={command} ").as_bytes());
+    let is_other = message.operation() != Some(asked) && !asked.response_cmd().is_some_and(begins);
     message.framing == Framing::Lines
         && asked != Operation::Abort
         && !message.text.is_empty()

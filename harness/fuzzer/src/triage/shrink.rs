@@ -18,6 +18,7 @@ pub(crate) fn shrink(
 ) -> Case {
     let mut shrinker = Shrinker { best: case, budget, bytes, shows_failure };
     shrinker.drop_earlier();
+    shrinker.order();
     shrinker.shrink();
     shrinker.order();
     let Shrinker { mut best, budget: left, .. } = shrinker;

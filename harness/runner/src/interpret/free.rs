@@ -24,8 +24,7 @@ impl Interpreter<'_> {
             (_, role) => matches!(role, Role::Client | Role::Server),
         };
         // Ranks of another group exist only after the response to their spawn, which is itself deferred.
-        let exists =
-            self.recorder.judge.size(*group) > 0 && *group < Proc::PROXY_GROUP.min(Proc::STRAY_GROUP);
+        let exists = self.recorder.judge.size(*group) > 0 && *group < Proc::STRAY_GROUP;
         if !self.scenario.is_free || place.is_in_fragment || !is_message || !exists {
             return false;
         }

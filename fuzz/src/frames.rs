@@ -192,7 +192,7 @@ fn taken(connection: &mut Connection, all: &mut Vec<(bool, Option<Vec<u8>>)>) {
 
 fn connection(limit: usize, stream: &[u8]) {
     let before = memory::live();
-    let (mut whole, mut bytewise) = (Connection::new(limit), Connection::new(limit));
+    let [mut whole, mut bytewise, mut read] = [(); 3].map(|()| Connection::new(limit));
     let mut records = stream;
     while let Some((&[direction], text)) = input::record(&mut records) {
         let direction = if direction & 1 == 0 { Direction::ToServer } else { Direction::FromServer };
@@ -207,11 +207,18 @@ fn connection(limit: usize, stream: &[u8]) {
         at_once.sort_by_key(|(to_server, _)| *to_server);
         one_by_one.sort_by_key(|(to_server, _)| *to_server);
         assert_eq!(at_once, one_by_one, "at once, and byte by byte");
+        let arrivals = read.read(direction, text).into_iter();
+        let mut arrivals: Vec<_> = arrivals
+            .map(|a| (a.direction == Direction::ToServer, a.message.ok().map(|(_, text)| text.into_owned())))
+            .collect();
+        arrivals.sort_by_key(|(to_server, _)| *to_server);
+        assert_eq!(at_once, arrivals, "pushed, and read");
         assert_eq!(whole.framing(), bytewise.framing());
         for direction in [Direction::ToServer, Direction::FromServer] {
             assert_eq!(whole.partial(direction), bytewise.partial(direction));
+            assert_eq!(whole.partial(direction), read.partial(direction));
         }
     }
     // All bytes that a client sends before its offer is answered are kept.
-    memory::check(before, 8 * (limit.min(stream.len()) + stream.len()) + 4096, "two connections");
+    memory::check(before, 12 * (limit.min(stream.len()) + stream.len()) + 4096, "three connections");
 }

@@ -105,6 +105,15 @@ fn nodes(nodes: &[u32]) {
         b.ppn = a.ppn;
     }
     assert_eq!(mapping.expand(nodes.len() as u32).as_deref(), Ok(nodes), "nodes after they were compressed");
+    // Hydra's form writes repeated blocks once.
+    let short = mapping.mpich().to_string();
+    match MappingForm::classify(short.as_bytes()) {
+        MappingForm::Unknown => assert!(nodes.is_empty()),
+        MappingForm::Rfc(same) | MappingForm::Mpich(same) => {
+            assert_eq!(same.expand(nodes.len() as u32).as_deref(), Ok(nodes), "the ranks of {short}");
+        }
+        MappingForm::NotAMapping(error) => panic!("{short}: {error}"),
+    }
     let printed = mapping.to_string();
     match MappingForm::classify(printed.as_bytes()) {
         MappingForm::Unknown => assert!(nodes.is_empty()),

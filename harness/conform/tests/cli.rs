@@ -20,11 +20,11 @@ requires rfc13.get.value
 ranks 2
 
 use joined
-0  C: cmd=put kvsname=$kvs key=a value=1
-0  S: cmd=put_result rc=ok
+0  send    cmd=put kvsname=$kvs key=a value=1
+0  expect  cmd=put_result rc=ok
 use barrier
-1  C: cmd=get kvsname=$kvs key=a
-1  S: cmd=get_result rc=ok value=2
+1  send    cmd=get kvsname=$kvs key=a
+1  expect  cmd=get_result rc=ok value=2
 use finalized
 ";
 
@@ -33,8 +33,8 @@ const RIGHT: &str = "\
 requires rfc13.universe.size
 
 use joined
-0  C: cmd=get_universe_size
-0  S[rfc13.abnf.s-universe]: cmd=universe_size rc=ok size=<uint 1..>
+0  send    cmd=get_universe_size
+0  expect[rfc13.abnf.s-universe] cmd=universe_size rc=ok size=<uint 1..>
 use finalized
 ";
 
@@ -152,8 +152,8 @@ fn suggested_replay_command_works() {
 }
 
 #[rstest]
-#[case("wrong_key", "requires rfc13.get.value\nuse joined\n0  S: cmd=get_result rc=ok valeu=1\n")]
-#[case("undefined_name", "requires rfc13.get.value\nuse joined\n0  C: cmd=get kvsname=$kvs key=$kye\n")]
+#[case("wrong_key", "requires rfc13.get.value\nuse joined\n0  expect  cmd=get_result rc=ok valeu=1\n")]
+#[case("undefined_name", "requires rfc13.get.value\nuse joined\n0  send    cmd=get kvsname=$kvs key=$kye\n")]
 #[case("unknown_requirement", "requires rfc13.get.valu\nuse joined\nuse finalized\n")]
 #[case("unknown_fragment", "requires rfc13.get.value\nuse joind\n")]
 fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
@@ -215,8 +215,8 @@ fn rejects_invalid_options(#[case] name: &str, #[case] args: &[&str], #[case] st
 #[test]
 fn lists_steps_that_were_not_judged() {
     let early = "# The server closes the connection.\nrequires rfc13.get.value\n\nuse joined\n\
-                 0  C: cmd=get_universe_size\n0  S: <closes>\n0  C: cmd=get_appnum\n\
-                 0  S: cmd=appnum rc=ok appnum=<uint>\nuse finalized\n";
+                 0  send    cmd=get_universe_size\n0  expect  <closes>\n0  send    cmd=get_appnum\n\
+                 0  expect  cmd=appnum rc=ok appnum=<uint>\nuse finalized\n";
     let folder = folder(&[("early.pmi", early)]);
     let args =
         ["--memory", "early.pmi", "--report", "json=j", "--report", "html=h", "--report", "ndjson=log"];
@@ -227,10 +227,10 @@ fn lists_steps_that_were_not_judged() {
         ran.whole()
     );
     let verbose = conform(folder.path(), &["--memory", "early.pmi", "-v"]).out;
-    let list = "    line 7: 0  C: cmd=get_appnum\n    line 8: 0  S: cmd=appnum rc=ok appnum=<uint>\n    line 9: use finalized\n";
+    let list = "    line 7: 0  send    cmd=get_appnum\n    line 8: 0  expect  cmd=appnum rc=ok appnum=<uint>\n    line 9: use finalized\n";
     assert!(verbose.contains(list), "{verbose}");
     let page = fs::read_to_string(folder.path().join("h")).unwrap();
-    assert!(page.contains("line 7: 0  C: cmd=get_appnum<br>"), "{page}");
+    assert!(page.contains("line 7: 0  send    cmd=get_appnum<br>"), "{page}");
     let json = fs::read_to_string(folder.path().join("j")).unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
     let steps = json["results"][0]["unreached_steps"].as_array().unwrap();
@@ -314,7 +314,7 @@ fn finding_in_one_attempt_is_flaky_and_drafted() {
         ),
         (
             "missing.pmi",
-            "# A get of a key that no process has put fails.\nrequires rfc13.get.value\n\nuse joined\n0  C: cmd=get kvsname=$kvs key=nothing\n0  S: cmd=get_result rc=fail\nuse finalized\n",
+            "# A get of a key that no process has put fails.\nrequires rfc13.get.value\n\nuse joined\n0  send    cmd=get kvsname=$kvs key=nothing\n0  expect  cmd=get_result rc=fail\nuse finalized\n",
         ),
     ]);
     let binary = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).parent().unwrap();
@@ -658,9 +658,13 @@ fn explains_a_rule_by_its_requirements() {
 #[test]
 fn shows_a_scenario_in_each_dialect() {
     let ran = here(&["scenario", "show", "--dialect", "pmi-1.1", "kvs/exchange[own-key]"]);
-    assert!(ran.out.contains("0  C: cmd=put kvsname=$kvs key=addr value=10.0.0.1/4242\n"), "{}", ran.whole());
+    assert!(
+        ran.out.contains("0  send    cmd=put kvsname=$kvs key=addr value=10.0.0.1/4242\n"),
+        "{}",
+        ran.whole()
+    );
     let ran = here(&["scenario", "show", "--dialect", "pmi-2", "kvs/exchange[own-key]"]);
-    for text in ["0  C: cmd=kvs-put key=addr value=10.0.0.1/4242\n", "fragment pmi2-joined\n"] {
+    for text in ["0  send    cmd=kvs-put key=addr value=10.0.0.1/4242\n", "fragment pmi2-joined\n"] {
         assert!(ran.out.contains(text), "{}", ran.whole());
     }
     let ran = here(&["scenario", "show", "--dialect", "pmi-2", "maxes/limits"]);
@@ -709,7 +713,7 @@ fn suite_is_formatted() {
 
 #[test]
 fn fmt_is_stable() {
-    let messy = RIGHT.replace("0  C:", "0       C:");
+    let messy = RIGHT.replace("0  send    ", "0       send    ");
     let folder = folder(&[("messy.pmi", &messy)]);
     assert_eq!(conform(folder.path(), &["scenario", "fmt", "--check", "."]).status, 1);
     assert_eq!(conform(folder.path(), &["scenario", "fmt", "."]).status, 0);

@@ -268,14 +268,14 @@ requires rfc13.get.value
 ranks 2
 
 use joined
-1  C: cmd=get kvsname=$kvs key=a
-1  S: cmd=get_result rc=fail
-0  C: cmd=barrier_in
-0  S: <silence>
-1  C: cmd=get kvsname=$kvs key=a
-1  S: cmd=get_result rc=fail
-1  C: cmd=barrier_in
-*  S: cmd=barrier_out rc=ok
+1  send    cmd=get kvsname=$kvs key=a
+1  expect  cmd=get_result rc=fail
+0  send    cmd=barrier_in
+0  expect  <silence>
+1  send    cmd=get kvsname=$kvs key=a
+1  expect  cmd=get_result rc=fail
+1  send    cmd=barrier_in
+*  expect  cmd=barrier_out rc=ok
 ";
 
 #[test]
@@ -339,7 +339,7 @@ fn files_crash_under_last_request_without_ptrace() {
 #[test]
 fn replay_of_upstream_session_requires_a_proxy() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "# A.\nrequires rfc13.error.close\nneeds upstream\n\nproxy:0  U: cmd=get_result\n";
+    let text = "# A.\nrequires rfc13.error.close\nneeds upstream\n\nproxy:0  send    cmd=get_result\n";
     fs::write(folder.path().join("s.pmi"), text).unwrap();
     let (status, text) = fuzz(folder.path(), &["--replay", "s.pmi"]);
     assert!(status == 2 && text.contains("must be a bare hydra_pmi_proxy"), "{status}: {text}");
@@ -384,11 +384,12 @@ fn keeps_new_sessions_and_names_a_damaged_one() {
     let (_, text) = go(&["--sessions", "1", "--corpus", "pmi-conform-fuzz/corpus", "--out", "other"]);
     let all = pmi_files(&folder.path().join("other/corpus")).len();
     assert!(all >= kept(), "{all}: {text}");
-    fs::write(folder.path().join("none.pmi"), "# A.\nrequires rfc13.put.unique\n*  C: cmd=put\n").unwrap();
+    fs::write(folder.path().join("none.pmi"), "# A.\nrequires rfc13.put.unique\n*  send    cmd=put\n")
+        .unwrap();
     let (status, text) = go(&["--corpus", "none.pmi", "--out", "third"]);
     assert!(status == 2 && text.contains("none of the 1 scenarios can be played as a session"), "{text}");
     let damaged = pmi_files(&corpus).remove(0);
-    fs::write(&damaged, "0 C: <").unwrap();
+    fs::write(&damaged, "0 send    <").unwrap();
     let (status, text) = go(&["--resume"]);
     assert!(status == 2 && text.contains(damaged.file_name().unwrap().to_str().unwrap()), "{status}: {text}");
 }

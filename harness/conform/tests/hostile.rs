@@ -111,14 +111,14 @@ fn polling_server_fails_only_after_the_timeout() {
 requires rfc13.wire.lock-step
 ranks 1
 
-0  C: cmd=init pmi_version=1 pmi_subversion=1
-0  S: cmd=response_to_init rc=ok
-0  S: <silence>
-0  S: <one of>
+0  send    cmd=init pmi_version=1 pmi_subversion=1
+0  expect  cmd=response_to_init rc=ok
+0  expect  <silence>
+0  expect  <one of>
      pass: <silence>
      pass: <closes>
-0  C: cmd=get_appnum
-0  S: cmd=appnum rc=ok
+0  send    cmd=get_appnum
+0  expect  cmd=appnum rc=ok
 ";
     fs::write(&scenario, text).unwrap();
     let scenario = scenario.to_str().unwrap();
@@ -137,8 +137,8 @@ fn socket_timeout_is_not_silence() {
 requires rfc13.abnf.s-init
 ranks 1
 
-0  C: cmd=init pmi_version=1 pmi_subversion=1
-0  S: cmd=response_to_init rc=ok
+0  send    cmd=init pmi_version=1 pmi_subversion=1
+0  expect  cmd=response_to_init rc=ok
 ";
     fs::write(&scenario, text).unwrap();
     let run = run(&["--server", &hostile("late"), "--timeout", "20", scenario.to_str().unwrap()]);

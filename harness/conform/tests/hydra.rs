@@ -158,8 +158,8 @@ fn upstream_messages_are_checked_and_answered(
     let (passed_on, answer) = if right { ("a", "there") } else { ("b", "elsewhere") };
     let scenario = format!(
         "# A miss is asked above.\nrequires rfc13.get.value\nneeds upstream\nuse joined\n\
-         0 C: cmd=get kvsname=$kvs key=a\nproxy:0 S[hydra.upstream.requests-kept]: cmd=get key={passed_on}\n\
-         proxy:0 U: cmd=get_result rc=0 value=there\n0 S: cmd=get_result rc=ok value={answer}\n"
+         0 send    cmd=get kvsname=$kvs key=a\nproxy:0 expect[hydra.upstream.requests-kept] cmd=get key={passed_on}\n\
+         proxy:0 send    cmd=get_result rc=0 value=there\n0 expect  cmd=get_result rc=ok value={answer}\n"
     );
     fs::write(scratch.path().join("miss.pmi"), scenario).unwrap();
     let args =

@@ -22,11 +22,11 @@ requires rfc13.get.value
 ranks 2
 
 use joined
-0  C: cmd=put kvsname=$kvs key=<<script>document.title=\"broken\"<</script> value=<<img/src=x>
-0  S: cmd=put_result rc=ok
+0  send    cmd=put kvsname=$kvs key=<<script>document.title=\"broken\"<</script> value=<<img/src=x>
+0  expect  cmd=put_result rc=ok
 use barrier
-1  C: cmd=get kvsname=$kvs key=<<script>document.title=\"broken\"<</script>
-1  S: cmd=get_result rc=ok value=2
+1  send    cmd=get kvsname=$kvs key=<<script>document.title=\"broken\"<</script>
+1  expect  cmd=get_result rc=ok value=2
 use finalized
 ";
 
@@ -35,8 +35,8 @@ const RIGHT: &str = "\
 requires rfc13.universe.size
 
 use joined
-0  C: cmd=get_universe_size
-0  S: cmd=universe_size rc=ok size=<uint 1..>
+0  send    cmd=get_universe_size
+0  expect  cmd=universe_size rc=ok size=<uint 1..>
 use finalized
 ";
 

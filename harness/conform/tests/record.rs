@@ -117,7 +117,7 @@ fn records_spawned_processes() {
     assert_eq!(ran.out.matches("Value(").count(), 2, "{}", ran.whole());
     let script = script(folder.path());
     assert!(script.contains("execname=$agent"), "{script}");
-    assert!(script.contains("S[rfc13.spawn.preput]: cmd=get_result rc=ok value="), "{script}");
+    assert!(script.contains("expect[rfc13.spawn.preput] cmd=get_result rc=ok value="), "{script}");
     // The log contains the original bytes from the program.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("execname={CLIENT}")), "{log}");
@@ -161,7 +161,7 @@ fn plays_recording_of_early_fence() {
     let args = [&["record", "-o", "out", "--", BIN], &serve[..], &["--", "{tap}", PMI2_CLIENT]].concat();
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 0, "{}", ran.whole());
-    assert!(script(folder.path()).contains("S[pmi2.common.fence.visible]"), "{}", script(folder.path()));
+    assert!(script(folder.path()).contains("expect[pmi2.common.fence.visible]"), "{}", script(folder.path()));
     plays(folder.path());
 }
 
@@ -237,7 +237,7 @@ fn records_processes_spawned_in_pmi2() {
     let script = script(folder.path());
     assert!(script.contains("subcmd=$agent"), "{script}");
     assert!(
-        script.contains("S[pmi2.common.spawn.preput]: cmd=kvs-get-response rc=0 value=hello"),
+        script.contains("expect[pmi2.common.spawn.preput] cmd=kvs-get-response rc=0 value=hello"),
         "{script}"
     );
     // The log contains the original bytes from the program.

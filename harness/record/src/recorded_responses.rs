@@ -85,7 +85,7 @@ pub fn answers(
     for (exchanges, ranks) in &same {
         for (request, answer) in *exchanges {
             let who = span(ranks);
-            let _ = write!(text, "{who} C: {request}\n{who} S: {answer}\n");
+            let _ = write!(text, "{who} expect  {request}\n{who} send    {answer}\n");
         }
     }
     text.push_str("* P: exits 0\n");
@@ -174,12 +174,12 @@ mod tests {
         assert!(head.ends_with("serve kvsname_max=100 keylen_max=64 vallen_max=512"), "{head}");
         assert_eq!(
             body,
-            "0-1  C: cmd=get_maxes\n\
-             0-1  S: cmd=maxes vallen_max=512 kvsname_max=100 keylen_max=64\n\
-             0-1  C: cmd=get key=PMI_process_mapping\n\
-             0-1  S: cmd=get_result rc=0 found=TRUE value=(vector,(0,1,2))\n\
-             0-1  C: cmd=get_appnum\n\
-             0-1  S: cmd=appnum appnum=7\n\
+            "0-1  expect  cmd=get_maxes\n\
+             0-1  send    cmd=maxes vallen_max=512 kvsname_max=100 keylen_max=64\n\
+             0-1  expect  cmd=get key=PMI_process_mapping\n\
+             0-1  send    cmd=get_result rc=0 found=TRUE value=(vector,(0,1,2))\n\
+             0-1  expect  cmd=get_appnum\n\
+             0-1  send    cmd=appnum appnum=7\n\
              *    P: exits 0\n"
         );
         // A session that failed is not a model for the reference server.

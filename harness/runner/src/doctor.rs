@@ -89,11 +89,11 @@ impl Examination {
 /// A session of two processes, or of one if the implementation cannot start two.
 const SESSION: &str = "\
 use joined
-0  C: put key=pmi-conform-doctor value=works
-0  S: ok
+0  send    put key=pmi-conform-doctor value=works
+0  expect  ok
 use barrier
-*  C: get key=pmi-conform-doctor
-*  S: ok value=works
+*  send    get key=pmi-conform-doctor
+*  expect  ok value=works
 use left
 ";
 
@@ -102,8 +102,8 @@ const NODES: &str = "\
 nodes 2
 
 use joined
-0  C: get-job-attribute key=PMI_process_mapping
-0  S: <one of>
+0  send    get-job-attribute key=PMI_process_mapping
+0  expect  <one of>
      pass: cmd=<any>
      pass: <closes>
      pass: <silence>
@@ -113,10 +113,10 @@ use left
 /// A barrier that cannot end, because one process only enters it after the other has seen silence.
 const SILENCE_SCENARIO: &str = "\
 use init
-0  C: barrier
-0  S: <silence>
-1  C: barrier
-*  S: ok
+0  send    barrier
+0  expect  <silence>
+1  send    barrier
+*  expect  ok
 ";
 
 const FIRST_RANK: Proc = Proc { group: 0, rank: 0 };

@@ -256,7 +256,7 @@ fn probe_scenario(lines: &[(u32, &str)], frames: bool) -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n{rank}  C: {line}\n{rank}  S: <one of>\n     pass: cmd=<any>\n     pass: <empty>\n     pass: <closes>\n     pass: <silence>\n"
+            "\n{rank}  send    {line}\n{rank}  expect  <one of>\n     pass: cmd=<any>\n     pass: <empty>\n     pass: <closes>\n     pass: <silence>\n"
         );
     }
     text
@@ -339,7 +339,7 @@ fn of_program(
         let (fault, steps) = match answer {
             "" => ("", String::new()),
             NO_RESPONSE => ("fault init-no-answer\n", String::new()),
-            line => ("", format!("*  C: cmd=init\n*  S: {line}\n")),
+            line => ("", format!("*  send    cmd=init\n*  expect  {line}\n")),
         };
         format!(
             "# How does a program react to an answer?\nrequires rfc13.init.version-used\ntests client\nranks 1\n\
@@ -383,7 +383,7 @@ fn of_library(
     let answers = program_responses(offer);
     let all = answers.len();
     let rows = answers.into_iter().map(|(name, line)| {
-        let text = head(&format!("0  C: cmd=init\n0  S: {line}\n"));
+        let text = head(&format!("0  expect  cmd=init\n0  send    {line}\n"));
         let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
         step(&name, all);
         let returned = outcome.events.iter().find_map(|event| match &event.kind {

@@ -1,5 +1,5 @@
-//! The syntax tree of scenario files. The same tree is used to test a server (the harness plays `C:`), a client (it plays `S:`) and a
-//! library (it makes the `A:` calls).
+//! The syntax tree of scenario files. The same tree is used to test a server (the harness plays its clients), a client (it plays the server)
+//! and a library (it makes the calls and plays the server).
 
 use std::sync::Arc;
 
@@ -190,11 +190,11 @@ impl TableRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImplementationKind {
-    /// A process manager: the harness sends `C:` and expects `S:`.
+    /// A process manager: the harness sends requests and expects responses.
     Server,
-    /// A program that speaks PMI: the harness sends `S:` and expects `C:`.
+    /// A program that speaks PMI: the harness expects requests and sends responses.
     Client,
-    /// A PMI library: the harness makes the calls (`A:`), sends `S:` and expects `C:`.
+    /// A PMI library: the harness makes the calls (`A:`), expects requests and sends responses.
     Library,
 }
 
@@ -381,7 +381,7 @@ pub struct Step {
     pub target: StepTarget,
     /// The party that acts.
     pub role: Role,
-    /// The requirement that the step cites (`S[id]:`).
+    /// The requirement that the step cites (`expect[id]`).
     pub cites: Option<Spanned<String>>,
     /// The action.
     pub action: StepAction,
@@ -421,12 +421,12 @@ pub enum RankSet {
     Ranges(Vec<(u32, u32)>),
 }
 
-/// The party that a step is about. The letters `C` and `S` are RFC 13's; the others are ours.
+/// The party that a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// `C`: the client (process) sends.
+    /// The client (process) sends: `send` if a server is under test, otherwise `expect`.
     Client,
-    /// `S`: the server (process manager) sends.
+    /// The server (process manager) sends: `expect` if a server is under test, otherwise `send`.
     Server,
     /// `A`: the application calls the PMI library.
     Api,
@@ -434,7 +434,7 @@ pub enum Role {
     Process,
     /// `J`: the job: its exit status and its output.
     Job,
-    /// `U`: the upstream of a proxy, which the harness plays.
+    /// The upstream of a proxy, which the harness plays: `proxy:0 send`.
     Upstream,
 }
 
@@ -467,15 +467,16 @@ impl Role {
         if does { Actor::Harness } else { Actor::Implementation }
     }
 
-    /// Returns the letter of the role.
-    pub(super) fn word(self) -> &'static str {
+    /// Returns the word for the role if `tests` is under test.
+    pub(super) fn word(self, tests: ImplementationKind) -> &'static str {
         match self {
-            Self::Client => "C",
-            Self::Server => "S",
             Self::Api => "A",
             Self::Process => "P",
             Self::Job => "J",
-            Self::Upstream => "U",
+            Self::Client | Self::Server | Self::Upstream => match self.actor(tests) {
+                Actor::Harness => "send",
+                Actor::Implementation => "expect",
+            },
         }
     }
 }
@@ -483,7 +484,7 @@ impl Role {
 /// The action that a step performs or expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepAction {
-    /// `C:` and `S:`: one or more messages in one write, or one expected message per line.
+    /// One or more messages in one write, or one expected message per line.
     Message {
         /// The way of writing.
         mode: WriteMode,
@@ -496,7 +497,7 @@ pub enum StepAction {
     Empty,
     /// `<nothing>` or `<silence>`: the party sends nothing, although a request is pending.
     Silence,
-    /// `S: <right>`, if a client is under test: the reference server's own response, when another message precedes or follows it.
+    /// `send <right>`, if a client is under test: the reference server's own response, when another message precedes or follows it.
     CorrectResponse,
     /// `<one of>`: several outcomes, each with its verdict.
     OneOf(Vec<Alternative>),
@@ -504,7 +505,7 @@ pub enum StepAction {
     Process(ProcessAction),
     /// The action of an `A:` step.
     Call(Call),
-    /// The action of a `U:` step.
+    /// The action of the upstream.
     Upstream(UpstreamAction),
 }
 
@@ -512,7 +513,7 @@ pub enum StepAction {
 /// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamAction {
-    /// `U: cmd=...`: sends a response.
+    /// `send cmd=...`: sends a response.
     Response {
         /// `<to N>`: the number of the request that this answers, from 1; by default the last one.
         to: Option<u32>,
@@ -521,12 +522,12 @@ pub enum UpstreamAction {
         /// The text.
         lines: Vec<Template>,
     },
-    /// `U: <right>`: sends the response of a correct upstream.
+    /// `send <right>`: sends the response of a correct upstream.
     CorrectResponse {
         /// `<to N>`: the number of the request.
         to: Option<u32>,
     },
-    /// `U: <close>`: closes the connection.
+    /// `send <close>`: closes the connection.
     Close,
 }
 

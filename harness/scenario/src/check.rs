@@ -589,18 +589,15 @@ impl Checker<'_> {
 
     /// Checks that steps about proxies and the upstream are allowed.
     fn proxies(&mut self, step: &Step, span: Span) {
-        let of_proxies = self.is_proxy_step(step);
-        let upstream = step.role == Role::Upstream;
-        if !of_proxies && !upstream {
+        if !self.is_proxy_step(step) {
             return;
         }
         if self.scenario.tests != ImplementationKind::Server
-            || of_proxies != (upstream || step.role == Role::Server)
+            || !matches!(step.role, Role::Server | Role::Upstream)
         {
-            let message =
-                "only servers have proxies; `S:` is a request that a proxy forwards, and `U:` is our answer";
+            let message = "only servers have proxies, and their steps are `expect` (a request that a proxy forwards) and `send` (our answer)";
             if self.is_in_own_file() {
-                self.sink.error(span, message).help("write `proxy:0 S: ...` or `proxy:0 U: ...`");
+                self.sink.error(span, message).help("write `proxy:0 expect ...` or `proxy:0 send ...`");
             }
             return;
         }
@@ -629,7 +626,7 @@ impl Checker<'_> {
         {
             let message = "only servers have stray connections, which are numbered and are not processes";
             if self.is_in_own_file() {
-                self.sink.error(span, message).help("write `stray:0 C: ...` or `stray:0 S: ...`");
+                self.sink.error(span, message).help("write `stray:0 send ...` or `stray:0 expect ...`");
             }
         } else if !self.scenario.is_fragment()
             && !self.scenario.needs.iter().any(|n| n.value == Capability::Port)
@@ -798,7 +795,7 @@ impl Checker<'_> {
                     if ours { self.check_sent_line(line, span) } else { self.expected(role, line, span) }
                 }
             }
-            // If a client is under test, `S: <nothing>` is an action of the harness and means that it does not answer.
+            // If a client is under test, `send <nothing>` means that the harness does not answer.
             StepAction::Silence if ours && role == Role::Client && self.is_in_own_file() => {
                 self.sink
                     .error(head_line(&self.source, span), "`<nothing>` in a step that sends")

@@ -89,10 +89,10 @@ fn check_client_step(step: &Step, diagnostics: &mut DiagnosticSink) {
     let wrong = match (step.role, &step.action) {
         (Role::Client, StepAction::Message { .. }) => return,
         (Role::Client, _) => {
-            "a program decides what it sends; `C:` names the request whose response is changed"
+            "a program decides what it sends; `expect` names the request whose response is changed"
         }
         (Role::Server, StepAction::Message { mode, .. }) if mode.every => {
-            "`<every>` selects requests, so write it in a `C:` step"
+            "`<every>` selects requests, so write it in an `expect` step"
         }
         (
             Role::Server,
@@ -110,7 +110,7 @@ fn check_client_step(step: &Step, diagnostics: &mut DiagnosticSink) {
         (Role::Process, _) => {
             "a scenario for clients may use `set`, `kill 9`, `exits`, `ends` and `prints the same`"
         }
-        _ => "a scenario for clients has only C, S and P steps",
+        _ => "a scenario for clients has only `expect`, `send` and `P:` steps",
     };
     diagnostics.error(step.span, wrong);
 }

@@ -177,7 +177,7 @@ pub(super) struct StepHead {
     pub(super) rest: Span,
 }
 
-/// Splits `RANKS ROLE[ID]: REST`, in which the ranks are optional.
+/// Splits `RANKS ROLE[ID]: REST`, `RANKS send[ID] REST` or `RANKS expect[ID] REST`, in which the ranks are optional.
 pub(super) fn split_step(content: &str) -> Option<StepHead> {
     let first = word_end(content, 0);
     if let Some((role, cites, after)) = split_role(content, 0) {
@@ -188,7 +188,7 @@ pub(super) fn split_step(content: &str) -> Option<StepHead> {
     Some(StepHead { ranks: Span { start: 0, end: first }, role, cites, rest: trimmed(content, after) })
 }
 
-/// Parses `ROLE:` or `ROLE[ID]:` at `at`. Also returns the offset after the colon.
+/// Parses `ROLE:` or `ROLE[ID]:` at `at`; a verb has no colon. Also returns the offset after it.
 pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>, usize)> {
     let bytes = content.as_bytes();
     let mut end = at;
@@ -199,20 +199,24 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
         return None;
     }
     let role = Span { start: at, end };
-    match bytes.get(end)? {
-        // `child:0` is not a role, but `C:cmd=init` begins with one.
-        b':' if !is_group(role.of(content)) => Some((role, None, end + 1)),
-        b'[' => {
-            let close = end + content[end..].find(']')?;
-            (bytes.get(close + 1) == Some(&b':')).then_some((
-                role,
-                Some(Span { start: end + 1, end: close }),
-                close + 2,
-            ))
+    let is_verb = VERBS.contains(&role.of(content));
+    let cites = match bytes.get(end) {
+        Some(b'[') => Some(Span { start: end + 1, end: end + content[end..].find(']')? }),
+        _ => None,
+    };
+    let after = cites.map_or(end, |cites| cites.end + 1);
+    match bytes.get(after) {
+        None | Some(b' ') if is_verb => Some((role, cites, after)),
+        // `child:0` is not a role, but `P:exits 0` begins with one.
+        Some(b':') if !is_verb && (cites.is_some() || !is_group(role.of(content))) => {
+            Some((role, cites, after + 1))
         }
         _ => None,
     }
 }
+
+/// The verbs for an action of the harness, and for an expected action of the implementation under test.
+pub(super) const VERBS: [&str; 2] = ["send", "expect"];
 
 fn is_group(word: &str) -> bool {
     // This includes misspelled groups, which get a separate error message. Roles are shorter.
@@ -233,7 +237,10 @@ fn looks_like_step(content: &str) -> bool {
         || content.starts_with("child")
         || content.starts_with("proxy:")
         || content.starts_with("stray:")
-        || split_step(content).is_some_and(|head| head.role.end - head.role.start <= 4)
+        || split_step(content).is_some_and(|head| {
+            let role = head.role.of(content);
+            VERBS.contains(&role) || role.len() <= 4
+        })
 }
 
 /// Returns the offset at which the word that begins at `at` ends.

@@ -173,15 +173,17 @@ impl<'a> Parser<'a> {
             let diagnostic = self.sink.error(span, message);
             if expr::step_target(first, 0).is_ok() {
                 diagnostic.message = "a step without a role".to_owned();
-                diagnostic.help("a step reads `RANKS ROLE: ...`, with role C, S, A or P");
+                diagnostic.help(
+                    "a step reads `RANKS send ...`, `RANKS expect ...`, `RANKS P: ...` or `RANKS A: ...`",
+                );
             } else if first.ends_with(',') && expr::step_target(first.trim_end_matches(','), 0).is_ok() {
                 diagnostic.message = "a space in a list of ranks".to_owned();
-                diagnostic.help("write `0,1 C: ...`");
+                diagnostic.help("write `0,1 send ...`");
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
-                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, needs, ranks, nodes, schedule, vary, fault, \
-                     serve, launch, takes, in, row, use, let, repeat, only or end",
+                    "a step reads `RANKS send ...`, `RANKS expect ...` or `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, \
+                     needs, ranks, nodes, schedule, vary, fault, serve, launch, takes, in, row, use, let, repeat, only or end",
                 );
             }
         }
@@ -575,8 +577,8 @@ impl<'a> Parser<'a> {
 
     fn step(&mut self, line: Span, head: &StepHead, more: &[SourceLine]) -> Option<Step> {
         let role_span = Self::within(line, head.role);
-        let role = self.role(role_span);
         let ranks = Self::within(line, head.ranks);
+        let role = self.role(role_span, self.text_at(ranks).starts_with("proxy:"));
         let rest = Self::within(line, head.rest);
         let cites = head.cites.and_then(|span| self.id(Self::within(line, span)));
         let target = match (role, self.text_at(ranks)) {
@@ -588,7 +590,7 @@ impl<'a> Parser<'a> {
             (_, "") => {
                 self.sink
                     .error(role_span, "a step without ranks")
-                    .help("write them before the role, as `0 C: ...`");
+                    .help("write them before the verb or role, as `0 send ...`");
                 None
             }
             (_, text) => match expr::step_target(text, ranks.start) {
@@ -616,9 +618,9 @@ impl<'a> Parser<'a> {
             Role::Upstream => self.upstream(rest, more).map(StepAction::Upstream),
             other => {
                 if let Some(line) = more.first() {
-                    self.sink
-                        .error(line.span, "an indented line after a step that takes none")
-                        .help("only `C:` and `S:` steps have further lines; begin a new step in column 1");
+                    self.sink.error(line.span, "an indented line after a step that takes none").help(
+                        "only `send` and `expect` steps have further lines; begin a new step in column 1",
+                    );
                 }
                 match other {
                     Role::Process => self.process(rest).map(StepAction::Process),
@@ -631,29 +633,33 @@ impl<'a> Parser<'a> {
         Some(Step { target: target?, role, cites, action: action?, span: Span { start: line.start, end } })
     }
 
-    fn role(&mut self, span: Span) -> Option<Role> {
+    /// Parses the verb or role of a step. The implementation under test determines which side sends.
+    fn role(&mut self, span: Span, is_proxy: bool) -> Option<Role> {
         let word = self.text_at(span);
-        Some(match word {
-            "C" => Role::Client,
-            "S" => Role::Server,
-            "A" => Role::Api,
-            "P" => Role::Process,
-            "J" => Role::Job,
-            "U" => Role::Upstream,
+        let actor = match word {
+            "A" => return Some(Role::Api),
+            "P" => return Some(Role::Process),
+            "J" => return Some(Role::Job),
+            "send" => Actor::Harness,
+            "expect" => Actor::Implementation,
             _ => {
                 let diagnostic = self.sink.error(span, format!("unknown role `{word}`"));
-                let upper = word.get(..1).unwrap_or_default().to_ascii_uppercase();
-                if ["C", "S", "A", "P", "J", "U"].contains(&upper.as_str()) {
-                    diagnostic.label(format!("did you mean `{upper}`?"));
-                }
-                diagnostic
-                    .help("roles are C (client), S (server), A (library call), P (process), J (job) and U (upstream)");
+                diagnostic.suggest(word, &layout::VERBS);
+                diagnostic.help(
+                    "write `send` for an action of the harness, `expect` for one of the implementation, or a role with a colon: A: (library \
+                     call), P: (process), J: (job)",
+                );
                 return None;
             }
-        })
+        };
+        let (roles, tests) = match is_proxy {
+            true => ([Role::Upstream, Role::Server], ImplementationKind::Server),
+            false => ([Role::Client, Role::Server], self.scenario.tests),
+        };
+        roles.into_iter().find(|role| role.actor(tests) == actor)
     }
 
-    /// Parses the action of a `C:` or `S:` step.
+    /// Parses the action of a `send` or `expect` step.
     fn exchange(&mut self, part: Actor, rest: Span, more: &[SourceLine]) -> Option<StepAction> {
         if self.text_at(rest) == ONE_OF {
             return self.one_of(rest, more);
@@ -737,7 +743,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the action of a `U:` step: `<close>`, or an optional `<to N>` and then `<right>` or a message.
+    /// Parses the action of `proxy:N send`: `<close>`, or an optional `<to N>` and then `<right>` or a message.
     fn upstream(&mut self, rest: Span, more: &[SourceLine]) -> Option<UpstreamAction> {
         let (mut to, mut text) = (None, rest);
         let content = self.text_at(rest);
@@ -749,7 +755,7 @@ impl<'a> Parser<'a> {
                 _ => {
                     self.sink
                         .error(number, "`<to N>` takes the number of a request, from 1")
-                        .help("requests are counted as the `S:` steps of the proxy take them");
+                        .help("requests are counted as the `expect` steps of the proxy take them");
                     return None;
                 }
             }

@@ -5,17 +5,19 @@ use std::fmt::{self, Write as _};
 
 use pmi_wire::{Framing, Proc};
 
-use super::{ast::*, expr};
+use super::{ast::*, expr, layout};
 
 /// Indentation per level of `repeat`, and of continuation lines.
 const INDENT: usize = 2;
+/// Width of the longest verb and the blanks after it.
+const VERB_WIDTH: usize = 8;
 /// Maximum width of prose and of lists in the head.
 const WIDTH: usize = 120;
 
 /// Prints a scenario. Parsing the text returns the same tree, if the tree was parsed or consists of parts made by [`Template`]'s
 /// constructors.
 ///
-/// Roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step. There is
+/// Verbs and roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step. There is
 /// never more than one blank line in a row, and there is one after the head.
 pub fn print(scenario: &Scenario) -> String {
     let mut printer = Printer {
@@ -242,15 +244,20 @@ impl Printer<'_> {
             let width = self.role_column.saturating_sub(indent).max(line.len() + 1);
             line.extend(std::iter::repeat_n(' ', width - line.len()));
         }
-        line += &labelled(step.role.word(), step.cites.as_ref());
-        // The column at which the text of a step begins: after the role and `: `.
-        let below = self.role_column + 3;
+        let word = step.role.word(self.tests);
+        let is_verb = layout::VERBS.contains(&word);
+        line += &labelled(word, step.cites.as_ref(), !is_verb);
+        // The column at which the text of a step begins: two blanks after the longest verb, or after a role and `: `.
+        let below = self.role_column + if is_verb { VERB_WIDTH } else { 3 };
+        if is_verb {
+            line = format!("{line:<width$}", width = self.role_column + VERB_WIDTH - 1 - indent);
+        }
         let part = step.actor(self.tests);
         match &step.action {
             StepAction::OneOf(alternatives) => {
                 self.line(indent, &format!("{line} <one of>"), step.span);
                 for alternative in alternatives {
-                    let label = labelled(alternative.grade.word(), alternative.cites.as_ref());
+                    let label = labelled(alternative.grade.word(), alternative.cites.as_ref(), true);
                     self.action(
                         &alternative.action,
                         Actor::Implementation,
@@ -342,12 +349,10 @@ fn value_text(value: &Template) -> String {
     }
 }
 
-/// Returns `ROLE[ID]:`.
-fn labelled(word: &str, cites: Option<&Spanned<String>>) -> String {
-    match cites {
-        Some(id) => format!("{word}[{}]:", id.value),
-        None => format!("{word}:"),
-    }
+/// Returns `ROLE[ID]`, with a colon unless it is a verb.
+fn labelled(word: &str, cites: Option<&Spanned<String>>, has_colon: bool) -> String {
+    let cites = cites.map(|id| format!("[{}]", id.value)).unwrap_or_default();
+    format!("{word}{cites}{}", if has_colon { ":" } else { "" })
 }
 
 /// Returns `<to N> `.

@@ -1,7 +1,7 @@
 //! Spells operations: turns a scenario that names operations into one that has the messages of a dialect.
 //!
-//! A message line that begins with the name of an operation is not literal text. `C: put key=a value=b` is the request of that operation.
-//! `S: ok`, `S: fail`, `S: miss` and `S: answer` are responses to the preceding request. The protocol table contains the words on the wire.
+//! A message line that begins with the name of an operation is not literal text. `send put key=a value=b` is the request of that operation.
+//! `ok`, `fail`, `miss` and `answer` in an `expect` step are responses to the preceding request. The protocol table contains the words on the wire.
 
 use std::sync::Arc;
 

@@ -18,12 +18,12 @@ fn parsed(name: &str, text: &str) -> Result<Scenario, Vec<Diagnostic>> {
 
 const JOINED: &str = "\
 # The process has joined: init, get_maxes and get_my_kvsname.
-* C: cmd=init pmi_version=1 pmi_subversion=1
-* S: cmd=response_to_init rc=ok pmi_version=1 pmi_subversion=1
-* C: cmd=get_maxes
-* S: cmd=maxes rc=ok kvsname_max=$kvsname_max:uint keylen_max=$keylen_max:uint vallen_max=$vallen_max:uint
-* C: cmd=get_my_kvsname
-* S: cmd=my_kvsname rc=ok kvsname=$kvs:word
+* send    cmd=init pmi_version=1 pmi_subversion=1
+* expect  cmd=response_to_init rc=ok pmi_version=1 pmi_subversion=1
+* send    cmd=get_maxes
+* expect  cmd=maxes rc=ok kvsname_max=$kvsname_max:uint keylen_max=$keylen_max:uint vallen_max=$vallen_max:uint
+* send    cmd=get_my_kvsname
+* expect  cmd=my_kvsname rc=ok kvsname=$kvs:word
 ";
 #[test]
 fn job_id_comes_from_the_environment() {
@@ -78,18 +78,22 @@ fn sources_cite_only_requirements_that_exist() {
 }
 
 const FINALIZED: &str =
-    "# The process leaves.\n* C: cmd=finalize\n* S: cmd=finalize_ack rc=ok\n* C: <close>\n";
+    "# The process leaves.\n* send    cmd=finalize\n* expect  cmd=finalize_ack rc=ok\n* send    <close>\n";
 
 fn fragment(name: &str) -> Option<Arc<Scenario>> {
     let text = match name {
         "joined" => JOINED,
         "finalized" => FINALIZED,
         "spawn" => {
-            "# Spawns.\ntakes n=1 program\n0 C: mcmd=spawn\n  nprocs=$n\n  execname=$program\n  endcmd\n0 S: cmd=spawn_result rc=ok\nchild$n:* P: starts\n"
+            "# Spawns.\ntakes n=1 program\n0 send    mcmd=spawn\n  nprocs=$n\n  execname=$program\n  endcmd\n0 expect  cmd=spawn_result rc=ok\nchild$n:* P: starts\n"
         }
-        "wants" => "# Wants much.\n5 C: cmd=put kvsname=$kvs key=$kay value=1\nchild:0 P: starts\n",
-        "pmi2-joined" => "# Joins.\ndialect pmi-2\n* C: cmd=fullinit\n* S: cmd=fullinit-response rc=0\n",
-        "pmi2-fence" => "# Waits.\ndialect pmi-2\n* C: cmd=kvs-fence\n* S: cmd=kvs-fence-response rc=0\n",
+        "wants" => "# Wants much.\n5 send    cmd=put kvsname=$kvs key=$kay value=1\nchild:0 P: starts\n",
+        "pmi2-joined" => {
+            "# Joins.\ndialect pmi-2\n* send    cmd=fullinit\n* expect  cmd=fullinit-response rc=0\n"
+        }
+        "pmi2-fence" => {
+            "# Waits.\ndialect pmi-2\n* send    cmd=kvs-fence\n* expect  cmd=kvs-fence-response rc=0\n"
+        }
         "ping" => "# Uses pong.\nuse pong\n",
         "pong" => "# Uses ping.\nuse ping\n",
         _ => return None,
@@ -180,13 +184,13 @@ fn guide_examples_are_valid_and_formatted() {
 
 #[rstest]
 #[case::ragged(
-    "#  A b.\n\n\n\n#c\nrequires   a.b   c.d    # two\nranks  2\nuse    x    # why\n0   C:   cmd=a   b=c\n1,0   S[a.b]:cmd=d\n\n\n* S: <one of>\n  pass: <closes>\n  fail[a.b]:cmd=x\n      cmd=y\n  # c\n  note: <empty>\n\n\n"
+    "#  A b.\n\n\n\n#c\nrequires   a.b   c.d    # two\nranks  2\nuse    x    # why\n0   send    cmd=a   b=c\n1,0   expect[a.b] cmd=d\n\n\n* expect  <one of>\n  pass: <closes>\n  fail[a.b]:cmd=x\n      cmd=y\n  # c\n  note: <empty>\n\n\n"
 )]
 #[case::nested(
-    "# A.\nrepeat 2 # o\n     0-3 C: a\n      # in\n          b\n     repeat $i+1   as   $j\n   child2:*   P:  has  A=b  c\n   end\nend\nJ:  exits   0\n"
+    "# A.\nrepeat 2 # o\n     0-3 send    a\n      # in\n          b\n     repeat $i+1   as   $j\n   child2:*   P:  has  A=b  c\n   end\nend\nJ:  exits   0\n"
 )]
 #[case::modes(
-    "0 C:  <bytewise>   <partial>   a  b\n0 C:\n a\n b\n0 P:   has   arguments   a  b \n0 A: F( 1,\"a  b\" )  = X  a=b\nlet   $x   =  a  b   # c\nlet $y =\n"
+    "0 send    <bytewise>   <partial>   a  b\n0 send    \n a\n b\n0 P:   has   arguments   a  b \n0 A: F( 1,\"a  b\" )  = X  a=b\nlet   $x   =  a  b   # c\nlet $y =\n"
 )]
 #[case::braces(
     "row a x={b  c} y=<0x7b>d z={}\nrow b x={ e} y={f={g h} i}\n0 A: F()  = X a={b c}   d=<0x7b>e f={}\n0 A: = X a={<0x7b> b}\n"
@@ -202,7 +206,7 @@ fn formatting_keeps_the_meaning_and_is_stable(#[case] text: &str) {
 
 #[test]
 fn formatting_aligns_roles_and_keeps_comments() {
-    let text = "# A.\nrequires a   # b\n\n\nrepeat 2\n0 C: mcmd=spawn\n # c\n nprocs=1\n1,2  S: <one of>\n   pass: <closes>\nend\nJ: exits 0";
+    let text = "# A.\nrequires a   # b\n\n\nrepeat 2\n0 send    mcmd=spawn\n # c\n nprocs=1\n1,2  expect  <one of>\n   pass: <closes>\nend\nJ: exits 0";
     assert_snapshot!(print(&parsed("t", text).unwrap()));
 }
 
@@ -215,8 +219,8 @@ requires a.b c.d
 needs spawn names
 ranks 4
 nodes 2
-2,0-1 C: <bytewise> <partial> key=$kvs v=<fill $n-1>$$<<<0x0a>é
-child2:* S[c.d]: cmd=maxes rc=ok size=$size2:uint port=$host:42 x=<uint 1..$n*2>
+2,0-1 send    <bytewise> <partial> key=$kvs v=<fill $n-1>$$<<<0x0a>é
+child2:* expect[c.d] cmd=maxes rc=ok size=$size2:uint port=$host:42 x=<uint 1..$n*2>
 0 P: kill 9
 J: exits nonzero
 0 A: PMI_KVS_Get($n, \"a b\", NULL, &value[64]) = PMI_SUCCESS value=<word>
@@ -233,7 +237,7 @@ J: exits nonzero
 #[test]
 fn tuples_follow_the_grammar_of_the_message() {
     let show = |line: &str| {
-        let text = format!("0 S: {line}");
+        let text = format!("0 expect  {line}");
         let scenario = parsed("t", &text).unwrap();
         let Statement::Step(Step { action: StepAction::Message { lines, .. }, .. }) = &scenario.body[0]
         else {
@@ -263,51 +267,51 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::let_without_name("let x = 1", "expected a `$name`")]
 #[case::let_capture("let $x = $y:word", "`let` takes a text")]
 #[case::let_reserved("let $rank = 1", "bound by the runner")]
-#[case::repeat_open("repeat 2\n0 C: cmd=abort", "`repeat` without `end`")]
+#[case::repeat_open("repeat 2\n0 send    cmd=abort", "`repeat` without `end`")]
 #[case::end_alone("end", "`end` without `repeat`")]
 #[case::repeat_none("repeat 0\nend", "0 times")]
 #[case::repeat_many("repeat 1000000000\nend", "1000000000 times")]
 #[case::repeat_shadows("repeat 2 as $kvs\nend", "bound already")]
 #[case::use_nothing("use", "`use` of what?")]
 #[case::use_path("use ../x", "invalid fragment name")]
-#[case::no_rank("C: cmd=init", "without ranks")]
+#[case::no_rank("send    cmd=init", "without ranks")]
 #[case::no_role("0 cmd=init", "without a role")]
 #[case::job_with_rank("0 J: exits 0", "has no ranks")]
-#[case::blank_in_ranks("0, 1 C: cmd=init", "a space in a list of ranks")]
-#[case::downwards("2-0 C: cmd=init", "runs upwards")]
+#[case::blank_in_ranks("0, 1 send    cmd=init", "a space in a list of ranks")]
+#[case::downwards("2-0 send    cmd=init", "runs upwards")]
 #[case::group_one("child1:0 P: starts", "is `child`")]
 #[case::rank_twice("0,1,0-2 P: starts", "rank 0 is named twice")]
-#[case::neither_rc_nor_value("0 C:", "an empty step")]
-#[case::more_after_close("0 C: <close>\n   cmd=x", "takes no further lines")]
+#[case::neither_rc_nor_value("0 send    ", "an empty step")]
+#[case::more_after_close("0 send    <close>\n   cmd=x", "takes no further lines")]
 #[case::more_after_process("0 P: starts\n   cmd=x", "takes none")]
-#[case::indented_step("0 C: cmd=init\n  0 S: cmd=response_to_init", "indented like a further line")]
-#[case::one_of_nothing("0 S: <one of>", "without outcomes")]
-#[case::one_of_nested("0 S: <one of>\n  pass: <one of>", "within `<one of>`")]
-#[case::no_verdict("0 S: <one of>\n  close", "without a verdict")]
-#[case::one_of_in_a_sent_message("0 C: <one of>\n  pass: <closes>", "cannot be sent")]
-#[case::silent_client("0 C: <nothing>", "`<nothing>` in a step that sends")]
-#[case::lone_angle("0 C: a=<b", "`<` without `>`")]
-#[case::lone_dollar("0 C: a=$ b", "`$` without a name")]
-#[case::lone_brace("0 C: a=${b", "without a name and `}`")]
-#[case::bad_byte("0 C: a=<0x1>", "two digits")]
-#[case::tab("0 C: a=\tb", "an invisible character")]
-#[case::tab_indent("0 C: a=b\n\tc=d", "a tab as indentation")]
-#[case::carriage_return("0 C: a=b\r", "carriage return")]
-#[case::form_argument("0 S: rc=<word 3>", "takes nothing else")]
-#[case::uint_bounds("0 S: rc=<uint 3>", "bounds are written")]
-#[case::huge_number("0 C: a=<fill 99999999999999999999>", "numbers go up to")]
-#[case::huge_fill("0 C: a=<fill 999999999>", "the range is")]
-#[case::expr_end("0 C: a=<calc 1 2>", "expected an operator")]
-#[case::expr_open("0 C: a=<calc (1>", "operator or `)`")]
-#[case::expr_empty("0 C: a=<calc >", "expected a number")]
-#[case::cut_expected("0 S: cmd=maxes<|> rc=ok", "this step reads")]
-#[case::junk_expected("0 S: cmd=maxes msg=<junk 3>", "not expected")]
-#[case::mode_expected("0 S: <bytewise> cmd=maxes rc=ok", "in a step that reads")]
-#[case::absent_alone("0 S: cmd=maxes size=a<absent>", "stand alone")]
-#[case::capture_sent("0 C: cmd=get key=$x:word", "a capture in a step that sends")]
-#[case::absent_sent("0 C: cmd=get key=<absent>", "a matcher in a step that sends")]
-#[case::request_expected("0 S: cmd=get rc=ok", "`get` is a request")]
-#[case::no_tuple("0 S: clsoe", "not a `key=value` tuple")]
+#[case::indented_step("0 send    cmd=init\n  0 expect  cmd=response_to_init", "indented like a further line")]
+#[case::one_of_nothing("0 expect  <one of>", "without outcomes")]
+#[case::one_of_nested("0 expect  <one of>\n  pass: <one of>", "within `<one of>`")]
+#[case::no_verdict("0 expect  <one of>\n  close", "without a verdict")]
+#[case::one_of_in_a_sent_message("0 send    <one of>\n  pass: <closes>", "cannot be sent")]
+#[case::silent_client("0 send    <nothing>", "`<nothing>` in a step that sends")]
+#[case::lone_angle("0 send    a=<b", "`<` without `>`")]
+#[case::lone_dollar("0 send    a=$ b", "`$` without a name")]
+#[case::lone_brace("0 send    a=${b", "without a name and `}`")]
+#[case::bad_byte("0 send    a=<0x1>", "two digits")]
+#[case::tab("0 send    a=\tb", "an invisible character")]
+#[case::tab_indent("0 send    a=b\n\tc=d", "a tab as indentation")]
+#[case::carriage_return("0 send    a=b\r", "carriage return")]
+#[case::form_argument("0 expect  rc=<word 3>", "takes nothing else")]
+#[case::uint_bounds("0 expect  rc=<uint 3>", "bounds are written")]
+#[case::huge_number("0 send    a=<fill 99999999999999999999>", "numbers go up to")]
+#[case::huge_fill("0 send    a=<fill 999999999>", "the range is")]
+#[case::expr_end("0 send    a=<calc 1 2>", "expected an operator")]
+#[case::expr_open("0 send    a=<calc (1>", "operator or `)`")]
+#[case::expr_empty("0 send    a=<calc >", "expected a number")]
+#[case::cut_expected("0 expect  cmd=maxes<|> rc=ok", "this step reads")]
+#[case::junk_expected("0 expect  cmd=maxes msg=<junk 3>", "not expected")]
+#[case::mode_expected("0 expect  <bytewise> cmd=maxes rc=ok", "in a step that reads")]
+#[case::absent_alone("0 expect  cmd=maxes size=a<absent>", "stand alone")]
+#[case::capture_sent("0 send    cmd=get key=$x:word", "a capture in a step that sends")]
+#[case::absent_sent("0 send    cmd=get key=<absent>", "a matcher in a step that sends")]
+#[case::request_expected("0 expect  cmd=get rc=ok", "`get` is a request")]
+#[case::no_tuple("0 expect  clsoe", "not a `key=value` tuple")]
 #[case::job_status("J: exits nonzro", "an exit status is")]
 #[case::process_word("0 P: strats", "unknown word `strats`")]
 #[case::status("0 P: exit 256", "from 0 to 255")]
@@ -324,15 +328,15 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::call_out_form("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank", "expected `name=VALUE`")]
 #[case::call_out_name("0 A: PMI_Get_rank(&1)", "written `&name`")]
 #[case::open_brace("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank={1{2 size={3}", "`{` without `}`")]
-#[case::late_variable("0 C: a=$x\n0 S: cmd=appnum appnum=$x:uint", "`$x` is not bound")]
+#[case::late_variable("0 send    a=$x\n0 expect  cmd=appnum appnum=$x:uint", "`$x` is not bound")]
 #[case::rank_outside_a_role("let $x = $rank", "in a step without a rank")]
-#[case::counter_outside("repeat 2 as $i\nend\n0 C: a=$i", "`$i` is not bound")]
+#[case::counter_outside("repeat 2 as $i\nend\n0 send    a=$i", "`$i` is not bound")]
 #[case::only_sometimes(
-    "0 S: <one of>\n pass: cmd=maxes rc=$x:int\n pass: <empty>\n0 C: a=$x",
+    "0 expect  <one of>\n pass: cmd=maxes rc=$x:int\n pass: <empty>\n0 send    a=$x",
     "`$x` is not bound"
 )]
-#[case::spawn_undeclared("0 C: mcmd=spawn\n   endcmd", "without `needs spawn`")]
-#[case::names_undeclared("0 C: cmd=lookup_name service=a", "without `needs names`")]
+#[case::spawn_undeclared("0 send    mcmd=spawn\n   endcmd", "without `needs spawn`")]
+#[case::names_undeclared("0 send    cmd=lookup_name service=a", "without `needs names`")]
 #[case::child_two("needs spawn", "after the first step")]
 fn reports_each_mistake(#[case] text: &str, #[case] expected: &str) {
     let told = brief(text);
@@ -341,14 +345,14 @@ fn reports_each_mistake(#[case] text: &str, #[case] expected: &str) {
 
 #[rstest]
 #[case::bound_in_all(
-    "0 S: <one of>\n pass: cmd=maxes rc=$x:int\n fail: cmd=maxes\n pass: <closes>\n0 C: a=$x"
+    "0 expect  <one of>\n pass: cmd=maxes rc=$x:int\n fail: cmd=maxes\n pass: <closes>\n0 send    a=$x"
 )]
-#[case::left_to_right("0 S: cmd=maxes keylen_max=$a:uint vallen_max=<uint $a..>")]
-#[case::junk_sent("0 C: <junk 10>\n0 C: blah\n0 C: <empty>\n0 C: rc=ok x=rc=fail")]
-#[case::unknown_command("0 C: cmd=frobnicate\n0 S: <closes>")]
-#[case::unlike_any("0 S: cmd=whatever_else rc=fail")]
+#[case::left_to_right("0 expect  cmd=maxes keylen_max=$a:uint vallen_max=<uint $a..>")]
+#[case::junk_sent("0 send    <junk 10>\n0 send    blah\n0 send    <empty>\n0 send    rc=ok x=rc=fail")]
+#[case::unknown_command("0 send    cmd=frobnicate\n0 expect  <closes>")]
+#[case::unlike_any("0 expect  cmd=whatever_else rc=fail")]
 #[case::every_outcome_passes(
-    "0 C: cmd=get_appnum\n0 S: <one of>\n pass: cmd=<any>\n pass: <closes>\n pass: <empty>\n pass: <silence>"
+    "0 send    cmd=get_appnum\n0 expect  <one of>\n pass: cmd=<any>\n pass: <closes>\n pass: <empty>\n pass: <silence>"
 )]
 fn accepts_valid_scenarios(#[case] text: &str) {
     assert_eq!(brief(text), [""; 0]);
@@ -357,43 +361,39 @@ fn accepts_valid_scenarios(#[case] text: &str) {
 #[test]
 fn diagnostic_names_line_and_column() {
     assert_eq!(
-        brief("0 C: a=é$x\n0 C: cmd=gte"),
-        ["t.pmi:5:9: `$x` is not bound", "t.pmi:6:10: warning: unknown command `gte` of PMI-1"]
+        brief("0 send    a=é$x\n0 send    cmd=gte"),
+        ["t.pmi:5:14: `$x` is not bound", "t.pmi:6:15: warning: unknown command `gte` of PMI-1"]
     );
 }
 
 #[test]
 fn library_scenarios_swap_the_sides() {
-    let text = "# A.\nrequires a\ntests library\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: <one of>\n  pass: <closes>\n0 S: <nothing>\n";
+    let text = "# A.\nrequires a\ntests library\n0 expect  cmd=init pmi_version=$v:uint\n0 send    cmd=response_to_init rc=ok pmi_version=$v\n0 expect  <one of>\n  pass: <closes>\n0 send    <nothing>\n";
     assert_eq!(checked(&parsed("t", text).unwrap()), []);
-    assert_eq!(
-        checked(
-            &parsed("t", &text.replace("tests library\n", "").replace("<nothing>", "<silence>")).unwrap()
-        )
-        .len(),
-        2
-    );
+    let of_server = text.replace("tests library\n", "").replace("<nothing>", "<silence>");
+    let of_server = of_server.replace("expect", "wait").replace("send", "expect").replace("wait", "send");
+    assert_eq!(checked(&parsed("t", &of_server).unwrap()).len(), 2);
 }
 
 #[test]
 fn client_scenarios_describe_the_server() {
     let head = "# A.\nrequires rfc13.put.unique\ntests client\n";
     let text = "vary order-reversed two-blanks\nserve keylen_max=32 delay=5\n\
-                0 P: set PMI_FD=<calc 7 + $rank>\n0 C: <every> cmd=get key=<word>\n0 S: <right>\n0 S: <close>\n0 P: exits nonzero|same\n0 P: prints the same\n";
+                0 P: set PMI_FD=<calc 7 + $rank>\n0 expect  <every> cmd=get key=<word>\n0 send    <right>\n0 send    <close>\n0 P: exits nonzero|same\n0 P: prints the same\n";
     let scenario = parsed("t", &format!("{head}{text}")).unwrap();
     assert_eq!(checked(&scenario), []);
     assert_eq!(scenario.server_setup.variations.len(), 2);
     assert_snapshot!(mistakes(&format!("{head}serve keylen=3 delay=x\n")));
     assert_snapshot!(mistakes(&format!(
         "{head}vary order-revrsed\nfault nosuch\n\
-         0 C: <closes>\n0 C: <one of>\n  pass: <closes>\n0 S: <nothing>\n0 S: <every> cmd=maxes\n0 P: kill 3\n0 P: starts\n0 A: PMI_Init(&s)\n"
+         0 expect  <closes>\n0 expect  <one of>\n  pass: <closes>\n0 send    <nothing>\n0 send    <every> cmd=maxes\n0 P: kill 3\n0 P: starts\n0 A: PMI_Init(&s)\n"
     )));
 }
 
 #[test]
 fn rejects_server_settings_in_server_scenarios() {
     assert_snapshot!(mistakes(
-        "# A.\nrequires rfc13.put.unique\nvary rc-absent\nserve delay=5\n0 C: <every> cmd=get_maxes\n0 S: <right>\n0 P: exits nonzero|same\n"
+        "# A.\nrequires rfc13.put.unique\nvary rc-absent\nserve delay=5\n0 send    <every> cmd=get_maxes\n0 expect  <right>\n0 P: exits nonzero|same\n"
     ));
 }
 
@@ -412,7 +412,7 @@ fn checks_arguments_of_fragments() {
     assert_eq!(checked(&fragment("spawn").unwrap()), []);
     let told = "# A.\nrequires a\nneeds spawn\nuse spawn(program=$agent)\nuse spawn(n=2, program=<fill 3>)\n";
     assert_eq!(checked(&parsed("t", told).unwrap()), []);
-    assert_snapshot!(steps("use spawn\nuse spawn(program=a, program=b, prog=$nosuch)\n0 C: a=$n"));
+    assert_snapshot!(steps("use spawn\nuse spawn(program=a, program=b, prog=$nosuch)\n0 send    a=$n"));
     assert_snapshot!(steps("use spawn(program)\nuse spawn(n=1"));
 }
 
@@ -426,7 +426,7 @@ fn argument_keeps_inner_blanks_only() {
 
 #[test]
 fn table_becomes_a_scenario_for_each_row() {
-    let text = "# A.\nrequires a\nrow blank   value=a<sp>b  other=\nrow plain value=b other=<fill 3>\n\nuse joined\n0 C: cmd=put value=$value\n";
+    let text = "# A.\nrequires a\nrow blank   value=a<sp>b  other=\nrow plain value=b other=<fill 3>\n\nuse joined\n0 send    cmd=put value=$value\n";
     let table = parsed("kvs/t", text).unwrap();
     assert_eq!(checked(&table), []);
     let table = Arc::new(table);
@@ -456,7 +456,7 @@ fn rejects_unknown_requirement() {
 
 #[test]
 fn rejects_file_without_a_head() {
-    assert_snapshot!(mistakes("0 C: cmd=init\n"));
+    assert_snapshot!(mistakes("0 send    cmd=init\n"));
 }
 
 #[test]
@@ -466,12 +466,12 @@ fn rejects_unknown_fragment() {
 
 #[test]
 fn rejects_unbound_variable() {
-    assert_snapshot!(steps("0 C: cmd=get kvsname=$kvsnam key=<fill $keylen-1>"));
+    assert_snapshot!(steps("0 send    cmd=get kvsname=$kvsnam key=<fill $keylen-1>"));
 }
 
 #[test]
 fn rejects_unknown_type() {
-    assert_snapshot!(steps("0 S: cmd=appnum appnum=$n:unit port=<wrd>"));
+    assert_snapshot!(steps("0 expect  cmd=appnum appnum=$n:unit port=<wrd>"));
 }
 
 #[test]
@@ -481,60 +481,58 @@ fn rejects_unknown_role_and_group() {
 
 #[test]
 fn rejects_unknown_key_and_response() {
-    assert_snapshot!(steps("0 S: cmd=put_reslt rc=ok vallen_mx=<uint>"));
+    assert_snapshot!(steps("0 expect  cmd=put_reslt rc=ok vallen_mx=<uint>"));
 }
 
 #[test]
 fn rejects_proxy_steps_without_a_proxy() {
-    assert_snapshot!(steps(
-        "proxy:0 S: cmd=get\nproxy:0 C: cmd=get\n0 U: cmd=get_result\nproxy:4 U: <right>"
-    ));
+    assert_snapshot!(steps("proxy:0 expect  cmd=get\nproxy:0 A: PMI_Barrier()\nproxy:4 send    <right>"));
 }
 
 #[test]
 fn rejects_impossible_upstream_steps() {
     assert_snapshot!(steps(
-        "proxy:0 U: <to first> cmd=get_result\nproxy:0 U: <nothing>\nproxy:0 U: <to 1> <close>"
+        "proxy:0 send    <to first> cmd=get_result\nproxy:0 send    <nothing>\nproxy:0 send    <to 1> <close>"
     ));
 }
 
 #[test]
 fn lists_requests_that_the_scenario_answers() {
-    let text = "# A.\nneeds upstream\nproxy:0 S: cmd=get key=a\nrepeat 2\n  proxy:0 S: <one of>\n    pass: mcmd=spawn\n    \
-                note: <silence>\nend\n0 S: cmd=lookup_result\n";
+    let text = "# A.\nneeds upstream\nproxy:0 expect  cmd=get key=a\nrepeat 2\n  proxy:0 expect  <one of>\n    pass: mcmd=spawn\n    \
+                note: <silence>\nend\n0 expect  cmd=lookup_result\n";
     assert_eq!(parsed("t", text).unwrap().answers(), ["get", "spawn"]);
 }
 
 #[test]
 fn proxy_may_forward_one_of_several_requests() {
-    let either = "# It holds.\nrequires rfc13.get.value\nneeds upstream\n\nuse joined\nproxy:0  S: <one of>\n            \
+    let either = "# It holds.\nrequires rfc13.get.value\nneeds upstream\n\nuse joined\nproxy:0  expect  <one of>\n            \
                   pass: cmd=get\n            pass: mcmd=spawn\n            pass: <silence>\n";
     assert_eq!(mistakes(either), "");
 }
 
 #[test]
 fn rejects_missing_rank_and_group() {
-    assert_snapshot!(steps("0,4 C: cmd=abort\nchild:0 P: starts"));
+    assert_snapshot!(steps("0,4 send    cmd=abort\nchild:0 P: starts"));
 }
 
 #[test]
 fn rejects_scenario_without_positive_control() {
     assert_snapshot!(mistakes(
-        "# A.\nrequires rfc13.put.unique\n0 C: cmd=put\n0 S: cmd=put_result rc=fail\n"
+        "# A.\nrequires rfc13.put.unique\n0 send    cmd=put\n0 expect  cmd=put_result rc=fail\n"
     ));
 }
 
 #[rstest]
-#[case::unused("0 S: cmd=my_kvsname rc=ok kvsname=$name:word", true)]
-#[case::compared("0 S: cmd=my_kvsname rc=ok kvsname=$name:word\n0 P: has PMI_NAME=$name", false)]
-#[case::same_for_all("*  S: cmd=my_kvsname rc=ok kvsname=$name:word", false)]
+#[case::unused("0 expect  cmd=my_kvsname rc=ok kvsname=$name:word", true)]
+#[case::compared("0 expect  cmd=my_kvsname rc=ok kvsname=$name:word\n0 P: has PMI_NAME=$name", false)]
+#[case::same_for_all("*  expect  cmd=my_kvsname rc=ok kvsname=$name:word", false)]
 #[case::outcome(
-    "0 S: <one of>\n     pass: cmd=my_kvsname rc=ok kvsname=$name:word\n     pass: <closes>",
+    "0 expect  <one of>\n     pass: cmd=my_kvsname rc=ok kvsname=$name:word\n     pass: <closes>",
     true
 )]
 fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
     let text = format!(
-        "# A.\nrequires rfc13.get.value\nranks 2\n*  C: cmd=init\n*  S: cmd=response_to_init rc=ok\n*  C: cmd=get_my_kvsname\n{expects}\n"
+        "# A.\nrequires rfc13.get.value\nranks 2\n*  send    cmd=init\n*  expect  cmd=response_to_init rc=ok\n*  send    cmd=get_my_kvsname\n{expects}\n"
     );
     let found: Vec<_> = checked(&parsed("t", &text).unwrap()).into_iter().map(|d| d.message).collect();
     let expected = warns.then(|| "nothing compares or sends `$name`".to_owned());
@@ -543,25 +541,25 @@ fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
 
 #[test]
 fn rejects_misspelt_verdict() {
-    assert_snapshot!(steps("0 S: <one of>\n     pas: <closes>\n     fail: <silence>"));
+    assert_snapshot!(steps("0 expect  <one of>\n     pas: <closes>\n     fail: <silence>"));
 }
 
 #[test]
 fn misspelt_command_is_only_a_warning() {
-    assert_snapshot!(steps("0 C: cmd=gte kvsname=$kvs key=a"));
+    assert_snapshot!(steps("0 send    cmd=gte kvsname=$kvs key=a"));
 }
 
 #[test]
 fn rejects_matcher_in_a_sent_message() {
-    assert_snapshot!(steps("0 C: cmd=get kvsname=$kvs key=<word>"));
+    assert_snapshot!(steps("0 send    cmd=get kvsname=$kvs key=<word>"));
 }
 
 #[test]
 fn depth_and_size_are_bounded() {
-    let deep = format!("{}0 C: a=1\n{}", "repeat 2\n".repeat(100_000), "end\n".repeat(100_000));
+    let deep = format!("{}0 send    a=1\n{}", "repeat 2\n".repeat(100_000), "end\n".repeat(100_000));
     assert!(parsed("t", &deep).is_err());
     for expr in ["(".repeat(100_000), "1+".repeat(100_000), format!("1{}", "*1".repeat(100_000))] {
-        assert!(parsed("t", &format!("0 C: a=<calc {expr}>")).is_err());
+        assert!(parsed("t", &format!("0 send    a=<calc {expr}>")).is_err());
     }
 }
 
@@ -679,53 +677,53 @@ fn spelled_as(name: &str, steps: &str) -> String {
 
 #[rstest]
 #[case::put(
-    "0  C: put key=k value=two words\n0  S: ok\n",
-    "0  C: cmd=put kvsname=$kvs key=k value=two words\n0  S: cmd=put_result rc=ok\n",
-    "0  C: cmd=kvs-put key=k value=two<sp>words\n0  S: cmd=kvs-put-response rc=ok\n"
+    "0  send    put key=k value=two words\n0  expect  ok\n",
+    "0  send    cmd=put kvsname=$kvs key=k value=two words\n0  expect  cmd=put_result rc=ok\n",
+    "0  send    cmd=kvs-put key=k value=two<sp>words\n0  expect  cmd=kvs-put-response rc=ok\n"
 )]
 #[case::miss(
-    "0  C: barrier\n0  S: ok\n0  C: get key=k\n0  S: miss\n",
-    "0  C: cmd=barrier_in\n0  S: cmd=barrier_out rc=ok\n\
-     0  C: cmd=get kvsname=$kvs key=k\n0  S: cmd=get_result rc=fail\n",
-    "0  C: cmd=kvs-fence\n0  S: cmd=kvs-fence-response rc=ok\n0  C: cmd=kvs-get key=k\n0  S: <one of>\n      pass: cmd=kvs-get-response rc=ok value=<absent>\n      \
+    "0  send    barrier\n0  expect  ok\n0  send    get key=k\n0  expect  miss\n",
+    "0  send    cmd=barrier_in\n0  expect  cmd=barrier_out rc=ok\n\
+     0  send    cmd=get kvsname=$kvs key=k\n0  expect  cmd=get_result rc=fail\n",
+    "0  send    cmd=kvs-fence\n0  expect  cmd=kvs-fence-response rc=ok\n0  send    cmd=kvs-get key=k\n0  expect  <one of>\n           pass: cmd=kvs-get-response rc=ok value=<absent>\n           \
      pass: cmd=kvs-get-response rc=fail\n"
 )]
 #[case::success_has_the_value(
-    "0  C: get key=k\n0  S: ok\n",
-    "0  C: cmd=get kvsname=$kvs key=k\n0  S: cmd=get_result rc=ok\n",
-    "0  C: cmd=kvs-get key=k\n0  S: cmd=kvs-get-response rc=ok value=<any>\n"
+    "0  send    get key=k\n0  expect  ok\n",
+    "0  send    cmd=get kvsname=$kvs key=k\n0  expect  cmd=get_result rc=ok\n",
+    "0  send    cmd=kvs-get key=k\n0  expect  cmd=kvs-get-response rc=ok value=<any>\n"
 )]
 #[case::port(
-    "0  C: lookup service=s\n0  S: ok port=p\n",
-    "0  C: cmd=lookup_name service=s\n0  S: cmd=lookup_result rc=ok port=p\n",
-    "0  C: cmd=name-lookup infokeycount=0 name=s\n0  S: <one of>\n      \
-     pass: cmd=name-lookup-response rc=ok value=p\n      pass: cmd=name-lookup-response rc=ok port=p\n"
+    "0  send    lookup service=s\n0  expect  ok port=p\n",
+    "0  send    cmd=lookup_name service=s\n0  expect  cmd=lookup_result rc=ok port=p\n",
+    "0  send    cmd=name-lookup infokeycount=0 name=s\n0  expect  <one of>\n           \
+     pass: cmd=name-lookup-response rc=ok value=p\n           pass: cmd=name-lookup-response rc=ok port=p\n"
 )]
 #[case::attribute(
-    "0  C: get-job-attribute key=PMI_process_mapping\n0  S: ok value=<mapping>\n",
-    "0  C: cmd=get kvsname=$kvs key=PMI_process_mapping\n0  S: cmd=get_result rc=ok value=<mapping>\n",
-    "0  C: cmd=info-getjobattr key=PMI_process_mapping\n0  S: cmd=info-getjobattr-response rc=ok value=<mapping>\n"
+    "0  send    get-job-attribute key=PMI_process_mapping\n0  expect  ok value=<mapping>\n",
+    "0  send    cmd=get kvsname=$kvs key=PMI_process_mapping\n0  expect  cmd=get_result rc=ok value=<mapping>\n",
+    "0  send    cmd=info-getjobattr key=PMI_process_mapping\n0  expect  cmd=info-getjobattr-response rc=ok value=<mapping>\n"
 )]
 #[case::other_request(
-    "0  C: barrier\n0  C: put key=k value=v\n0  S: barrier answer\n",
-    "0  C: cmd=barrier_in\n0  C: cmd=put kvsname=$kvs key=k value=v\n0  S: cmd=barrier_out\n",
-    "0  C: cmd=kvs-fence\n0  C: cmd=kvs-put key=k value=v\n0  S: cmd=kvs-fence-response\n"
+    "0  send    barrier\n0  send    put key=k value=v\n0  expect  barrier answer\n",
+    "0  send    cmd=barrier_in\n0  send    cmd=put kvsname=$kvs key=k value=v\n0  expect  cmd=barrier_out\n",
+    "0  send    cmd=kvs-fence\n0  send    cmd=kvs-put key=k value=v\n0  expect  cmd=kvs-fence-response\n"
 )]
 #[case::spawn(
-    "0  C: spawn nprocs=2 arg0=a arg1=two<sp>words\n      preput_key_0=k preput_val_0=v\n0  S: ok\n",
-    "0  C: mcmd=spawn\n      nprocs=2\n      execname=$agent\n      totspawns=1\n      spawnssofar=1\n      \
-     arg<calc $first_argument>=a\n      arg<calc $first_argument+1>=two<sp>words\n      argcnt=2\n      preput_num=1\n      \
-     preput_key_0=k\n      preput_val_0=v\n      info_num=0\n      endcmd\n0  S: cmd=spawn_result rc=ok\n",
-    "0  C: cmd=spawn ncmds=1 preputcount=1 ppkey0=k ppval0=v subcmd=$agent maxprocs=2 argc=2 argv0=a argv1=two<sp>words \
-     infokeycount=0\n0  S: cmd=spawn-response rc=ok\n"
+    "0  send    spawn nprocs=2 arg0=a arg1=two<sp>words\n           preput_key_0=k preput_val_0=v\n0  expect  ok\n",
+    "0  send    mcmd=spawn\n           nprocs=2\n           execname=$agent\n           totspawns=1\n           spawnssofar=1\n           \
+     arg<calc $first_argument>=a\n           arg<calc $first_argument+1>=two<sp>words\n           argcnt=2\n           preput_num=1\n           \
+     preput_key_0=k\n           preput_val_0=v\n           info_num=0\n           endcmd\n0  expect  cmd=spawn_result rc=ok\n",
+    "0  send    cmd=spawn ncmds=1 preputcount=1 ppkey0=k ppval0=v subcmd=$agent maxprocs=2 argc=2 argv0=a argv1=two<sp>words \
+     infokeycount=0\n0  expect  cmd=spawn-response rc=ok\n"
 )]
 #[case::spawn_of_two_programs(
-    "0  C: spawn nprocs=1 argcnt=7\n      nprocs=2 execname=/x info_key_0=k info_val_0=v\n",
-    "0  C: mcmd=spawn\n      nprocs=1\n      execname=$agent\n      totspawns=2\n      spawnssofar=1\n      argcnt=7\n      \
-     preput_num=0\n      info_num=0\n      endcmd\n      \
-     mcmd=spawn\n      nprocs=2\n      execname=/x\n      totspawns=2\n      spawnssofar=2\n      argcnt=0\n      \
-     preput_num=0\n      info_num=1\n      info_key_0=k\n      info_val_0=v\n      endcmd\n",
-    "0  C: cmd=spawn ncmds=2 preputcount=0 subcmd=$agent maxprocs=1 argc=7 infokeycount=0 \
+    "0  send    spawn nprocs=1 argcnt=7\n           nprocs=2 execname=/x info_key_0=k info_val_0=v\n",
+    "0  send    mcmd=spawn\n           nprocs=1\n           execname=$agent\n           totspawns=2\n           spawnssofar=1\n           argcnt=7\n           \
+     preput_num=0\n           info_num=0\n           endcmd\n           \
+     mcmd=spawn\n           nprocs=2\n           execname=/x\n           totspawns=2\n           spawnssofar=2\n           argcnt=0\n           \
+     preput_num=0\n           info_num=1\n           info_key_0=k\n           info_val_0=v\n           endcmd\n",
+    "0  send    cmd=spawn ncmds=2 preputcount=0 subcmd=$agent maxprocs=1 argc=7 infokeycount=0 \
      subcmd=/x maxprocs=2 argc=0 infokeycount=1 infokey0=k infoval0=v\n"
 )]
 fn each_dialect_spells_operations(#[case] steps: &str, #[case] lines: &str, #[case] frames: &str) {
@@ -737,7 +735,7 @@ fn each_dialect_spells_operations(#[case] steps: &str, #[case] lines: &str, #[ca
 #[test]
 fn rules_become_requirements_of_the_dialect() {
     let text = "# A.\nrequires put.accepted rfc13.abnf.s-put get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n\
-                0  C: put key=k value=v\n0  S[get.value]: <one of>\n      pass: ok\n      note[rfc13.value.empty]: fail\n";
+                0  send    put key=k value=v\n0  expect[get.value] <one of>\n      pass: ok\n      note[rfc13.value.empty]: fail\n";
     let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let required: Vec<Vec<&str>> = suite
         .scenarios
@@ -753,20 +751,23 @@ fn rules_become_requirements_of_the_dialect() {
 }
 
 #[rstest]
-#[case::operation("0  C: maxes\n0  S: ok\n", "PMI-2 has no operation `maxes`")]
-#[case::field("0  C: put kvsname=k key=k value=v\n0  S: ok\n", "`put` of PMI-2 has no field `kvsname`")]
-#[case::field_of_spawn("0  C: spawn nproc=2\n0  S: ok\n", "`spawn` of PMI-1 has no field `nproc`")]
+#[case::operation("0  send    maxes\n0  expect  ok\n", "PMI-2 has no operation `maxes`")]
+#[case::field(
+    "0  send    put kvsname=k key=k value=v\n0  expect  ok\n",
+    "`put` of PMI-2 has no field `kvsname`"
+)]
+#[case::field_of_spawn("0  send    spawn nproc=2\n0  expect  ok\n", "`spawn` of PMI-1 has no field `nproc`")]
 #[case::rule(
-    "0  C: barrier\n0  S[rfc13.value.empty]: ok\n",
+    "0  send    barrier\n0  expect[rfc13.value.empty] ok\n",
     "PMI-2 has no requirement with the rule `rfc13.value.empty`"
 )]
-#[case::gap("0  C: spawn arg0=a arg2=b\n0  S: ok\n", "`arg2` without `arg1`")]
+#[case::gap("0  send    spawn arg0=a arg2=b\n0  expect  ok\n", "`arg2` without `arg1`")]
 #[case::gap_in_pairs(
-    "0  C: spawn preput_key_1=a preput_val_1=b\n0  S: ok\n",
+    "0  send    spawn preput_key_1=a preput_val_1=b\n0  expect  ok\n",
     "`preput_key_1` without `preput_key_0`"
 )]
-#[case::response_without_request("0  S: ok\n", "a response without a request")]
-#[case::no_response("0  C: abort\n0  S: ok\n", "`abort` has no response")]
+#[case::response_without_request("0  expect  ok\n", "a response without a request")]
+#[case::no_response("0  send    abort\n0  expect  ok\n", "`abort` has no response")]
 fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n{steps}");
     let error = suite_of(&[("a", &text)]).expect_err("it cannot be spelled").to_string();
@@ -777,7 +778,7 @@ fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &st
 fn row_has_its_own_heading_outcomes_and_citations() {
     let text = "# A.\nrequires $cites\n\n# The first,\n# in two lines.\nrow a cites={rfc13.get.value rfc13.abnf.s-get} how=rfc13.get.value\n\
                 row b cites=rfc13.error.rc-nonzero noted={cmd=get_result rc=fail}\n\nuse joined\n\
-                0  C: cmd=get kvsname=$kvs key=k\n0  S[$how]: <one of>\n      pass: cmd=get_result rc=ok\n      \
+                0  send    cmd=get kvsname=$kvs key=k\n0  expect[$how] <one of>\n      pass: cmd=get_result rc=ok\n      \
                 note[$how]: $noted\n";
     let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let shown = |name: &str| {
@@ -819,8 +820,8 @@ fn row_has_its_own_heading_outcomes_and_citations() {
 #[test]
 fn rows_and_dialects_have_their_own_words_and_steps() {
     let text = "# A.\nrequires put.accepted get.value\ndialect pmi-1.1 pmi-2\nin pmi-1.1  id=rfc13.abnf.s-put name=one\n\
-                in pmi-2    name=two\nrow a\nrow b  dialect=pmi-2\n\nuse joined\nonly a\n  0  C: put key=$name value=v\n\
-                \x20 0  S[$id]: ok\nend\nrepeat 2\n  only b pmi-2\n    0  C: get key=$name\n    0  S[get.value]: miss\n  end\n\
+                in pmi-2    name=two\nrow a\nrow b  dialect=pmi-2\n\nuse joined\nonly a\n  0  send    put key=$name value=v\n\
+                \x20 0  expect[$id] ok\nend\nrepeat 2\n  only b pmi-2\n    0  send    get key=$name\n    0  expect[get.value] miss\n  end\n\
                 end\nonly pmi-1.1\n  0  P: exit 0\nend\n";
     let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let shown = |name: &str| {
@@ -829,10 +830,10 @@ fn rows_and_dialects_have_their_own_words_and_steps() {
     };
     let names: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
     assert_eq!(names, ["pmi2/a[a]", "pmi2/a[b]", "a[a]"]);
-    let put = "0C: cmd=put kvsname=$kvs key=one value=v\n0S[rfc13.abnf.s-put]: cmd=put_result rc=ok\n";
+    let put = "0sendcmd=put kvsname=$kvs key=one value=v\n0expect[rfc13.abnf.s-put] cmd=put_result rc=ok\n";
     assert_eq!(shown("a[a]"), format!("joined\n{put}repeat 2\nend\n0P: exit 0\n"));
-    let put = "0C: cmd=kvs-put key=two value=v\n0S: cmd=kvs-put-response rc=ok\n";
-    let get = "0C: cmd=kvs-get key=two\n0S[pmi2.common.get.value]: <one of>\n";
+    let put = "0sendcmd=kvs-put key=two value=v\n0expectcmd=kvs-put-response rc=ok\n";
+    let get = "0sendcmd=kvs-get key=two\n0expect[pmi2.common.get.value] <one of>\n";
     for (name, put) in [("pmi2/a[a]", put), ("pmi2/a[b]", "")] {
         let steps = shown(name);
         assert!(steps.starts_with(&format!("pmi2-joined\n{put}repeat 2\n{get}")), "{steps}");
@@ -859,14 +860,14 @@ fn rejects_blocks_and_words_of_no_row_or_dialect(#[case] line: &str, #[case] mes
 fn each_request_is_combined_with_each_row() {
     let text = "# A.\nrequires de-facto.client.exits\ntests client\ndialect pmi-1.1 pmi-2\neach request but finalize\n\
                 row no-rc  reply=cmd=$response\nrow empty  reply=\n\n\
-                *  C: cmd=$request\n*  S: <bytes> $reply\n*  P: exits any\n";
+                *  expect  cmd=$request\n*  send    <bytes> $reply\n*  P: exits any\n";
     let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let named = |name: &str| suite.scenarios.iter().find(|scenario| scenario.name == name);
     for (name, request) in
         [("a[barrier.empty]", "cmd=barrier_in"), ("pmi2/a[barrier.no-rc]", "cmd=kvs-fence")]
     {
         let scenario = named(name).unwrap_or_else(|| panic!("{name} is not played"));
-        assert!(print(scenario).contains(&format!("*  C: {request}\n")), "{}", print(scenario));
+        assert!(print(scenario).contains(&format!("*  expect  {request}\n")), "{}", print(scenario));
     }
     for absent in ["a[finalize.empty]", "a[abort.empty]", "a[spawn.empty]", "pmi2/a[authenticate.empty]"] {
         assert!(named(absent).is_none(), "{absent}");
@@ -880,16 +881,17 @@ fn each_row_is_combined_with_each_table_row() {
                  row barrier call={PMI_Barrier() = PMI_SUCCESS} asks=barrier_in response=barrier_out ready=library-ready\n\n\
                  let $errors = rfc13.api.return-codes rfc13.error.log\nlet $ready =\n";
     let text = "# A.\nrequires $errors\ntests library\neach two\nrow by-rc answer={cmd=$response rc=-1}\n\
-                row values answer={cmd=$response rc=-1 $values}\n\nuse $ready\n0  C: cmd=$asks\n0  S: $answer\n\
+                row values answer={cmd=$response rc=-1 $values}\n\nuse $ready\n0  expect  cmd=$asks\n0  send    $answer\n\
                 0  A: $call\n";
     let suite = suite_of(&[("fragments/two", table), ("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let names: Vec<_> = suite.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
     assert_eq!(names, ["a[appnum.by-rc]", "a[appnum.values]", "a[barrier.by-rc]"]);
     let printed: Vec<String> = suite.scenarios.iter().map(|scenario| print(scenario)).collect();
     let head = "# A.\nrequires rfc13.api.return-codes rfc13.error.log\ntests library\n\n";
-    let appnum = "0  C: cmd=get_appnum\n0  S: cmd=appnum rc=-1 appnum=3\n0  A: PMI_Get_appnum(&appnum)\n";
+    let appnum =
+        "0  expect  cmd=get_appnum\n0  send    cmd=appnum rc=-1 appnum=3\n0  A: PMI_Get_appnum(&appnum)\n";
     assert_eq!(printed[1], format!("{head}{appnum}"));
-    let barrier = "use library-ready\n0  C: cmd=barrier_in\n0  S: cmd=barrier_out rc=-1\n0  A: PMI_Barrier() = PMI_SUCCESS\n";
+    let barrier = "use library-ready\n0  expect  cmd=barrier_in\n0  send    cmd=barrier_out rc=-1\n0  A: PMI_Barrier() = PMI_SUCCESS\n";
     assert_eq!(printed[2], format!("{head}{barrier}"));
     let of_no_table = text.replace("each two", "each three");
     let error = suite_of(&[("a", &of_no_table)]).expect_err("there is no such table").to_string();
@@ -976,7 +978,7 @@ const SYNTAX: [&[u8]; 26] = [
     b"partial ",
     b"to 1 ",
     b"J: exit",
-    b"0 C: a",
+    b"0 send    a",
     b"\"",
     b"\t",
     b"\n",
@@ -1086,7 +1088,7 @@ fn visitor_visits_and_changes_every_text() {
             text.pieces = vec![Piece::Cut];
         }
     }
-    let text = "# A.\nlet $a = <calc 1>\nrepeat 2\n0 C: a\n  b=<fill 3>\n0 S: <one of>\n  pass: x=$y:uint\n  fail: z=<uint 1..2>\nend\n\
+    let text = "# A.\nlet $a = <calc 1>\nrepeat 2\n0 send    a\n  b=<fill 3>\n0 expect  <one of>\n  pass: x=$y:uint\n  fail: z=<uint 1..2>\nend\n\
                 0 P: has A=1\n0 A: F(\"a\", 3, &b[4]) = any b=c\n";
     let mut scenario = parsed("t", text).unwrap();
     let mut count = Count(0, 0);
@@ -1121,22 +1123,22 @@ fn written(dialect: &str, steps: &str) -> Vec<String> {
 }
 
 #[rstest]
-#[case("0 C: cmd=kvs-put key=k   value=$v", &["    29cmd=kvs-put;key=k;value=a;;b;"])]
-#[case("0 C: cmd=x v=a<sp>b<0x0a>", &["    13cmd=x;v=a b\\n;"])]
-#[case("0 C: cmd=init pmi_version=2 pmi_subversion=0", &["cmd=init pmi_version=2 pmi_subversion=0\\n"])]
-#[case("0 C: cmd=fi<|>nalize x=1<|>", &["    17cmd=fi", "nalize;x=1", ";"])]
-#[case("0 C: <line> cmd=get_maxes", &["cmd=get_maxes\\n"])]
-#[case("0 C: <body> cmd=a b;;", &["     9cmd=a b;;"])]
-#[case("0 C: <bytes>   -1x", &["-1x"])]
-#[case("0 C: <partial> cmd=a\n0 C: <bytes> ;", &["     6cmd=a", ";"])]
-#[case("0 C: cmd=a\n     cmd=b", &["     6cmd=a;     6cmd=b;"])]
+#[case("0 send    cmd=kvs-put key=k   value=$v", &["    29cmd=kvs-put;key=k;value=a;;b;"])]
+#[case("0 send    cmd=x v=a<sp>b<0x0a>", &["    13cmd=x;v=a b\\n;"])]
+#[case("0 send    cmd=init pmi_version=2 pmi_subversion=0", &["cmd=init pmi_version=2 pmi_subversion=0\\n"])]
+#[case("0 send    cmd=fi<|>nalize x=1<|>", &["    17cmd=fi", "nalize;x=1", ";"])]
+#[case("0 send    <line> cmd=get_maxes", &["cmd=get_maxes\\n"])]
+#[case("0 send    <body> cmd=a b;;", &["     9cmd=a b;;"])]
+#[case("0 send    <bytes>   -1x", &["-1x"])]
+#[case("0 send    <partial> cmd=a\n0 send    <bytes> ;", &["     6cmd=a", ";"])]
+#[case("0 send    cmd=a\n     cmd=b", &["     6cmd=a;     6cmd=b;"])]
 fn frames_pmi2_messages(#[case] steps: &str, #[case] writes: &[&str]) {
     assert_eq!(written("pmi-2", steps), writes);
 }
 
 #[test]
 fn pmi1_messages_may_be_framed() {
-    assert_eq!(written("pmi-1.1", "0 C: <body> cmd=a;\n0 C: cmd=b"), ["     6cmd=a;", "cmd=b\\n"]);
+    assert_eq!(written("pmi-1.1", "0 send    <body> cmd=a;\n0 send    cmd=b"), ["     6cmd=a;", "cmd=b\\n"]);
 }
 
 #[test]

@@ -143,7 +143,7 @@ pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = Stri
     })
 }
 
-/// Formats a step that was not judged: `line 12: 0  C: cmd=finalize`.
+/// Formats a step that was not judged: `line 12: 0  send    cmd=finalize`.
 pub(super) fn unreached(step: &UnreachedStep) -> String {
     text::clip(&format!("line {}: {}", step.line, text::clean(&step.step)), TEXT)
 }

@@ -53,7 +53,7 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
         text: "What the requirement says.".to_owned(),
         help: "How it is read.".to_owned(),
         valid_input: severity == Severity::Fail,
-        step: "0  S: cmd=get_result rc=ok value=1".to_owned(),
+        step: "0  expect  cmd=get_result rc=ok value=1".to_owned(),
         deviation: None,
     }
 }

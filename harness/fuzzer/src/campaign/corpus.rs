@@ -418,7 +418,9 @@ mod tests {
             assert_eq!(a.case.scenario.body, b.case.scenario.body);
         }
         let damaged = folder.path().join("session-0000000007.pmi");
-        for text in ["# A.\nrequires x\n0 C: cmd=<fill\n", "# A.\nrequires rfc13.put.unique\nlet $x = a\n"] {
+        for text in
+            ["# A.\nrequires x\n0 send    cmd=<fill\n", "# A.\nrequires rfc13.put.unique\nlet $x = a\n"]
+        {
             fs::write(&damaged, text).unwrap();
             let error = Corpus::open(folder.path()).unwrap_err().to_string();
             assert!(error.contains("session-0000000007.pmi"), "{error}");

@@ -606,7 +606,7 @@ mod tests {
         let target = Plays(|case: &Case, _| {
             let same = |text: &str| b"q~7".iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
             let text = case.text();
-            let lines = text.lines().filter(|line| line.contains("C: cmd=put "));
+            let lines = text.lines().filter(|line| line.contains("send    cmd=put "));
             let keys = lines.filter_map(|line| line.split_once(" key=").map(|(_, key)| key));
             let deepest = keys.map(same).max().map_or(0, |n| n as u32 + 1);
             most.fetch_max(u64::from(deepest), Ordering::Relaxed);
@@ -739,7 +739,7 @@ mod tests {
             CampaignOptions { valid, ..options(&folder.path().join("out"), Some(lines.len() as u64)) };
         let target = Plays(|case: &Case, _| {
             let text = case.text();
-            let said = text.lines().filter_map(|line| line.split_once("C: cmd=").map(|(_, said)| said));
+            let said = text.lines().filter_map(|line| line.split_once("send    cmd=").map(|(_, said)| said));
             let proc = Proc { group: 0, rank: 0 };
             let asks =
                 said.map(|said| EventKind::ToServer { proc, bytes: Bytes(format!("cmd={said}\n").into()) });

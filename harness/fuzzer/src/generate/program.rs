@@ -266,8 +266,13 @@ mod tests {
 
     #[test]
     fn every_mutation_occurs() {
-        let of_frames =
-            ["dialect pmi-2", "thrid=$thrid", "S: <bytes>", "S: <line> cmd=response_to_init", "S: <body>"];
+        let of_frames = [
+            "dialect pmi-2",
+            "thrid=$thrid",
+            "send    <bytes>",
+            "send    <line> cmd=response_to_init",
+            "send    <body>",
+        ];
         for (traces, framing, parts) in [
             (vec![trace(1), trace(3)], Framing::Lines, &[][..]),
             (vec![pmi2_trace(1), pmi2_trace(3)], Framing::Frames, &of_frames[..]),

@@ -339,8 +339,8 @@ mod tests {
             let small = shrink(case, 2000, true, &mut shows_failure);
             assert_eq!((small.ranks(), small.len()), (1, 1), "{}", small.text());
             assert!(
-                small.text().ends_with("0  C: barrier_in\n")
-                    || small.text().ends_with("0  C: <partial> barrier_in\n"),
+                small.text().ends_with("0  send    barrier_in\n")
+                    || small.text().ends_with("0  send    <partial> barrier_in\n"),
                 "{}",
                 small.text()
             );

@@ -14,7 +14,7 @@ use super::pattern::{self, SplitText};
 /// The text of a step, without its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct StepText {
-    pub(super) role: char,
+    pub(super) role: &'static str,
     pub(super) cites: &'static str,
     pub(super) text: String,
 }
@@ -178,7 +178,7 @@ mod tests {
         let mut all = RecordedSteps::default();
         all.set_size(RANKS);
         for (rank, order, text) in steps {
-            all.push(proc(*rank), *order, StepText { role: 'C', cites: "", text: text.clone() });
+            all.push(proc(*rank), *order, StepText { role: "send", cites: "", text: text.clone() });
         }
         let ranks = |who: Vec<Proc>| who.into_iter().map(|p| p.rank).collect();
         all.finish().into_iter().map(|step| (ranks(step.ranks), step.text.text)).collect()

@@ -120,7 +120,7 @@ impl ScenarioWriter {
             StepOrder::Free if has_name && !self.rank(p).has_name => StepOrder::Fixed,
             order => order,
         };
-        self.step_in(p, order, 'C', "", text);
+        self.step_in(p, order, "send", "", text);
         let detail = row.map_or(RequestDetail::Plain, |row| self.detail(p, row, message));
         if is_line || row.is_some_and(|row| row.response.is_some()) {
             let thrid = message.value("thrid").map(std::borrow::Cow::into_owned);
@@ -257,7 +257,7 @@ impl ScenarioWriter {
                     };
                 }
                 self.spawns = true;
-                self.step(p, 'C', "", text);
+                self.step(p, "send", "", text);
                 let last = program.spawnssofar >= program.totspawns;
                 let id = self.spawned + 1;
                 self.group(id).preput.extend(program.preput);
@@ -268,7 +268,7 @@ impl ScenarioWriter {
             }
             Err(_) => {
                 self.rank(p).pending.push(pending(None));
-                self.step(p, 'C', "", lines.iter().map(|l| escaped(l)).collect::<Vec<_>>().join("\n"));
+                self.step(p, "send", "", lines.iter().map(|l| escaped(l)).collect::<Vec<_>>().join("\n"));
             }
         }
     }
@@ -309,7 +309,7 @@ impl ScenarioWriter {
             Some(expected) => expected,
             None => (self.any(), format!("cmd={}", response_row.response.unwrap_or_default())),
         };
-        self.step_in(p, order, 'S', cites, text);
+        self.step_in(p, order, "expect", cites, text);
     }
 
     /// Returns the citation and the response that any server must give. `None` if any response to the request is correct.

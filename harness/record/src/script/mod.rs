@@ -89,7 +89,7 @@ impl ScenarioWriter {
                 self.members.insert(*proc, ScriptRank::default());
                 if proc.group != 0 && !self.has_failure {
                     let cites = self.cite(ids::RFC13_SPAWN_NEW_GROUP, ids::PMI2_COMMON_SPAWN_STARTS);
-                    self.step(*proc, 'P', cites, "starts".into());
+                    self.step(*proc, "P", cites, "starts".into());
                 }
             }
             EventKind::ToServer { proc, bytes } => self.record_message(*proc, Direction::ToServer, &bytes.0),
@@ -105,7 +105,7 @@ impl ScenarioWriter {
             EventKind::Exited { proc, exit } => {
                 let finalized = self.rank(*proc).finalized;
                 if let (true, Exit::Code(status @ 1..=255), false) = (finalized, exit, self.has_failure) {
-                    self.step(*proc, 'P', self.any(), format!("exit {status}"));
+                    self.step(*proc, "P", self.any(), format!("exit {status}"));
                     self.has_failure = true;
                 }
             }
@@ -156,7 +156,7 @@ impl ScenarioWriter {
             }
             ConnectionEvent::Garbled(bytes) => {
                 let text = format!("<bytes> <0x{:02x}>{}", bytes[0], escaped(&bytes[1..]));
-                self.step(p, 'C', "", text);
+                self.step(p, "send", "", text);
                 self.has_failure = true;
             }
         }
@@ -195,26 +195,26 @@ impl ScenarioWriter {
         if self.has_failure {
             if self.aborted == Some(p.group) {
                 let cites = self.cite(ids::RFC13_ABORT_GROUP, ids::PMI2_COMMON_ABORT);
-                self.step(p, 'P', cites, "is ended".into());
+                self.step(p, "P", cites, "is ended".into());
             }
             return;
         }
         if !by_client {
             self.has_failure = true;
-            return self.step(p, 'P', self.any(), "is ended".into());
+            return self.step(p, "P", self.any(), "is ended".into());
         }
         if !partial.is_empty() {
             let text = format!("{form} <0x{:02x}>{}", partial[0], escaped(&partial[1..]));
-            self.step(p, 'C', "", text);
+            self.step(p, "send", "", text);
         }
         match exit {
             // The program does not use PMI.
             Some(Exit::Code(0)) | None if !spoke => return,
-            Some(Exit::Code(status @ 0..=255)) => self.step(p, 'P', self.any(), format!("exit {status}")),
+            Some(Exit::Code(status @ 0..=255)) => self.step(p, "P", self.any(), format!("exit {status}")),
             Some(Exit::Signal(signal)) if !SignalCause::of(signal).is_from_outside() || signal == 9 => {
-                self.step(p, 'P', self.any(), format!("kill {signal}"));
+                self.step(p, "P", self.any(), format!("kill {signal}"));
             }
-            _ => self.step(p, 'C', "", "<close>".into()),
+            _ => self.step(p, "send", "", "<close>".into()),
         }
         self.has_failure = true;
     }
@@ -263,7 +263,8 @@ impl ScenarioWriter {
         for RecordedStep { ranks: who, text: StepText { role, cites, text: body } } in steps {
             let cites = if cites.is_empty() { String::new() } else { format!("[{cites}]") };
             let body = body.replace('\n', "\n    ");
-            let _ = writeln!(text, "{} {role}{cites}: {body}", ranks_of(&who));
+            let colon = if role == "P" { ":" } else { "" };
+            let _ = writeln!(text, "{} {role}{cites}{colon} {body}", ranks_of(&who));
         }
         let _ = writeln!(text, "J: {status}");
         text
@@ -353,11 +354,11 @@ mod tests {
             &[],
         );
         for line in [
-            "S[rfc13.kvsname.common]: cmd=my_kvsname rc=ok kvsname=$kvs:word",
-            "C: cmd=get kvsname=$kvs key=PMI_process_mapping",
-            "S[rfc13.mapping.provided]: cmd=get_result rc=ok value=<mapping>",
-            "S[rfc13.wire.response-matches-request]: cmd=get_result\n",
-            "S[rfc13.wire.response-matches-request]: cmd=universe_size\n",
+            "expect[rfc13.kvsname.common] cmd=my_kvsname rc=ok kvsname=$kvs:word",
+            "send    cmd=get kvsname=$kvs key=PMI_process_mapping",
+            "expect[rfc13.mapping.provided] cmd=get_result rc=ok value=<mapping>",
+            "expect[rfc13.wire.response-matches-request] cmd=get_result\n",
+            "expect[rfc13.wire.response-matches-request] cmd=universe_size\n",
             "keylen_max=<uint>",
         ] {
             assert!(body.contains(line), "{line}\n{body}");
@@ -389,10 +390,12 @@ mod tests {
         let early = body(&[&NAMES[..], &put, &get, &barrier].concat(), &[]);
         assert!(early.contains("cmd=get_result\n"), "{early}");
         let late = body(&[&NAMES[..], &put, &barrier, &get].concat(), &[]);
-        assert!(late.contains("C: cmd=put kvsname=$kvs key=a value=<<$$1>\n"), "{late}");
+        assert!(late.contains("send    cmd=put kvsname=$kvs key=a value=<<$$1>\n"), "{late}");
         assert!(late.contains("cmd=get_result rc=ok value=<<$$1>\n"), "{late}");
         assert!(
-            late.contains("0-1  C: cmd=barrier_in\n1,0  S[rfc13.barrier.released]: cmd=barrier_out rc=ok"),
+            late.contains(
+                "0-1  send    cmd=barrier_in\n1,0  expect[rfc13.barrier.released] cmd=barrier_out rc=ok"
+            ),
             "{late}"
         );
         // A second put, or one that is too long, may be refused or accepted.
@@ -430,7 +433,7 @@ mod tests {
         {
             let line = format!("0 C: {text}");
             let body = body(&[&line], &[]);
-            assert!(body.contains("0  C:"), "{text:?}\n{body}");
+            assert!(body.contains("0  send "), "{text:?}\n{body}");
         }
     }
 }

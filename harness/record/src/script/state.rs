@@ -170,7 +170,7 @@ impl ScenarioWriter {
     }
 
     /// Adds a step at its recorded position.
-    pub(super) fn step(&mut self, p: Proc, role: char, cites: &'static str, text: String) {
+    pub(super) fn step(&mut self, p: Proc, role: &'static str, cites: &'static str, text: String) {
         self.step_in(p, StepOrder::Fixed, role, cites, text);
     }
 
@@ -179,7 +179,7 @@ impl ScenarioWriter {
         &mut self,
         p: Proc,
         order: StepOrder,
-        role: char,
+        role: &'static str,
         cites: &'static str,
         text: String,
     ) {

@@ -159,7 +159,9 @@ mod tests {
                 case.ingredients.is_empty() && !text.contains("<bytes>") && !text.contains("<partial>"),
                 "{text}"
             );
-            for line in text.lines().filter_map(|line| line.split_once("C: <body> ")).map(|(_, body)| body) {
+            for line in
+                text.lines().filter_map(|line| line.split_once("send    <body> ")).map(|(_, body)| body)
+            {
                 let message = Decoded::new(Direction::ToServer, Framing::Frames, line.as_bytes());
                 let is_filled = line.contains('$') || line.contains('<');
                 assert!(message.is_well_formed() || is_filled, "{line}: {message:?}");
@@ -179,7 +181,7 @@ mod tests {
             let text = case.text().replace("<|>", "");
             let named: Vec<(u32, &str)> = text
                 .lines()
-                .filter_map(|line| line.split_once("  C: cmd=barrier_in group="))
+                .filter_map(|line| line.split_once("  send    cmd=barrier_in group="))
                 .map(|(rank, group)| (rank.trim().parse().unwrap(), group))
                 .collect();
             assert_eq!(named.is_empty(), !case.needs().contains(&Capability::Pmi12), "{text}");

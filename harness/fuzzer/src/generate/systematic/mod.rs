@@ -198,27 +198,30 @@ mod tests {
             make_case(scope, Dialect::Pmi1, &through).text().matches(said).count()
         };
         let soaks = |operation| move |said: &str| times(ServerSession::Repeated(operation), said);
-        assert_eq!(soaks(RepeatedOperation::Barrier)("1  C: cmd=barrier_in"), 300);
-        assert_eq!(soaks(RepeatedOperation::Names)("C: cmd=publish_name"), 300);
+        assert_eq!(soaks(RepeatedOperation::Barrier)("1  send    cmd=barrier_in"), 300);
+        assert_eq!(soaks(RepeatedOperation::Names)("send    cmd=publish_name"), 300);
         assert_eq!(soaks(RepeatedOperation::Miss)("key=missing"), 300);
         assert_eq!(soaks(RepeatedOperation::Get)("key=k1-0"), 1 + 300);
         let puts = soaks(RepeatedOperation::Put);
         // The process that puts the key and another one read it.
-        assert_eq!((puts("C: cmd=put"), puts("0  C: cmd=get"), puts("key=k1-299")), (300, 300, 2));
+        assert_eq!((puts("send    cmd=put"), puts("0  send    cmd=get"), puts("key=k1-299")), (300, 300, 2));
         let appnum = Op::of(Dialect::Pmi1, "appnum").unwrap();
         assert!(plain_requests(Dialect::Pmi1).contains(&appnum));
-        assert_eq!(soaks(RepeatedOperation::Ask(appnum))("C: cmd=get_appnum"), 300);
+        assert_eq!(soaks(RepeatedOperation::Ask(appnum))("send    cmd=get_appnum"), 300);
         let bytes = ServerSession::Texts(
             Sweep { of: TextUse::Value, property: VariedProperty::Byte },
             every_byte(Dialect::Pmi1, TextUse::Value),
             0,
         );
         let alike = |said: &str| times(ServerSession::CollidingKeys, said);
-        assert_eq!((alike("C: cmd=put"), alike("0  C: cmd=get"), alike("key=hBBAa")), (16, 16, 2));
+        assert_eq!((alike("send    cmd=put"), alike("0  send    cmd=get"), alike("key=hBBAa")), (16, 16, 2));
         let withdrawn = |said: &str| times(ServerSession::Withdrawals, said);
-        assert_eq!((withdrawn("C: cmd=unpublish_name"), withdrawn("C: cmd=lookup_name")), (16, 120));
+        assert_eq!(
+            (withdrawn("send    cmd=unpublish_name"), withdrawn("send    cmd=lookup_name")),
+            (16, 120)
+        );
         // RFC 13 leaves a space and a tab at the end open, so these are left out.
-        assert_eq!(times(bytes, "C: cmd=put"), 94);
+        assert_eq!(times(bytes, "send    cmd=put"), 94);
     }
 
     #[test]

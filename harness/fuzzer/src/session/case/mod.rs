@@ -564,7 +564,7 @@ mod tests {
                     text("# no comment "),
                     text(" "),
                     text("rc=ok"),
-                    text("1,2 C: x"),
+                    text("1,2 send    x"),
                     template(vec![literal("partial "), letters_up_to(Limit::Key, -1)]),
                     text("close"),
                 ],
@@ -622,15 +622,15 @@ mod tests {
     #[test]
     fn suite_tuples_become_frame_bodies() {
         let text = "# A.\nrequires pmi2.common.put\ndialect pmi-2\n\n\
-                    0  C: cmd=init pmi_version=2 pmi_subversion=0\n\
-                    0  C: cmd=kvs-put key=k value=a<sp>b;c$rank\n\
-                    0  S: cmd=kvs-put-response rc=0\n";
+                    0  send    cmd=init pmi_version=2 pmi_subversion=0\n\
+                    0  send    cmd=kvs-put key=k value=a<sp>b;c$rank\n\
+                    0  expect  cmd=kvs-put-response rc=0\n";
         let source = Arc::new(pmi_scenario::ast::SourceFile { path: "a.pmi".into(), text: text.into() });
         let case = Case::from_scenario(pmi_scenario::parse(source, "a").unwrap()).unwrap();
         let text = case.text();
-        assert!(text.contains("0  C: <line> cmd=init pmi_version=2 pmi_subversion=0\n"), "{text}");
-        assert!(text.contains("0  C: <body> cmd=kvs-put;key=k;value=a b;;c$rank;\n"), "{text}");
-        assert!(text.ends_with("0  S: cmd=kvs-put-response\n"), "{text}");
+        assert!(text.contains("0  send    <line> cmd=init pmi_version=2 pmi_subversion=0\n"), "{text}");
+        assert!(text.contains("0  send    <body> cmd=kvs-put;key=k;value=a b;;c$rank;\n"), "{text}");
+        assert!(text.ends_with("0  expect  cmd=kvs-put-response\n"), "{text}");
     }
 
     #[test]

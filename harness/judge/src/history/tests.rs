@@ -67,15 +67,15 @@ fn step(operation: &Operation, is_exit: bool, ranks: u32, model: &Model) -> Vec<
         (Call::Put(key, value), _) => {
             next.pairs.push((key.clone(), value.clone(), rank as u32, model.entered[rank]));
         }
-        (Call::Get(key), Some(Answer::Found(value))) => {
-            if !model.pairs.iter().any(|pair| pair.0 == *key && pair.1 == *value) {
-                return Vec::new();
-            }
+        (Call::Get(key), Some(Answer::Found(value)))
+            if !model.pairs.iter().any(|pair| pair.0 == *key && pair.1 == *value) =>
+        {
+            return Vec::new();
         }
-        (Call::Get(key), Some(Answer::Refused)) => {
-            if model.pairs.iter().any(|pair| pair.0 == *key && pair.3 < model.left[rank]) {
-                return Vec::new();
-            }
+        (Call::Get(key), Some(Answer::Refused))
+            if model.pairs.iter().any(|pair| pair.0 == *key && pair.3 < model.left[rank]) =>
+        {
+            return Vec::new();
         }
         (Call::Barrier, _) if !is_exit => next.entered[rank] += 1,
         (Call::Barrier, Some(_)) => {

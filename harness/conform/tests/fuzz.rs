@@ -97,7 +97,7 @@ fn check_rare_bug(bug: &str, dialect: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = rarely_faulty(bug);
     let of_server = ["--server", &server, "--dialect", dialect, "--timeout", "2", "--lacks", "pmi-1.2"];
-    let campaign = ["--seed", "1", "--sessions", sessions, "--workers", "1"];
+    let campaign = ["--seed", "2", "--sessions", sessions, "--workers", "1"];
     let (status, text) = fuzz(folder.path(), &[&of_server[..], &campaign].concat());
     assert_eq!(status, 1, "{text}");
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
@@ -189,7 +189,7 @@ fn finds_shrinks_stores_and_replays_server_bug() {
 fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager(fault);
-    let campaign = ["--server", &server, "--seed", "2", "--sessions", sessions, "--valid", "--timeout", "5"];
+    let campaign = ["--server", &server, "--seed", "4", "--sessions", sessions, "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     let out = folder.path().join("pmi-conform-fuzz");
     let all = found(&out);

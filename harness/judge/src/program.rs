@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
 use pmi_scenario::requirement::Severity;
-use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome, Version};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome};
 
 use crate::builtin_requirements::NO_HANG;
 use crate::connections::{CompletedMessage, Connections};
@@ -109,10 +109,6 @@ struct ProcessState {
     gets: Option<Vec<u8>>,
     /// The last scripted response to a put, get, barrier or finalize that was unusable, unless such a request succeeded later.
     unusable: Option<UnusableResponse>,
-    /// The version that it offered, the one that the server answered, and both if it continued in a version above its offer.
-    offered: Option<Version>,
-    answered: Option<Version>,
-    version_above_offer: Option<(Version, Version)>,
     /// The rank in PMI_RANK, and the different one that it sent in fullinit.
     rank: Option<i64>,
     wrong_rank: Option<i64>,
@@ -193,7 +189,7 @@ impl ProcessState {
         let operation = message.operation();
         self.last_operation = operation;
         self.last_thread = message.field("thrid").map(Cow::into_owned);
-        self.read_offer(message, operation);
+        self.read_rank(message, operation);
         (self.asked, self.wrong_answer) = (operation, None);
         self.barriers_entered += usize::from(operation == Some(Operation::Barrier));
         let command = message.text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
@@ -212,17 +208,8 @@ impl ProcessState {
         put
     }
 
-    /// Reads the offered version and rank of a request, or detects that the process continues in a version that it did not offer.
-    fn read_offer(&mut self, message: &Decoded<'_>, operation: Option<Operation>) {
-        let pair = self.offered.zip(self.answered);
-        match operation {
-            Some(Operation::Init) if message.framing == Framing::Lines => self.offered = message.version(),
-            Some(Operation::Abort | Operation::Finalize) => {}
-            _ => {
-                let above = pair.filter(|(offered, answered)| answered > offered);
-                self.version_above_offer = self.version_above_offer.or(above);
-            }
-        }
+    /// Reads the rank of an init.
+    fn read_rank(&mut self, message: &Decoded<'_>, operation: Option<Operation>) {
         if operation == Some(Operation::Init)
             && let Some((sent, rank)) = message.number("pmirank").zip(self.rank)
         {
@@ -238,8 +225,10 @@ impl ProcessState {
         let other_thread = message.field("thrid").is_some_and(|thread| {
             self.last_thread.as_deref().is_some_and(|requested| requested != thread.as_ref())
         });
+        // A malformed response may still be readable.
+        let Some(outcome) = message.outcome() else { return };
         let is_usable = message.operation() == Some(operation)
-            && message.outcome() == Some(ResponseOutcome::Success)
+            && outcome == ResponseOutcome::Success
             && !other_thread;
         if !is_usable && self.scripted {
             let (key, exchange) = (key.cloned(), exchange.clone());
@@ -261,9 +250,6 @@ impl ProcessState {
         // A failed response carries no value.
         if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
             self.values.extend(fields);
-        }
-        if let Some(version) = message.version().filter(|_| message.is_success()) {
-            self.answered = Some(version);
         }
         let exchange =
             ExchangeSummary { request: self.last_request.clone(), answer: quote_bytes(message.text) };
@@ -295,7 +281,7 @@ impl ProcessState {
         }
     }
 
-    /// Returns findings about requests whose values do not fit the environment or the negotiation: requirement, severity limit, expected and
+    /// Returns findings about requests whose values do not fit the environment or the dialect: requirement, severity limit, expected and
     /// actual behaviour.
     fn odd_requests(&self) -> Vec<(&'static str, Option<Severity>, String, String)> {
         let note = Some(Severity::Note);
@@ -303,15 +289,11 @@ impl ProcessState {
             let expected = format!("pmirank={rank}, as in PMI_RANK");
             (ids::PMI2_COMMON_REQUEST_COMPLETE, None, expected, format!("pmirank={sent}"))
         });
-        let version = self.version_above_offer.map(|(offered, answered)| {
-            let expected = format!("the client ends, because it offered {offered} at most");
-            (ids::RFC13_INIT_HIGHEST_MUTUAL, note, expected, format!("it continued in {answered}"))
-        });
         let key = self.odd_key.as_ref().map(|key| {
             let expected = "letters, digits, hyphens and underscores".to_owned();
             (ids::PMI2_DRAFT_KEY, note, expected, format!("the key {}", quote_bytes(key)))
         });
-        [rank, version, key].into_iter().flatten().collect()
+        [rank, key].into_iter().flatten().collect()
     }
 
     fn ended_well(&self) -> bool {

@@ -196,6 +196,7 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
         "universe" => Effect::Universe(word.parse().map_err(|_| format!("invalid number {word}"))?),
         "environment" => Effect::Env(checked(edit, &mut ProcessVariables::new())?),
         "descriptor" if word == "dead" => Effect::DeadFd,
+        "stray" if word == "ends-job" => Effect::StrayEndsJob,
         "greeting" => Effect::Greeting(bytes()?),
         "singinit" => Effect::Singinit(checked(edit, &mut SingletonMessages::default())?),
         "kvsname" => Effect::Kvsname(bytes()?),

@@ -103,6 +103,8 @@ pub enum Effect {
     Env(Edit),
     /// The descriptor in `PMI_FD` is not connected.
     DeadFd,
+    /// A connection to the port that belongs to no process ends the job.
+    StrayEndsJob,
     /// The greeting to a process that has connected through `PMI_PORT`.
     Greeting(Edit),
     /// The messages to a process that has requested a process manager (singleton init).

@@ -151,7 +151,10 @@ fn name(
             bytes.splice(..1, group.to_string().bytes()).for_each(drop);
             bytes.truncate(255);
         }
-        ["one-letter"] => *bytes = vec![b'a' + (group % 26) as u8],
+        ["one-character"] => {
+            let visible: Vec<u8> = (b'!'..=b'~').filter(|b| *b != b'=' && *b != b';').collect();
+            *bytes = vec![visible[(group as usize + 64) % visible.len()]];
+        }
         ["digits"] => {
             bytes.iter_mut().filter(|b| !b.is_ascii_digit()).for_each(|b| *b = b'0' + *b % 10);
         }

@@ -94,6 +94,12 @@ impl Server {
         self.pick(p, |e| matches!(e, Effect::DeadFd).then_some(())).is_none()
     }
 
+    /// Returns whether a connection that belongs to no process ends the job.
+    pub fn stray_ends_job(&mut self) -> bool {
+        let p = Proc { group: 0, rank: 0 };
+        self.pick(p, |e| matches!(e, Effect::StrayEndsJob).then_some(())).is_some()
+    }
+
     /// See [`pmi_reference::Server::connection_method`].
     pub fn connection_method(&self) -> ConnectionMethod {
         self.server.connection_method()

@@ -128,13 +128,8 @@ impl MemoryParty {
                     // The whole job ends, with its other groups.
                     let others = self.alive.keys().copied().filter(|proc| proc.group != group);
                     let ranks = (0..self.server.size(group)).map(|rank| Proc { group, rank });
-                    for proc in ranks.chain(others.collect::<Vec<_>>()) {
-                        self.queue.push_back(EventKind::ClosedByServer { proc });
-                        if self.alive.remove(&proc).is_some() {
-                            self.queue.push_back(EventKind::Ended { proc, ours: false });
-                        }
-                    }
-                    self.fail(status as i32 & 0xff);
+                    let procs = ranks.chain(others).collect();
+                    self.end_by_server(procs, status as i32 & 0xff);
                 }
             }
         }
@@ -151,6 +146,17 @@ impl MemoryParty {
         }
     }
 
+    /// Ends these processes, as the server does when a job fails with this status.
+    fn end_by_server(&mut self, procs: Vec<Proc>, status: i32) {
+        for proc in procs {
+            self.queue.push_back(EventKind::ClosedByServer { proc });
+            if self.alive.remove(&proc).is_some() {
+                self.queue.push_back(EventKind::Ended { proc, ours: false });
+            }
+        }
+        self.fail(status);
+    }
+
     fn end(&mut self, proc: Proc, status: i32) {
         self.server.closed(proc);
         self.alive.remove(&proc);
@@ -164,6 +170,10 @@ impl Party for MemoryParty {
         // All processes have connected, so no other connection is accepted.
         if to.group == Proc::STRAY_GROUP && bytes.contains(&b'\n') {
             self.queue.push_back(EventKind::ClosedByServer { proc: to });
+            if self.server.stray_ends_job() {
+                self.end_by_server(self.alive.keys().copied().collect(), 1);
+                self.act();
+            }
         }
         if self.alive.contains_key(&to) {
             self.server.receive(to, bytes);

@@ -339,7 +339,7 @@ fn of_program(
         let (fault, steps) = match answer {
             "" => ("", String::new()),
             NO_RESPONSE => ("fault init-no-answer\n", String::new()),
-            line => ("", format!("*  send    cmd=init\n*  expect  {line}\n")),
+            line => ("", format!("*  expect  cmd=init\n*  send    {line}\n")),
         };
         format!(
             "# How does a program react to an answer?\nrequires rfc13.init.version-used\ntests client\nranks 1\n\

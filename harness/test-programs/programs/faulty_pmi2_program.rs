@@ -298,15 +298,7 @@ pub(crate) fn main() {
     if own == 0 {
         pmi.must("info-putnodeattr", "key=there;value=yes;");
     }
-    match is_selected("passes-a-refused-fence") {
-        true => {
-            pmi.send("cmd=kvs-fence;");
-            pmi.response("kvs-fence");
-        }
-        false => {
-            pmi.must("kvs-fence", "");
-        }
-    }
+    pmi.must("kvs-fence", "");
     let mut all = Vec::new();
     for other in 0..size {
         let jobid = if is_selected("gets-without-a-job") { String::new() } else { format!("jobid={job};") };

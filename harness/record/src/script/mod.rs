@@ -373,7 +373,7 @@ mod tests {
         };
         for port in ["", " port=p"] {
             let text = look_up(port);
-            assert!(text.contains("]: cmd=lookup_result\n"), "{text}");
+            assert!(text.contains("] cmd=lookup_result\n"), "{text}");
         }
     }
 

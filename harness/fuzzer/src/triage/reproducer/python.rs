@@ -48,13 +48,13 @@ ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 
 /// Pauses the launcher when it reads its standard input, whose end it passes on to its proxy. Another launcher may never read it.
 const LAUNCH_HELD: &str = "\
-import ctypes, signal; never = \"the launcher does not read its standard input: the symptom does not show\"
+import ctypes, signal; never = \"the launcher does not read its standard input: the symptom does not show\"; \
 signal.signal(14, lambda *_: (os.killpg(job.pid, 9), shutil.rmtree(here), print(never, flush=True), os._exit(0))), signal.alarm(30)
-ptrace, regs = ctypes.CDLL(None).ptrace, (ctypes.c_ulong * 27)(); ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2
+ptrace, regs = ctypes.CDLL(None).ptrace, (ctypes.c_ulong * 27)(); ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2; \
 job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=lambda: ptrace(0, 0, None, None)); status = os.waitpid(job.pid, 0)[1]
 step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)[1], ptrace(12, job.pid, None, ctypes.addressof(regs)))[1]
-while os.WIFSTOPPED(status) and not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38): status = step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5))
-signal.alarm(0)";
+[status := step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5)) for _ in iter(lambda: os.WIFSTOPPED(status) and \
+not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38), False)]; signal.alarm(0)";
 
 /// Lets the paused launcher continue once all processes that it has started are gone.
 const RESUME_LAUNCHER: &str = "\

@@ -290,7 +290,9 @@ fn commands_accept_the_options_in_the_book() {
     for page in pages() {
         for command in commands(&text(&page)) {
             // The words after these belong to another command.
-            let another = |word: &String| word == "--" || (command[0] == "serve" && word.starts_with("./"));
+            let another = |word: &String| {
+                ["--", ">"].contains(&word.as_str()) || (command[0] == "serve" && word.starts_with("./"))
+            };
             let own: Vec<String> = command.iter().take_while(|word| !another(word)).cloned().collect();
             if !asked.insert(own.clone()) {
                 continue;

@@ -227,9 +227,8 @@ impl ProcessState {
         });
         // A malformed response may still be readable.
         let Some(outcome) = message.outcome() else { return };
-        let is_usable = message.operation() == Some(operation)
-            && outcome == ResponseOutcome::Success
-            && !other_thread;
+        let is_usable =
+            message.operation() == Some(operation) && outcome == ResponseOutcome::Success && !other_thread;
         if !is_usable && self.scripted {
             let (key, exchange) = (key.cloned(), exchange.clone());
             self.unusable = Some(UnusableResponse { operation, key, exchange });

@@ -26,9 +26,7 @@ int main(void)
     int next = (rank + 1) % size;
     snprintf(key, sizeof key, "address-%d", next);
     CHECK(PMI2_KVS_Get(job, next, key, value, sizeof value, &length));
-    /* Without a mapping, the number of processes on this node is unknown. */
-    if (PMI2_Info_GetSize(&here) != PMI2_SUCCESS)
-        here = 0;
+    CHECK(PMI2_Info_GetSize(&here));
     printf("%s, %d here, spawned %d\n", value, here, spawned);
     CHECK(PMI2_Finalize());
     return 0;

@@ -740,7 +740,7 @@ pub(super) struct Fuzz {
     /// Sessions at a time [default: number of processors]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = CAMPAIGN)]
     pub(super) workers: Option<usize>,
-    /// Maximum number of ranks in a session
+    /// Maximum number of ranks in a session; free sessions may have more, and 1 excludes them
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = CAMPAIGN)]
     pub(super) ranks: u32,
     /// Only valid input: sessions keep to the standard, and findings count only if valid input reaches them

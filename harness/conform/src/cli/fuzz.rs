@@ -302,7 +302,7 @@ fn server(
     let scope = SessionFeatures {
         dialects: spoken,
         ranks: args.ranks,
-        free_ranks: free_ranks(&implementation),
+        free_ranks: if args.ranks > 1 { free_ranks(&implementation) } else { 0 },
         nodes: if implementation.capacity_problem(2, 2).is_none() && !implementation.has_upstream() {
             2
         } else {

@@ -199,7 +199,19 @@ fn replayed(text: &str, bucket: &str) -> (u32, u32) {
 fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager(fault);
-    let campaign = ["--server", &server, "--seed", "2", "--sessions", sessions, "--valid", "--timeout", "5"];
+    let campaign = [
+        "--server",
+        &server,
+        "--seed",
+        "4",
+        "--workers",
+        "1",
+        "--sessions",
+        sessions,
+        "--valid",
+        "--timeout",
+        "5",
+    ];
     let (status, text) = fuzz(folder.path(), &campaign);
     let out = folder.path().join("pmi-conform-fuzz");
     let all = found(&out);

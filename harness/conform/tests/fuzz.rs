@@ -180,11 +180,13 @@ fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>,
 #[test]
 fn finds_shrinks_stores_and_replays_server_bug() {
     let cases = [
-        ("crash", "40", CRASH),
-        ("swap", "60", "rule--rfc13.get.value--get"),
-        ("hang", "60", "hang--rfc13.abnf.c-put--put"),
+        ("crash", "7", "40", CRASH),
+        ("swap", "4", "60", "rule--rfc13.get.value--get"),
+        ("hang", "4", "60", "hang--rfc13.abnf.c-put--put"),
     ];
-    side_by_side(&cases, |&(fault, sessions, bucket)| check_planted_bug(fault, sessions, bucket));
+    side_by_side(&cases, |&(fault, seed, sessions, bucket)| {
+        check_planted_bug(fault, ["--seed", seed, "--sessions", sessions], bucket);
+    });
 }
 
 /// Returns the number of runs of a replay that show the finding, and of all runs: five, or up to a hundred for a free session, whose
@@ -196,22 +198,11 @@ fn replayed(text: &str, bucket: &str) -> (u32, u32) {
     (shown.parse().unwrap(), runs.parse().unwrap())
 }
 
-fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
+fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager(fault);
-    let campaign = [
-        "--server",
-        &server,
-        "--seed",
-        "4",
-        "--workers",
-        "1",
-        "--sessions",
-        sessions,
-        "--valid",
-        "--timeout",
-        "5",
-    ];
+    let in_one_order = ["--server", &server, "--workers", "1", "--valid", "--timeout", "5"];
+    let campaign = [&in_one_order[..], &extent].concat();
     let (status, text) = fuzz(folder.path(), &campaign);
     let out = folder.path().join("pmi-conform-fuzz");
     let all = found(&out);

@@ -149,7 +149,7 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             cause.party != PartyKind::Server && cause.max_severity.is_none() && effect.proc == cause.proc
         }
-        // The other side opens the barrier of which the proxy has told it.
+        // The upstream opens the barrier that the proxy has reported.
         ids::HYDRA_UPSTREAM_BARRIER_ONCE => {
             let is_about_barrier = ids::rules::BARRIER_HOLDS.contains(&effect.requirement.as_str());
             is_about_barrier || effect.kind == Some(ObservationKind::EarlyBarrierExit)

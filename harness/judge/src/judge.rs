@@ -17,7 +17,7 @@ use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{AbandonReason, Event, EventKind, Exit, Flaw, PlainRun, ReceivedValues, SilenceProof};
 use crate::expectation::ExpectationState;
 use crate::expectation::{Captures, Choice, Expectation, ExpectationKind, Mismatch, Pattern};
-use crate::history;
+use crate::history::{self, HistoryReader};
 use crate::kvs::strip_after_value;
 use crate::library::{self, LibraryJudge};
 use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, not_read};
@@ -86,6 +86,7 @@ pub struct Judge {
     has_no_scenario: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
+    history: HistoryReader,
     conversation: Conversation,
     program: ProgramState,
     /// The calls of a library under test.
@@ -131,6 +132,7 @@ impl Judge {
             library: LibraryJudge::new(requires.clone()),
             monitor: Monitor::with_focus(requires),
             upstream: UpstreamMonitor::default(),
+            history: HistoryReader::default(),
             conversation: Conversation::default(),
             program: ProgramState::default(),
             monitor_findings: Vec::new(),
@@ -182,7 +184,7 @@ impl Judge {
         match self.party {
             PartyKind::Client => self.program.observe(event, &messages, connections, &self.conversation),
             PartyKind::Library => self.library.observe(event, &messages, connections),
-            PartyKind::Server => {}
+            PartyKind::Server => self.history.observe(event, &messages),
         }
         match &event.kind {
             EventKind::Expected(expectation) if expectation.kind.concerns_program() => {}
@@ -416,7 +418,7 @@ impl Judge {
         findings.extend(self.library.take_findings());
         findings.retain(|f| f.party == self.party);
         if self.party == PartyKind::Server {
-            history::extend(&mut findings, &events);
+            history::extend(&mut findings, self.history, &events);
         }
         findings.sort_by_key(|f| f.seq);
         if self.monitor.is_unoffered() {

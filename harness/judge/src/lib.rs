@@ -17,7 +17,7 @@ pub mod evidence;
 pub mod expectation;
 pub mod finding;
 pub mod golden;
-pub mod history;
+mod history;
 mod judge;
 mod kvs;
 pub mod library;

@@ -219,7 +219,7 @@ impl ProcessState {
     }
 
     /// Stores a scripted response if the process cannot have done its work with it, and forgets it once such a request succeeds.
-    fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, key: Option<&Vec<u8>>) {
+    fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary) {
         use Operation::{Barrier, Finalize, Get, Put};
         let Some(operation @ (Put | Get | Barrier | Finalize)) = self.last_operation else { return };
         let other_thread = message.field("thrid").is_some_and(|thread| {
@@ -230,7 +230,7 @@ impl ProcessState {
         let is_usable =
             message.operation() == Some(operation) && outcome == ResponseOutcome::Success && !other_thread;
         if !is_usable && self.scripted {
-            let (key, exchange) = (key.cloned(), exchange.clone());
+            let (key, exchange) = (self.gets.clone(), exchange.clone());
             self.unusable = Some(UnusableResponse { operation, key, exchange });
         } else if is_usable && self.unusable.as_ref().is_some_and(|response| response.operation == operation)
         {
@@ -252,8 +252,7 @@ impl ProcessState {
         }
         let exchange =
             ExchangeSummary { request: self.last_request.clone(), answer: quote_bytes(message.text) };
-        let key = self.gets.clone();
-        self.read_usability(message, &exchange, key.as_ref());
+        self.read_usability(message, &exchange);
         let is_of = |operation| message.operation() == Some(operation);
         let found = is_of(Operation::Get) && message.outcome() == Some(ResponseOutcome::Success);
         let released = is_of(Operation::Barrier) && message.is_success();

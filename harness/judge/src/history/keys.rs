@@ -130,7 +130,7 @@ fn lost_put(all: &[Operation], at: usize, puts: &[usize], barriers: &Barriers) -
         let round = entered.partition_point(|barrier| all[*barrier].start < acknowledged);
         let (entry, exit) = (*entered.get(round)?, *barriers.get(&get.proc)?.get(round)?);
         let succeeded = all[*put].succeeded() && all[exit].succeeded();
-        // An early release is a contradiction of its own.
+        // An early release is reported separately.
         let is_due = succeeded && all[entry].start < all[exit].end && all[exit].end < get.start;
         is_due.then_some([*put, entry, exit])
     };

@@ -16,14 +16,14 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-use crate::event::{Event, EventKind};
+use crate::event::Event;
 use crate::validity::is_reached_by_valid_input;
 use crate::{Finding, PartyKind};
-pub use operation::{Answer, Call, Contradiction, History, Operation, UNANSWERED};
-pub use reading::read;
+use operation::{Contradiction, History, UNANSWERED};
+pub(crate) use reading::HistoryReader;
 
 /// Returns the responses that no order explains, each with the smallest set of operations that shows it.
-pub fn check(history: &History) -> Vec<Contradiction> {
+fn check(history: &History) -> Vec<Contradiction> {
     let mut found = keys::check(history);
     found.extend(names::check(&history.operations));
     found.sort_by_key(|contradiction| history.operations[contradiction.at].end);
@@ -35,15 +35,8 @@ const MAX_CONTRADICTIONS: usize = 20;
 
 /// Checks the history of these events, and adds its contradictions to the findings of the monitors. Contradictions that invalid input may
 /// have caused do not count.
-pub(crate) fn extend(findings: &mut Vec<Finding>, events: &[Event]) {
-    // The upstream of a proxy answers requests that other processes determine.
-    if events.iter().any(|event| matches!(event.kind, EventKind::FromProxy { .. })) {
-        return;
-    }
-    let history = read(events);
-    if !history.has_overlap() {
-        return;
-    }
+pub(crate) fn extend(findings: &mut Vec<Finding>, reader: HistoryReader, events: &[Event]) {
+    let Some(history) = reader.finish().filter(History::has_overlap) else { return };
     for contradiction in check(&history).into_iter().take(MAX_CONTRADICTIONS) {
         let all = &history.operations;
         let at = &all[contradiction.at];

@@ -7,26 +7,26 @@ use pmi_wire::Proc;
 use crate::observation::quote_bytes;
 
 /// The end of an operation without a response.
-pub const UNANSWERED: u64 = u64::MAX;
+pub(crate) const UNANSWERED: u64 = u64::MAX;
 
 /// An operation of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// The process.
-    pub proc: Proc,
+    pub(crate) proc: Proc,
     /// The time of the request.
-    pub start: u64,
+    pub(crate) start: u64,
     /// The time of the response, or [`UNANSWERED`].
-    pub end: u64,
+    pub(crate) end: u64,
     /// The request.
-    pub call: Call,
+    pub(crate) call: Call,
     /// The response. Without one, the operation may have taken effect or not.
-    pub answer: Option<Answer>,
+    pub(crate) answer: Option<Answer>,
 }
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub(crate) enum Call {
     /// Puts a value into the keyval space of the group.
     Put(Vec<u8>, Vec<u8>),
     /// Gets the value of a key.
@@ -43,7 +43,7 @@ pub enum Call {
 
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The operation succeeded.
     Done,
     /// The value of a key, or the port of a name.
@@ -54,20 +54,20 @@ pub enum Answer {
 
 /// A history, in the order of the requests.
 #[derive(Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     /// The operations.
-    pub operations: Vec<Operation>,
+    pub(crate) operations: Vec<Operation>,
     /// The members of each group, with the time when each left or was told to leave, or [`UNANSWERED`].
-    pub members: BTreeMap<u32, BTreeMap<Proc, u64>>,
+    pub(crate) members: BTreeMap<u32, BTreeMap<Proc, u64>>,
     /// Groups in which parts of the group have barriers of their own (PMI-1.2).
-    pub partial_barriers: BTreeSet<u32>,
+    pub(crate) partial_barriers: BTreeSet<u32>,
     /// True if the processes speak PMI-2.
-    pub has_frames: bool,
+    pub(crate) has_frames: bool,
 }
 
 impl History {
     /// Returns whether the operations of two processes overlap. Barriers always do, so they do not count.
-    pub fn has_overlap(&self) -> bool {
+    pub(crate) fn has_overlap(&self) -> bool {
         let mut last_end = 0;
         self.operations.iter().filter(|one| one.call != Call::Barrier && one.end != UNANSWERED).any(|one| {
             let overlaps = one.start < last_end;
@@ -79,15 +79,15 @@ impl History {
 
 /// Operations that no order explains.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Contradiction {
+pub(crate) struct Contradiction {
     /// The broken rule: the requirements of PMI-1 and PMI-2.
-    pub rule: [&'static str; 2],
+    pub(crate) rule: [&'static str; 2],
     /// The operation whose response is unexplained.
-    pub at: usize,
+    pub(crate) at: usize,
     /// This operation and those that contradict it, in order.
-    pub operations: Vec<usize>,
+    pub(crate) operations: Vec<usize>,
     /// The reason.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 impl std::fmt::Display for Call {

@@ -5,71 +5,85 @@ use std::collections::BTreeMap;
 use pmi_wire::{Decoded, Direction, Framing, Proc, ResponseOutcome};
 
 use super::operation::{Answer, Call, History, Operation, UNANSWERED};
-use crate::connections::Connections;
+use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
 use crate::kvs::is_ambiguous;
 
-/// Returns the operations of a session, up to the first event that lets the server end the job.
-pub fn read(events: &[Event]) -> History {
-    let mut history = History::default();
-    // The unanswered requests of each process, each with its operation in the protocol table, and its place if the history has it.
-    let mut open: BTreeMap<Proc, Vec<(&'static str, Option<usize>)>> = BTreeMap::new();
-    let mut over = false;
-    for event in events {
+/// Reads the operations of a session event by event, up to the first one that lets the server end the job.
+#[derive(Debug, Default)]
+pub(crate) struct HistoryReader {
+    history: History,
+    /// The unanswered requests of each process, each with its operation in the protocol table, and its place if the history has it.
+    open: BTreeMap<Proc, Vec<(&'static str, Option<usize>)>>,
+    is_over: bool,
+    has_upstream: bool,
+}
+
+impl HistoryReader {
+    /// Reads an event and the messages that it completes.
+    pub(crate) fn observe(&mut self, event: &Event, messages: &[CompletedMessage<'_>]) {
         match &event.kind {
             EventKind::Started { proc, .. } => {
-                history.members.entry(proc.group).or_default().insert(*proc, UNANSWERED);
+                self.history.members.entry(proc.group).or_default().insert(*proc, UNANSWERED);
             }
             EventKind::ClosedByClient { proc }
             | EventKind::ClosedByServer { proc }
-            | EventKind::Ended { proc, .. } => leave(&mut history, *proc, event.seq),
+            | EventKind::Ended { proc, .. } => leave(&mut self.history, *proc, event.seq),
+            EventKind::FromProxy { .. } => self.has_upstream = true,
             _ => {}
         }
-    }
-    Connections::default().read_all(events, |event, proc, (direction, message)| {
-        let Ok(message) = message else { return };
-        let Some(row) = message.exchange() else { return };
-        let open = open.entry(proc).or_default();
-        history.has_frames |= message.framing == Framing::Frames;
-        match direction {
-            Direction::ToServer => {
-                over |= row.operation == "abort";
-                if row.operation == "finalize" {
-                    leave(&mut history, proc, event.seq);
-                }
-                if row.operation == "barrier" && ["group", "tag"].iter().any(|key| message.raw(key).is_some())
-                {
-                    history.partial_barriers.insert(proc.group);
-                }
-                let call = if over { None } else { call(message) };
-                let place = call.map(|call| {
-                    let (start, end, answer) = (event.seq, UNANSWERED, None);
-                    history.operations.push(Operation { proc, start, end, call, answer });
-                    history.operations.len() - 1
-                });
-                open.push((row.operation, place));
-            }
-            Direction::FromServer => {
-                let mut same =
-                    open.iter().enumerate().filter(|(_, (operation, _))| *operation == row.operation);
-                let Some((at, _)) = same.next() else { return };
-                // Threads may receive the responses to equal requests in any order.
-                let is_unique = same.next().is_none();
-                let (_, place) = open.remove(at);
-                if let Some(place) = place.filter(|_| is_unique && !over) {
-                    let operation = &mut history.operations[place];
-                    operation.answer = answer(&operation.call, message);
-                    if operation.answer.is_some() {
-                        operation.end = event.seq;
-                    }
-                } else {
-                    // The others stay unanswered as well, so that no response is attributed to the wrong request.
-                    open.iter_mut().filter(|(other, _)| *other == row.operation).for_each(|one| one.1 = None);
-                }
+        let Some((proc, ..)) = event.kind.message_bytes() else { return };
+        for (direction, message) in messages {
+            let Ok(message) = message else { continue };
+            let Some(row) = message.exchange() else { continue };
+            self.history.has_frames |= message.framing == Framing::Frames;
+            match direction {
+                Direction::ToServer => self.request(proc, event.seq, row.operation, message),
+                Direction::FromServer => self.response(proc, event.seq, row.operation, message),
             }
         }
-    });
-    history
+    }
+
+    fn request(&mut self, proc: Proc, seq: u64, operation: &'static str, message: &Decoded<'_>) {
+        let history = &mut self.history;
+        self.is_over |= operation == "abort";
+        if operation == "finalize" {
+            leave(history, proc, seq);
+        }
+        if operation == "barrier" && ["group", "tag"].iter().any(|key| message.raw(key).is_some()) {
+            history.partial_barriers.insert(proc.group);
+        }
+        let call = if self.is_over { None } else { call(operation, message) };
+        let place = call.map(|call| {
+            history.operations.push(Operation { proc, start: seq, end: UNANSWERED, call, answer: None });
+            history.operations.len() - 1
+        });
+        self.open.entry(proc).or_default().push((operation, place));
+    }
+
+    fn response(&mut self, proc: Proc, seq: u64, operation: &'static str, message: &Decoded<'_>) {
+        let open = self.open.entry(proc).or_default();
+        let mut same = open.iter().enumerate().filter(|(_, (other, _))| *other == operation);
+        let Some((at, _)) = same.next() else { return };
+        // Threads may receive the responses to equal requests in any order.
+        let is_unique = same.next().is_none();
+        let (_, place) = open.remove(at);
+        if let Some(place) = place.filter(|_| is_unique && !self.is_over) {
+            let operation = &mut self.history.operations[place];
+            operation.answer = answer(&operation.call, message);
+            if operation.answer.is_some() {
+                operation.end = seq;
+            }
+        } else {
+            // The others stay unanswered as well, so that no response is attributed to the wrong request.
+            open.iter_mut().filter(|(other, _)| *other == operation).for_each(|one| one.1 = None);
+        }
+    }
+
+    /// Returns the history; `None` if there is an upstream, which answers requests that other processes determine.
+    pub(super) fn finish(self) -> Option<History> {
+        (!self.has_upstream).then_some(self.history)
+    }
 }
 
 fn leave(history: &mut History, proc: Proc, time: u64) {
@@ -79,10 +93,10 @@ fn leave(history: &mut History, proc: Proc, time: u64) {
 }
 
 /// Returns the request, if the history needs it.
-fn call(message: &Decoded<'_>) -> Option<Call> {
+fn call(operation: &str, message: &Decoded<'_>) -> Option<Call> {
     let field = |name| message.field(name).map(std::borrow::Cow::into_owned).unwrap_or_default();
     let is_own = || message.field("jobid").is_none_or(|jobid| jobid.is_empty());
-    Some(match message.exchange()?.operation {
+    Some(match operation {
         "put" => Call::Put(field("key"), field("value")),
         "get" if is_own() => Call::Get(field("key")),
         "barrier" => Call::Barrier,

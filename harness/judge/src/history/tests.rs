@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use arbitrary::{Result, Unstructured};
 use pmi_wire::Proc;
 
+use super::operation::{Answer, Call, Operation};
 use super::*;
 
 fn proc(rank: u32) -> Proc {

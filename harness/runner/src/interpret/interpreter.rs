@@ -191,7 +191,7 @@ impl<'a> Interpreter<'a> {
                 if self.recorder.judge.has_joined(p) {
                     self.close(p);
                 } else {
-                    // What the server prints from here on may be a result of this.
+                    // From here on, the server's output may be a result of this.
                     self.recorder.record(EventKind::Ended { proc: p, ours: true });
                 }
                 self.party.exit(p, 0);

@@ -267,8 +267,7 @@ impl Generator for EvolvingGenerator {
     }
 
     fn keep(&self, number: u64, case: &Case) -> Result<(), WriteError> {
-        // The responses of a free session depend on time, and so does what it covers.
-        if case.scenario.is_free { Ok(()) } else { self.corpus().keep(number, case) }
+        self.corpus().keep(number, case)
     }
 
     fn record_edges(&self, case: &Case, edges: &Edges) {

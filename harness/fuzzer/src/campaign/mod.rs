@@ -404,8 +404,10 @@ impl Campaign<'_> {
             return self.unjudged(why);
         }
         let fatal = run.failures.iter().any(|failure| failure.key.is_fatal());
+        // What a free session covers depends on time. It must not hide that a later session covers it each time.
+        let is_ordered = !case.scenario.is_free;
         // Edges of a case that ended the implementation may be reached again without ending it.
-        let edges = run.observation.edges.as_ref().filter(|_| !fatal);
+        let edges = run.observation.edges.as_ref().filter(|_| !fatal && is_ordered);
         let reaching = edges.and_then(|edges| self.case_to_keep(case, edges));
         let mut fresh = Vec::new();
         let mut trouble = None;
@@ -422,7 +424,12 @@ impl Campaign<'_> {
             let grown = run.observation.growth.as_ref().map_or(0, |g| g.bytes);
             shared.progress.growth = shared.progress.growth.max(grown);
             let before = shared.state.transitions.len();
-            shared.state.transitions.extend(transitions(&run.observation).iter().map(ToString::to_string));
+            if is_ordered {
+                shared
+                    .state
+                    .transitions
+                    .extend(transitions(&run.observation).iter().map(ToString::to_string));
+            }
             let further = shared.state.transitions.len() > before || reaching.is_some();
             if further && !fatal {
                 trouble = self.generator.keep(number, reaching.as_ref().unwrap_or(case)).err();

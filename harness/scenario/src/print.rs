@@ -17,8 +17,8 @@ const WIDTH: usize = 120;
 /// Prints a scenario. Parsing the text returns the same tree, if the tree was parsed or consists of parts made by [`Template`]'s
 /// constructors.
 ///
-/// Verbs and roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step. There is
-/// never more than one blank line in a row, and there is one after the head.
+/// Verbs and roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step.
+/// There is never more than one blank line in a row, and there is one after the head.
 pub fn print(scenario: &Scenario) -> String {
     let mut printer = Printer {
         out: String::new(),

@@ -1,7 +1,8 @@
 //! Spells operations: turns a scenario that names operations into one that has the messages of a dialect.
 //!
 //! A message line that begins with the name of an operation is not literal text. `send put key=a value=b` is the request of that operation.
-//! `ok`, `fail`, `miss` and `answer` in an `expect` step are responses to the preceding request. The protocol table contains the words on the wire.
+//! `ok`, `fail`, `miss` and `answer` in an `expect` step are responses to the preceding request. The protocol table contains the words on
+//! the wire.
 
 use std::sync::Arc;
 

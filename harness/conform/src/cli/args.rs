@@ -673,8 +673,8 @@ pub(super) struct Mutants {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["matrix", "list", "client"])]
     pub(super) library: Option<PathBuf>,
     /// Dialect of the program or library: pmi-1.1 or pmi-2
-    #[arg(long, value_name = "DIALECT", default_value = "pmi-1.1", value_parser = ["pmi-1.1", "pmi-2"], hide_possible_values = true)]
-    pub(super) dialect: String,
+    #[arg(long, value_name = "DIALECT", default_value = "pmi-1.1", value_parser = one_dialect(), hide_possible_values = true)]
+    pub(super) dialect: Dialect,
 }
 
 /// Headings of the options of `fuzz`.

@@ -271,7 +271,7 @@ fn server(
         let agent = args.agent.as_deref();
         let listen = super::play::listen(address, agent, &environment, &implementation)?;
         environment.listen = Some(listen);
-        anstream::eprintln!("note: {RELAYED_NOTE}");
+        note(RELAYED_NOTE);
     }
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;
@@ -302,7 +302,7 @@ fn server(
     let scope = SessionFeatures {
         dialects: spoken,
         ranks: args.ranks,
-        free_ranks: if args.ranks > 1 { free_ranks(&implementation) } else { 0 },
+        free_ranks: free_ranks(args, &implementation),
         nodes: if implementation.capacity_problem(2, 2).is_none() && !implementation.has_upstream() {
             2
         } else {
@@ -320,12 +320,14 @@ fn server(
     Ok((if command.is_some() { server.with_edges() } else { server }, scope))
 }
 
-/// Returns the maximum number of ranks of free sessions.
-fn free_ranks(implementation: &Implementation) -> u32 {
-    let fits = |ranks: &u32| implementation.capacity_problem(*ranks, 1).is_none();
+/// Returns the maximum number of ranks of free sessions; 0 for no such sessions.
+fn free_ranks(args: &Fuzz, implementation: &Implementation) -> u32 {
     // The harness answers some requests of a bare proxy itself, in order.
-    let may_be = !implementation.has_upstream();
-    free::RANKS.into_iter().rev().filter(|_| may_be).find(fits).unwrap_or(0)
+    if args.ranks < 2 || implementation.has_upstream() {
+        return 0;
+    }
+    let fits = |ranks: &u32| implementation.capacity_problem(*ranks, 1).is_none();
+    free::RANKS.into_iter().rev().find(fits).unwrap_or(0)
 }
 
 /// Returns the protocols that `--dialect` selects.

@@ -22,7 +22,6 @@ use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_runner::run::RunOptions;
 use pmi_scenario::ImplementationKind;
-use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use super::args::{Mutants, side_by_side};
@@ -143,7 +142,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Plays the faults of programs or libraries against one that has them by name.
 fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
-    let dialect: Dialect = args.dialect.parse().unwrap_or_default();
+    let dialect = args.dialect;
     let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect.framing());
     let (faults, variations): (Vec<_>, Vec<_>) = match args.client {
         Some(_) => {

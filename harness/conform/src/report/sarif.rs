@@ -164,7 +164,7 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
         .findings
         .iter()
         .skip(1)
-        .filter(|(result, _)| (files.exists)(&result.path))
+        .filter(|(result, _)| UserFiles::contain(&result.path))
         .take(RELATED)
         .map(|(result, judged)| {
             let mut place = place(&result.path, judged.finding.line);
@@ -196,7 +196,6 @@ fn other(id: &str, message: &str, places: Vec<Value>, fingerprint: &str) -> Valu
 
 /// The files of the user's repository, which results may name as their location. The embedded scenarios are not among them.
 struct UserFiles {
-    exists: fn(&str) -> bool,
     /// The location of results whose own file does not exist there: GitHub rejects results without one.
     fallback: Option<String>,
 }
@@ -204,7 +203,6 @@ struct UserFiles {
 impl UserFiles {
     /// The fallback is the profile or the deviations file that the command of the run names, or else the workflow.
     fn of(run: &Run) -> Self {
-        let exists = |path: &str| Path::new(path).is_relative() && Path::new(path).is_file();
         let words = shell_words::split(&run.header.command).unwrap_or_default();
         let named = words.iter().map(|word| word.rsplit_once('=').map_or(&**word, |(_, value)| value));
         let files = named.map(|value| value.trim_start_matches('@').to_owned());
@@ -212,13 +210,18 @@ impl UserFiles {
         let workflow = std::env::var("GITHUB_WORKFLOW_REF").unwrap_or_default();
         let workflow =
             workflow.split('@').next().and_then(|path| path.splitn(3, '/').nth(2)).map(str::to_owned);
-        let fallback = files.filter(|file| file.ends_with(".toml")).chain(workflow).find(|file| exists(file));
-        Self { exists, fallback }
+        let fallback =
+            files.filter(|file| file.ends_with(".toml")).chain(workflow).find(|file| Self::contain(file));
+        Self { fallback }
+    }
+
+    fn contain(path: &str) -> bool {
+        Path::new(path).is_relative() && Path::new(path).is_file()
     }
 
     /// Returns the location of a result: the line of this file if it exists, else the start of the fallback, else none.
     fn places(&self, path: &str, line: usize) -> Vec<Value> {
-        let own = (self.exists)(path).then(|| place(path, line));
+        let own = Self::contain(path).then(|| place(path, line));
         own.or_else(|| self.fallback.as_ref().map(|file| place(file, 1))).into_iter().collect()
     }
 }
@@ -316,10 +319,8 @@ mod tests {
         let uris = |path: &str, command: &str| -> Vec<Value> {
             let mut run = tests::run();
             run.header.command = command.to_owned();
-            let files = UserFiles {
-                fallback: UserFiles::of(&run).fallback.filter(|file| file == "Cargo.toml"),
-                ..UserFiles::of(&run)
-            };
+            let files =
+                UserFiles { fallback: UserFiles::of(&run).fallback.filter(|file| file == "Cargo.toml") };
             let places = files.places(path, 7).into_iter();
             places.map(|place| place["physicalLocation"]["artifactLocation"]["uri"].clone()).collect()
         };

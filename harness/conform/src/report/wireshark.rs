@@ -8,9 +8,10 @@ use pmi_wire::protocol::{Field, common_arguments, common_results, exchanges, par
 
 use super::pcapng::PORT;
 
-const TEMPLATE: &str = include_str!("wireshark.lua");
+/// The stored plugin (`ci/wireshark/pmi.lua`), whose table may be out of date.
+const STORED: &str = include_str!("wireshark.lua");
 
-/// Returns the plugin, a Lua program.
+/// Returns the plugin, a Lua program: the stored one with the current table.
 pub(crate) fn wireshark_plugin() -> String {
     let mut messages = String::new();
     for framing in Framing::ALL {
@@ -28,7 +29,14 @@ pub(crate) fn wireshark_plugin() -> String {
         }
         messages += "  },\n";
     }
-    TEMPLATE.replace("@PORT@", &PORT.to_string()).replace("@MESSAGES@", &messages)
+    let plugin = with_part(STORED, ["local PORT = ", "\n"], &PORT.to_string());
+    with_part(&plugin, ["local MESSAGES = {\n", "\n}\n"], messages.trim_end())
+}
+
+/// Replaces the text between the first occurrences of these marks.
+fn with_part(text: &str, [begin, end]: [&str; 2], part: &str) -> String {
+    let around = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+    around.map_or(text.to_owned(), |(before, after)| [before, begin, part, end, after].concat())
 }
 
 /// Appends a line of the table. No word of the protocol needs escapes.

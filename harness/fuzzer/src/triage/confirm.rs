@@ -155,11 +155,22 @@ impl Examiner<'_> {
 
     /// Plays a case, and returns the run if it shows the wanted failure.
     fn play_for(&self, case: &Case, pace: Thoroughness, filter: FailureFilter<'_>) -> Option<CaseRun> {
+        self.play_judged(case, pace, filter).flatten()
+    }
+
+    /// Plays a case, and returns the run if it shows the failure. The outer `None` stands for a run that could not be judged.
+    fn play_judged(
+        &self,
+        case: &Case,
+        pace: Thoroughness,
+        filter: FailureFilter<'_>,
+    ) -> Option<Option<CaseRun>> {
         let run =
             self.may_continue().then(|| self.target.play(case, pace, tracing(filter.key)).ok()).flatten()?;
-        let shown = run.failure(filter.key)?;
-        let shows = !filter.valid || self.is_valid(case, &run, shown);
-        shows.then_some(run)
+        let shown = run.failure(filter.key);
+        let is_judged = shown.is_some() || run.observation.unjudged.is_none();
+        let shows = shown.is_some_and(|shown| !filter.valid || self.is_valid(case, &run, shown));
+        is_judged.then_some(shows.then_some(run))
     }
 
     /// Returns whether only valid input led to a failure of a case, including the job before it.
@@ -450,15 +461,9 @@ impl Examiner<'_> {
 
     /// Reruns a case several times, and returns how many of the runs show the failure. Returns `None` if no run could be judged.
     fn count_judged_repetitions(&self, case: &Case, filter: FailureFilter<'_>) -> Option<u32> {
-        let run = |_| {
-            let play = || self.target.play(case, Thoroughness::Thorough, tracing(filter.key)).ok();
-            let run = self.may_continue().then(play).flatten()?;
-            let shown = run.failure(filter.key);
-            let is_judged = shown.is_some() || run.observation.unjudged.is_none();
-            is_judged.then(|| shown.is_some_and(|shown| !filter.valid || self.is_valid(case, &run, shown)))
-        };
-        let runs: Vec<bool> = (0..CONFIRMATION_RUNS).filter_map(run).collect();
-        (!runs.is_empty()).then(|| runs.into_iter().filter(|shows| *shows).count() as u32)
+        let run = |_| self.play_judged(case, Thoroughness::Thorough, filter);
+        let runs: Vec<Option<CaseRun>> = (0..CONFIRMATION_RUNS).filter_map(run).collect();
+        (!runs.is_empty()).then(|| runs.iter().flatten().count() as u32)
     }
 
     /// Removes the earlier job if the failure does not need it. Returns the case without it if the failure also shows after an idle job.

@@ -111,7 +111,7 @@ pub(crate) fn spell(
 
 /// The outcome of a request, as a response line names it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RequestOutcome {
+enum OutcomeWord {
     /// `ok`: success.
     Ok,
     /// `fail`: a refusal.
@@ -129,7 +129,7 @@ impl Piece {
     }
 }
 
-impl RequestOutcome {
+impl OutcomeWord {
     fn from_word(word: &str) -> Option<Self> {
         Some(match word {
             "ok" => Self::Ok,
@@ -527,7 +527,7 @@ impl Speller<'_> {
             Some(operation) => (Some(operation), without_first_word(line)),
             None => (None, line.clone()),
         };
-        let word = RequestOutcome::from_word(first_word(&outcome)?)?;
+        let word = OutcomeWord::from_word(first_word(&outcome)?)?;
         let asked = || {
             self.requests
                 .iter()
@@ -553,13 +553,13 @@ impl Speller<'_> {
             rc.into_iter().fold(message, |message, rc| tuple(message, "rc", &[Piece::Typed(rc)], framing))
         };
         let mut ways = vec![begin(match word {
-            RequestOutcome::Ok => Some(ValueType::RcOk),
-            RequestOutcome::Fail | RequestOutcome::Miss => Some(ValueType::RcFail),
-            RequestOutcome::Answer => None,
+            OutcomeWord::Ok => Some(ValueType::RcOk),
+            OutcomeWord::Fail | OutcomeWord::Miss => Some(ValueType::RcFail),
+            OutcomeWord::Answer => None,
         })];
         let is_found = |field: &protocol::Field| matches!(field.key, "flag" | "found");
         let mut fields = without_first_word(&outcome).fields(TRAILING_FIELDS);
-        if word == RequestOutcome::Ok && framing == Framing::Frames && fields.is_empty() {
+        if word == OutcomeWord::Ok && framing == Framing::Frames && fields.is_empty() {
             // A success without the value is a miss.
             let value = exchange.results.iter().find(|field| !is_found(field));
             let any = || Template { pieces: vec![Piece::Typed(ValueType::Any)], span: line.span };
@@ -574,7 +574,7 @@ impl Speller<'_> {
                 .flat_map(|way| keys.iter().map(|key| add(way, key)).collect::<Vec<_>>())
                 .collect();
         }
-        if word == RequestOutcome::Miss && framing == Framing::Frames {
+        if word == OutcomeWord::Miss && framing == Framing::Frames {
             let values = exchange.results.iter().filter(|field| !is_found(field));
             let absent = |message, field: &protocol::Field| {
                 tuple(message, field.key, &[Piece::Typed(ValueType::Absent)], framing)

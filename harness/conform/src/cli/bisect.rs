@@ -12,7 +12,7 @@ use super::output::print;
 use super::play::{ends_on_signals, select_scenarios};
 use super::progress::RunProgress;
 use super::read::named_run;
-use crate::report::{History, NamedRun, Run};
+use crate::report::{NamedRun, Run, VersionHistory};
 
 pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     let versions = args.logs.len().max(args.server.len());
@@ -32,7 +32,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
         writeln!(anstream::stderr(), "error: {}: nothing could be judged{reason}", entry.name)?;
         return Ok(UNJUDGED);
     }
-    let history = History::of(&entries);
+    let history = VersionHistory::of(&entries);
     if args.json {
         print(&format!("{:#}\n", serde_json::to_value(&history)?))?;
     } else {
@@ -60,7 +60,7 @@ fn play_versions(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
         };
         entries.push(NamedRun { name, run });
     }
-    let differing = History::differing(&entries);
+    let differing = VersionHistory::differing(&entries);
     if differing.is_empty() || args.repeat == 1 {
         return Ok(Some(entries));
     }

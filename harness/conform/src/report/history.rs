@@ -18,7 +18,7 @@ const SEEN: usize = 160;
 
 /// The findings of several versions of an implementation.
 #[derive(Debug, Serialize)]
-pub(crate) struct History {
+pub(crate) struct VersionHistory {
     /// The versions, the oldest first.
     versions: Vec<HistoryVersion>,
     /// Changes, version by version.
@@ -82,7 +82,7 @@ impl ChangeKind {
 /// A change between a version and the one before it, for one requirement.
 #[derive(Debug, Serialize)]
 struct HistoryChange {
-    /// Index of the version in [`History::versions`].
+    /// Index of the version in [`VersionHistory::versions`].
     version: usize,
     #[serde(rename = "becomes")]
     change: ChangeKind,
@@ -156,7 +156,7 @@ fn compared(entries: &[NamedRun]) -> impl Iterator<Item = Comparison> {
     entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run))
 }
 
-impl History {
+impl VersionHistory {
     /// Returns the history of these versions, the oldest first.
     pub(crate) fn of(entries: &[NamedRun]) -> Self {
         let version = |entry: &NamedRun| HistoryVersion {
@@ -345,10 +345,10 @@ mod tests {
         // With a single run per version, a crash is not attributed.
         let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
         let once = [entry("1", vec![crash]), entry("2", vec![with("a", Verdict::Pass, &[])])];
-        let history = History::of(&once);
+        let history = VersionHistory::of(&once);
         assert!(history.changes.is_empty() && history.intermittent.len() == 1, "{history:?}");
         let entries = [("1", 9), ("2", 0), ("3", 6)].map(|(name, times)| entry(name, vec![crashes(times)]));
-        let history = History::of(&entries);
+        let history = VersionHistory::of(&entries);
         assert!(history.changes.is_empty() && !history.got_worse(), "{history:?}");
         let mut text = Vec::new();
         history.write_to(&mut text, false).unwrap();
@@ -381,7 +381,7 @@ mod tests {
                 ],
             ),
         ];
-        let history = History::of(&entries);
+        let history = VersionHistory::of(&entries);
         let turns: Vec<_> =
             history.changes.iter().map(|t| (t.version, t.change, t.requirement.as_str())).collect();
         assert_eq!(
@@ -403,6 +403,6 @@ mod tests {
         let mut text = Vec::new();
         history.write_to(&mut text, false).unwrap();
         insta::assert_snapshot!("history", String::from_utf8(text).unwrap());
-        assert!(!History::of(&entries[..1]).got_worse());
+        assert!(!VersionHistory::of(&entries[..1]).got_worse());
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::history::History;
+use super::history::VersionHistory;
 use super::html::{self, requirement_place};
 use super::run::{NamedRun, Run};
 use super::standing::{RequirementStatus, Status, in_order, requirement_standings};
@@ -82,7 +82,7 @@ struct Table {
     runs: Vec<Column>,
     requirements: Vec<MatrixRow>,
     /// Changes from run to run, if the runs belong to consecutive versions of one implementation.
-    history: Option<History>,
+    history: Option<VersionHistory>,
 }
 
 #[derive(Serialize)]
@@ -336,7 +336,7 @@ fn tables(entries: &[NamedRun], names: &[String], catalogue: &Catalogue, history
             .collect();
         Table {
             title,
-            history: (!versions.is_empty()).then(|| History::of(&versions)),
+            history: (!versions.is_empty()).then(|| VersionHistory::of(&versions)),
             runs,
             requirements: in_order(all.into_iter(), catalogue).into_iter().map(row).collect(),
         }

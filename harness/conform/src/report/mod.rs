@@ -50,7 +50,7 @@ pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
 pub(crate) use doctor::doctor_text;
-pub(crate) use history::History;
+pub(crate) use history::VersionHistory;
 pub(crate) use log::{KeptEvents, LogPart, LogWriter, read_log, read_parts};
 pub(crate) use matrix::{ExtraPages, write_matrix};
 pub(crate) use measure::{measure_page, measure_text};

@@ -12,7 +12,7 @@ use pmi_wire::{
 
 use super::fold::StepOrder;
 use super::state::{
-    ConnectionEvent, PendingRequest, RESERVED_PREFIX, RequestDetail, ScenarioWriter, escaped, is_plain,
+    ConnectionEvent, RESERVED_PREFIX, ScenarioWriter, ScriptRequest, ScriptRequestDetail, escaped, is_plain,
 };
 
 /// All forms of a miss of `kvs-get` that are in use.
@@ -121,30 +121,30 @@ impl ScenarioWriter {
             order => order,
         };
         self.step_in(p, order, "send", "", text);
-        let detail = row.map_or(RequestDetail::Plain, |row| self.detail(p, row, message));
+        let detail = row.map_or(ScriptRequestDetail::Plain, |row| self.detail(p, row, message));
         if is_line || row.is_some_and(|row| row.response.is_some()) {
             let thrid = message.value("thrid").map(std::borrow::Cow::into_owned);
-            self.rank(p).pending.push(PendingRequest { row, thrid, detail });
+            self.rank(p).pending.push(ScriptRequest { row, thrid, detail });
         }
     }
 
     /// Records the effect of a request, and returns the properties that its response depends on.
-    fn detail(&mut self, p: Proc, row: &Exchange, message: &Decoded<'_>) -> RequestDetail {
+    fn detail(&mut self, p: Proc, row: &Exchange, message: &Decoded<'_>) -> ScriptRequestDetail {
         let field = |name| message.field(name).unwrap_or_default().into_owned();
         match row.operation {
-            "put" => return RequestDetail::Put { valid: self.put(p, message) },
+            "put" => return ScriptRequestDetail::Put { valid: self.put(p, message) },
             "put-node-attribute" => {
                 let (key, value) = (field("key"), field("value"));
                 let valid = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(&value);
                 self.group(p.group).node.entry(key).or_default().push(value);
-                return RequestDetail::Put { valid };
+                return ScriptRequestDetail::Put { valid };
             }
             "get" | "get-node-attribute" | "get-job-attribute" => {
-                return RequestDetail::Get { key: field("key") };
+                return ScriptRequestDetail::Get { key: field("key") };
             }
             "lookup" => {
                 self.names = true;
-                return RequestDetail::Lookup { service: field("service") };
+                return ScriptRequestDetail::Lookup { service: field("service") };
             }
             "publish" => {
                 self.names = true;
@@ -156,7 +156,7 @@ impl ScenarioWriter {
             }
             "init" if message.framing == Framing::Frames => {
                 let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
-                return RequestDetail::Fullinit { lacks_field: bare };
+                return ScriptRequestDetail::Fullinit { lacks_field: bare };
             }
             "spawn" => {
                 if let Some(request) = message.spawn() {
@@ -175,7 +175,7 @@ impl ScenarioWriter {
             }
             _ => {}
         }
-        RequestDetail::Plain
+        ScriptRequestDetail::Plain
     }
 
     /// Writes a line as it is sent, with the kvsname replaced by its name. Also returns whether the line contains that name.
@@ -245,7 +245,7 @@ impl ScenarioWriter {
         let fresh = || (SpawnAssembler::new(SpawnLimits::default()), Vec::new());
         let (mut assembler, mut lines) = self.rank(p).block.take().unwrap_or_else(fresh);
         lines.push(line.to_vec());
-        let pending = |row| PendingRequest { row, thrid: None, detail: RequestDetail::Plain };
+        let pending = |row| ScriptRequest { row, thrid: None, detail: ScriptRequestDetail::Plain };
         match assembler.push_line(line) {
             Ok(None) => self.rank(p).block = Some((assembler, lines)),
             Ok(Some(program)) => {
@@ -283,9 +283,9 @@ impl ScenarioWriter {
             Framing::Lines => (!pending.is_empty()).then_some(0),
             // Servers respond to several requests of one process in different orders.
             Framing::Frames => {
-                let fits = |pending: &PendingRequest| row.is_some() && pending.row == row;
+                let fits = |pending: &ScriptRequest| row.is_some() && pending.row == row;
                 let of_thread =
-                    |p: &PendingRequest| thrid.is_some() && p.thrid.as_deref() == thrid.as_deref() && fits(p);
+                    |p: &ScriptRequest| thrid.is_some() && p.thrid.as_deref() == thrid.as_deref() && fits(p);
                 pending.iter().position(of_thread).or_else(|| pending.iter().position(fits))
             }
         };
@@ -317,7 +317,7 @@ impl ScenarioWriter {
         &mut self,
         p: Proc,
         row: &Exchange,
-        detail: &RequestDetail,
+        detail: &ScriptRequestDetail,
         response: &Decoded<'_>,
     ) -> Option<(&'static str, String)> {
         let framing = response.framing;
@@ -325,7 +325,7 @@ impl ScenarioWriter {
             self.rank(p).barriers_left += 1;
         }
         let ok = response.outcome() == Some(ResponseOutcome::Success);
-        if let ("get", RequestDetail::Get { key }) = (row.operation, detail) {
+        if let ("get", ScriptRequestDetail::Get { key }) = (row.operation, detail) {
             return self.got(p, key, row, response);
         }
         if !ok {
@@ -334,7 +334,7 @@ impl ScenarioWriter {
         let success = success(framing, row.response?);
         let with = |fields: &str| format!("{success} {fields}");
         Some(match (row.operation, detail) {
-            ("init", RequestDetail::Fullinit { lacks_field: bare }) => (
+            ("init", ScriptRequestDetail::Fullinit { lacks_field: bare }) => (
                 if *bare { ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS } else { ids::PMI2_COMMON_FULLINIT },
                 with("rank=$rank size=$size appnum=<int>"),
             ),
@@ -358,24 +358,24 @@ impl ScenarioWriter {
             ("barrier", _) => (framing.pick([ids::RFC13_BARRIER_RELEASED, ids::PMI2_COMMON_FENCE]), success),
             ("finalize", _) => (framing.pick([ids::RFC13_FINALIZE_ACK, ids::PMI2_COMMON_FINALIZE]), success),
             ("spawn", _) => (framing.pick([ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_SPAWN_STARTS]), success),
-            ("put", RequestDetail::Put { valid: true }) => {
+            ("put", ScriptRequestDetail::Put { valid: true }) => {
                 (framing.pick([ids::RFC13_ABNF_C_PUT, ids::PMI2_COMMON_PUT]), success)
             }
-            ("put-node-attribute", RequestDetail::Put { valid: true }) => {
+            ("put-node-attribute", ScriptRequestDetail::Put { valid: true }) => {
                 (ids::PMI2_COMMON_NODEATTR, success)
             }
             ("publish", _) if framing == Framing::Frames => (ids::PMI2_COMMON_NAMES_LOOKUP, success),
-            ("get-node-attribute", RequestDetail::Get { key }) => {
+            ("get-node-attribute", ScriptRequestDetail::Get { key }) => {
                 let [put] = self.group(p.group).node.get(key)?.as_slice() else { return None };
                 if !is_plain(put) || response.value("value").as_deref() != Some(put) {
                     return None;
                 }
                 (ids::PMI2_COMMON_NODEATTR, with(&format!("value={}", value(framing, put))))
             }
-            ("get-job-attribute", RequestDetail::Get { key }) if key == MAPPING_KEY => {
+            ("get-job-attribute", ScriptRequestDetail::Get { key }) if key == MAPPING_KEY => {
                 (ids::PMI2_COMMON_JOBATTR_MAPPING, with("value=<any>"))
             }
-            ("lookup", RequestDetail::Lookup { service }) => {
+            ("lookup", ScriptRequestDetail::Lookup { service }) => {
                 let port = self.ports.get(service).filter(|port| is_plain(port))?;
                 if response.field("port").as_deref() != Some(port) {
                     return None;

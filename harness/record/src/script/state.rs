@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 1 << 20;
 pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 
 /// The properties of a request that its response depends on.
-pub(super) enum RequestDetail {
+pub(super) enum ScriptRequestDetail {
     Put {
         /// True if every server must accept it.
         valid: bool,
@@ -37,11 +37,11 @@ pub(super) enum RequestDetail {
 }
 
 /// A pending request.
-pub(super) struct PendingRequest {
+pub(super) struct ScriptRequest {
     /// `None` for a line that is not a known request.
     pub(super) row: Option<&'static Exchange>,
     pub(super) thrid: Option<Vec<u8>>,
-    pub(super) detail: RequestDetail,
+    pub(super) detail: ScriptRequestDetail,
 }
 
 /// An event of a connection.
@@ -64,7 +64,7 @@ pub(super) struct ScriptRank {
     pub(super) has_name: bool,
     /// True if the rank has sent something.
     pub(super) has_written: bool,
-    pub(super) pending: Vec<PendingRequest>,
+    pub(super) pending: Vec<ScriptRequest>,
     /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
     pub(super) events_after_fence: VecDeque<ConnectionEvent>,
     /// The lines of an incomplete spawn request.

@@ -27,7 +27,7 @@ const JOBID: &str = "pmijobid";
 struct OutcomeCounts {
     successes: usize,
     failures: usize,
-    /// For a request: true if a process whose environment contained the id of its job has sent it.
+    /// True for a request from a process whose environment contained the id of its job.
     has_job_id: bool,
 }
 

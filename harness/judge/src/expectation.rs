@@ -273,7 +273,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// A name has no value here, or an expression cannot be evaluated.
+    /// Returns an error if a name has no value here, or an expression cannot be evaluated.
     pub fn new(scope: &Scope, line: &Template) -> Result<Self, ScenarioError> {
         let mut shown = line.to_string();
         shown.truncate(shown.floor_char_boundary(MAX_SHOWN_BYTES));

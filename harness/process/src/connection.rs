@@ -71,9 +71,9 @@ pub struct NonBlockingStream {
     out: Vec<u8>,
     /// Number of bytes of `out` that have been written.
     written: usize,
-    /// The other side has accepted fewer bytes than were queued, so the rest waits until it accepts more.
+    /// True if the other side has accepted fewer bytes than were queued, so the rest waits until it accepts more.
     blocked: bool,
-    /// The other side has closed its end and reads nothing more.
+    /// True if the other side has closed its end and will read no more data.
     unread: bool,
     /// The other side has closed its end without reading everything that was sent to it.
     reset: Cell<bool>,

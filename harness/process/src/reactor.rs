@@ -42,18 +42,18 @@ pub struct ReactorKey(usize);
 pub struct Ready<S> {
     /// The source.
     pub source: S,
-    /// It may be written to.
+    /// True if writing may succeed.
     pub writable: bool,
 }
 
 struct ReactorEntry<S> {
     fd: RawFd,
     source: S,
-    /// The other side has ended the connection, so after the last bytes nothing new will be reported.
+    /// True if the other side has ended the connection, so nothing new will be reported after the last bytes.
     ended: bool,
-    /// It must be reported without waiting.
+    /// True if it must be reported without waiting.
     is_pending: bool,
-    /// A file that is always ready, and that the system cannot wait for.
+    /// True for a file, which is always ready and which the system cannot wait for.
     always_ready: bool,
 }
 

@@ -42,7 +42,8 @@ impl ManagerCommand {
     ///
     /// # Errors
     ///
-    /// The command cannot be split into words, or contains no placeholder for the program although the launcher is unknown.
+    /// Returns an error if the command cannot be split into words, or contains no placeholder for the program although the launcher is
+    /// unknown.
     pub fn new(label: &str) -> Result<Self, TemplateError> {
         let mut words = split(label)?;
         let name = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -89,7 +90,7 @@ impl ProgramCommand {
     ///
     /// # Errors
     ///
-    /// The command cannot be split into words.
+    /// Returns an error if the command cannot be split into words.
     pub fn new(label: &str) -> Result<Self, TemplateError> {
         Ok(Self { label: label.to_owned(), words: split(label)? })
     }
@@ -172,7 +173,7 @@ pub struct InteropMatrix {
 ///
 /// # Errors
 ///
-/// A process manager cannot be started.
+/// Returns an error if a process manager cannot be started.
 pub fn run(
     catalogue: &Catalogue,
     programs: &[ProgramCommand],

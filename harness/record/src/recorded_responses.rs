@@ -32,7 +32,7 @@ struct RecordedRank {
 ///
 /// # Errors
 ///
-/// The scenario language cannot express the session.
+/// Returns an error if the scenario language cannot express the session.
 pub fn answers(
     events: &[Event],
     dialects: &[Dialect],

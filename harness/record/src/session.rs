@@ -63,7 +63,7 @@ pub enum SessionMode {
 ///
 /// # Errors
 ///
-/// The scratch folder or the socket cannot be created, or the launcher cannot be started.
+/// Returns an error if the scratch folder or the socket cannot be created, or the launcher cannot be started.
 pub fn run(
     command: &[String],
     binary: &Path,

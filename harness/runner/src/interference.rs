@@ -44,7 +44,7 @@ pub(crate) struct ConcurrentScenarios {
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// Skips failures that another scenario has already shown alone.
+    /// True to skip failures that another scenario has already shown alone.
     examines_once: bool,
     /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,

@@ -62,7 +62,7 @@ pub struct RunOptions {
     pub strict: Strictness,
     /// Stop after this many red scenarios.
     pub max_fail: Option<usize>,
-    /// Give up if the implementation is unresponsive.
+    /// True to give up if the implementation is unresponsive.
     pub give_up: bool,
     /// The number of attempts for each scenario.
     pub attempts: AttemptPolicy,

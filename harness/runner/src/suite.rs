@@ -37,7 +37,7 @@ fn behaviours() -> Behaviours {
 ///
 /// # Errors
 ///
-/// Never in a binary that passed its own tests.
+/// This never fails in a binary that passed its own tests.
 pub fn embedded() -> Result<Suite, FilesError> {
     // The suite is parsed once and never dropped, since dropping it takes a tenth of the time of a start.
     static READ: OnceLock<Suite> = OnceLock::new();
@@ -53,7 +53,7 @@ pub fn embedded() -> Result<Suite, FilesError> {
 ///
 /// # Errors
 ///
-/// Never in a binary that passed its own tests.
+/// This never fails in a binary that passed its own tests.
 pub fn embedded_part(wanted: impl Fn(ImplementationKind, &str) -> bool) -> Result<Suite, FilesError> {
     Ok(Suite::embedded_part(behaviours(), wanted)?)
 }
@@ -71,7 +71,7 @@ pub fn of_paths(paths: &[PathBuf]) -> Result<Suite, FilesError> {
 ///
 /// # Errors
 ///
-/// The folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub fn export(folder: &Path) -> io::Result<usize> {
     let all = suite::embedded_files();
     for (path, bytes) in all {
@@ -88,7 +88,7 @@ pub fn export(folder: &Path) -> io::Result<usize> {
 ///
 /// # Errors
 ///
-/// A file cannot be read, or a folder contains no scenarios.
+/// Returns an error if a file cannot be read, or a folder contains no scenarios.
 pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<SourceFile>)>, FilesError> {
     let mut all = Vec::new();
     // A file that is given twice, or together with its folder, counts once, under its first name.

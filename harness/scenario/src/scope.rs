@@ -103,7 +103,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// A name in a text has no value here.
+    /// Returns an error if a name in a text has no value here.
     pub fn bind_temporarily(&mut self, told: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
         let value = |(name, template): &(&str, &Template)| {
             let value = match template.pieces.as_slice() {
@@ -150,7 +150,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// The name has no value here.
+    /// Returns an error if the name has no value here.
     pub fn var(&self, name: &str) -> Result<Vec<u8>, ScenarioError> {
         match name {
             "rank" => Ok(self.rank.to_string().into_bytes()),
@@ -174,7 +174,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// A name is unbound or not a number, or a result is out of range.
+    /// Returns an error if a name is unbound or not a number, or a result is out of range.
     pub fn number(&self, expr: &Expr) -> Result<i64, ScenarioError> {
         match expr {
             Expr::Number(n) => Ok(*n),

@@ -74,7 +74,7 @@ impl References<'_> {
 ///
 /// # Errors
 ///
-/// The dialect lacks an operation, a field or an outcome.
+/// Returns an error if the dialect lacks an operation, a field or an outcome.
 pub(crate) fn spell(
     scenario: &Scenario,
     dialect: Dialect,

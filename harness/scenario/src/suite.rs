@@ -71,7 +71,7 @@ fn add_files(dir: &'static Dir<'_>, all: &mut Vec<(&'static Path, &'static [u8])
 ///
 /// # Errors
 ///
-/// None for a binary that has passed its own tests.
+/// This never fails in a binary that passed its own tests.
 pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     let mut catalogue = Catalogue::default();
     for (path, bytes) in embedded_files() {
@@ -192,7 +192,7 @@ impl Suite {
     ///
     /// # Errors
     ///
-    /// None for a binary that has passed its own tests.
+    /// This never fails in a binary that passed its own tests.
     pub fn embedded(behaviours: Behaviours) -> Result<Self, SuiteError> {
         Self::embedded_part(behaviours, |_, _| true)
     }
@@ -202,7 +202,7 @@ impl Suite {
     ///
     /// # Errors
     ///
-    /// None for a binary that has passed its own tests.
+    /// This never fails in a binary that passed its own tests.
     pub fn embedded_part(
         behaviours: Behaviours,
         wanted: impl Fn(ImplementationKind, &str) -> bool,

@@ -50,7 +50,7 @@ impl Arrival<'_> {
     ///
     /// # Errors
     ///
-    /// The framing was invalid.
+    /// Returns an error if the framing was invalid.
     pub fn decode(&self) -> Result<Decoded<'_>, FramingError> {
         let (framing, text) = self.message.as_ref().map_err(|error| *error)?;
         Ok(Decoded::new(self.direction, *framing, text))

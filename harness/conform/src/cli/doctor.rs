@@ -47,7 +47,7 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
 ///
 /// # Errors
 ///
-/// It cannot be started at all.
+/// Returns an error if it cannot be started at all.
 pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     let suite = suite_against(&[])?;
     let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;

@@ -90,7 +90,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
 ///
 /// # Errors
 ///
-/// The signal handlers cannot be installed.
+/// Returns an error if the signal handlers cannot be installed.
 pub(super) fn ends_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -112,7 +112,7 @@ pub(super) struct Selection {
 ///
 /// # Errors
 ///
-/// The scenarios contain errors, or the implementation cannot be used.
+/// Returns an error if the scenarios contain errors, or the implementation cannot be used.
 pub(super) fn select_scenarios(args: &Play) -> anyhow::Result<Selection> {
     select_with_probe(args, true)
 }
@@ -141,7 +141,7 @@ impl Selection {
     ///
     /// # Errors
     ///
-    /// The implementation cannot be started, or the deviations cannot be read.
+    /// Returns an error if the implementation cannot be started, or the deviations cannot be read.
     pub(super) fn prepare(
         self,
         args: &Play,
@@ -262,7 +262,7 @@ impl PreparedRun {
     ///
     /// # Errors
     ///
-    /// The profile's setup fails.
+    /// Returns an error if the profile's setup fails.
     pub(super) fn play(mut self, observer: &mut dyn Observer) -> anyhow::Result<(Run, anyhow::Result<()>)> {
         shell(self.setup.as_deref()).context("the profile's setup")?;
         let Self { suite, selected, iut, deviations, options, interrupted, .. } = &mut self;

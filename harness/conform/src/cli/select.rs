@@ -65,7 +65,7 @@ fn under_test(args: &Play) -> ImplementationKind {
 ///
 /// # Errors
 ///
-/// The scenarios have errors.
+/// Returns an error if the scenarios have errors.
 pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     if !args.paths.is_empty() {
         return pmi_runner::suite::of_paths(&args.paths).map_err(scenario_errors);
@@ -83,7 +83,7 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
 ///
 /// # Errors
 ///
-/// A word is a misspelt command, the name of a scenario, or a program.
+/// Returns an error if a word is a misspelt command, the name of a scenario, or a program.
 pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
     for path in &args.paths {
         let word = path.display().to_string();
@@ -143,7 +143,7 @@ fn describe_other_matches(
 ///
 /// # Errors
 ///
-/// A pattern matches nothing that is played here, or the log of `--rerun-failed` cannot be read.
+/// Returns an error if a pattern matches nothing that is played here, or the log of `--rerun-failed` cannot be read.
 pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let whom = under_test(args);
     let is_played = |s: &&Arc<Scenario>| s.tests == whom && dialects.contains(&s.dialect);

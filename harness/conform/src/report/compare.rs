@@ -296,7 +296,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// Writing to `out` fails.
+    /// Returns an error if writing to `out` fails.
     pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
             let cut = if side.complete { "" } else { ", cut short" };

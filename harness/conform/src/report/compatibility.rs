@@ -9,7 +9,7 @@ use pmi_judge::compatibility::{Compatibility, MessageSupport, Sender};
 ///
 /// # Errors
 ///
-/// Writing to `out` fails.
+/// Returns an error if writing to `out` fails.
 pub(crate) fn write_compatibility(this: &Compatibility, out: &mut impl Write) -> io::Result<()> {
     for (fit, grade) in [(MessageSupport::Incompatible, "BREAKS"), (MessageSupport::Unknown, "unknown")] {
         for row in this.rows.iter().filter(|row| row.support == fit) {

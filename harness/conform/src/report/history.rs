@@ -207,7 +207,7 @@ impl VersionHistory {
     ///
     /// # Errors
     ///
-    /// Writing to `out` fails.
+    /// Returns an error if writing to `out` fails.
     pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (number, version) in self.versions.iter().enumerate() {
             let cut = if version.complete { "" } else { ", cut short" };

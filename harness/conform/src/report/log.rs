@@ -27,7 +27,7 @@ impl LogWriter<BufWriter<File>> {
     ///
     /// # Errors
     ///
-    /// The file cannot be created.
+    /// Returns an error if the file cannot be created.
     pub(crate) fn create(file: &Path) -> io::Result<Self> {
         File::create(file).map(|file| Self::new(BufWriter::with_capacity(BUFFER, file)))
     }
@@ -43,7 +43,7 @@ impl<W: Write> LogWriter<W> {
     ///
     /// # Errors
     ///
-    /// Writing fails.
+    /// Returns an error if writing fails.
     pub(crate) fn event(&mut self, scenario: &str, event: &Event) -> io::Result<()> {
         let line = WrittenEvent { kind: "event", scenario, event };
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(&line)?))
@@ -53,7 +53,7 @@ impl<W: Write> LogWriter<W> {
     ///
     /// # Errors
     ///
-    /// Writing fails.
+    /// Returns an error if writing fails.
     pub(crate) fn write(&mut self, line: &LogLine) -> io::Result<()> {
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(line)?))?;
         self.out.flush()
@@ -132,7 +132,7 @@ impl KeptEvents {
 ///
 /// # Errors
 ///
-/// The log cannot be read, is empty or has another format, or a line is invalid or out of place.
+/// Returns an error if the log cannot be read, is empty or has another format, or a line is invalid or out of place.
 pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Result<Run, LogError> {
     let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());
     let mut run = read_parts(name, from, keep != KeptEvents::Nothing, &mut |part| match part {

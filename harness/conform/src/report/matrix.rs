@@ -130,7 +130,7 @@ struct MatrixCell {
 ///
 /// # Errors
 ///
-/// The folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub(crate) fn write_matrix(
     entries: &[NamedRun],
     extra: &ExtraPages,

@@ -172,7 +172,7 @@ impl FromStr for ReportSpec {
 ///
 /// # Errors
 ///
-/// Writing to `out` fails.
+/// Returns an error if writing to `out` fails.
 pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Ndjson => ndjson(run, out),

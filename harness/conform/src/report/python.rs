@@ -70,7 +70,7 @@ pub(super) fn script(
 ///
 /// # Errors
 ///
-/// The folder cannot be written.
+/// Returns an error if the folder cannot be written.
 pub(crate) fn write_reproducers(run: &Run, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     // The programs of an earlier run may be about findings that no longer exist.

@@ -114,7 +114,7 @@ impl<W: Write> Terminal<W> {
     ///
     /// # Errors
     ///
-    /// Writing fails.
+    /// Returns an error if writing fails.
     pub(crate) fn start(&mut self, header: &RunHeader) -> io::Result<()> {
         self.strict = header.strict;
         self.bar.set_length(header.selected as u64);
@@ -135,7 +135,7 @@ impl<W: Write> Terminal<W> {
     ///
     /// # Errors
     ///
-    /// Writing fails.
+    /// Returns an error if writing fails.
     pub(crate) fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
         // A broken SHOULD is shown in full, even if it is not red.
         let bad = result.is_red(self.strict.max(Strictness::Should)) || result.verdict == Verdict::Flaky;
@@ -187,7 +187,7 @@ impl<W: Write> Terminal<W> {
     ///
     /// # Errors
     ///
-    /// Writing fails.
+    /// Returns an error if writing fails.
     pub(crate) fn finish(&mut self, run: &Run) -> io::Result<()> {
         self.bar.finish_and_clear();
         let palette = self.palette;
@@ -337,7 +337,7 @@ impl<W: Write> Terminal<W> {
     ///
     /// # Errors
     ///
-    /// Writing fails.
+    /// Returns an error if writing fails.
     pub(crate) fn whole(&mut self, run: &Run) -> io::Result<()> {
         self.start(&run.header)?;
         let mut index = String::new();

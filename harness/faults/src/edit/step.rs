@@ -18,7 +18,7 @@ pub trait Editable {
     ///
     /// # Errors
     ///
-    /// The target has no such step.
+    /// Returns an error if the target has no such step.
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep>;
 }
 

@@ -84,7 +84,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// A file cannot be read or is invalid.
+    /// Returns an error if a file cannot be read or is invalid.
     pub fn open(folder: &Path) -> Result<Self, CorpusError> {
         let mut corpus = Self { folder: Some(folder.to_owned()), ..Self::default() };
         if !folder.is_dir() {
@@ -112,7 +112,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// A file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn add_given(&mut self, cases: &[Case]) -> Result<(), CorpusError> {
         for case in cases {
             self.add(format!("given-{:06}", self.given_count), case.clone())?;

@@ -87,7 +87,7 @@ impl CampaignState {
     ///
     /// # Errors
     ///
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), StateError> {
         let path = folder.join(FILE);
         let write = || -> io::Result<()> {
@@ -103,7 +103,7 @@ impl CampaignState {
     ///
     /// # Errors
     ///
-    /// The file exists but cannot be read.
+    /// Returns an error if the file exists but cannot be read.
     pub fn read(folder: &Path) -> Result<Option<Self>, StateError> {
         let file = folder.join(FILE);
         match fs::read_to_string(&file) {

@@ -29,7 +29,7 @@ impl StoredCases {
     ///
     /// # Errors
     ///
-    /// A file cannot be read or is not a scenario.
+    /// Returns an error if a file cannot be read or is not a scenario.
     pub fn read(folders: &[PathBuf], tests: ImplementationKind) -> Result<Self, CorpusError> {
         let mut stored = Self::default();
         for (name, source) in suite::scenario_files(folders)? {
@@ -61,7 +61,7 @@ impl StoredCases {
     ///
     /// # Errors
     ///
-    /// The implementation cannot be started.
+    /// Returns an error if the implementation cannot be started.
     pub fn minimized(&self, target: &dyn Target, interrupted: &AtomicBool) -> io::Result<Vec<&Case>> {
         let mut reached = Vec::new();
         for case in &self.cases {

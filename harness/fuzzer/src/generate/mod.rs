@@ -21,7 +21,7 @@ pub trait Generator: Sync {
     ///
     /// # Errors
     ///
-    /// Never in practice: after the last decision, the first choice is taken.
+    /// This never fails in practice: after the last decision, the first choice is taken.
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
     /// Returns the systematic case with this number. `None` if the case is random.
@@ -33,7 +33,7 @@ pub trait Generator: Sync {
     ///
     /// # Errors
     ///
-    /// The case cannot be written.
+    /// Returns an error if the case cannot be written.
     fn keep(&self, _number: u64, _case: &Case) -> std::result::Result<(), WriteError> {
         Ok(())
     }

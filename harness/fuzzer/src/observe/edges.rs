@@ -125,7 +125,7 @@ impl Maps {
     ///
     /// # Errors
     ///
-    /// The memory for another map cannot be allocated.
+    /// Returns an error if the memory for another map cannot be allocated.
     pub(crate) fn watch<T>(&self, play: impl FnOnce() -> T) -> io::Result<(T, Edges)> {
         let idle = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let unused = idle().pop();

@@ -52,7 +52,7 @@ pub trait Target: Sync {
     ///
     /// # Errors
     ///
-    /// The implementation cannot be started.
+    /// Returns an error if the implementation cannot be started.
     fn play(&self, case: &Case, pace: Thoroughness, tracing: Tracing) -> io::Result<CaseRun>;
     /// Returns a description of the implementation.
     fn label(&self) -> String;

@@ -108,7 +108,7 @@ impl ClientTarget {
     ///
     /// # Errors
     ///
-    /// All runs were skipped; the error describes the last one.
+    /// Returns an error if all runs were skipped; the error describes the last one.
     pub fn traces(&mut self, ranks: u32) -> Result<Vec<Trace>, CaseError> {
         let mut traces = Vec::new();
         let mut why = "not a program".to_owned();
@@ -135,7 +135,7 @@ impl ClientTarget {
     ///
     /// # Errors
     ///
-    /// The library cannot be loaded.
+    /// Returns an error if the library cannot be loaded.
     pub fn has_requests(&self, dialect: Dialect) -> Result<bool, CaseError> {
         let outcome = self.outcome(&probe_case(dialect), MIN_HANG_TIME.max(self.wait))?;
         match outcome.unjudged {

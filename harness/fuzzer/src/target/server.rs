@@ -79,7 +79,7 @@ impl ServerTarget {
     ///
     /// # Errors
     ///
-    /// A scratch folder cannot be created.
+    /// Returns an error if a scratch folder cannot be created.
     pub fn new(mut access: Access, suite: Suite, wait: Duration) -> io::Result<Self> {
         let command = match &access {
             Access::Memory(_) => Vec::new(),

@@ -86,7 +86,7 @@ impl KnownFailures {
     ///
     /// # Errors
     ///
-    /// The file cannot be read or is invalid.
+    /// Returns an error if the file cannot be read or is invalid.
     pub fn read(file: &Path) -> Result<Self, KnownError> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| KnownError::File { file: file.to_owned(), error })?;
@@ -98,7 +98,7 @@ impl KnownFailures {
     ///
     /// # Errors
     ///
-    /// None for the findings of a campaign.
+    /// This never fails for the findings of a campaign.
     pub fn draft(found: &[StoredFinding]) -> Result<String, toml::ser::Error> {
         let mut drafted = Self::default();
         for found in found {

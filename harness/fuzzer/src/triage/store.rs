@@ -152,7 +152,7 @@ pub struct FindingOrigin<'a> {
 ///
 /// # Errors
 ///
-/// A file cannot be written.
+/// Returns an error if a file cannot be written.
 pub fn store(
     out: &Path,
     found: &StoredFinding,
@@ -263,7 +263,7 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ReadError> {
 ///
 /// # Errors
 ///
-/// A file is missing or invalid.
+/// Returns an error if a file is missing or invalid.
 pub fn read(folder: &Path) -> Result<(StoredFinding, Case), ReadError> {
     let file = folder.join(FINDING);
     let found: StoredFinding =
@@ -279,7 +279,7 @@ pub fn read(folder: &Path) -> Result<(StoredFinding, Case), ReadError> {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or has steps that cases do not have.
+/// Returns an error if the file cannot be read, or has steps that cases do not have.
 pub fn read_case(file: &Path) -> Result<Case, ReadError> {
     let source = pmi_scenario::ast::SourceFile { path: file.display().to_string(), text: read_text(file)? };
     let scenario = pmi_scenario::parse(source.into(), "replayed").map_err(ReadError::Scenario)?;

@@ -51,7 +51,7 @@ pub struct Channel {
     descriptors: VecDeque<OwnedFd>,
     /// Maximum number of bytes in each of the two buffers, for input and output.
     limit: usize,
-    /// The other side sends nothing more.
+    /// True if the other side will send no more data.
     ended: bool,
 }
 

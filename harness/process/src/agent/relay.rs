@@ -157,7 +157,7 @@ struct Relay {
 struct RelayedPmi {
     connection: NonBlockingStream,
     key: ReactorKey,
-    /// The process manager sends nothing more.
+    /// True if the process manager will send no more data.
     is_ended: bool,
 }
 

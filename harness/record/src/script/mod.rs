@@ -35,7 +35,7 @@ pub struct ScenarioWriteError(String);
 ///
 /// # Errors
 ///
-/// The scenario language cannot express the session.
+/// Returns an error if the scenario language cannot express the session.
 pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<String, ScenarioWriteError> {
     let ended = |event: &Event| match event.kind {
         EventKind::Exited { proc, exit } => Some((proc, exit)),

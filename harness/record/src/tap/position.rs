@@ -24,7 +24,7 @@ pub struct UnknownTapPosition(String);
 ///
 /// # Errors
 ///
-/// The place is not certain.
+/// Returns an error if the place is not certain.
 pub fn insert_tap(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
     if command.iter().any(|word| word == TAP_PLACEHOLDER) {
         return Ok(command.to_vec());

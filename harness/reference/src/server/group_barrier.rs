@@ -77,7 +77,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The process is already in that barrier, or in too many.
+    /// Returns an error if the process is already in that barrier, or in too many.
     pub fn enter_group_barrier(
         &mut self,
         from: Proc,
@@ -104,7 +104,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The list contains a rank that does not exist, contains a rank twice, or lacks the process itself.
+    /// Returns an error if the list contains a rank that does not exist, contains a rank twice, or lacks the process itself.
     pub fn barrier_name(
         &self,
         from: Proc,

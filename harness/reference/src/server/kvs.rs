@@ -70,7 +70,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The key or the value is too long.
+    /// Returns an error if the key or the value is too long.
     pub fn check_lengths(&self, from: Proc, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         let (key_max, value_max) = match self.process(from).framing {
             Framing::Lines => (self.config.limits.keylen_max, self.config.limits.vallen_max),

@@ -90,7 +90,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The process should have finalized first.
+    /// Returns an error if the process should have finalized first.
     pub fn close(&mut self, from: Proc) -> Result<(), ProtocolError> {
         let proc = self.process_mut(from);
         let phase = std::mem::replace(&mut proc.phase, ProcessPhase::Closed);

@@ -78,7 +78,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The request is a protocol error.
+    /// Returns an error if the request is a protocol error.
     pub fn perform(&mut self, from: Proc, asked: AllowedRequest<'_>) -> Result<(), ProtocolError> {
         let AllowedRequest { header, request } = asked;
         let answer = match request {

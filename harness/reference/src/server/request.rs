@@ -141,7 +141,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// RFC 13, "Error Handling": the message is a protocol error, or is one at this point.
+    /// Returns an error if the message is a protocol error, or is one at this point (RFC 13, "Error Handling").
     pub fn read<'a>(
         &mut self,
         from: Proc,

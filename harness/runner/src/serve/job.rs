@@ -61,7 +61,7 @@ struct JobProcess {
     connection: Option<(NonBlockingStream, ReactorKey)>,
     /// Its standard output and error, if they are captured, until they end.
     streams: [Option<(PipeReader, ReactorKey)>; 2],
-    /// The process has sent bytes.
+    /// True if the process has sent bytes.
     has_written: bool,
     /// The exit, once it has ended.
     end: Option<Exit>,
@@ -97,7 +97,7 @@ fn status(exit: Exit) -> i32 {
 pub(crate) enum JobMode {
     /// Its processes use the standard streams of this process, and signals to this process end the job.
     Terminal {
-        /// Print the starts and exits of processes.
+        /// True to print the starts and exits of processes.
         verbose: bool,
     },
     /// It has no input, and the host receives its output.
@@ -109,7 +109,7 @@ pub(crate) enum JobMode {
 struct JobGroup {
     first: usize,
     size: usize,
-    /// The group was aborted: the status of its processes no longer matters.
+    /// True if the group was aborted: the status of its processes no longer matters.
     is_aborted: bool,
 }
 

@@ -60,7 +60,7 @@ pub struct ServeOptions {
     pub remote: Option<Remote>,
     /// The file with the state of the previous job, for faults that show only in a later job. This job leaves its own there.
     pub state: Option<PathBuf>,
-    /// Log starts and ends on stderr.
+    /// True to log the starts and exits of processes on stderr.
     pub verbose: bool,
 }
 

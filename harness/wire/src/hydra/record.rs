@@ -28,7 +28,7 @@ pub enum ProxyMessage {
     Puts(Vec<(Vec<u8>, Vec<u8>)>),
     /// Output of a process.
     Output {
-        /// The stream: standard error if true.
+        /// True for standard error, false for standard output.
         stderr: bool,
         /// A part of the output.
         bytes: Vec<u8>,

@@ -33,7 +33,7 @@ impl CampaignFormat {
     ///
     /// # Errors
     ///
-    /// The report cannot be rendered.
+    /// Returns an error if the report cannot be rendered.
     pub(crate) fn report(
         self,
         target: &dyn Target,

@@ -14,7 +14,7 @@ const MAX_NAMED_LANES: usize = 8;
 ///
 /// # Errors
 ///
-/// Writing to `out` fails.
+/// Returns an error if writing to `out` fails.
 pub(in super::super) fn write(chart: &Chart<'_>, palette: Palette, out: &mut impl Write) -> fmt::Result {
     let short = |name: &String| name.strip_prefix("rank ").unwrap_or(name).to_owned();
     let names: Vec<String> = match chart.lanes.len() {

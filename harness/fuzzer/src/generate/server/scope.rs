@@ -50,11 +50,11 @@ pub struct SessionFeatures {
     pub free_ranks: u32,
     /// Maximum number of nodes, one or two.
     pub nodes: u32,
-    /// The spawn operation.
+    /// True if sessions may spawn.
     pub spawn: bool,
-    /// Publish, unpublish and lookup.
+    /// True if sessions may publish, unpublish and look up names.
     pub names: bool,
-    /// PMI-1.2 in some PMI-1 sessions: barriers for parts of a process group.
+    /// True if some PMI-1 sessions may use PMI-1.2: barriers for parts of a process group.
     pub pmi12: bool,
     /// True to make mutations.
     pub mutate: bool,

@@ -80,7 +80,7 @@ struct LaunchedProcess {
     foreign_process: Option<ForeignProcess>,
     /// The last called function.
     function: String,
-    /// The process has been ordered to end.
+    /// True if the process has been ordered to end.
     dismissed: bool,
     gone: bool,
 }

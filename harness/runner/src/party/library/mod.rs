@@ -30,7 +30,7 @@ pub fn exports(path: &Path) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is not a shared library.
+/// Returns an error if the file cannot be read, or is not a shared library.
 pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }

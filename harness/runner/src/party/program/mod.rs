@@ -99,7 +99,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The command line has no words, cannot be split into words, or names no existing program.
+    /// Returns an error if the command line has no words, cannot be split into words, or names no existing program.
     pub fn new(command: &str, ranks: u32) -> Result<Self, ProgramError> {
         let words = shell_words::split(command).map_err(|e| ProgramError::Words(command.to_owned(), e))?;
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();

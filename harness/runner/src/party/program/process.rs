@@ -51,18 +51,18 @@ pub(super) struct ProgramProcess {
     applied_rules: Vec<bool>,
     /// Number of times that any rule has been applied.
     pub(super) applied_count: usize,
-    /// The server has received its init or fullinit, which the scenario answers.
+    /// True if the server has received its init or fullinit, which the scenario answers.
     pub(super) is_initialized: bool,
     /// The actions after the server's own response, and the index of their rule.
     pub(super) after_answer: Option<(usize, VecDeque<ScriptAction>)>,
     pub(super) pending_output: VecDeque<(Instant, PendingOutput)>,
-    /// It has made a request since the last write to it, so it has read that.
+    /// True if it has sent a request since the last write to it, and so has read that write.
     pub(super) has_read: bool,
     pub(super) released: Instant,
-    /// It has written to its connection.
+    /// True if it has written to its connection.
     pub(super) has_written: bool,
     pub(super) closed_by_runner: bool,
-    /// Its end of the connection is closed.
+    /// True if its end of the connection is closed.
     pub(super) has_closed: bool,
     pub(super) requested_abort: bool,
     /// The reason why the runner ended it.

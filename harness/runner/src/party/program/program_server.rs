@@ -64,6 +64,6 @@ pub(crate) trait ProgramServer {
     ///
     /// # Errors
     ///
-    /// A name has no value for this process, or an expression cannot be evaluated.
+    /// Returns an error if a name has no value for this process, or an expression cannot be evaluated.
     fn process_script(&self, p: Proc, size: u32) -> Result<ProcessScript, ScriptError>;
 }

@@ -56,7 +56,7 @@ pub(crate) enum UndetectedFamily {
 ///
 /// # Errors
 ///
-/// The family is unknown. The message contains the evidence, and the option that selects a family.
+/// Returns an error if the family is unknown. The message contains the evidence, and the option that selects a family.
 pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, UndetectedFamily> {
     let launcher = launcher.map(of_launcher);
     let mut seen = match &launcher {

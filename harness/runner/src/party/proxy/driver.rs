@@ -66,7 +66,7 @@ pub enum JobEnd {
 ///
 /// # Errors
 ///
-/// The proxy cannot be started, or a system call fails. No started process is left running.
+/// Returns an error if the proxy cannot be started, or a system call fails. No started process is left running.
 pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
     ProxyDriver::new(options)?.run()
 }

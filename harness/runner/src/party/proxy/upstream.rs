@@ -58,7 +58,7 @@ struct ProxyGroup {
     proxy: u32,
     link: usize,
     launch: GroupLaunch,
-    /// Its proxy has reported the process ids.
+    /// True if its proxy has reported the process ids.
     started: bool,
     ended: bool,
 }

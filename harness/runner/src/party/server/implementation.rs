@@ -262,7 +262,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The command is invalid. The message suggests a correction.
+    /// Returns an error if the command is invalid. The message suggests a correction.
     pub(super) fn from_command(argument: &str) -> Result<Self, ImplementationError> {
         let words = template(argument)?;
         let mut this = Self::new(argument, words.clone());
@@ -365,7 +365,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The proxy's protocol is unknown. The message names the option that selects one.
+    /// Returns an error if the proxy's protocol is unknown. The message names the option that selects one.
     pub fn play_upstream(
         &mut self,
         binary: &Path,
@@ -407,7 +407,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The proxy did not behave as expected, or the run was interrupted. The message suggests an option.
+    /// Returns an error if the proxy did not behave as expected, or the run was interrupted. The message suggests an option.
     pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), ProxyCheckError> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
         let unknown = |what: String| {
@@ -478,7 +478,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The launcher has no such option.
+    /// Returns an error if the launcher has no such option.
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
         self.connection_method = ConnectionMethod::Port;
         if self.proxy.is_some() {
@@ -504,7 +504,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The launcher has no such option.
+    /// Returns an error if the launcher has no such option.
     pub fn serve_singleton(&mut self) -> Result<(), ImplementationError> {
         let Some(command) = self.singleton.take() else {
             let what = format!(
@@ -523,7 +523,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// A program does not exist or is not executable, or a command does not contain the number of processes.
+    /// Returns an error if a program does not exist or is not executable, or a command does not contain the number of processes.
     pub fn check_commands(&self) -> Result<(), ImplementationError> {
         for command in std::iter::once(&self.command).chain(&self.command_nodes) {
             let program = &command[0];
@@ -554,7 +554,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The template is invalid. The message contains the reason.
+    /// Returns an error if the template is invalid. The message contains the reason.
     pub fn set_command_nodes(&mut self, command: &str) -> Result<(), ImplementationError> {
         let words = template(command)?;
         if !has_placeholder(&words, "{agent}")

@@ -94,7 +94,7 @@ impl LaunchEnvironment {
     ///
     /// # Errors
     ///
-    /// The program's own file cannot be found.
+    /// Returns an error if the program's own file cannot be found.
     pub fn new(interrupted: Arc<AtomicBool>, jobs: usize) -> io::Result<Self> {
         let binary = std::env::current_exe().map_err(|e| {
             io::Error::new(
@@ -165,7 +165,7 @@ struct RankState {
     pmi: Option<PmiConnection>,
     /// Its connection, if the agent keeps it and relays the bytes.
     relayed: Option<RelayedConnection>,
-    /// The process has been ordered to end.
+    /// True if the process has been ordered to end.
     exit_ordered: bool,
 }
 
@@ -186,9 +186,9 @@ impl RankState {
 
 /// The connection of a process that relays it.
 struct RelayedConnection {
-    /// Neither side has closed it.
+    /// True if neither side has closed it.
     open: bool,
-    /// The runner has not closed it.
+    /// True if the runner has not closed it.
     is_open_here: bool,
     /// Number of orders to write and to close that were sent.
     ordered: u64,
@@ -224,7 +224,7 @@ pub struct ServerParty {
     launcher: Launch,
     /// The shell command that ends the job, if one is needed.
     cancel: Option<String>,
-    /// The remaining processes have been ended.
+    /// True if the remaining processes have been ended.
     ended: bool,
     /// The server may respond to an alarm.
     alarms: bool,
@@ -248,7 +248,7 @@ pub struct ServerParty {
     slowest_response: Duration,
     quiet_since: Instant,
     silence_times: SilenceTimes,
-    /// The server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
+    /// True if the server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
     waits_elsewhere: bool,
     /// The process on whose connection the runner last wrote, and the time.
     last_write: Option<(Proc, Instant)>,
@@ -256,7 +256,7 @@ pub struct ServerParty {
     read_wait: Duration,
     /// True if actions wait at all.
     ordered_actions: bool,
-    /// The exit of the launcher has been reported.
+    /// True if the exit of the launcher has been reported.
     exit_reported: bool,
     /// Released after everything else has ended.
     slot: Slot,
@@ -271,7 +271,7 @@ pub struct SilenceTimes {
     pub starved: Duration,
     /// Number of times that a polling server must have polled.
     pub rounds: u64,
-    /// Polling proves silence even if a response is due.
+    /// True if polling proves silence even while a response is due.
     pub accepts_polls: bool,
 }
 
@@ -287,7 +287,8 @@ impl ServerParty {
     ///
     /// # Errors
     ///
-    /// The scratch folder or the socket cannot be created, the command cannot be started, or the run must end immediately.
+    /// Returns an error if the scratch folder or the socket cannot be created, the command cannot be started, or the run must end
+    /// immediately.
     pub fn launch(
         implementation: &Implementation,
         ranks: u32,

@@ -155,7 +155,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// The value is invalid. The message suggests a correction.
+    /// Returns an error if the value is invalid. The message suggests a correction.
     pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
         if let Some(profile) = argument.strip_prefix('@') {
             return find(profile);

@@ -1,5 +1,5 @@
-//! Generates constants for requirement ids, and for the rules that requirements of several standards share. The compiler therefore catches
-//! misspelled ids.
+//! Generates constants for the ids of requirements, and for the rules shared by requirements from several standards. The compiler
+//! therefore catches misspelled ids.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
             }
         }
     }
-    writeln!(constants, "/// The requirements that share a rule: of PMI-1 and of PMI-2.\npub mod rules {{")?;
+    writeln!(constants, "/// The rules, each with its PMI-1 and its PMI-2 requirement.\npub mod rules {{")?;
     for (rule, requirements) in rules {
         let [Some(first), Some(second)] = requirements else { continue };
         let name = constant(&rule);

@@ -16,7 +16,7 @@ pub struct Span {
     pub end: usize,
 }
 
-/// A scenario or fragment file. Empty for a tree that was not parsed from a file.
+/// The text of a scenario or fragment file. Empty for a tree that was not parsed from a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SourceFile {
     /// Path as shown to the user, relative to the suite's root for embedded files.
@@ -45,32 +45,32 @@ impl SourceFile {
 pub struct Spanned<T> {
     /// The part.
     pub value: T,
-    /// Its position.
+    /// The position of the part.
     pub span: Span,
 }
 
-/// A scenario or fragment. As in every part of the tree, equality ignores positions and comments.
+/// A scenario or fragment. Equality ignores positions and comments, as in every part of the tree.
 #[derive(Debug, Clone, Eq)]
 pub struct Scenario {
     /// Stable name: the path within the suite without its extension, e.g. `kvs/put-visible-after-barrier`.
     pub name: String,
     /// The lines of the leading comment block, without `#`.
     pub heading: Vec<String>,
-    /// Requirements that it tests. Steps that cite none cite the first one.
+    /// Requirements that the scenario tests. A step without a citation cites the first requirement.
     pub requires: Vec<Spanned<String>>,
     /// Operations that the implementation must support for the scenario to apply.
     pub needs: Vec<Spanned<Capability>>,
     /// The kind of implementation under test.
     pub tests: ImplementationKind,
-    /// The dialect in which it is played.
+    /// The dialect in which the scenario is played.
     pub dialect: Dialect,
-    /// Further dialects in which it is played, under different names.
+    /// Further dialects in which the scenario is played, under different names.
     pub other_dialects: Vec<Dialect>,
     /// Size of the first process group.
     pub ranks: u32,
     /// Number of nodes over which the first process group is spread.
     pub nodes: u32,
-    /// `schedule free`: each rank plays its steps when its own responses have arrived, without an order across ranks.
+    /// True for `schedule free`: each rank plays its steps when its own responses have arrived, without an order across ranks.
     pub is_free: bool,
     /// The server that a client under test runs against.
     pub server_setup: ServerSetup,
@@ -78,7 +78,7 @@ pub struct Scenario {
     pub parameters: Vec<Parameter>,
     /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, combined with each row of the file.
     pub each: Option<Each>,
-    /// `in DIALECT NAME=TEXT ...`: words that have this text in this dialect.
+    /// `in DIALECT NAME=TEXT ...`: words, with their texts in this dialect.
     pub dialect_words: Vec<(Dialect, TableRow)>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<TableRow>,
@@ -86,11 +86,11 @@ pub struct Scenario {
     pub body: Vec<Statement>,
     /// Comments and blank lines, in the order of the file.
     pub comments: Vec<Comment>,
-    /// The file that it was parsed from.
+    /// The file from which the scenario was parsed.
     pub source: Arc<SourceFile>,
 }
 
-/// A comment or a blank line. The printer restores it at its position.
+/// A comment or a blank line, which the printer restores at its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
     /// The kind of the comment.
@@ -104,9 +104,9 @@ pub struct Comment {
 pub enum CommentKind {
     /// Blank lines.
     Blank,
-    /// A whole line, without `#`.
+    /// A comment on a separate line, without `#`.
     Line(String),
-    /// Text after a head line or statement that begins at `line`, without `#`.
+    /// A comment after a head line or statement that begins at `line`, without `#`.
     Trailing {
         /// The text.
         text: String,
@@ -126,7 +126,7 @@ impl Scenario {
         format!("{name}[{row}]")
     }
 
-    /// Divides the name of a played scenario into that of its file and that of its row, if it has one.
+    /// Splits the name of a played scenario into the names of its file and, if any, of its row.
     pub fn split_row(name: &str) -> (&str, Option<&str>) {
         match name.split_once('[') {
             Some((file, row)) => (file, row.strip_suffix(']')),
@@ -145,7 +145,7 @@ impl Scenario {
 pub struct Parameter {
     /// The name, without `$`.
     pub name: Spanned<String>,
-    /// The default. Without one, every `use` must pass a value.
+    /// The default value. Without a default, every `use` must pass a value.
     pub default: Option<Template>,
 }
 
@@ -159,16 +159,16 @@ pub struct Each {
 }
 
 impl Each {
-    /// The table of the dialect's requests that have a response and are made by a function of the C API.
+    /// The built-in table of the dialect's requests that have a response and a function in the C API.
     pub const REQUEST: &'static str = "request";
 }
 
 /// A row of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableRow {
-    /// Its name in reports.
+    /// The name of the row in reports.
     pub name: Spanned<String>,
-    /// The values of the names.
+    /// The names that the row binds, with their values.
     pub values: Vec<(Spanned<String>, Template)>,
 }
 
@@ -198,7 +198,7 @@ pub enum ImplementationKind {
     Library,
 }
 
-/// The meaning of a step for the harness.
+/// The side that acts in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Actor {
     /// The harness acts when it reaches the step.
@@ -207,15 +207,14 @@ pub enum Actor {
     Implementation,
 }
 
-/// The server that a client under test runs against (the reference server, with these changes), or the way in which a server under test is
-/// launched.
+/// The configuration of the reference server for a client under test, or the launch of a server under test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerSetup {
     /// True if the scenario defines the number of ranks; otherwise, the user does.
     pub has_rank_count: bool,
     /// `vary NAME ...`: variations of the reference server, or `$name` for a variation that each row names.
     pub variations: Vec<Spanned<String>>,
-    /// `fault NAME`: a fault that the server has.
+    /// `fault NAME`: a fault of the reference server.
     pub fault: Option<Spanned<String>>,
     /// `serve NAME=NUMBER ...`: settings of the server.
     pub settings: Vec<(Spanned<Setting>, u32)>,
@@ -302,12 +301,12 @@ impl Capability {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }
 
-    /// Returns whether this is an extension that no specification describes.
+    /// Returns whether the capability is an extension that no specification describes.
     pub fn is_extension(self) -> bool {
         self == Self::KeyvalSpaces
     }
 
-    /// Returns whether it describes how the harness reaches the implementation, rather than an operation.
+    /// Returns whether the capability describes how the harness reaches the implementation, rather than an operation.
     pub fn is_connection_method(self) -> bool {
         matches!(self, Self::Upstream | Self::Fd | Self::Port | Self::Singleton)
     }
@@ -348,7 +347,7 @@ pub enum Statement {
         /// The position of the `end` line.
         end: Span,
     },
-    /// `only NAME ...` ... `end`: statements for some rows or dialects. Those of others are removed before the scenario is played.
+    /// `only NAME ...` ... `end`: statements for the named rows or dialects. Elsewhere, they are removed before the scenario is played.
     Only {
         /// The rows or dialects.
         names: Vec<Spanned<String>>,
@@ -364,7 +363,7 @@ pub enum Statement {
 }
 
 impl Statement {
-    /// Returns the offset at which it begins; for `use` and `let`, that of the name.
+    /// Returns the offset at which the statement begins; for `use` and `let`, the offset of the name.
     pub fn start(&self) -> usize {
         match self {
             Self::Use { name, .. } | Self::Let { name, .. } => name.span.start,
@@ -389,21 +388,21 @@ pub struct Step {
     pub span: Span,
 }
 
-/// The ranks that a step is about, in the order in which it is played.
+/// The target of a step: the job, or ranks in the order of play.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepTarget {
     /// The job as a whole (role `J`).
     Job,
     /// Ranks of one process group.
     Ranks {
-        /// 0 is the group that the launcher starts, 1 is the first spawned group (`child`), 2 is `child2` ...
+        /// The group: 0 is the one that the launcher starts, 1 is the first spawned group (`child`), 2 is `child2`, and so on.
         /// [`Proc::PROXY_GROUP`](pmi_wire::Proc::PROXY_GROUP) stands for the proxies of the first group, numbered by node.
         /// [`Proc::STRAY_GROUP`](pmi_wire::Proc::STRAY_GROUP) stands for stray connections.
         group: u32,
         /// The ranks.
         set: RankSet,
     },
-    /// `child$NAME:...`: ranks of a spawned group, in a fragment. The name holds the number of the group.
+    /// `child$NAME:...`, in a fragment: ranks of the spawned group whose number is the value of the name.
     Spawned {
         /// The name, without `$`.
         number: Spanned<String>,
@@ -455,8 +454,7 @@ impl ImplementationKind {
 }
 
 impl Role {
-    /// Returns whether the harness performs or expects a step of this role. For processes, that also depends on the action; see
-    /// [`Step::actor`].
+    /// Returns the side that acts in a step of this role. For processes, this also depends on the action; see [`Step::actor`].
     pub(super) fn actor(self, tests: ImplementationKind) -> Actor {
         let does = match self {
             Self::Server => tests != ImplementationKind::Server,
@@ -486,7 +484,7 @@ impl Role {
 pub enum StepAction {
     /// One or more messages in one write, or one expected message per line.
     Message {
-        /// The way of writing.
+        /// The write mode.
         mode: WriteMode,
         /// One template per line. `mode.partial` omits the final newline.
         lines: Vec<Template>,
@@ -497,7 +495,7 @@ pub enum StepAction {
     Empty,
     /// `<nothing>` or `<silence>`: the party sends nothing, although a request is pending.
     Silence,
-    /// `send <right>`, if a client is under test: the reference server's own response, when another message precedes or follows it.
+    /// `send <right>`, if a client is under test: the reference server's own response, before or after another message.
     CorrectResponse,
     /// `<one of>`: several outcomes, each with its verdict.
     OneOf(Vec<Alternative>),
@@ -509,15 +507,15 @@ pub enum StepAction {
     Upstream(UpstreamAction),
 }
 
-/// The actions of `proxy:N U:` steps, in which the harness plays a proxy's launcher. Requests are numbered as `proxy:N S:` steps consume
-/// them.
+/// The actions of `proxy:N send` steps, in which the harness plays a proxy's launcher. Requests are numbered in the order in which
+/// `proxy:N expect` steps consume them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamAction {
     /// `send cmd=...`: sends a response.
     Response {
-        /// `<to N>`: the number of the request that this answers, from 1; by default the last one.
+        /// `<to N>`: the number of the answered request, from 1; by default, the last request.
         to: Option<u32>,
-        /// `<partial>`: omits the final newline.
+        /// True for `<partial>`, which omits the final newline.
         partial: bool,
         /// The text.
         lines: Vec<Template>,
@@ -534,11 +532,11 @@ pub enum UpstreamAction {
 /// The way in which a message is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteMode {
-    /// `<bytewise>`: one write per byte.
+    /// True for `<bytewise>`: one write per byte.
     pub bytewise: bool,
-    /// `<partial>`: omits the final newline, or the last byte of a frame.
+    /// True for `<partial>`, which omits the final newline, or the last byte of a frame.
     pub partial: bool,
-    /// `<every>`: selects every matching request from a client, not only the first.
+    /// True for `<every>`, which selects every matching request from a client, not only the first.
     pub every: bool,
     /// The encoding of the text.
     pub encoding: Encoding,
@@ -559,7 +557,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The encodings with a form in the language.
+    /// The encodings that a scenario can select, with their forms.
     pub const WORDS: [(&'static str, Self); 3] =
         [("<line>", Self::Line), ("<body>", Self::Body), ("<bytes>", Self::Bytes)];
 }
@@ -616,7 +614,7 @@ pub enum ProcessAction {
     IsEnded,
     /// `P: exit N`: the harness makes the process exit.
     Exit(u8),
-    /// `P: kill N`: the harness makes the process die of signal N.
+    /// `P: kill N`: the harness kills the process with signal N.
     Kill(u8),
     /// `P: wait N`: the process does nothing for N seconds.
     Wait(u8),
@@ -643,7 +641,7 @@ pub enum ExitPattern {
     Any,
     /// `nonzero`: any status but 0.
     NonZero,
-    /// One status.
+    /// `N`: exactly this status.
     Code(u8),
 }
 
@@ -669,7 +667,7 @@ pub enum Arg {
     Number(Expr),
     /// `NULL`.
     Null,
-    /// `&name`: an output argument; `&name[64]`: one with a buffer of 64 bytes.
+    /// `&name`: an output argument. `&name[64]`: an output argument with a buffer of 64 bytes.
     Out(Spanned<String>, Option<Expr>),
 }
 
@@ -690,7 +688,7 @@ pub enum Piece {
     Literal {
         /// The bytes.
         bytes: Vec<u8>,
-        /// True if they were written as `<...>` or as a doubled character.
+        /// True if the bytes were written as `<...>` or as a doubled character.
         quoted: bool,
     },
     /// `$name`: the value of a name.
@@ -699,9 +697,9 @@ pub enum Piece {
     Capture(String, ValueType),
     /// `<calc EXPR>`: the value of an expression, in decimal.
     Calc(Expr),
-    /// `<fill EXPR>`: this number of bytes of a fixed pattern of letters and digits.
+    /// `<fill EXPR>`: EXPR bytes of a fixed pattern of letters and digits.
     Fill(Expr),
-    /// `<junk EXPR>`: this number of bytes of a fixed pseudo-random sequence over all byte values except LF.
+    /// `<junk EXPR>`: EXPR bytes of a fixed pseudo-random sequence over all byte values except LF.
     Junk(Expr),
     /// `<|>`: ends a write.
     Cut,
@@ -714,19 +712,19 @@ pub enum Piece {
 pub enum ValueType {
     /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: digits, whose value is within the bounds.
     Uint(Option<Expr>, Option<Expr>),
-    /// `int`.
+    /// `int`: digits with an optional sign.
     Int,
     /// `intlist`.
     IntList,
     /// `word`.
     Word,
-    /// `string`: at least one character, which may be printable, a blank or a tab.
+    /// `string`: one or more printable characters, blanks or tabs.
     String,
     /// `mapping`: a process mapping in RFC 13's grammar.
     Mapping,
     /// `empty`: no text.
     Empty,
-    /// `absent`: no such key.
+    /// `absent`: the key is missing.
     Absent,
     /// `any`: any text.
     Any,
@@ -747,7 +745,7 @@ pub enum Expr {
     Binary(Box<Expr>, BinOp, Box<Expr>),
 }
 
-/// Operators; `*` and `%` bind more tightly.
+/// Operators. `*` and `%` bind more tightly than `+` and `-`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinOp {
     /// `+`

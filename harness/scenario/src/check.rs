@@ -1,5 +1,5 @@
 //! Checks scenarios that the parser has accepted for mistakes such as unbound names, unknown requirements, matchers in sent messages, and a
-//! negative case without its positive control.
+//! negative case without a positive control.
 
 use std::{mem, sync::Arc};
 
@@ -33,11 +33,13 @@ pub struct Env<'a> {
 /// Forms that replace a message, without their brackets.
 const FORMS: &[&str] = &["close", "closes", "empty", "silence", "nothing", "right", "one of"];
 
-/// Limits on the resources of a scenario, so that a typo cannot exhaust memory.
+/// Maximum length of `<fill>` and `<junk>`, in bytes, so that a typo cannot exhaust memory.
 const MAX_FILL: i64 = 64 << 20;
+/// Maximum number of repetitions.
 const MAX_REPEAT: i64 = 1_000_000;
-/// Maximum nesting of fragments, and maximum number of statements after all fragments are expanded.
+/// Maximum nesting of fragments.
 const MAX_USE_DEPTH: usize = 16;
+/// Maximum number of statements after all fragments are expanded.
 const MAX_STATEMENTS: u32 = 100_000;
 /// The assumed value of a number that is known only when the scenario is played.
 const UNKNOWN_COUNT: u32 = 1_000;
@@ -97,8 +99,8 @@ struct Checker<'a> {
     negative: Option<Span>,
     /// The positions of the first uses of spawn and of the name service.
     uses: [Option<Span>; 2],
-    /// Captures of one process, each with its position, that nothing has used so far. Those of several processes are compared with each
-    /// other.
+    /// Captures that nothing has used so far, with their positions. Only captures from a single process are stored: captures from several
+    /// processes are compared with each other.
     unused: Vec<(String, Span)>,
     /// The number of messages that the current step reads.
     times: u32,
@@ -160,7 +162,7 @@ impl Checker<'_> {
             }
         }
         if scenario.nodes > scenario.ranks {
-            let message = format!("{} nodes, but only {} ranks", scenario.nodes, scenario.ranks);
+            let message = format!("`nodes` ({}) exceeds `ranks` ({})", scenario.nodes, scenario.ranks);
             self.sink.error(start, message);
         }
         super::client::check(scenario, self.env.behaviours, &mut self.sink);
@@ -169,8 +171,8 @@ impl Checker<'_> {
                 .rows
                 .first()
                 .filter(|_| scenario.body.iter().any(|statement| !matches!(statement, Statement::Let { .. })))
-                .map(|row| (row.name.span, "rows in a fragment: a fragment has parameters instead")),
-            false => scenario.parameters.first().map(|told| (told.name.span, "`takes` outside a fragment")),
+                .map(|row| (row.name.span, "a fragment with steps cannot have rows")),
+            false => scenario.parameters.first().map(|first| (first.name.span, "`takes` outside a fragment")),
         };
         if let Some((span, message)) = misplaced {
             self.sink.error(span, message);
@@ -204,8 +206,8 @@ impl Checker<'_> {
                 && !scenario.needs.iter().any(|n| n.value == need)
             {
                 self.sink
-                    .warning(span, format!("a scenario that {what} without `needs {word}`"))
-                    .help("without it, implementations that may lack this would fail");
+                    .warning(span, format!("the scenario {what} without `needs {word}`"))
+                    .help("otherwise, implementations without this optional operation would fail");
             }
         }
     }
@@ -270,11 +272,11 @@ impl Checker<'_> {
             let (its, ours) = (fragment.dialect, self.scenario.dialect);
             self.report_at_use(
                 name.span,
-                format!("fragment `{}` is of dialect {its}, not {ours}", name.value),
+                format!("fragment `{}` is for dialect {its}, not {ours}", name.value),
             );
         }
         if self.depth == MAX_USE_DEPTH {
-            self.in_fragment.push(format!("fragments nest deeper than {MAX_USE_DEPTH}"));
+            self.in_fragment.push(format!("fragments are nested more than {MAX_USE_DEPTH} levels deep"));
             return;
         }
         if self.is_in_own_file() {
@@ -289,9 +291,9 @@ impl Checker<'_> {
         self.source = source;
         self.depth -= 1;
         self.fragments.pop();
-        let told =
+        let is_parameter =
             |bound: &String| fragment.parameters.iter().any(|parameter| parameter.name.value == *bound);
-        self.bound_names.retain(|bound| before.contains(bound) || !told(bound));
+        self.bound_names.retain(|bound| before.contains(bound) || !is_parameter(bound));
         if self.is_in_own_file() {
             for message in mem::take(&mut self.in_fragment) {
                 let diagnostic = self.sink.error(name.span, format!("fragment `{}`: {message}", name.value));
@@ -314,18 +316,19 @@ impl Checker<'_> {
         takes: &[Parameter],
     ) {
         let known: Vec<&str> = takes.iter().map(|parameter| parameter.name.value.as_str()).collect();
-        for (index, (told, _)) in with.iter().enumerate() {
-            if !known.contains(&told.value.as_str()) {
-                let message = format!("fragment `{}` takes no `{}`", name.value, told.value);
-                self.sink.error(told.span, message).suggest(&told.value, &known);
+        for (index, (argument, _)) in with.iter().enumerate() {
+            if !known.contains(&argument.value.as_str()) {
+                let message = format!("fragment `{}` has no parameter `{}`", name.value, argument.value);
+                self.sink.error(argument.span, message).suggest(&argument.value, &known);
             }
-            if with[..index].iter().any(|(earlier, _)| earlier.value == told.value) {
-                self.sink.error(told.span, format!("`{}` is given twice", told.value));
+            if with[..index].iter().any(|(earlier, _)| earlier.value == argument.value) {
+                self.sink.error(argument.span, format!("`{}` is given twice", argument.value));
             }
         }
         for parameter in takes.iter().filter(|parameter| parameter.default.is_none()) {
-            if !with.iter().any(|(told, _)| told.value == parameter.name.value) {
-                let message = format!("fragment `{}` needs `{}`", name.value, parameter.name.value);
+            if !with.iter().any(|(argument, _)| argument.value == parameter.name.value) {
+                let message =
+                    format!("fragment `{}` requires the parameter `{}`", name.value, parameter.name.value);
                 self.sink.error(name.span, message);
             }
         }
@@ -338,12 +341,15 @@ impl Checker<'_> {
             |row: &TableRow| row.values.iter().map(|(name, _)| name.value.clone()).collect::<Vec<_>>();
         for (index, row) in rows.iter().enumerate() {
             if rows[..index].iter().any(|earlier| earlier.name.value == row.name.value) {
-                self.sink.error(row.name.span, format!("a second row `{}`", row.name.value));
+                self.sink.error(row.name.span, format!("duplicate row `{}`", row.name.value));
             }
             if names(row) != names(&rows[0]) {
                 self.sink
-                    .error(row.name.span, format!("row `{}` and the first differ in names", row.name.value))
-                    .help("every row has the same names in the same order");
+                    .error(
+                        row.name.span,
+                        format!("row `{}` and the first row have different names", row.name.value),
+                    )
+                    .help("all rows must have the same names in the same order");
             }
             let before = self.bound_names.len();
             for (name, value) in &row.values {
@@ -380,14 +386,14 @@ impl Checker<'_> {
             && let Some(n) = constant
             && !(1..=MAX_REPEAT).contains(&n)
         {
-            self.sink.error(span, format!("a repetition of {n} times; the range is 1 to {MAX_REPEAT}"));
+            self.sink.error(span, format!("cannot repeat {n} times; the range is 1 to {MAX_REPEAT}"));
         }
         let shadowed = var.is_some_and(|var| self.bound_names.contains(&var.value));
         if let Some(var) = var {
             if shadowed && self.is_in_own_file() {
                 self.sink
-                    .error(var.span, format!("`${}` is bound already", var.value))
-                    .help("use another name for the counter");
+                    .error(var.span, format!("`${}` is already bound", var.value))
+                    .help("choose a different name for the counter");
             }
             self.bind(&var.value, var.span);
         }
@@ -407,7 +413,7 @@ impl Checker<'_> {
             if self.is_in_own_file() {
                 self.sink
                     .error(span, format!("`${name}` is bound by the runner"))
-                    .help("choose another name");
+                    .help("choose a different name");
             }
         } else if !self.bound_names.iter().any(|bound| bound == name) {
             self.bound_names.push(name.to_owned());
@@ -418,7 +424,9 @@ impl Checker<'_> {
         self.unused.retain(|(unused, _)| unused != name);
         if name == "rank" && place == UseSite::NoRank {
             if self.is_in_own_file() {
-                self.sink.error(span, "`$rank` in a step without a rank").help("it is the rank of a step");
+                self.sink
+                    .error(span, "`$rank` in a step without a rank")
+                    .help("`$rank` has a value only in a step with ranks");
             }
             return;
         }
@@ -482,7 +490,7 @@ impl Checker<'_> {
             }
             match piece {
                 Piece::Capture(name, _) if !self.scenario.is_fragment() && self.times == 1 => {
-                    // Operations send the name of the keyval space in some dialects only.
+                    // Only some dialects send the name of the keyval space.
                     let is_implied = matches!(name.as_str(), "kvs" | "child_kvs");
                     self.unused.extend((!is_implied).then(|| (name.clone(), *span)));
                 }
@@ -604,7 +612,7 @@ impl Checker<'_> {
         if !self.scenario.is_fragment()
             && !self.scenario.needs.iter().any(|n| n.value == Capability::Upstream)
         {
-            self.report_at_use(span, "a step of a proxy without `needs upstream`".into());
+            self.report_at_use(span, "a `proxy` step without `needs upstream`".into());
         }
         if let StepTarget::Ranks { set: RankSet::Ranges(ranges), .. } = &step.target
             && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
@@ -612,7 +620,7 @@ impl Checker<'_> {
         {
             self.report_at_use(
                 span,
-                format!("no proxy {last}: there are as many as `nodes`, counted from 0"),
+                format!("proxy {last}, but the last proxy is {}", self.scenario.nodes - 1),
             );
         }
     }
@@ -631,7 +639,7 @@ impl Checker<'_> {
         } else if !self.scenario.is_fragment()
             && !self.scenario.needs.iter().any(|n| n.value == Capability::Port)
         {
-            self.report_at_use(span, "a step of a stray connection without `needs port`".into());
+            self.report_at_use(span, "a `stray` step without `needs port`".into());
         }
     }
 
@@ -662,7 +670,8 @@ impl Checker<'_> {
             let name = if *group == 1 { "child".to_owned() } else { format!("child{group}") };
             let message = match self.groups {
                 0 => format!("`{name}` before anything was spawned"),
-                n => format!("`{name}`, but no more than {n} process groups were spawned"),
+                1 => format!("`{name}`, but at most 1 process group was spawned"),
+                n => format!("`{name}`, but at most {n} process groups were spawned"),
             };
             self.report_at_use(span, message);
         }
@@ -738,7 +747,7 @@ impl Checker<'_> {
         if self.is_harness_role(step.role) && self.is_in_own_file() {
             self.sink
                 .error(head_line(&self.source, step.span), "`<one of>` cannot be sent")
-                .help("use it in a step of the other side");
+                .help("use it in a step that expects a message");
         }
         let before = self.bound_names.clone();
         let mut after: Option<Vec<String>> = None;
@@ -821,8 +830,8 @@ impl Checker<'_> {
             && let Some(form) = FORMS.iter().find(|form| line.literal().as_deref() == Some(form))
         {
             self.sink
-                .warning(line.span, format!("`{form}` is a text here"))
-                .help(format!("write `<{form}>` unless you mean this text"));
+                .warning(line.span, format!("`{form}` is literal text here"))
+                .help(format!("write `<{form}>` unless you mean the text"));
         }
         let pieces = self.located(line, true);
         for Located { piece, span } in &pieces {
@@ -840,7 +849,7 @@ impl Checker<'_> {
                 Piece::Typed(ValueType::Absent | ValueType::Empty) => {
                     self.sink
                         .error(*span, "a matcher in a step that sends")
-                        .help("leave the key or its value out");
+                        .help("leave out the key or its value");
                 }
                 Piece::Typed(_) => {
                     self.sink
@@ -916,7 +925,7 @@ impl Checker<'_> {
             if value.len() > 1
                 && value.iter().any(|p| matches!(p, Piece::Typed(ValueType::Absent | ValueType::Empty)))
             {
-                self.sink.error(value_span, "`<absent>` and `<empty>` stand alone");
+                self.sink.error(value_span, "`<absent>` and `<empty>` must stand alone");
             }
             match (role, tuple.key.as_str()) {
                 (Role::Server, "") => {
@@ -985,7 +994,7 @@ impl Checker<'_> {
                     let pieces = self.located(template, false);
                     self.pattern(&pieces, UseSite::Step);
                 }
-                // The harness can also make sure that a variable is `<absent>`.
+                // `<absent>` makes the harness unset the variable.
                 _ if template.pieces == [Piece::Typed(ValueType::Absent)] => {}
                 _ => self.text(template, UseSite::Step, "a matcher in a step that starts a process"),
             },

@@ -21,7 +21,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
         for span in spans.chain(serving.settings.iter().map(|(setting, _)| setting.span)) {
             diagnostics
                 .error(span, "server settings without a client under test")
-                .help("`vary`, `fault` and `serve` go with `tests client`");
+                .help("`vary`, `fault` and `serve` require `tests client`");
         }
         steps(&scenario.body).for_each(|step| check_misplaced(step, diagnostics));
         return;
@@ -36,13 +36,13 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
     }
     if !expects && !scenario.is_fragment() {
         let span = scenario.requires.first().map(|r| r.span).unwrap_or_default();
-        diagnostics.error(span, "the scenario expects nothing of the client").help(
+        diagnostics.error(span, "the scenario expects nothing from the client").help(
             "add the expected end: `* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same`, `* P: ends`, `* P: prints the same`",
         );
     }
 }
 
-/// Reports unknown variations, which a scenario for clients or libraries may name.
+/// Reports unknown variations in a scenario for clients or libraries.
 fn check_variations(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     // Most scenarios name no variation, so the list is created only on demand.
     let variations = LazyCell::new(behaviours.variations);
@@ -103,7 +103,7 @@ fn check_client_step(step: &Step, diagnostics: &mut DiagnosticSink) {
         }
         (Role::Process, StepAction::Process(ProcessAction::Kill(9))) => return,
         (Role::Process, StepAction::Process(ProcessAction::Kill(_))) => {
-            "processes under test are killed with signal 9"
+            "processes under test can only be killed with signal 9"
         }
         (Role::Process, StepAction::Process(ProcessAction::Env(..))) => return,
         (Role::Process, action) if is_expectation(action) => return,

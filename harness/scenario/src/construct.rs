@@ -1,5 +1,4 @@
-//! Constructors for trees that are not parsed from a file. Their parts have no positions, and their bytes need no escaping: the trees look
-//! as if the parser had read them.
+//! Constructors for trees that are not parsed from a file. Parts have no positions, and bytes are passed without escapes.
 
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ impl Step {
         Self { target, role, cites: None, action, span: Span::default() }
     }
 
-    /// Returns whether the harness performs or expects the step if `tests` is under test.
+    /// Returns the side that acts in the step if `tests` is under test.
     pub fn actor(&self, tests: ImplementationKind) -> Actor {
         match &self.action {
             StepAction::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_) | ProcessAction::Wait(_)) => {
@@ -155,7 +154,7 @@ impl Template {
             .enumerate()
             .map(|(at, &byte)| if plain(at, byte) { char::from(byte) } else { '?' })
             .collect();
-        // The text would be parsed as a comment or as a separate step.
+        // Quote a byte if the text would otherwise be parsed as a comment or as a separate step.
         let quote = match layout::split_step(&text) {
             _ if text.starts_with('#') => Some(0),
             Some(head)
@@ -169,7 +168,7 @@ impl Template {
         line.without_matchers()
     }
 
-    /// Creates a value from its bytes, including blanks, for any position.
+    /// Creates a value from its bytes, which may include blanks.
     pub fn value(bytes: &[u8]) -> Self {
         Self::default().bytes(bytes)
     }
@@ -194,14 +193,14 @@ impl Template {
         self.with(Piece::Var(name.into()))
     }
 
-    /// Appends further tuples of a message, as they are written in a file.
+    /// Appends tuples of a message, as they are written in a file.
     #[must_use]
     pub fn tuples(mut self, text: &str) -> Self {
         self.add(text.as_bytes(), |_, _| false);
         self
     }
 
-    /// Appends bytes, quoted as a file requires, and additionally if `also` returns true.
+    /// Appends bytes. Quotes those that need it in a file, and those for which `also` returns true.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
             // Blanks at the ends of a line are ignored.

@@ -59,7 +59,7 @@ impl Diagnostic {
         renderer.render(&[group])
     }
 
-    /// Returns the span, moved into the text and to character boundaries, because the renderer slices there.
+    /// Returns the span, clamped to the text and to character boundaries, because the renderer slices the text there.
     fn clamped(&self) -> (usize, usize) {
         let text = &self.source.text;
         let floor = |mut at: usize| {
@@ -144,7 +144,7 @@ impl Diagnostic {
         }
         if !known.is_empty() && known.len() <= 16 {
             let names: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
-            self.help(format!("there is: {}", names.join(", ")));
+            self.help(format!("choose from: {}", names.join(", ")));
         }
         self
     }

@@ -12,8 +12,9 @@ use winnow::{
 use super::ast::{BinOp, Expr, RankSet, Span, Spanned, StepTarget};
 use pmi_wire::Proc;
 
-/// Maximum nesting of parentheses, and maximum number of operators in an expression. The tree is processed and freed recursively.
+/// Maximum nesting of parentheses, because the tree is processed and freed recursively.
 const MAX_DEPTH: u32 = 32;
+/// Maximum number of operators in an expression, for the same reason as [`MAX_DEPTH`].
 const MAX_OPERATORS: u32 = 64;
 /// The largest number in the language. It exceeds every size of the protocol, and is small enough that sums and products of a few numbers
 /// do not overflow.
@@ -117,7 +118,7 @@ fn operand(input: &mut Input<'_>) -> ModalResult<Expr> {
     }
     input.state.depth += 1;
     if input.state.depth > MAX_DEPTH {
-        return fail(input, format!("parentheses nest deeper than {MAX_DEPTH}"));
+        return fail(input, format!("parentheses are nested more than {MAX_DEPTH} levels deep"));
     }
     let inner = sum(input)?;
     if opt(preceded(space0, ')')).parse_next(input)?.is_none() {
@@ -181,12 +182,12 @@ fn range(input: &mut Input<'_>) -> ModalResult<(u32, u32)> {
         return fail(input, format!("ranks go up to {MAX_RANK}"));
     }
     if first > last {
-        return fail(input, "a range runs upwards; write `2,1,0` for another order");
+        return fail(input, "a range is ascending; write `2,1,0` for a different order");
     }
     Ok((first, last))
 }
 
-/// Calculates an expression without variables. Returns `None` if it has variables or no value.
+/// Calculates an expression without variables. Returns `None` if the expression has variables or no value.
 pub(super) fn constant(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Number(n) => Some(*n),

@@ -62,7 +62,7 @@ pub(super) struct Head<'a> {
     pub(super) tests: Option<ImplementationKind>,
     /// The words for the dialects.
     pub(super) dialects: Vec<&'a str>,
-    /// The table of `each` and the rows to leave out, if the head has that line.
+    /// The table of `each` and the rows to leave out, if the head has an `each` line.
     pub(super) each: Option<(&'a str, Vec<&'a str>)>,
     /// The rows.
     pub(super) rows: Vec<HeadRow<'a>>,
@@ -87,7 +87,7 @@ pub(super) struct HeadRow<'a> {
 }
 
 impl<'a> HeadRow<'a> {
-    /// Returns whether it is played in this dialect.
+    /// Returns whether the row is played in this dialect.
     pub(super) fn is_in(&self, dialect: Dialect) -> bool {
         let named = self.values.split(' ').find_map(|word| word.strip_prefix("dialect="));
         named.is_none_or(|word| word.parse() == Ok(dialect))
@@ -177,7 +177,7 @@ pub(super) struct StepHead {
     pub(super) rest: Span,
 }
 
-/// Splits `RANKS ROLE[ID]: REST`, `RANKS send[ID] REST` or `RANKS expect[ID] REST`, in which the ranks are optional.
+/// Splits `RANKS ROLE[ID]: REST`, `RANKS send[ID] REST` or `RANKS expect[ID] REST`. The ranks are optional.
 pub(super) fn split_step(content: &str) -> Option<StepHead> {
     let first = word_end(content, 0);
     if let Some((role, cites, after)) = split_role(content, 0) {

@@ -19,8 +19,7 @@ impl NamePattern {
         &self.text
     }
 
-    /// Returns whether a name matches: it begins with the text before the first star, ends with the text after the last one, and has the
-    /// others between them, in order.
+    /// Returns whether the pattern matches the whole name.
     pub fn matches(&self, name: &str) -> bool {
         let Some((first, rest)) = self.text.split_once('*') else { return self.text == name };
         let (others, last) = rest.rsplit_once('*').unwrap_or(("", rest));

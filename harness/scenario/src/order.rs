@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn every_suite_folder_has_a_chapter() {
+    fn order_lists_every_suite_folder() {
         let folders: std::collections::BTreeSet<String> = crate::suite::embedded_files()
             .iter()
             .filter(|(path, _)| path.extension().is_some_and(|e| e == crate::suite::EXTENSION))
@@ -95,8 +95,8 @@ mod tests {
             .map(|folder| folder.to_string_lossy().into_owned())
             .filter(|folder| !["client", "library", "fragments"].contains(&folder.as_str()))
             .collect();
-        let lost: Vec<&String> = folders.iter().filter(|f| !FOLDER_ORDER.contains(&f.as_str())).collect();
-        assert!(lost.is_empty(), "{lost:?} have no chapter");
+        let missing: Vec<&String> = folders.iter().filter(|f| !FOLDER_ORDER.contains(&f.as_str())).collect();
+        assert!(missing.is_empty(), "missing folders: {missing:?}");
         let twice: Vec<_> =
             FOLDER_ORDER.iter().enumerate().filter(|(at, name)| folder_index(name) != *at).collect();
         assert!(twice.is_empty(), "{twice:?}");

@@ -91,7 +91,7 @@ impl<'a> Parser<'a> {
         if let Some(at) = self.text.find('\r') {
             self.sink
                 .error(Span { start: at, end: at + 1 }, "a carriage return in a scenario file")
-                .help("end lines with LF alone; write `<0x0d>` where a carriage return is to be sent");
+                .help("end lines with LF alone; write `<0x0d>` to send a carriage return");
         }
         let lines = layout::lines(self.text);
         self.comments(&lines);
@@ -173,16 +173,15 @@ impl<'a> Parser<'a> {
             let diagnostic = self.sink.error(span, message);
             if expr::step_target(first, 0).is_ok() {
                 diagnostic.message = "a step without a role".to_owned();
-                diagnostic.help(
-                    "a step reads `RANKS send ...`, `RANKS expect ...`, `RANKS P: ...` or `RANKS A: ...`",
-                );
+                diagnostic
+                    .help("write `RANKS send ...`, `RANKS expect ...`, `RANKS P: ...` or `RANKS A: ...`");
             } else if first.ends_with(',') && expr::step_target(first.trim_end_matches(','), 0).is_ok() {
                 diagnostic.message = "a space in a list of ranks".to_owned();
                 diagnostic.help("write `0,1 send ...`");
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
-                    "a step reads `RANKS send ...`, `RANKS expect ...` or `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, \
+                    "write `RANKS send ...`, `RANKS expect ...` or `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, \
                      needs, ranks, nodes, schedule, vary, fault, serve, launch, takes, in, row, use, let, repeat, only or end",
                 );
             }
@@ -288,7 +287,7 @@ impl<'a> Parser<'a> {
 
     fn fault(&mut self, line: Span, argument: Span, words: &[Span]) {
         if words.len() > 1 || self.scenario.server_setup.fault.is_some() {
-            self.sink.error(line, "a second fault").help("a dialect distinguishes the findings");
+            self.sink.error(line, "a second fault").help("a scenario has at most one fault");
         }
         let value = self.text_at(argument).to_owned();
         self.scenario.server_setup.fault = Some(Spanned { value, span: argument });
@@ -334,7 +333,7 @@ impl<'a> Parser<'a> {
             }
             _ => {
                 self.sink
-                    .error(line, "`each` needs a product")
+                    .error(line, "`each` needs a table")
                     .help("write `each request`, `each TABLE` or `each TABLE but NAME ...`");
             }
         }
@@ -384,7 +383,9 @@ impl<'a> Parser<'a> {
     fn bare_name(&mut self, span: Span) -> Option<Spanned<String>> {
         let word = self.text_at(span);
         if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
-            self.sink.error(span, "invalid name").help("names have letters, digits and `_`, no digit first");
+            self.sink
+                .error(span, "invalid name")
+                .help("names consist of letters, digits and `_`, and do not begin with a digit");
             return None;
         }
         Some(Spanned { value: word.to_owned(), span })
@@ -406,7 +407,7 @@ impl<'a> Parser<'a> {
         {
             self.sink
                 .error(span, "invalid requirement id")
-                .help("ids are lower case, as `rfc13.put.visible-after-barrier`");
+                .help("ids are lower case, such as `rfc13.put.visible-after-barrier`");
             return None;
         }
         Some(Spanned { value: id.to_owned(), span })
@@ -414,7 +415,7 @@ impl<'a> Parser<'a> {
 
     fn head_number(&mut self, keyword: &'static str, line: Span, argument: Span, max: u32) -> Option<u32> {
         if self.seen_head_lines.contains(&keyword) {
-            self.sink.error(line, format!("a second `{keyword}` line"));
+            self.sink.error(line, format!("duplicate `{keyword}` line"));
         }
         self.seen_head_lines.push(keyword);
         let text = self.text_at(argument);
@@ -437,7 +438,9 @@ impl<'a> Parser<'a> {
         let name = self.text_at(span);
         let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if name.is_empty() {
-            self.sink.error(line, "`use` of what?").help("`use NAME` plays `fragments/NAME.pmi`");
+            self.sink
+                .error(line, "`use` needs the name of a fragment")
+                .help("`use NAME` plays `fragments/NAME.pmi`");
             return;
         }
         let named = name.strip_prefix('$').unwrap_or(name);
@@ -451,7 +454,7 @@ impl<'a> Parser<'a> {
         let mut with = Vec::new();
         if end < content.len() {
             let Some(inner) = content[end + 1..].strip_suffix(')') else {
-                self.sink.error(argument, "a `use` without its closing `)`");
+                self.sink.error(argument, "`use` without a closing `)`");
                 return;
             };
             let mut at = end + 1;
@@ -460,8 +463,7 @@ impl<'a> Parser<'a> {
                 let whole = Self::within(argument, Span { start: at + whole.start, end: at + whole.end });
                 at += part.len() + 1;
                 let Some(equals) = self.text_at(whole).find('=') else {
-                    let help =
-                        "it reads `use NAME(PARAMETER=TEXT, ...)`; write `<0x2c>` for a comma in a text";
+                    let help = "write `use NAME(PARAMETER=TEXT, ...)`, and `<0x2c>` for a comma in a text";
                     self.sink.error(whole, "expected `PARAMETER=TEXT`").help(help);
                     continue;
                 };
@@ -482,7 +484,7 @@ impl<'a> Parser<'a> {
         if !name.starts_with(expr::is_name_start) || !name.chars().all(expr::is_name_char) {
             self.sink
                 .error(span, "expected a `$name`")
-                .help("names have letters, digits and `_`, no digit first");
+                .help("names consist of letters, digits and `_`, and do not begin with a digit");
             return None;
         }
         Some(Spanned { value: name.to_owned(), span })
@@ -491,7 +493,7 @@ impl<'a> Parser<'a> {
     fn let_(&mut self, line: Span, argument: Span) {
         let content = self.text_at(argument);
         let Some(equals) = content.find('=') else {
-            self.sink.error(line, "`let` without `=`").help("it reads `let $name = TEXT`");
+            self.sink.error(line, "`let` without `=`").help("write `let $name = TEXT`");
             return;
         };
         let name = layout::trimmed(&content[..equals], 0);
@@ -519,7 +521,7 @@ impl<'a> Parser<'a> {
                 let start = count.start + wrong.at;
                 self.sink
                     .error(Span { start, end: (start + 1).min(count.end).max(start) }, wrong.message)
-                    .help("it reads `repeat COUNT as $name`");
+                    .help("write `repeat COUNT as $name`");
                 Expr::Number(1)
             }
         };
@@ -551,14 +553,14 @@ impl<'a> Parser<'a> {
     /// Opens a block.
     fn begin(&mut self, keyword: &str, line: Span, statement: Statement) {
         if self.open_repeats.len() == MAX_REPEAT_DEPTH {
-            self.sink.error(line, format!("`{keyword}` nests deeper than {MAX_REPEAT_DEPTH}"));
+            self.sink.error(line, format!("`{keyword}` is nested more than {MAX_REPEAT_DEPTH} levels deep"));
         }
         self.open_repeats.push(Block { statement, span: line, body: Vec::new() });
     }
 
     fn end(&mut self, line: Span, argument: Span) {
         if argument.start < argument.end {
-            self.sink.error(argument, "`end` takes nothing else");
+            self.sink.error(argument, "unexpected text after `end`");
         }
         let Some(Block { mut statement, body: own, .. }) = self.open_repeats.pop() else {
             self.sink.error(line, "`end` without `repeat` or `only`");
@@ -590,7 +592,7 @@ impl<'a> Parser<'a> {
             (_, "") => {
                 self.sink
                     .error(role_span, "a step without ranks")
-                    .help("write them before the verb or role, as `0 send ...`");
+                    .help("write them before the verb or role, for example `0 send ...`");
                 None
             }
             (_, text) => match expr::step_target(text, ranks.start) {
@@ -618,9 +620,11 @@ impl<'a> Parser<'a> {
             Role::Upstream => self.upstream(rest, more).map(StepAction::Upstream),
             other => {
                 if let Some(line) = more.first() {
-                    self.sink.error(line.span, "an indented line after a step that takes none").help(
-                        "only `send` and `expect` steps have further lines; begin a new step in column 1",
-                    );
+                    self.sink
+                        .error(line.span, "unexpected indented line: this step takes no further lines")
+                        .help(
+                            "only `send` and `expect` steps have further lines; begin a new step in column 1",
+                        );
                 }
                 match other {
                     Role::Process => self.process(rest).map(StepAction::Process),
@@ -738,7 +742,7 @@ impl<'a> Parser<'a> {
         };
         if self.text_at(span) != right {
             self.sink
-                .error(span, format!("`{}` where {why}", self.text_at(span)))
+                .error(span, format!("`{}` in a step in which {why}", self.text_at(span)))
                 .help(format!("write `{right}`"));
         }
     }
@@ -753,9 +757,9 @@ impl<'a> Parser<'a> {
             match self.text_at(number).parse::<u32>() {
                 Ok(n @ 1..=expr::MAX_RANK) => to = Some(n),
                 _ => {
-                    self.sink
-                        .error(number, "`<to N>` takes the number of a request, from 1")
-                        .help("requests are counted as the `expect` steps of the proxy take them");
+                    self.sink.error(number, "`<to N>` takes the number of a request, from 1").help(
+                        "requests are counted in the order in which the proxy's `expect` steps take them",
+                    );
                     return None;
                 }
             }
@@ -772,7 +776,7 @@ impl<'a> Parser<'a> {
             StepAction::Close if to.is_none() => Some(UpstreamAction::Close),
             _ => {
                 self.sink
-                    .error(text, "an upstream cannot do this")
+                    .error(text, "invalid action of the upstream")
                     .help("write `<close>`, or an optional `<to N>` and then `<right>`, a message, or `<partial>` and a message");
                 None
             }
@@ -790,9 +794,9 @@ impl<'a> Parser<'a> {
             alternatives.extend(self.alternative(row.span, &lines));
         }
         if more.is_empty() {
-            self.sink
-                .error(rest, "`<one of>` without outcomes")
-                .help("below it, indented, stand `pass: ...`, `note: ...`, `warn: ...`, `fail: ...`");
+            self.sink.error(rest, "`<one of>` without outcomes").help(
+                "write the outcomes below, indented: `pass: ...`, `note: ...`, `warn: ...`, `fail: ...`",
+            );
         }
         Some(StepAction::OneOf(alternatives))
     }
@@ -855,7 +859,7 @@ impl<'a> Parser<'a> {
             (verb @ ("has" | "set"), _) => {
                 let right = if tests == ImplementationKind::Server { "has" } else { "set" };
                 if verb != right {
-                    self.sink.error(word, format!("`{verb}` where a {} is under test", tests.word())).help(
+                    self.sink.error(word, format!("`{verb}` in a scenario that tests a {}", tests.word())).help(
                         "write `has` to check the environment that a server sets, and `set` for programs and libraries",
                     );
                 }
@@ -913,7 +917,7 @@ impl<'a> Parser<'a> {
 
     fn reject_argument(&mut self, word: Span, argument: Span) {
         if argument.start < argument.end {
-            self.sink.error(argument, format!("`{}` takes nothing else", self.text_at(word)));
+            self.sink.error(argument, format!("unexpected text after `{}`", self.text_at(word)));
         }
     }
 
@@ -933,7 +937,7 @@ impl<'a> Parser<'a> {
         let Some(equals) = content.find('=') else {
             self.sink
                 .error(rest, "a variable without `=`")
-                .help("it reads `has NAME=TEXT` or `set NAME=TEXT`; `<absent>` means unset");
+                .help("write `has NAME=TEXT` or `set NAME=TEXT`; `<absent>` means unset");
             return None;
         };
         let name = Span { start: argument.start, end: argument.start + equals };
@@ -965,7 +969,7 @@ impl<'a> Parser<'a> {
             } else if end == 0 || !content[end..].starts_with('(') {
                 self.sink
                     .error(if end == 0 { rest } else { name }, "expected a call")
-                    .help("it reads `PMI_KVS_Get($kvs, \"key\", &value) = PMI_SUCCESS value=...`, or `= PMI_SUCCESS` alone");
+                    .help("write `PMI_KVS_Get($kvs, \"key\", &value) = PMI_SUCCESS value=...`, or `= PMI_SUCCESS` alone");
                 return None;
             }
             if call.function.is_none() {
@@ -1004,7 +1008,7 @@ impl<'a> Parser<'a> {
         loop {
             at = layout::skip_blanks(content, at);
             if at == content.len() {
-                self.sink.error(open, "a call without its closing `)`");
+                self.sink.error(open, "a call without a closing `)`");
                 return None;
             }
             let end = match content[at..].strip_prefix('"') {
@@ -1012,7 +1016,7 @@ impl<'a> Parser<'a> {
                     Some(length) => at + 1 + length + 1,
                     None => {
                         let span = Self::within(rest, Span { start: at, end: at + 1 });
-                        self.sink.error(span, "a text without its closing `\"`");
+                        self.sink.error(span, "a text without a closing `\"`");
                         return None;
                     }
                 },
@@ -1025,7 +1029,7 @@ impl<'a> Parser<'a> {
                 Some(b')') => return Some(at + 1),
                 _ => {
                     self.sink
-                        .error(open, "a call without its closing `)`")
+                        .error(open, "a call without a closing `)`")
                         .help("arguments are separated by commas");
                     return None;
                 }
@@ -1071,7 +1075,7 @@ impl<'a> Parser<'a> {
                     Some(self.number(Span { start: name.end + 1, end: name.end + 1 + size.len() })?)
                 }
                 Some(None) => {
-                    self.sink.error(span, "a buffer size without its closing `]`");
+                    self.sink.error(span, "a buffer size without a closing `]`");
                     return None;
                 }
             };

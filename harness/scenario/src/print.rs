@@ -18,7 +18,7 @@ const WIDTH: usize = 120;
 /// constructors.
 ///
 /// Verbs and roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step.
-/// There is never more than one blank line in a row, and there is one after the head.
+/// A blank line follows the head. Consecutive blank lines are merged.
 pub fn print(scenario: &Scenario) -> String {
     let mut printer = Printer {
         out: String::new(),
@@ -105,7 +105,7 @@ impl Printer<'_> {
         self.raw(indent, text.trim_end_matches(' '));
     }
 
-    /// Prints the head in canonical order. Comments between its lines follow it, except for those above a row.
+    /// Prints the head in canonical order. Comments between head lines are printed below the head, except for comments above a row.
     fn head(&mut self, scenario: &Scenario) {
         let start = self.out.len();
         let Scenario {
@@ -387,7 +387,7 @@ fn ranks(target: &StepTarget) -> String {
     }
 }
 
-/// The two forms of an action: as performed by the harness, and as expected of the implementation.
+/// The two forms of an action: as performed by the harness, and as expected from the implementation.
 pub(super) struct ActionForm {
     pub(super) harness_form: &'static str,
     pub(super) implementation_form: &'static str,
@@ -638,13 +638,13 @@ pub(crate) fn heading_in(dialect: Dialect, text: &str) -> Vec<String> {
     }
 }
 
-/// Removes the sentences that quote RFC 13, because it justifies a scenario only in PMI-1.
+/// Removes the sentences that quote RFC 13, because RFC 13 justifies a scenario only in PMI-1.
 fn without_rfc13(text: &str) -> String {
     let sentences = text.trim_end_matches('.').split(". ").filter(|sentence| !sentence.contains("RFC 13"));
     sentences.collect::<Vec<_>>().join(". ") + "."
 }
 
-/// Wraps words into lines of the usual width.
+/// Wraps words into lines of at most `WIDTH` bytes.
 pub(crate) fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {

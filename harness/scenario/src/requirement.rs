@@ -42,11 +42,11 @@ impl std::fmt::Display for Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// A MAY, a de facto rule, or a point on which RFC 13 contradicts itself.
+    /// Breach of a MAY, of a de facto requirement, or of a statement that RFC 13 contradicts.
     Note,
-    /// A SHOULD.
+    /// Breach of a SHOULD.
     Warn,
-    /// A MUST or SHALL.
+    /// Breach of a MUST or SHALL.
     Fail,
 }
 
@@ -95,21 +95,21 @@ pub struct Requirement {
     pub id: String,
     /// The level.
     pub level: Level,
-    /// The kind of text that states it.
+    /// The kind of text that states the requirement.
     pub basis: Basis,
     /// Section of the source.
     pub section: String,
-    /// The parties that it binds.
+    /// The parties that the requirement binds.
     pub binds: Vec<BoundParty>,
     /// A paraphrase in one sentence.
     pub text: String,
-    /// The rules that it shares with requirements of other standards.
+    /// The rules that the requirement shares with requirements from other standards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
     /// The name of the grammar rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abnf: Option<String>,
-    /// The reason why it cannot be observed from outside.
+    /// The reason why the requirement cannot be observed from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
     /// The contradiction in the text, if there is one. A breach is then only a note.
@@ -124,10 +124,10 @@ pub struct Requirement {
     /// The behaviour of implementations, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// True if a breach is reported but is not a failure, because the user has not selected its set.
+    /// True if a breach is reported but is not a failure, because the user has not selected the requirement's set.
     #[serde(skip)]
     pub advisory: bool,
-    /// The version of the suite that introduced it.
+    /// The version of the suite that introduced the requirement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }
@@ -217,7 +217,7 @@ impl RequirementSet {
         matches!(self, Self::Rfc13 | Self::Rfc13Grammar)
     }
 
-    /// Returns the dialect that the set is about, if it is about one.
+    /// Returns the dialect that the set is about, if any.
     pub fn dialect(self) -> Option<Dialect> {
         let is_pmi2 = matches!(self, Self::Pmi2Common | Self::Pmi2Draft | Self::Pmi2Mpich);
         (self != Self::Other).then(|| Dialect::ALL[usize::from(is_pmi2)])
@@ -231,7 +231,7 @@ pub const ADVISORY_SETS: &[(&str, RequirementSet)] = &[
     ("mpich-1.2", RequirementSet::Mpich12),
 ];
 
-/// Returns whether a requirement belongs to one of these sets.
+/// Returns whether a requirement belongs to an advisory set.
 pub fn is_advisory(id: &str) -> bool {
     let of = RequirementSet::of(id);
     ADVISORY_SETS.iter().any(|(_, set)| *set == of)
@@ -250,7 +250,7 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// See [`CatalogueError`].
+    /// Returns an error if the text has invalid syntax or a duplicate id.
     pub fn add(&mut self, text: &str) -> Result<(), CatalogueError> {
         let file: RequirementsFile =
             toml::from_str(text).map_err(|error| CatalogueError::Text(Box::new(error)))?;
@@ -272,7 +272,7 @@ impl Catalogue {
         self.by_rule.get(rule).into_iter().flatten().map(|place| &self.list[*place])
     }
 
-    /// Enables a set: breaches of its requirements are judged by their levels. Returns false if there is no such set.
+    /// Enables a set: breaches of its requirements are judged by their levels. Returns false if the set is unknown.
     pub fn enable_set(&mut self, set: &str) -> bool {
         let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
         for requirement in self.list.iter_mut().filter(|r| RequirementSet::of(&r.id) == *set) {

@@ -9,7 +9,7 @@ use crate::ast::{BinOp, Dialect, Encoding, Expr, Piece, Scenario, Template, Valu
 /// The name for the number of the first argument in a spawn request: 0 as in RFC 13, unless the server accepts only 1.
 pub const FIRST_ARGUMENT: &str = "first_argument";
 
-/// The name for the value of PMI_JOBID that the process manager gave to the process of the step, or `job` if it gave none.
+/// The name for the value of PMI_JOBID in the process of the step; `job` if the process manager did not set PMI_JOBID.
 pub(crate) const JOB_ID: &str = "pmijobid";
 
 /// Maximum length of an expanded text, in bytes.
@@ -18,10 +18,10 @@ const MAX_TEXT: i64 = 64 << 20;
 /// An error in the expansion of a text or the calculation of a number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// A mistake in the scenario that only shows when it is played.
+    /// A mistake in the scenario that can only be detected during play.
     #[error("{0}")]
     Mistake(String),
-    /// A value from the implementation cannot be used, for example a limit that leaves no room for a key.
+    /// An unusable value from the implementation, such as a limit that leaves no room for a key.
     #[error("{0}")]
     Unusable(String),
 }
@@ -42,7 +42,7 @@ pub struct Bindings(Vec<(String, Option<BoundValue>)>);
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     names: HashMap<String, BoundValue>,
-    /// Names that the current step has bound. Captures by other ranks must be equal.
+    /// Names that the current step has bound. If several ranks capture the same name, their values must be equal.
     bound_by_step: HashSet<String>,
     /// Names whose values come from the implementation.
     captured: HashSet<String>,
@@ -104,7 +104,7 @@ impl Scope {
     /// # Errors
     ///
     /// Returns an error if a name in a text has no value here.
-    pub fn bind_temporarily(&mut self, told: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
+    pub fn bind_temporarily(&mut self, values: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
         let value = |(name, template): &(&str, &Template)| {
             let value = match template.pieces.as_slice() {
                 [Piece::Var(agent)] if agent == "agent" => BoundValue::Agent,
@@ -112,14 +112,14 @@ impl Scope {
             };
             Ok(((*name).to_owned(), Some(value)))
         };
-        let told = told.iter().map(value).collect::<Result<Vec<_>, _>>()?;
-        Ok(self.restore(Bindings(told)))
+        let bindings = values.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.restore(Bindings(bindings)))
     }
 
     /// Reverts [`Scope::bind_temporarily`].
-    pub fn restore(&mut self, told: Bindings) -> Bindings {
+    pub fn restore(&mut self, bindings: Bindings) -> Bindings {
         let mut before = Vec::new();
-        for (name, value) in told.0 {
+        for (name, value) in bindings.0 {
             let old = match value {
                 Some(value) => self.names.insert(name.clone(), value),
                 None => self.names.remove(&name),
@@ -167,7 +167,9 @@ impl Scope {
     }
 
     fn agent(&self) -> Result<Vec<u8>, ScenarioError> {
-        self.agent.clone().ok_or_else(|| ScenarioError::Mistake("$agent is for spawn blocks".into()))
+        self.agent
+            .clone()
+            .ok_or_else(|| ScenarioError::Mistake("$agent can only be used in spawn blocks".into()))
     }
 
     /// Calculates an expression.
@@ -194,7 +196,7 @@ impl Scope {
                     BinOp::Rem => a.checked_rem_euclid(b),
                 }
                 .ok_or_else(|| {
-                    self.calculation_error(expr, "the number is too large, or a division by 0".into())
+                    self.calculation_error(expr, "the result is too large, or the divisor is 0".into())
                 })
             }
         }
@@ -204,7 +206,8 @@ impl Scope {
         match self.number(expr)? {
             n @ 0..=MAX_TEXT => Ok(n as usize),
             n => {
-                Err(self.calculation_error(expr, format!("a text of {n} bytes: it must be 0 to {MAX_TEXT}")))
+                Err(self
+                    .calculation_error(expr, format!("a text of {n} bytes; the range is 0 to {MAX_TEXT}")))
             }
         }
     }
@@ -223,15 +226,15 @@ impl Scope {
         }
         let mut used = Vec::new();
         names(expr, &mut used);
-        let told = |name: &&str| {
+        let captured = |name: &&str| {
             let value = self.var(name).ok().filter(|_| self.captured.contains(*name))?;
             Some(format!("{name}={}", value.escape_ascii()))
         };
-        let told: Vec<String> = used.iter().filter_map(told).collect();
-        if told.is_empty() {
+        let captured: Vec<String> = used.iter().filter_map(captured).collect();
+        if captured.is_empty() {
             ScenarioError::Mistake(what)
         } else {
-            ScenarioError::Unusable(format!("{what} ({})", told.join(", ")))
+            ScenarioError::Unusable(format!("{what} ({})", captured.join(", ")))
         }
     }
 
@@ -294,7 +297,7 @@ impl Scope {
             let fields = line.message_fields();
             let cmd =
                 fields.first().filter(|field| field.key == "cmd").and_then(|field| field.value.literal());
-            cmd.is_some_and(|cmd| LINES.contains(&cmd.as_str()))
+            cmd.is_some_and(|cmd| LINE_COMMANDS.contains(&cmd.as_str()))
         };
         match mode.encoding {
             Encoding::Dialect if !self.dialect.switches_framing() || is_line() => Encoding::Line,
@@ -302,7 +305,7 @@ impl Scope {
         }
     }
 
-    /// Expands the tuples of a PMI-2 message into writes, which `<|>` separates. Unquoted blanks end a tuple, and semicolons in a text are
+    /// Expands the tuples of a PMI-2 message into writes, split at each `<|>`. Unquoted blanks end a tuple, and semicolons in a text are
     /// doubled.
     fn tuples(&self, line: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let (mut writes, mut between) = (vec![Vec::new()], false);
@@ -339,13 +342,13 @@ impl Scope {
 }
 
 /// Commands whose messages are lines in every dialect: those of the init exchange.
-const LINES: &[&str] = &["init", "response_to_init", "init_oob"];
+const LINE_COMMANDS: &[&str] = &["init", "response_to_init", "init_oob"];
 
 /// Adds the header of a frame to its first write.
 fn framed(mut writes: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ScenarioError> {
     let length = writes.iter().map(Vec::len).sum();
     let header = frame_header(length).ok_or_else(|| {
-        ScenarioError::Mistake(format!("a frame of {length} bytes: six digits are too few"))
+        ScenarioError::Mistake(format!("a frame of {length} bytes: the length has more than six digits"))
     })?;
     if let Some(first) = writes.first_mut() {
         first.splice(0..0, header);
@@ -359,7 +362,7 @@ pub fn fill(n: usize, out: &mut Vec<u8>) {
     out.extend(PATTERN.iter().cycle().take(n));
 }
 
-/// Appends the text of `<junk N>`: a linear congruential sequence, which is reproducible and covers all values.
+/// Appends the text of `<junk N>`: a linear congruential sequence, which is reproducible and contains all byte values except LF.
 fn junk(n: usize, out: &mut Vec<u8>) {
     let mut state: u32 = 0x1234_5678;
     for _ in 0..n {

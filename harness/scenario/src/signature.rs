@@ -35,7 +35,7 @@ pub enum Param {
     InfoPointers,
     /// NULL-terminated `char *[]`, written as "a,b".
     List,
-    /// A pointer to such a list.
+    /// A pointer to a [`Param::List`].
     ListPointer,
     /// A pointer to a pointer that the library sets to its own memory.
     OutPointer,
@@ -44,28 +44,29 @@ pub enum Param {
 /// A function.
 #[derive(Debug)]
 pub struct Function {
-    /// Its name.
+    /// The name of the function.
     pub name: &'static str,
     /// The dialect of its API.
     pub dialect: Dialect,
-    /// Its parameters.
+    /// The parameters of the function.
     pub params: &'static [Param],
     /// True if it returns a truth value instead of a return code.
     pub is_flag: bool,
     /// The requirement on its effect.
     pub effect_requirement: &'static str,
-    /// The requirement on the codes that it returns on failure; empty if there is none.
+    /// The requirement on the return codes of failed calls; empty if there is no such requirement.
     pub error_requirement: &'static str,
-    /// The codes of that requirement.
+    /// The return codes that `error_requirement` names.
     pub error_codes: &'static [i32],
-    /// True if the RFC makes it optional, either always or for libraries without support for dynamic processes.
+    /// True if the RFC makes the function optional, either always or for libraries without support for dynamic processes.
     pub optional: bool,
-    /// True if its last parameter reports whether the requested value exists. If it does not, the other output parameters need not be set.
+    /// True if the last parameter reports whether the requested value exists. For a missing value, the other output parameters need not be
+    /// set.
     pub reports_found: bool,
 }
 
 impl Function {
-    /// Returns whether RFC 13 defines the function, and with it all return codes. The header of PMI-2 defines only the parameters.
+    /// Returns whether RFC 13 defines the function and all its return codes. The header of PMI-2 defines only the parameters.
     pub fn is_of_rfc13(&self) -> bool {
         self.dialect == Dialect::Pmi1
     }
@@ -109,7 +110,7 @@ const CODES: [&str; 15] = [
     "ERR_INVALID_SIZE",
 ];
 
-/// The value of PMI2_ERR_OTHER. In most headers of PMI-1, PMI_ERR_INVALID_KVS has this value, but RFC 13 gives it none.
+/// The value of PMI2_ERR_OTHER. In most headers of PMI-1, PMI_ERR_INVALID_KVS has this value, but RFC 13 does not give its value.
 const ERR_OTHER: i32 = 14;
 
 /// Returns the value of a return code; `None` for PMI_ERR_INVALID_KVS and unknown names.
@@ -134,7 +135,7 @@ fn code_name(number: i32, dialect: Dialect) -> String {
     }
 }
 
-/// Returns the results that a scenario may expect of a call in a dialect: the names of return codes, `fail` for any error and `any` for any
+/// Returns the results that a scenario may expect from a call in a dialect: the names of return codes, `fail` for any error and `any` for any
 /// code.
 pub fn results(dialect: Dialect) -> Vec<String> {
     let codes = (FAIL..=LAST_CODE).map(|number| code_name(number, dialect));
@@ -333,7 +334,7 @@ mod tests {
                 f.error_requirement
             );
         }
-        // The catalogue uses this suffix. The requirement on PMI_Finalize is also about its effect.
+        // The catalogue uses this suffix. The requirement on PMI_Finalize has no such suffix, because it is also about the effect.
         for requirement in suite.catalogue.iter() {
             assert_eq!(
                 is_about_failures(&requirement.id),

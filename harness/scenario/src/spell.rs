@@ -21,18 +21,18 @@ use crate::visit;
 /// Fields whose values extend to the end of the line.
 const TRAILING_FIELDS: &[&str] = &["value", "msg"];
 
-/// Returns the prefix that the names of scenarios and fragments get in a dialect other than the first one in the head.
+/// Returns the prefix of the names of PMI-2 scenarios and fragments; empty for PMI-1.
 pub(crate) fn dialect_prefix(dialect: Dialect, separator: &str) -> String {
     if dialect == Dialect::default() { String::new() } else { format!("pmi2{separator}") }
 }
 
 impl Scenario {
-    /// Returns the dialects in which it is played.
+    /// Returns the dialects in which the scenario is played.
     pub(crate) fn dialects(&self) -> impl Iterator<Item = Dialect> {
         std::iter::once(self.dialect).chain(self.other_dialects.iter().copied())
     }
 
-    /// Returns the name under which it is played in one of its dialects.
+    /// Returns the name under which the scenario is played in one of its dialects.
     pub(crate) fn name_in(&self, dialect: Dialect) -> String {
         name_in(&self.name, self.dialect, dialect)
     }
@@ -49,7 +49,7 @@ pub(crate) fn name_in(name: &str, first: Dialect, dialect: Dialect) -> String {
 
 /// The catalogue and the fragments that a scenario refers to.
 pub(crate) struct References<'a> {
-    /// The requirements, which rules join across dialects.
+    /// The requirements. Requirements of different dialects may share a rule.
     pub(crate) catalogue: &'a Catalogue,
     /// Returns whether a fragment with this name exists.
     pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
@@ -151,7 +151,7 @@ struct Speller<'a> {
     requests: Vec<(StepTarget, &'static str)>,
 }
 
-/// Returns the operation whose name begins a line, if some dialect has it.
+/// Returns the operation, of any dialect, whose name begins a line.
 fn operation(line: &Template) -> Option<&'static str> {
     let word = first_word(line)?;
     protocol::all_exchanges().map(|exchange| exchange.operation).find(|operation| *operation == word)
@@ -207,7 +207,7 @@ fn default_of(
     }
 }
 
-/// Adds the key of a field of a spawn block. Servers number the first argument 0 or 1.
+/// Adds the key of a field of a spawn block. Depending on the server, the first argument has the number 0 or 1.
 fn block_key(line: Template, field: &protocol::Field, number: u64) -> Template {
     if field.name != "arg" {
         return line.tuples(&numbered_key(field, number));
@@ -295,10 +295,10 @@ impl Speller<'_> {
         }
     }
 
-    /// Returns the requirement of the dialect with this id, or the one that has this rule.
+    /// Returns the requirement of the dialect with this id or this rule.
     fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
         if id.value.starts_with('$') {
-            // A word of a row.
+            // A row provides the id.
             return Some(id.clone());
         }
         let catalogue = self.references.catalogue;
@@ -308,7 +308,7 @@ impl Speller<'_> {
         }
         let mut of_rule = catalogue.of_rule(&id.value).peekable();
         if of_rule.peek().is_none() {
-            // The checker reports it.
+            // The checker reports unknown ids.
             return Some(id.clone());
         }
         let found = of_rule.find(|requirement| ours(&requirement.id))?;
@@ -399,8 +399,8 @@ impl Speller<'_> {
         all.into_iter().map(|lines| StepAction::Message { mode: *mode, lines }).collect()
     }
 
-    /// Returns the messages of a step: those of its operations, and the other lines unchanged. Lines that begin with a field of an
-    /// operation continue it.
+    /// Returns the messages of a step: the messages of its operations, and all other lines unchanged. Lines that begin with a field of an
+    /// operation continue that operation.
     fn requests(&mut self, target: &StepTarget, mut lines: &[Template]) -> Vec<Template> {
         let mut messages = Vec::new();
         while let Some((line, further)) = lines.split_first() {
@@ -449,8 +449,8 @@ impl Speller<'_> {
         Some(vec![message])
     }
 
-    /// Returns the lines of a request to spawn programs. A field that repeats one of the current program begins the next. Unless they are
-    /// given, the program is the agent, one process is requested, and counts are correct.
+    /// Returns the lines of a request to spawn programs. A field that the current program already has begins the next program. By
+    /// default, the program is the agent, one process is requested, and counts are correct.
     fn spawn(
         &mut self,
         exchange: &Exchange,
@@ -478,7 +478,7 @@ impl Speller<'_> {
         for (place, program) in programs.iter().enumerate() {
             block.push(start().tuples(&format!("mcmd={}", exchange.request)));
             let given: Vec<_> = program.iter().chain(&shared).copied().collect();
-            // Numbered fields that follow each other are pairs.
+            // Consecutive numbered fields are a pair.
             for pair in exchange.arguments.chunk_by(|field, next| field.numbered && next.numbered) {
                 if framing == Framing::Frames && place > 0 && pair[0].shared {
                     continue;
@@ -594,7 +594,7 @@ impl Speller<'_> {
             let message = format!("{} has no operation `{operation}`", self.dialect.title());
             self.sink
                 .error(line.span, message)
-                .help("name the dialects that have it in the head: `dialect NAME`");
+                .help("in the head, name only dialects that have this operation: `dialect NAME`");
         }
         found
     }

@@ -71,7 +71,7 @@ fn add_files(dir: &'static Dir<'_>, all: &mut Vec<(&'static Path, &'static [u8])
 ///
 /// # Errors
 ///
-/// This never fails in a binary that passed its own tests.
+/// Returns an error if the embedded requirements are invalid, which the tests of this crate rule out.
 pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     let mut catalogue = Catalogue::default();
     for (path, bytes) in embedded_files() {
@@ -181,7 +181,7 @@ fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
 }
 
 impl EmbeddedScenario {
-    /// Returns whether any of its scenarios has a name that `fits` accepts.
+    /// Returns whether `fits` accepts the name of any scenario in this file.
     fn has_scenario(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|name| fits(name))
     }
@@ -192,7 +192,7 @@ impl Suite {
     ///
     /// # Errors
     ///
-    /// This never fails in a binary that passed its own tests.
+    /// Returns an error if the embedded suite is invalid, which the tests of this crate rule out.
     pub fn embedded(behaviours: Behaviours) -> Result<Self, SuiteError> {
         Self::embedded_part(behaviours, |_, _| true)
     }
@@ -202,7 +202,7 @@ impl Suite {
     ///
     /// # Errors
     ///
-    /// This never fails in a binary that passed its own tests.
+    /// Returns an error if the embedded suite is invalid, which the tests of this crate rule out.
     pub fn embedded_part(
         behaviours: Behaviours,
         wanted: impl Fn(ImplementationKind, &str) -> bool,
@@ -218,7 +218,7 @@ impl Suite {
         suite.or_diagnostics(wrong)
     }
 
-    /// Loads scenarios from these named files, together with the embedded fragments and requirements. A file in a folder `fragments` is a
+    /// Loads scenarios from these files and their names, together with the embedded fragments and requirements. A file in a folder `fragments` is a
     /// fragment.
     ///
     /// # Errors
@@ -309,7 +309,7 @@ impl Suite {
         for pair in self.scenarios.windows(2).filter(|pair| pair[0].name == pair[1].name) {
             let mut diagnostics = DiagnosticSink::new(Arc::clone(&pair[1].source));
             let message = format!("`{}` is also a scenario of {}", pair[1].name, pair[0].source.path);
-            diagnostics.error(Span::default(), message).help("give one of the files another name");
+            diagnostics.error(Span::default(), message).help("rename one of the files");
             wrong.extend(diagnostics.finish());
         }
         wrong
@@ -355,7 +355,7 @@ impl Suite {
         };
         let mut all: Vec<Diagnostic> = Vec::new();
         for diagnostic in self.files.iter().flat_map(|scenario| check(scenario, &env)) {
-            // A mistake that every dialect shows is reported once.
+            // A mistake that occurs in several dialects is reported once.
             if all.iter().all(|other| *other != diagnostic) {
                 all.push(diagnostic);
             }
@@ -373,12 +373,12 @@ impl Suite {
         &self.behaviours
     }
 
-    /// Returns whether this suite or the embedded one has a scenario whose name `fits` accepts.
+    /// Returns whether `fits` accepts the name of any scenario in this suite or in the embedded suite.
     pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names().any(fits)
     }
 
-    /// Returns the names of the scenarios in this suite and in the embedded one. Names in both are repeated.
+    /// Returns the names of the scenarios in this suite and in the embedded suite. Names in both are repeated.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let embedded = FILES.iter().flat_map(|file| file.names.iter().map(|name| &**name));
         self.scenarios.iter().map(|scenario| &*scenario.name).chain(embedded)

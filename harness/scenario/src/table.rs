@@ -11,14 +11,14 @@ use crate::print::heading_in;
 use crate::visit::{self, VisitorMut};
 use crate::{layout, parser};
 
-/// The word of a row that names the only dialect in which it is played.
+/// The word of a row that names the only dialect in which the row is played.
 const DIALECT: &str = "dialect";
 
 /// Maximum length of a chain of words that refer to each other.
 const MAX_DEPTH: usize = 8;
 
 /// Returns the requests of a dialect that have a response and a function in the C API. Their words are `$request` and `$response`, `$given`
-/// with the required fields of the request, and three words that are almost its command: `$longer`, `$shorter` and `$capitals`.
+/// with the required fields of the request, and three misspelled variants of its command: `$longer`, `$shorter` and `$capitals`.
 pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
     static ROWS: LazyLock<[Arc<[TableRow]>; 2]> = LazyLock::new(|| Framing::ALL.map(requests));
     &ROWS[dialect as usize]
@@ -92,7 +92,8 @@ impl<'a> From<&'a TableRow> for RequestWords<'a> {
 }
 
 /// Returns the pairs of a row of a table and a row of a file, as indices. `known` are the words of the table in all dialects. A row of
-/// the file that names one of them is paired only with the rows of the table that have it. If the body names one, this applies to all rows.
+/// the file that names such a word is paired only with table rows that have the word. If the body names such a word, this applies to all
+/// rows of the file.
 pub(crate) fn pair_rows(
     dialect: Dialect,
     table: &[RequestWords<'_>],
@@ -120,7 +121,7 @@ pub(crate) fn pair_rows(
     pairs
 }
 
-/// Returns each pair of a row of a table and a row of a file as one row. `known` are the rows of the table in all dialects.
+/// Combines each row of a table with each row of a file into one row. `known` are the rows of the table in all dialects.
 pub(crate) fn rows(
     dialect: Dialect,
     table: &[TableRow],
@@ -150,7 +151,7 @@ pub(crate) fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str>
     all
 }
 
-/// Returns the name of a row of a table together with one of a file.
+/// Returns the name of the combination of a table's row and a file's row.
 pub(crate) fn name(row: &str, own: Option<&str>) -> String {
     own.map_or_else(|| row.to_owned(), |own| format!("{row}.{own}"))
 }
@@ -227,7 +228,7 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool
 }
 
 impl Scenario {
-    /// Returns whether the words of its rows are written into its head and texts rather than bound as variables.
+    /// Returns whether the words of the rows are written into the head and the texts rather than bound as variables.
     pub(crate) fn is_product(&self) -> bool {
         let is_only = |statement: &Statement| matches!(statement, Statement::Only { .. });
         self.each.is_some()
@@ -242,7 +243,7 @@ impl Scenario {
         }
         let is_product = self.is_product();
         let words = distinct(self.rows.iter().flat_map(|row| &row.values).map(|(name, _)| &*name.value));
-        // A scenario does not keep the rows of the others, nor the comments on them.
+        // The scenario of a row has neither rows nor the comments on them.
         let mut without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
         let end = self.rows.iter().map(|row| row.name.span.end).max();
         without.comments.retain(|comment| Some(comment.span.start) >= end);
@@ -255,7 +256,7 @@ impl Scenario {
             let is_row = |name: &Spanned<String>| row.name.value.split('.').any(|part| part == name.value);
             open_only(&mut one.body, &|names| Some(names.iter().any(is_row)));
             write(row, is_product, &|_| true, &mut one);
-            // The rows of a product are those of another file, crossed with its own, and have no comments or absent words here.
+            // `each` has combined the rows with those of another file. Combined rows have no comments here, and no absent words.
             if self.each.is_none() {
                 let heading = self.heading_of(row);
                 if !heading.is_empty() {

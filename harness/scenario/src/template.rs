@@ -18,12 +18,12 @@ pub struct TemplateField {
 }
 
 impl Template {
-    /// Returns whether it contains no bytes.
+    /// Returns whether the template consists of no bytes.
     pub fn is_empty(&self) -> bool {
         self.pieces.iter().all(|piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.is_empty()))
     }
 
-    /// Returns the text if it is literal and valid UTF-8. Ends of writes are ignored.
+    /// Returns the text if it is literal and valid UTF-8. `<|>` is ignored.
     pub fn literal(&self) -> Option<String> {
         let mut all = Vec::new();
         for piece in &self.pieces {
@@ -62,7 +62,7 @@ pub(super) struct Located {
     pub(super) span: Span,
 }
 
-/// A position in a template: the piece, and the byte within an unquoted literal.
+/// A position in a template: the index of the piece, and the byte within an unquoted literal.
 type PieceOffset = (usize, usize);
 
 #[derive(Debug, Clone)]
@@ -202,7 +202,7 @@ pub(super) fn scan_message(text: &str, span: Span, diagnostics: &mut DiagnosticS
             _ => continue,
         };
         let (index, from) = tuple.value;
-        // A value that is one unquoted literal is within the piece in which it begins.
+        // A value that is a single unquoted literal ends in the piece in which it begins.
         let Some(Located { piece: Piece::Literal { bytes, .. }, span }) = located.get(index).cloned() else {
             continue;
         };
@@ -393,7 +393,7 @@ impl Scanner<'_> {
                 }
                 _ => {
                     let span = self.span(start, self.at);
-                    self.sink.error(span, "write a byte with two digits, as `<0x0d>`");
+                    self.sink.error(span, "write a byte with two hexadecimal digits, such as `<0x0d>`");
                 }
             }
             return;
@@ -428,11 +428,11 @@ impl Scanner<'_> {
             Some(piece) if argument.is_empty() => self.push(start, piece),
             Some(_) => {
                 let span = self.span(inner + rest, inner + rest + argument.len());
-                self.sink.error(span, format!("`<{word}>` takes nothing else"));
+                self.sink.error(span, format!("`<{word}>` takes no argument"));
             }
             None => {
                 let span = self.span(start, self.at);
-                let help = format!("write `<<` for the character itself; there is <{}>", FORMS.join("> <"));
+                let help = format!("write `<<` for the character itself; forms are <{}>", FORMS.join("> <"));
                 self.sink.error(span, format!("unknown form `<{word}>`")).suggest(word, FORMS).help(help);
             }
         }

@@ -87,7 +87,9 @@ fn fragment(name: &str) -> Option<Arc<Scenario>> {
         "spawn" => {
             "# Spawns.\ntakes n=1 program\n0 send    mcmd=spawn\n  nprocs=$n\n  execname=$program\n  endcmd\n0 expect  cmd=spawn_result rc=ok\nchild$n:* P: starts\n"
         }
-        "wants" => "# Wants much.\n5 send    cmd=put kvsname=$kvs key=$kay value=1\nchild:0 P: starts\n",
+        "demanding" => {
+            "# Needs a sixth rank, a value and a child.\n5 send    cmd=put kvsname=$kvs key=$kay value=1\nchild:0 P: starts\n"
+        }
         "pmi2-joined" => {
             "# Joins.\ndialect pmi-2\n* send    cmd=fullinit\n* expect  cmd=fullinit-response rc=0\n"
         }
@@ -103,7 +105,7 @@ fn fragment(name: &str) -> Option<Arc<Scenario>> {
 
 fn checked(scenario: &Scenario) -> Vec<Diagnostic> {
     let ids = ["rfc13.put.unique", "rfc13.get.value", "rfc13.error.close"].map(str::to_owned);
-    let fragments = ["joined", "finalized", "wants", "ping", "pong"].map(str::to_owned);
+    let fragments = ["joined", "finalized", "demanding", "ping", "pong"].map(str::to_owned);
     let known = |id: &str| !id.contains("unknown") && !id.contains("uniqe");
     let behaviours =
         Behaviours { variations: || vec!["order-reversed", "two-blanks"], faults: || vec!["some-fault"] };
@@ -271,19 +273,19 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::end_alone("end", "`end` without `repeat`")]
 #[case::repeat_none("repeat 0\nend", "0 times")]
 #[case::repeat_many("repeat 1000000000\nend", "1000000000 times")]
-#[case::repeat_shadows("repeat 2 as $kvs\nend", "bound already")]
-#[case::use_nothing("use", "`use` of what?")]
+#[case::repeat_shadows("repeat 2 as $kvs\nend", "already bound")]
+#[case::use_nothing("use", "needs the name of a fragment")]
 #[case::use_path("use ../x", "invalid fragment name")]
 #[case::no_rank("send    cmd=init", "without ranks")]
 #[case::no_role("0 cmd=init", "without a role")]
 #[case::job_with_rank("0 J: exits 0", "has no ranks")]
 #[case::blank_in_ranks("0, 1 send    cmd=init", "a space in a list of ranks")]
-#[case::downwards("2-0 send    cmd=init", "runs upwards")]
+#[case::downwards("2-0 send    cmd=init", "is ascending")]
 #[case::group_one("child1:0 P: starts", "is `child`")]
 #[case::rank_twice("0,1,0-2 P: starts", "rank 0 is named twice")]
 #[case::neither_rc_nor_value("0 send    ", "an empty step")]
 #[case::more_after_close("0 send    <close>\n   cmd=x", "takes no further lines")]
-#[case::more_after_process("0 P: starts\n   cmd=x", "takes none")]
+#[case::more_after_process("0 P: starts\n   cmd=x", "takes no further lines")]
 #[case::indented_step("0 send    cmd=init\n  0 expect  cmd=response_to_init", "indented like a further line")]
 #[case::one_of_nothing("0 expect  <one of>", "without outcomes")]
 #[case::one_of_nested("0 expect  <one of>\n  pass: <one of>", "within `<one of>`")]
@@ -293,11 +295,11 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::lone_angle("0 send    a=<b", "`<` without `>`")]
 #[case::lone_dollar("0 send    a=$ b", "`$` without a name")]
 #[case::lone_brace("0 send    a=${b", "without a name and `}`")]
-#[case::bad_byte("0 send    a=<0x1>", "two digits")]
+#[case::bad_byte("0 send    a=<0x1>", "two hexadecimal digits")]
 #[case::tab("0 send    a=\tb", "an invisible character")]
 #[case::tab_indent("0 send    a=b\n\tc=d", "a tab as indentation")]
 #[case::carriage_return("0 send    a=b\r", "carriage return")]
-#[case::form_argument("0 expect  rc=<word 3>", "takes nothing else")]
+#[case::form_argument("0 expect  rc=<word 3>", "takes no argument")]
 #[case::uint_bounds("0 expect  rc=<uint 3>", "bounds are written")]
 #[case::huge_number("0 send    a=<fill 99999999999999999999>", "numbers go up to")]
 #[case::huge_fill("0 send    a=<fill 999999999>", "the range is")]
@@ -339,8 +341,8 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::names_undeclared("0 send    cmd=lookup_name service=a", "without `needs names`")]
 #[case::child_two("needs spawn", "after the first step")]
 fn reports_each_mistake(#[case] text: &str, #[case] expected: &str) {
-    let told = brief(text);
-    assert!(told.iter().any(|line| line.contains(expected)), "{told:#?}");
+    let diagnostics = brief(text);
+    assert!(diagnostics.iter().any(|line| line.contains(expected)), "{diagnostics:#?}");
 }
 
 #[rstest]
@@ -399,10 +401,10 @@ fn rejects_server_settings_in_server_scenarios() {
 
 #[test]
 fn checks_fragments_at_their_uses() {
-    let lone = fragment("wants").unwrap();
+    let lone = fragment("demanding").unwrap();
     assert!(lone.is_fragment());
     assert_eq!(checked(&lone), []);
-    assert_snapshot!(steps("use wants"));
+    assert_snapshot!(steps("use demanding"));
     let ping = fragment("ping").unwrap();
     assert_eq!(checked(&ping)[0].message, "fragment `pong`: fragment `ping` uses itself");
 }
@@ -410,18 +412,19 @@ fn checks_fragments_at_their_uses() {
 #[test]
 fn checks_arguments_of_fragments() {
     assert_eq!(checked(&fragment("spawn").unwrap()), []);
-    let told = "# A.\nrequires a\nneeds spawn\nuse spawn(program=$agent)\nuse spawn(n=2, program=<fill 3>)\n";
-    assert_eq!(checked(&parsed("t", told).unwrap()), []);
+    let text = "# A.\nrequires a\nneeds spawn\nuse spawn(program=$agent)\nuse spawn(n=2, program=<fill 3>)\n";
+    assert_eq!(checked(&parsed("t", text).unwrap()), []);
     assert_snapshot!(steps("use spawn\nuse spawn(program=a, program=b, prog=$nosuch)\n0 send    a=$n"));
     assert_snapshot!(steps("use spawn(program)\nuse spawn(n=1"));
 }
 
 #[test]
 fn argument_keeps_inner_blanks_only() {
-    let told = |text: &str| print(&parsed("t", &format!("# A.\nrequires a\n\nuse spawn({text})\n")).unwrap());
-    let laid = told("program=a (b), n=<sp>1");
-    assert_eq!(told("program = a (b) ,n= <sp>1 "), laid);
-    assert!(laid.ends_with("use spawn(program=a (b), n=<sp>1)\n"), "{laid}");
+    let formatted =
+        |text: &str| print(&parsed("t", &format!("# A.\nrequires a\n\nuse spawn({text})\n")).unwrap());
+    let expected = formatted("program=a (b), n=<sp>1");
+    assert_eq!(formatted("program = a (b) ,n= <sp>1 "), expected);
+    assert!(expected.ends_with("use spawn(program=a (b), n=<sp>1)\n"), "{expected}");
 }
 
 #[test]
@@ -555,7 +558,7 @@ fn rejects_matcher_in_a_sent_message() {
 }
 
 #[test]
-fn depth_and_size_are_bounded() {
+fn limits_depth_and_size() {
     let deep = format!("{}0 send    a=1\n{}", "repeat 2\n".repeat(100_000), "end\n".repeat(100_000));
     assert!(parsed("t", &deep).is_err());
     for expr in ["(".repeat(100_000), "1+".repeat(100_000), format!("1{}", "*1".repeat(100_000))] {
@@ -605,7 +608,7 @@ fn span_of_a_mistake_covers_multibyte_characters() {
     assert_eq!(marked, ["\u{694}"]);
 }
 
-/// Returns every file of the suite, including fragments, with its name.
+/// Returns the files of the suite, including fragments, with their names.
 fn suite() -> Vec<(String, Arc<SourceFile>)> {
     let file = |(path, bytes): &(&Path, &[u8])| {
         let name = path.with_extension("").display().to_string();
@@ -620,7 +623,7 @@ fn suite() -> Vec<(String, Arc<SourceFile>)> {
 /// RFC 13 justifies a shared scenario only in PMI-1.
 #[test]
 fn shared_scenarios_quote_no_rfc_in_pmi2() {
-    let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is good");
+    let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is valid");
     let is_shared = |s: &&Arc<Scenario>| s.name.starts_with("pmi2/") && !s.source.path.contains("pmi2/");
     let summaries: Vec<String> = whole.scenarios.iter().filter(is_shared).map(|s| s.summary()).collect();
     assert!(summaries.len() > 100);
@@ -634,9 +637,9 @@ fn shared_scenarios_quote_no_rfc_in_pmi2() {
 fn partial_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
     let part = |wanted: &dyn Fn(ImplementationKind, &str) -> bool| {
-        Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is good")
+        Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is valid")
     };
-    let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is good");
+    let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is valid");
     for whom in [ImplementationKind::Server, ImplementationKind::Client, ImplementationKind::Library] {
         let of_whom: Vec<String> = whole.testing(whom).map(|s| s.name.clone()).collect();
         assert_eq!(names(&part(&|tests, _| tests == whom)), of_whom);
@@ -671,7 +674,8 @@ fn suite_of(files: &[(&str, &str)]) -> Result<Suite, suite::SuiteError> {
 fn spelled_as(name: &str, steps: &str) -> String {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\n{steps}");
     let suite = suite_of(&[("a", &text)]).unwrap_or_else(|error| panic!("{error}"));
-    let scenario = suite.scenarios.iter().find(|scenario| scenario.name == name).expect("it is played");
+    let scenario =
+        suite.scenarios.iter().find(|scenario| scenario.name == name).expect("the scenario is played");
     print(scenario).rsplit_once("\n\n").expect("there are steps").1.to_owned()
 }
 
@@ -770,7 +774,7 @@ fn rules_become_requirements_of_the_dialect() {
 #[case::no_response("0  send    abort\n0  expect  ok\n", "`abort` has no response")]
 fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n{steps}");
-    let error = suite_of(&[("a", &text)]).expect_err("it cannot be spelled").to_string();
+    let error = suite_of(&[("a", &text)]).expect_err("the steps cannot be spelled").to_string();
     assert!(error.contains(message), "{error}");
 }
 
@@ -782,7 +786,8 @@ fn row_has_its_own_heading_outcomes_and_citations() {
                 note[$how]: $noted\n";
     let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let shown = |name: &str| {
-        let scenario = suite.scenarios.iter().find(|scenario| scenario.name == name).expect("it is played");
+        let scenario =
+            suite.scenarios.iter().find(|scenario| scenario.name == name).expect("the scenario is played");
         let step = visit::steps(&scenario.body).last().expect("there are steps");
         (
             scenario.summary(),
@@ -804,17 +809,18 @@ fn row_has_its_own_heading_outcomes_and_citations() {
         both.replace("cmd=get_result rc=ok", "ok").replace("cites=rfc13.error.rc-nonzero", "cites=get.miss");
     let suite = suite_of(&[("a", &both)]).unwrap_or_else(|error| panic!("{error}"));
     let scenario =
-        suite.scenarios.iter().find(|scenario| scenario.name == "pmi2/a[a]").expect("it is played");
+        suite.scenarios.iter().find(|scenario| scenario.name == "pmi2/a[a]").expect("the scenario is played");
     let ids: Vec<&str> = scenario.requires.iter().map(|id| id.value.as_str()).collect();
     let cited = visit::steps(&scenario.body).last().and_then(|step| step.cites.clone()).map(|id| id.value);
     assert_eq!((ids, cited.as_deref()), (vec!["pmi2.common.get.value"], Some("pmi2.common.get.miss")));
-    let scenario = suite.scenarios.iter().find(|scenario| scenario.name == "a[b]").expect("it is played");
+    let scenario =
+        suite.scenarios.iter().find(|scenario| scenario.name == "a[b]").expect("the scenario is played");
     let outcomes = visit::steps(&scenario.body).last().expect("there are steps").action.outcomes();
     let refused = outcomes.last().and_then(|outcome| outcome.lines()[0].pieces.last().cloned());
     assert_eq!(refused, Some(Piece::Typed(ValueType::RcFail)));
-    let printed = print(&parsed("a", text).expect("it parses"));
+    let printed = print(&parsed("a", text).expect("the text is valid"));
     assert!(printed.contains("# in two lines.\nrow a "), "{printed}");
-    assert_eq!(print(&parsed("a", &printed).expect("it parses")), printed);
+    assert_eq!(print(&parsed("a", &printed).expect("the text is valid")), printed);
 }
 
 #[test]
@@ -825,7 +831,8 @@ fn rows_and_dialects_have_their_own_words_and_steps() {
                 end\nonly pmi-1.1\n  0  P: exit 0\nend\n";
     let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
     let shown = |name: &str| {
-        let scenario = suite.scenarios.iter().find(|scenario| scenario.name == name).expect("it is played");
+        let scenario =
+            suite.scenarios.iter().find(|scenario| scenario.name == name).expect("the scenario is played");
         print(scenario).split_once("use ").map(|(_, steps)| steps.replace("  ", "")).unwrap_or_default()
     };
     let names: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
@@ -839,9 +846,12 @@ fn rows_and_dialects_have_their_own_words_and_steps() {
         assert!(steps.starts_with(&format!("pmi2-joined\n{put}repeat 2\n{get}")), "{steps}");
         assert!(!steps.contains("only") && !steps.contains("exit"), "{steps}");
     }
-    let printed = print(&parsed("a", text).expect("it parses"));
-    assert_eq!(print(&parsed("a", &printed).expect("it parses")), printed);
-    assert_eq!(parsed("a", &printed).expect("it parses"), parsed("a", text).expect("it parses"));
+    let printed = print(&parsed("a", text).expect("the text is valid"));
+    assert_eq!(print(&parsed("a", &printed).expect("the text is valid")), printed);
+    assert_eq!(
+        parsed("a", &printed).expect("the text is valid"),
+        parsed("a", text).expect("the text is valid")
+    );
 }
 
 #[rstest]
@@ -852,7 +862,7 @@ fn rows_and_dialects_have_their_own_words_and_steps() {
 #[case::unknown_dialect("in pmi-3 x=1\n", "unknown dialect `pmi-3`")]
 fn rejects_blocks_and_words_of_no_row_or_dialect(#[case] line: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires rfc13.get.value\nrow a\n{line}");
-    let error = suite_of(&[("a", &text)]).expect_err("it is invalid").to_string();
+    let error = suite_of(&[("a", &text)]).expect_err("the text is invalid").to_string();
     assert!(error.contains(message), "{error}");
 }
 
@@ -920,9 +930,9 @@ fn suite_covers_refusal_of_every_request(#[case] dialect: Dialect, #[case] file:
     let is_library = file.contains("library");
     let all = operations(dialect, |name| !is_library || signature::function(name).is_some());
     // A library may cache puts, or lack PMIX_Ring. A program may ignore the answer to its last request.
-    let apart = ["put", "ring", "finalize"];
+    let exceptions = ["put", "ring", "finalize"];
     let missing: Vec<_> =
-        all.iter().filter(|name| !refused.contains(*name) && !apart.contains(name)).collect();
+        all.iter().filter(|name| !refused.contains(*name) && !exceptions.contains(name)).collect();
     assert_eq!(missing, Vec::<&&str>::new());
 }
 
@@ -948,14 +958,14 @@ fn suite_requests_every_server_operation(#[case] dialect: Dialect) {
         .iter()
         .filter(|exchange| exchange.omission().is_none());
     // No known server has these operations.
-    let apart = ["job-connect", "job-disconnect", "ring"];
+    let exceptions = ["job-connect", "job-disconnect", "ring"];
     let missing: Vec<_> =
-        all.map(|e| e.request).filter(|request| !asks(request) && !apart.contains(request)).collect();
+        all.map(|e| e.request).filter(|request| !asks(request) && !exceptions.contains(request)).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }
 
 #[test]
-fn rejects_two_scenarios_with_one_name() {
+fn rejects_duplicate_scenario_names() {
     let shared = "# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n";
     let other = "# A.\nrequires pmi2.common.get.value\ndialect pmi-2\n\nuse joined\n";
     let error = suite_of(&[("a", shared), ("pmi2/a", other)]).expect_err("both are pmi2/a").to_string();
@@ -1144,6 +1154,9 @@ fn pmi1_messages_may_be_framed() {
 #[test]
 fn fragment_must_match_the_dialect_of_its_user() {
     let scenario = parsed("t", "# A.\nrequires a\ndialect pmi-2\nuse joined\n").unwrap();
-    let told: Vec<String> = checked(&scenario).into_iter().map(|d| d.message).collect();
-    assert!(told.contains(&"fragment `joined` is of dialect pmi-1.1, not pmi-2".to_owned()), "{told:?}");
+    let messages: Vec<String> = checked(&scenario).into_iter().map(|d| d.message).collect();
+    assert!(
+        messages.contains(&"fragment `joined` is for dialect pmi-1.1, not pmi-2".to_owned()),
+        "{messages:?}"
+    );
 }

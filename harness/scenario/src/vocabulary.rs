@@ -5,7 +5,7 @@ use pmi_wire::{Framing, Operation};
 
 use crate::ast::Dialect;
 
-/// Returns the request commands of a dialect and their responses. Missing commands are empty strings.
+/// Returns the request commands of a dialect and their responses. A missing request or response is an empty string.
 pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     let words = |exchange: &Exchange| (exchange.request, exchange.response.unwrap_or_default());
     let own = protocol::documented_exchanges(dialect.framing()).iter().map(words);
@@ -35,7 +35,7 @@ pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
     }
 }
 
-/// Returns whether a line that begins with this key belongs to a spawn block. The value of such a line extends to its end.
+/// Returns whether a line that begins with this key belongs to a spawn block, in which values extend to the end of the line.
 pub fn is_spawn_key(key: &str) -> bool {
     key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.matches_key(key))
 }

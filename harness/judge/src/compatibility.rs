@@ -584,7 +584,7 @@ fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAsses
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Bytes;
+    use crate::testing::{P, events, numbered, started};
 
     /// Requests with their responses, and the status with which the process then exits, if it does.
     type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
@@ -596,34 +596,19 @@ mod tests {
 
     /// Returns the observations of sessions. `has_job_id` is true if the environment contains the id of the job.
     fn seen_where(has_job_id: bool, sessions: &[TestSession<'_>]) -> Observations {
-        let proc = Proc { group: 0, rank: 0 };
-        let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
+        let env: &[(&str, &str)] = if has_job_id { &[("PMI_JOBID", "1")] } else { &[] };
         let mut observations = Observations::default();
         for (exchanges, status) in sessions {
-            let job = has_job_id.then(|| ("PMI_JOBID".to_owned(), "1".to_owned()));
-            let env = job.into_iter().collect();
-            let mut whats = vec![
-                EventKind::Started { proc, env, args: Vec::new(), bad_fd: None },
-                EventKind::ToServer {
-                    proc,
-                    bytes: Bytes(b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec()),
-                },
-                EventKind::FromServer {
-                    proc,
-                    bytes: Bytes(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec()),
-                },
+            let mut lines = vec![
+                "0 > cmd=init pmi_version=2 pmi_subversion=0".to_owned(),
+                "0 < cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0".to_owned(),
             ];
             for (request, answer) in *exchanges {
-                whats.push(EventKind::ToServer { proc, bytes: framed(request) });
-                whats.push(match *answer {
-                    "" => EventKind::ClosedByServer { proc },
-                    answer => EventKind::FromServer { proc, bytes: framed(answer) },
-                });
+                let answer = if answer.is_empty() { "0 closed".to_owned() } else { format!("0 << {answer}") };
+                lines.extend([format!("0 >> {request}"), answer]);
             }
-            whats.extend(status.map(|status| EventKind::Exited { proc, exit: Exit::Code(status) }));
-            let events: Vec<Event> =
-                whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
-            observations.read(&events);
+            lines.extend(status.map(|status| format!("0 exits {status}")));
+            observations.read(&numbered([started(P, env)].into_iter().chain(events(&lines))));
         }
         observations
     }
@@ -736,23 +721,10 @@ mod tests {
         );
     }
 
-    /// Returns the observations of PMI-1 sessions. `> ` begins a request and `< ` a response; `closes` ends the connection, and a number is
-    /// an exit status.
+    /// Returns the observations of PMI-1 sessions.
     fn seen_lines(sessions: &[&[&str]]) -> Observations {
-        let proc = Proc { group: 0, rank: 0 };
         let mut observations = Observations::default();
-        for session in sessions {
-            let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
-            let kind = |line: &&str| match (line.strip_prefix("> "), line.strip_prefix("< "), line.parse()) {
-                (Some(text), ..) => EventKind::ToServer { proc, bytes: bytes(text) },
-                (_, Some(text), _) => EventKind::FromServer { proc, bytes: bytes(text) },
-                (.., Ok(status)) => EventKind::Exited { proc, exit: Exit::Code(status) },
-                _ => EventKind::ClosedByServer { proc },
-            };
-            let events: Vec<Event> =
-                session.iter().map(kind).zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
-            observations.read(&events);
-        }
+        sessions.iter().for_each(|session| observations.read(&numbered(events(session))));
         observations
     }
 
@@ -761,23 +733,27 @@ mod tests {
         // The client gave up after stray responses to a get and to a barrier.
         let client = seen_lines(&[
             &[
-                "> cmd=barrier_in",
-                "< cmd=barrier_out rc=0",
-                "> cmd=get kvsname=k key=a",
-                "< cmd=get_result rc=0 value=v",
-                "> cmd=finalize",
-                "< cmd=finalize_ack rc=0",
-                "0",
+                "0 > cmd=barrier_in",
+                "0 < cmd=barrier_out rc=0",
+                "0 > cmd=get kvsname=k key=a",
+                "0 < cmd=get_result rc=0 value=v",
+                "0 > cmd=finalize",
+                "0 < cmd=finalize_ack rc=0",
+                "0 exits 0",
             ],
-            &["> cmd=get kvsname=k key=a", "< cmd=maxes kvsname_max=1 keylen_max=1 vallen_max=1", "1"],
-            &["> cmd=barrier_in", "< cmd=appnum appnum=1", "1"],
+            &[
+                "0 > cmd=get kvsname=k key=a",
+                "0 < cmd=maxes kvsname_max=1 keylen_max=1 vallen_max=1",
+                "0 exits 1",
+            ],
+            &["0 > cmd=barrier_in", "0 < cmd=appnum appnum=1", "0 exits 1"],
         ]);
         // The server completes the barrier after a later request.
         let server = seen_lines(&[&[
-            "> cmd=barrier_in",
-            "> cmd=get kvsname=k key=a",
-            "< cmd=get_result rc=0 value=v",
-            "< cmd=barrier_out",
+            "0 > cmd=barrier_in",
+            "0 > cmd=get kvsname=k key=a",
+            "0 < cmd=get_result rc=0 value=v",
+            "0 < cmd=barrier_out",
         ]]);
         let compatibility = Compatibility::of(&client, &server);
         assert_eq!(compatibility.count(MessageSupport::Incompatible), 0, "{compatibility:?}");
@@ -788,14 +764,26 @@ mod tests {
     #[test]
     fn answer_before_a_close_does_not_explain_giving_up() {
         let client = seen_lines(&[
-            &["> cmd=barrier_in", "< cmd=barrier_out rc=0", "> cmd=finalize", "< cmd=finalize_ack rc=0", "0"],
-            &["> cmd=barrier_in", "< cmd=barrier_out", "closes", "1"],
+            &[
+                "0 > cmd=barrier_in",
+                "0 < cmd=barrier_out rc=0",
+                "0 > cmd=finalize",
+                "0 < cmd=finalize_ack rc=0",
+                "0 exits 0",
+            ],
+            &["0 > cmd=barrier_in", "0 < cmd=barrier_out", "0 closed", "0 exits 1"],
         ]);
-        let server = seen_lines(&[&["> cmd=barrier_in", "< cmd=barrier_out"]]);
+        let server = seen_lines(&[&["0 > cmd=barrier_in", "0 < cmd=barrier_out"]]);
         assert_eq!(row(&client, &server, "barrier_in", Sender::Server).0, MessageSupport::Unknown);
         let gives_up = seen_lines(&[
-            &["> cmd=barrier_in", "< cmd=barrier_out rc=0", "> cmd=finalize", "< cmd=finalize_ack rc=0", "0"],
-            &["> cmd=barrier_in", "< cmd=barrier_out", "1"],
+            &[
+                "0 > cmd=barrier_in",
+                "0 < cmd=barrier_out rc=0",
+                "0 > cmd=finalize",
+                "0 < cmd=finalize_ack rc=0",
+                "0 exits 0",
+            ],
+            &["0 > cmd=barrier_in", "0 < cmd=barrier_out", "0 exits 1"],
         ]);
         assert_eq!(row(&gives_up, &server, "barrier_in", Sender::Server).0, MessageSupport::Incompatible);
     }

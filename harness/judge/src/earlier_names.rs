@@ -121,24 +121,14 @@ fn exchanges(events: &[Event]) -> (Vec<NameExchange>, Vec<NameRequest>) {
 mod tests {
     use super::*;
     use crate::Monitor;
-    use crate::event::{Bytes, EventKind};
+    use crate::testing::{INITS, cited, events, launched, numbered};
 
     /// Returns the events of a job with one process that sends these requests and receives these responses.
     fn job(asked: &[(&str, &str)]) -> Vec<Event> {
-        let proc = Proc { group: 0, rank: 0 };
-        let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
-        let init = (
-            "cmd=init pmi_version=1 pmi_subversion=1",
-            "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
-        );
-        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let said = std::iter::once(&init).chain(asked).flat_map(|(request, answer)| {
-            [
-                EventKind::ToServer { proc, bytes: bytes(request) },
-                EventKind::FromServer { proc, bytes: bytes(answer) },
-            ]
-        });
-        std::iter::once(launched).chain(said).zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
+        let said =
+            asked.iter().flat_map(|(request, answer)| [format!("0 > {request}"), format!("0 < {answer}")]);
+        let said: Vec<String> = said.collect();
+        numbered([launched(1, 0)].into_iter().chain(events(&INITS[0])).chain(events(&said)))
     }
 
     /// Returns the requirements that are broken in a job after one that published the name `a` with the port `old`.
@@ -155,11 +145,7 @@ mod tests {
         let events = job(asked);
         let mut monitor = Monitor::new();
         events.iter().for_each(|event| monitor.observe(event));
-        before
-            .without_excused(&monitor.take_findings(), &events)
-            .into_iter()
-            .map(|finding| finding.requirement)
-            .collect()
+        cited(before.without_excused(&monitor.take_findings(), &events))
     }
 
     const OLD: (&str, &str) = ("cmd=lookup_name service=a", "cmd=lookup_result rc=0 port=old");

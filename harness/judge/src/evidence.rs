@@ -243,22 +243,7 @@ fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Bytes;
-
-    const P: Proc = Proc { group: 0, rank: 0 };
-    const Q: Proc = Proc { group: 0, rank: 1 };
-
-    fn asks(proc: Proc, text: &str) -> EventKind {
-        EventKind::ToServer { proc, bytes: Bytes(text.into()) }
-    }
-
-    fn answers(proc: Proc, text: &str) -> EventKind {
-        EventKind::FromServer { proc, bytes: Bytes(text.into()) }
-    }
-
-    fn numbered(whats: Vec<EventKind>) -> Vec<Event> {
-        whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
-    }
+    use crate::testing::{P, events, numbered};
 
     fn crash() -> Finding {
         Finding::new(NO_CRASH, PartyKind::Server, "", "")
@@ -266,18 +251,18 @@ mod tests {
 
     #[test]
     fn crash_keeps_last_requests_and_spawns() {
-        let events = numbered(vec![
-            asks(P, "mcmd=spawn\nnprocs=1\n"),
-            asks(P, "endcmd\n"),
-            answers(P, "cmd=spawn_result rc=0\n"),
-            asks(P, "cmd=get_appnum\n"),
-            answers(P, "cmd=appnum rc=0 appnum=0\n"),
-            asks(P, "cmd=barrier_in\n"),
-            asks(Q, "cmd=barrier_in\n"),
-            answers(Q, "cmd=barrier_out rc=-1\n"),
-            EventKind::ClosedByServer { proc: Q },
-            asks(P, "cmd=finalize\n"),
-        ]);
+        let events = numbered(events(&[
+            "0 > mcmd=spawn\nnprocs=1",
+            "0 > endcmd",
+            "0 < cmd=spawn_result rc=0",
+            "0 > cmd=get_appnum",
+            "0 < cmd=appnum rc=0 appnum=0",
+            "0 > cmd=barrier_in",
+            "1 > cmd=barrier_in",
+            "1 < cmd=barrier_out rc=-1",
+            "1 closed",
+            "0 > cmd=finalize",
+        ]));
         assert_eq!(first_loss(&events, PartyKind::Server), Some(8));
         let seqs = evidence([&crash()].into_iter(), &events);
         assert_eq!(seqs.into_iter().collect::<Vec<_>>(), [0, 1, 5, 6]);
@@ -285,26 +270,22 @@ mod tests {
 
     #[test]
     fn close_after_finalize_is_not_a_loss() {
-        let events = numbered(vec![
-            asks(P, "cmd=finalize\n"),
-            answers(P, "cmd=finalize_ack\n"),
-            EventKind::ClosedByServer { proc: P },
-            asks(Q, "cmd=get_appnum\n"),
-            EventKind::Crashed { name: "pm".into(), signal: 11 },
-        ]);
+        let crash = EventKind::Crashed { name: "pm".into(), signal: 11 };
+        let lines = ["0 > cmd=finalize", "0 < cmd=finalize_ack", "0 closed", "1 > cmd=get_appnum"];
+        let events = numbered(events(&lines).into_iter().chain([crash]));
         assert_eq!(first_loss(&events, PartyKind::Server), Some(4));
     }
 
     #[test]
     fn finding_keeps_its_request() {
-        let events = numbered(vec![
-            asks(P, "cmd=get_appnum\n"),
-            answers(P, "cmd=appnum appnum=0\n"),
-            asks(P, "cmd=get kvsname=k "),
-            asks(P, "key=a\n"),
-            asks(Q, "cmd=get_appnum\n"),
-            answers(P, "cmd=get_result rc=0 value=b\n"),
-        ]);
+        let events = numbered(events(&[
+            "0 > cmd=get_appnum",
+            "0 < cmd=appnum appnum=0",
+            "0 >| cmd=get kvsname=k ",
+            "0 > key=a",
+            "1 > cmd=get_appnum",
+            "0 < cmd=get_result rc=0 value=b",
+        ]));
         let finding =
             Finding { proc: Some(P), seq: 5, ..Finding::new("rfc13.get.value", PartyKind::Server, "", "") };
         assert_eq!(evidence([&finding].into_iter(), &events).into_iter().collect::<Vec<_>>(), [2, 3, 5]);

@@ -1023,12 +1023,13 @@ mod tests {
     use super::*;
     use crate::event::{Bytes, HangProof};
     use crate::expectation::{Matcher, ResolvedType, ReturnCode};
+    use crate::testing::{INITS, P, cited, event, events, framed, launched, numbered, spawn, started};
 
-    const P: Proc = Proc { group: 0, rank: 0 };
-
-    fn said(server: bool, line: &[u8]) -> EventKind {
-        let bytes = Bytes([line, b"\n"].concat());
-        if server { EventKind::FromServer { proc: P, bytes } } else { EventKind::ToServer { proc: P, bytes } }
+    /// Returns the outcome of these events.
+    fn outcome(party: PartyKind, kinds: impl IntoIterator<Item = EventKind>) -> ScenarioOutcome {
+        let mut judge = Judge::new(party, Vec::new());
+        numbered(kinds).iter().for_each(|event| judge.observe(event));
+        judge.finish(Vec::new())
     }
 
     /// Returns an expected response with these fields. `rc=fail` stands for any failure, and `<any>` for any value.
@@ -1059,17 +1060,9 @@ mod tests {
 
     /// Returns the findings against a server that has answered init, after the additional events `rest`.
     fn judged(rest: Vec<EventKind>) -> Vec<Finding> {
-        let begin = [
-            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
-            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
-            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
-            expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
-        ];
-        let mut judge = Judge::new(PartyKind::Server, Vec::new());
-        for (kind, seq) in begin.into_iter().chain(rest).zip(0..) {
-            judge.observe(&Event::new(seq, kind));
-        }
-        judge.finish(Vec::new()).findings
+        let answered = expected(&[(Grade::Pass, answer("cmd=response_to_init"))]);
+        let begin = [launched(1, 1)].into_iter().chain(events(&INITS[0])).chain([answered]);
+        outcome(PartyKind::Server, begin.chain(rest)).findings
     }
 
     #[rstest]
@@ -1087,8 +1080,7 @@ mod tests {
             EventKind::Launched { command, ranks: 1, nodes: 1 },
             EventKind::Started { proc: P, env, args: Vec::new(), bad_fd },
         ];
-        let events: Vec<Event> =
-            kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
+        let events = numbered(kinds);
         let mut judge = Judge::new(PartyKind::Server, Vec::new());
         events.iter().for_each(|event| judge.observe(event));
         let outcome = judge.finish(events);
@@ -1098,7 +1090,7 @@ mod tests {
         assert_eq!(why.as_deref().and_then(|why| why.split_once("; ")).map(|(_, option)| option), option);
     }
 
-    const LOOKUP: &[u8] = b"cmd=lookup_name service=s";
+    const LOOKUP: &str = "0 > cmd=lookup_name service=s";
 
     #[rstest]
     #[case::close(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, ExpectationKind::Close)], &[])]
@@ -1110,47 +1102,47 @@ mod tests {
         #[case] broken: &[&str],
     ) {
         for closed_first in [false, true] {
-            let mut rest =
-                vec![said(false, LOOKUP), expected(choices), EventKind::ClosedByServer { proc: P }];
+            let mut rest = vec![event(LOOKUP), expected(choices), event("0 closed")];
             if closed_first {
                 rest.swap(1, 2);
             }
-            let found = judged(rest);
-            assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), broken);
+            assert_eq!(cited(judged(rest)), broken);
         }
+    }
+
+    fn spawn_request() -> String {
+        format!("0 > {}", spawn(1, "argcnt=0\npreput_num=0\ninfo_num=0\nendcmd"))
     }
 
     #[test]
     fn accepted_close_refuses_the_spawn() {
-        let spawn = b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd";
         let choices =
             [(Grade::Pass, answer("cmd=spawn_result rc=fail")), (Grade::Pass, ExpectationKind::Close)];
         let mut judge = Judge::new(PartyKind::Server, Vec::new());
-        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let events =
-            [launched, said(false, spawn), expected(&choices), EventKind::ClosedByServer { proc: P }];
-        for (kind, seq) in events.into_iter().zip(0..) {
+        let all = [launched(1, 1), event(&spawn_request()), expected(&choices), event("0 closed")];
+        for event in numbered(all) {
             assert!(!judge.is_refused(1));
-            judge.observe(&Event::new(seq, kind));
+            judge.observe(&event);
         }
         assert!(judge.is_refused(1));
     }
 
     #[test]
     fn scenario_decides_whether_a_refusal_is_accepted() {
-        let refused = |choices: &[(Grade, ExpectationKind)], line: &[u8]| {
-            let found = judged(vec![said(false, b"cmd=get_my_kvsname"), said(true, line), expected(choices)]);
-            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        let refused = |choices: &[(Grade, ExpectationKind)], line: &str| {
+            cited(judged(vec![event("0 > cmd=get_my_kvsname"), event(line), expected(choices)]))
         };
         let may_fail =
             [(Grade::Pass, answer("cmd=<any> rc=fail")), (Grade::Pass, answer("cmd=my_kvsname kvsname=k"))];
-        assert!(refused(&may_fail, b"cmd=my_kvsname rc=-1").is_empty());
-        assert!(refused(&may_fail, b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0").is_empty());
+        assert!(refused(&may_fail, "0 < cmd=my_kvsname rc=-1").is_empty());
+        assert!(
+            refused(&may_fail, "0 < cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0").is_empty()
+        );
         let must_not =
             [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, ExpectationKind::Close)];
-        assert_eq!(refused(&must_not, b"cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
+        assert_eq!(refused(&must_not, "0 < cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
         // The form of the accepted response does not matter here.
-        assert_eq!(refused(&may_fail, b"cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
+        assert_eq!(refused(&may_fail, "0 < cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
     }
 
     #[test]
@@ -1162,38 +1154,41 @@ mod tests {
             (Grade::Note, answer("cmd=get_result")),
             (Grade::Fail, answer("cmd=maxes")),
         ];
-        let found = judged(vec![said(false, b"junk"), expected(&choices), nothing]);
+        let found = judged(vec![event("0 > junk"), expected(&choices), nothing]);
         let noted: Vec<_> = found.iter().map(|f| (f.max_severity, f.expected.as_str())).collect();
         assert_eq!(noted, [(Some(Severity::Note), CONNECTION_END)]);
     }
 
     #[test]
     fn unreadable_answers_are_reported_once() {
-        let get = |line: &[u8]| {
+        let get = |line: &str| {
             [
-                said(false, b"cmd=get kvsname=k key=a"),
-                said(true, line),
+                event("0 > cmd=get kvsname=k key=a"),
+                event(line),
                 expected(&[(Grade::Pass, answer("cmd=get_result rc=fail"))]),
             ]
         };
-        let found =
-            judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=-1 msg=\xfe")].concat());
+        let found = judged(
+            [get("0 < cmd=get_result rc=-1 msg=\u{ff}"), get("0 < cmd=get_result rc=-1 msg=\u{fe}")].concat(),
+        );
         assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["rfc13.abnf.string"]);
         // An outcome other than the expected one is a separate finding.
-        let found =
-            judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=0 value=\xfe")].concat());
+        let found = judged(
+            [get("0 < cmd=get_result rc=-1 msg=\u{ff}"), get("0 < cmd=get_result rc=0 value=\u{fe}")]
+                .concat(),
+        );
         assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]
     fn reports_tuples_after_values_once() {
         let get = |key: &str, value: &str, expects: &str| {
-            let ask = format!("cmd=get kvsname=k key={key}");
-            let told = format!("cmd=get_result rc=0 value={value} found=TRUE");
+            let ask = format!("0 > cmd=get kvsname=k key={key}");
+            let told = format!("0 < cmd=get_result rc=0 value={value} found=TRUE");
             let choices = [(Grade::Pass, answer(expects)), (Grade::Fail, answer("cmd=<any>"))];
-            [said(false, ask.as_bytes()), said(true, told.as_bytes()), expected(&choices)]
+            [event(&ask), event(&told), expected(&choices)]
         };
-        let name = [said(false, b"cmd=get_my_kvsname"), said(true, b"cmd=my_kvsname kvsname=k")];
+        let name = [event("0 > cmd=get_my_kvsname"), event("0 < cmd=my_kvsname kvsname=k")];
         let name = [&name[..], &[expected(&[(Grade::Pass, answer("cmd=my_kvsname"))])]].concat();
         let mapping = "(vector,(0,1,1))";
         let found = judged(
@@ -1202,10 +1197,10 @@ mod tests {
         );
         let ids: Vec<_> = found.iter().map(|f| f.requirement.as_str()).collect();
         assert_eq!(ids, ["rfc13.get.value"]);
-        let put = [said(false, b"cmd=put kvsname=k key=a value=v"), said(true, b"cmd=put_result rc=0")];
+        let put = [event("0 > cmd=put kvsname=k key=a value=v"), event("0 < cmd=put_result rc=0")];
         let put = [&put[..], &[expected(&[(Grade::Pass, answer("cmd=put_result"))])]].concat();
         // The second get names no known keyval space, so only the scenario judges its response.
-        let odd = [said(false, b"cmd=get key=a"), said(true, b"cmd=get_result rc=0 value=v found=TRUE")];
+        let odd = [event("0 > cmd=get key=a"), event("0 < cmd=get_result rc=0 value=v found=TRUE")];
         let choices =
             [(Grade::Note, answer("cmd=get_result rc=0 value=v")), (Grade::Fail, answer("cmd=<any>"))];
         let odd = [&odd[..], &[expected(&choices)]].concat();
@@ -1214,7 +1209,7 @@ mod tests {
         assert_eq!(ids, [("rfc13.get.value", None), ("rfc13.error.close", Some(Severity::Note))]);
     }
 
-    const GET: &[u8] = b"cmd=get kvsname=k key=a";
+    const GET: &str = "0 > cmd=get kvsname=k key=a";
 
     /// Returns the events of a silence. The second one shows that the response is missing.
     fn nothing() -> [EventKind; 2] {
@@ -1230,10 +1225,9 @@ mod tests {
     #[case::noted_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Note, ExpectationKind::Silence)])]
     #[case::failing_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Fail, ExpectationKind::Silence)])]
     fn unterminated_answer_is_not_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
-        for request in [GET, b"junk"] {
-            let half =
-                EventKind::FromServer { proc: P, bytes: Bytes(b"cmd=get_result rc=0 value=v".to_vec()) };
-            let mut rest = vec![said(false, request), expected(choices), half];
+        for request in [GET, "0 > junk"] {
+            let half = event("0 <| cmd=get_result rc=0 value=v");
+            let mut rest = vec![event(request), expected(choices), half];
             rest.extend(nothing());
             let found = judged(rest);
             let ids: Vec<_> = found.iter().map(|f| f.requirement.as_str()).collect();
@@ -1244,24 +1238,18 @@ mod tests {
 
     #[test]
     fn unterminated_frame_is_not_silence() {
-        let frame = |body: &str| Bytes(format!("{:<6}{body}", body.len()).into_bytes());
-        let ask = frame("cmd=info-getjobattr;key=a;");
-        let half = Bytes(frame("cmd=info-getjobattr-response;rc=0;found=FALSE;").0[..20].to_vec());
-        let mut judge = Judge::new(PartyKind::Server, Vec::new());
+        let half = &framed("cmd=info-getjobattr-response;rc=0;found=FALSE;")[..20];
         let begin = [
-            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
-            said(false, b"cmd=init pmi_version=2 pmi_subversion=0"),
-            said(true, b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
+            launched(1, 1),
+            event("0 > cmd=init pmi_version=2 pmi_subversion=0"),
+            event("0 < cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
             expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
-            EventKind::ToServer { proc: P, bytes: ask },
+            event("0 >> cmd=info-getjobattr;key=a;"),
             expected(&[(Grade::Pass, ExpectationKind::Close), (Grade::Pass, ExpectationKind::Silence)]),
-            EventKind::FromServer { proc: P, bytes: half },
+            event(&format!("0 <| {half}")),
         ];
-        for (kind, seq) in begin.into_iter().chain(nothing()).zip(0..) {
-            judge.observe(&Event::new(seq, kind));
-        }
-        let found = judge.finish(Vec::new()).findings;
-        assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["pmi2.common.frame"]);
+        let found = outcome(PartyKind::Server, begin.into_iter().chain(nothing())).findings;
+        assert_eq!(cited(found.clone()), ["pmi2.common.frame"]);
         assert!(found[0].seen.contains("cmd=info-getjo"), "{found:?}");
     }
 
@@ -1270,37 +1258,36 @@ mod tests {
     #[case::close(&[(Grade::Pass, ExpectationKind::Close)])]
     #[case::failing_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Fail, ExpectationKind::Silence)])]
     fn unread_request_is_the_cause_of_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
-        let cited = |request: &[&[u8]], not_read: bool| {
-            let write = |bytes: &&[u8]| EventKind::ToServer { proc: P, bytes: Bytes(bytes.to_vec()) };
-            let mut rest: Vec<_> = request.iter().map(write).collect();
+        let broken = |request: &[&str], not_read: bool| {
+            let mut rest = events(request);
             rest.push(expected(choices));
             rest.extend(not_read.then_some(EventKind::NotRead { proc: P }));
             rest.extend(nothing());
-            judged(rest).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+            cited(judged(rest))
         };
-        let junk: &[&[u8]] = &[b"cmd=\x07\n"];
-        assert_eq!(cited(junk, true), ["rfc13.wire.lock-step"]);
-        assert_ne!(cited(junk, false), ["rfc13.wire.lock-step"]);
+        let junk = ["0 > cmd=\x07"];
+        assert_eq!(broken(&junk, true), ["rfc13.wire.lock-step"]);
+        assert_ne!(broken(&junk, false), ["rfc13.wire.lock-step"]);
         // A server that has read the first write may be waiting for something other than the second.
-        assert_ne!(cited(&[b"cmd=\x07", b"\n"], true), ["rfc13.wire.lock-step"]);
+        assert_ne!(broken(&["0 >| cmd=\x07", "0 > "], true), ["rfc13.wire.lock-step"]);
     }
 
     #[test]
     fn mismatch_of_alternatives_keeps_the_reason() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
-        let found = |choices: &[(Grade, ExpectationKind)], line: &[u8]| {
+        let found = |choices: &[(Grade, ExpectationKind)], line: &str| {
             // After an unreadable response, only the scenario can report the second one.
-            let get = || [said(false, GET), said(true, b"cmd=get_result rc=-1\r"), expected(choices)];
+            let get = || [event(GET), event("0 < cmd=get_result rc=-1\r"), expected(choices)];
             let first = get();
-            let rest = [said(false, GET), said(true, line), expected(choices)];
+            let rest = [event(GET), event(line), expected(choices)];
             let found = judged(first.into_iter().chain(rest).collect());
             found.last().map(|f| f.expected.clone()).unwrap_or_default()
         };
         let close = (Grade::Pass, ExpectationKind::Close);
         let any = (Grade::Fail, answer("cmd=<any>"));
         let choices = [refused, close, any];
-        assert!(found(&choices, b"cmd=get_result rc=0\r").contains("byte 0x0d"));
-        let wrong = found(&choices, b"cmd=get_result rc=0 value=v");
+        assert!(found(&choices, "0 < cmd=get_result rc=0\r").contains("byte 0x0d"));
+        let wrong = found(&choices, "0 < cmd=get_result rc=0 value=v");
         assert!(wrong.ends_with("(an error: rc present and not 0)"), "{wrong}");
     }
 
@@ -1311,69 +1298,57 @@ mod tests {
             (Grade::Pass, ExpectationKind::Silence),
             (Grade::Fail, answer("cmd=<any>")),
         ];
-        let found = |line: &[u8]| {
-            let found = judged(vec![expected(&barrier_out), said(true, line)]);
-            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
-        };
-        assert_eq!(found(b"cmd=barrier_out rc=0"), ["rfc13.error.close"]);
+        let found = |line: &str| cited(judged(vec![expected(&barrier_out), event(line)]));
+        assert_eq!(found("0 < cmd=barrier_out rc=0"), ["rfc13.error.close"]);
         // The scenario does not name this message.
-        assert_eq!(found(b"cmd=finalize_ack rc=0"), ["rfc13.wire.lock-step"]);
+        assert_eq!(found("0 < cmd=finalize_ack rc=0"), ["rfc13.wire.lock-step"]);
     }
 
     #[test]
     fn wrong_rank_explains_a_missing_process() {
         let found = |rank: u32| {
-            let spawn = b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd";
             let child = |rank| Proc { group: 1, rank };
-            let env =
-                [("PMI_FD", "3".to_owned()), ("PMI_SIZE", "1".to_owned()), ("PMI_RANK", rank.to_string())];
-            let env = env.into_iter().chain([("PMI_SPAWNED", "1".to_owned())]);
-            let env = env.map(|(name, value)| (name.to_owned(), value)).collect();
-            let started = EventKind::Started { proc: child(rank), env, args: Vec::new(), bad_fd: None };
+            let (own, fixed) = (rank.to_string(), [("PMI_FD", "3"), ("PMI_SIZE", "1"), ("PMI_SPAWNED", "1")]);
+            let started = started(child(rank), &[&fixed[..], &[("PMI_RANK", &own)]].concat());
             let cites = "rfc13.spawn.new-group".into();
             let starts = Expectation { proc: Some(child(0)), cites, kind: ExpectationKind::Started };
-            let mut rest = vec![said(false, spawn), said(true, b"cmd=spawn_result rc=0"), started];
+            let mut rest = vec![event(&spawn_request()), event("0 < cmd=spawn_result rc=0"), started];
             rest.push(EventKind::Expected(Box::new(starts)));
             rest.push(EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 });
-            judged(rest).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+            cited(judged(rest))
         };
         assert_eq!(found(0), Vec::<String>::new());
         assert_eq!(found(1), ["rfc13.env.pmi-rank"]);
     }
 
+    const ENV: [(&str, &str); 3] = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+
     #[test]
     fn unterminated_request_explains_a_hang() {
-        let half = || EventKind::ToServer { proc: P, bytes: Bytes(b"cmd=get_my_kvsname".to_vec()) };
-        let launched = || EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let half = || event("0 >| cmd=get_my_kvsname");
         let called =
             EventKind::Called { proc: P, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
         let code = ReturnCode::new("PMI_SUCCESS").expect("a code");
         let kind = ExpectationKind::Returns { code, outs: Vec::new() };
         let returns = Expectation { proc: Some(P), cites: "rfc13.api.barrier".into(), kind };
         let library = [
-            launched(),
+            launched(1, 1),
             EventKind::Loaded { proc: P, error: None },
             called,
             EventKind::Expected(Box::new(returns)),
             half(),
             EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
         ];
-        let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
-        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let program = [
-            launched(),
-            EventKind::Started { proc: P, env, args: Vec::new(), bad_fd: None },
-            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
-            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            launched(1, 1),
+            started(P, &ENV),
+            event(INITS[0][0]),
+            event(INITS[0][1]),
             half(),
             EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle },
         ];
         for (party, events) in [(PartyKind::Library, library), (PartyKind::Client, program)] {
-            let mut judge = Judge::new(party, Vec::new());
-            for (kind, seq) in events.into_iter().zip(0..) {
-                judge.observe(&Event::new(seq, kind));
-            }
-            let outcome = judge.finish(Vec::new());
+            let outcome = outcome(party, events);
             let ids: Vec<_> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
             assert_eq!((ids, outcome.hung), (vec!["rfc13.wire.newline"], true), "{party:?}");
             assert!(outcome.findings[0].seen.starts_with("\"cmd=get_my_kvsname\" and then "));
@@ -1388,28 +1363,14 @@ mod tests {
     #[case::unreadable_rc("cmd=put_result rc=fine", false, "iut.no-hang")]
     #[case::right_response("cmd=put_result rc=0", false, "iut.no-hang")]
     fn hang_after_a_protocol_error(#[case] answer: &str, #[case] closes: bool, #[case] cited: &str) {
-        let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
-        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let mut events = vec![
-            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
-            EventKind::Started { proc: P, env, args: Vec::new(), bad_fd: None },
-            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
-            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
-            said(false, b"cmd=put kvsname=k key=a value=b"),
-            said(true, answer.as_bytes()),
-        ];
-        events.extend(closes.then_some(EventKind::ClosedByClient { proc: P }));
+        let mut kinds = vec![launched(1, 1), started(P, &ENV)];
+        let put = "0 > cmd=put kvsname=k key=a value=b";
+        kinds.extend(events(&[INITS[0][0], INITS[0][1], put, &format!("0 < {answer}")]));
+        kinds.extend(closes.then(|| event("0 leaves")));
         // The harness ends the process afterwards.
-        events.extend([
-            EventKind::StillRunning { procs: vec![P], proof: HangProof::Quiet(5) },
-            EventKind::Exited { proc: P, exit: Exit::Signal(9) },
-            EventKind::ClosedByClient { proc: P },
-        ]);
-        let mut judge = Judge::new(PartyKind::Client, Vec::new());
-        for (kind, seq) in events.into_iter().zip(0..) {
-            judge.observe(&Event::new(seq, kind));
-        }
-        let outcome = judge.finish(Vec::new());
+        kinds.push(EventKind::StillRunning { procs: vec![P], proof: HangProof::Quiet(5) });
+        kinds.extend(events(&["0 dies 9", "0 leaves"]));
+        let outcome = outcome(PartyKind::Client, kinds);
         let ids: Vec<_> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
         let without_finalize = |id: &&str| *id != "rfc13.abnf.c-finalize";
         assert_eq!(ids.into_iter().filter(without_finalize).collect::<Vec<_>>(), [cited]);
@@ -1429,7 +1390,7 @@ mod tests {
         };
         let found = |code: &str| {
             let events = [
-                EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+                launched(1, 1),
                 EventKind::Loaded { proc: P, error: None },
                 EventKind::Called {
                     proc: P,
@@ -1437,21 +1398,13 @@ mod tests {
                     arguments: Vec::new(),
                     held: false,
                 },
-                said(false, b"cmd=init pmi_version=2 pmi_subversion=0"),
-                said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+                event("0 > cmd=init pmi_version=2 pmi_subversion=0"),
+                event("0 < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
                 returns(code),
-                EventKind::ToServer {
-                    proc: P,
-                    bytes: Bytes(b"38    cmd=fullinit;pmirank=0;threaded=FALSE;".to_vec()),
-                },
+                event("0 >| 38    cmd=fullinit;pmirank=0;threaded=FALSE;"),
                 EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 },
             ];
-            let mut judge = Judge::new(PartyKind::Library, Vec::new());
-            for (kind, seq) in events.into_iter().zip(0..) {
-                judge.observe(&Event::new(seq, kind));
-            }
-            let found = judge.finish(Vec::new()).findings.into_iter();
-            found.map(|f| f.requirement).collect::<Vec<_>>()
+            cited(outcome(PartyKind::Library, events).findings)
         };
         assert_eq!(found("fail"), ["rfc13.init.highest-mutual", "pmi2.common.api.errors"]);
         // If the scenario accepts any outcome, the frame is reported as well.

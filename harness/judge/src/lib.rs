@@ -30,6 +30,8 @@ mod program;
 pub mod result;
 pub mod session;
 pub mod symptom;
+#[cfg(test)]
+mod testing;
 mod unjudged;
 mod upstream;
 pub mod validity;

@@ -497,37 +497,25 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::event::Bytes;
+    use crate::testing::{INITS, NAMES, P, cited, events, launched, numbered, started};
 
-    const P: Proc = Proc { group: 0, rank: 0 };
-
-    fn framed(body: &str) -> Bytes {
-        Bytes(format!("{:>6}{body}", body.len()).into_bytes())
-    }
-
-    /// Returns the judge of a process that joins with PMI-2, receives the response `answer`, and continues with the events `rest`.
-    fn judge(answer: &str, rest: &[EventKind]) -> SessionJudge {
-        let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
-        let mut events = vec![
-            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
-            EventKind::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
-            EventKind::ToServer { proc: P, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") },
-            EventKind::FromServer {
-                proc: P,
-                bytes: line("cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
-            },
-            EventKind::ToServer {
-                proc: P,
-                bytes: framed("cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;"),
-            },
-            EventKind::FromServer { proc: P, bytes: framed(answer) },
-        ];
-        events.extend_from_slice(rest);
+    fn judged(kinds: impl IntoIterator<Item = EventKind>) -> SessionJudge {
         let mut judge = SessionJudge::default();
-        for (kind, seq) in events.into_iter().zip(0..) {
-            judge.observe(Event::new(seq, kind));
+        for event in numbered(kinds) {
+            judge.observe(event);
         }
         judge
+    }
+
+    /// Returns the judge of a process that joins with PMI-2, receives the response `answer`, and continues with the lines `rest`.
+    fn judge(answer: &str, rest: &[&str]) -> SessionJudge {
+        let begin = [
+            "0 > cmd=init pmi_version=2 pmi_subversion=0",
+            "0 < cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0",
+            "0 >> cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;",
+            &format!("0 << {answer}"),
+        ];
+        judged([launched(1, 0), started(P, &[])].into_iter().chain(events(&[&begin, rest].concat())))
     }
 
     #[rstest]
@@ -537,10 +525,11 @@ mod tests {
         let env = variables.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
         let command = vec!["srun".to_owned(), "--mpi=none".to_owned()];
         let bad_fd = Some("PMI_FD is not set".to_owned());
-        let mut judge = SessionJudge::default();
-        judge.observe(Event::new(0, EventKind::Launched { command, ranks: 1, nodes: 0 }));
-        judge.observe(Event::new(1, EventKind::Started { proc: P, env, args: Vec::new(), bad_fd }));
-        let found: Vec<String> = judge.findings().into_iter().map(|finding| finding.requirement).collect();
+        let judge = judged([
+            EventKind::Launched { command, ranks: 1, nodes: 0 },
+            EventKind::Started { proc: P, env, args: Vec::new(), bad_fd },
+        ]);
+        let found = cited(judge.findings());
         assert_eq!(found.iter().any(|id| id == ids::RFC13_ENV_PMI_FD), broken, "{found:?}");
         assert!(
             judge.unjudged().is_some_and(|why| why.contains("srun offers the wire protocol with --mpi=pmi2"))
@@ -549,10 +538,8 @@ mod tests {
 
     #[test]
     fn reports_program_that_never_started() {
-        let mut judge = SessionJudge::default();
-        let env = [("PMI_FD".to_owned(), "3".to_owned())].into();
-        judge.observe(Event::new(0, EventKind::Started { proc: P, env, args: Vec::new(), bad_fd: None }));
-        judge.observe(Event::new(1, EventKind::NotStarted { proc: P, why: "cannot start ./x".to_owned() }));
+        let failed = EventKind::NotStarted { proc: P, why: "cannot start ./x".to_owned() };
+        let judge = judged([started(P, &[("PMI_FD", "3")]), failed]);
         assert_eq!(judge.unjudged().as_deref(), Some("the program never started: cannot start ./x"));
     }
 
@@ -560,18 +547,17 @@ mod tests {
     const WHOLE: &str = "cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=1;appnum=0;";
 
     #[rstest]
-    #[case::gives_up(SHORT, Exit::Code(3), Some(Severity::Note))]
-    #[case::has_no_reason(WHOLE, Exit::Code(3), None)]
-    #[case::exits_successfully(SHORT, Exit::Code(0), None)]
-    #[case::dies(SHORT, Exit::Signal(11), None)]
-    #[case::aborts(SHORT, Exit::Signal(6), Some(Severity::Note))]
+    #[case::gives_up(SHORT, "0 exits 3", Some(Severity::Note))]
+    #[case::has_no_reason(WHOLE, "0 exits 3", None)]
+    #[case::exits_successfully(SHORT, "0 exits 0", None)]
+    #[case::dies(SHORT, "0 dies 11", None)]
+    #[case::aborts(SHORT, "0 dies 6", Some(Severity::Note))]
     fn invalid_answer_excuses_a_client_that_gives_up(
         #[case] answer: &str,
-        #[case] exit: Exit,
+        #[case] exit: &str,
         #[case] at_most: Option<Severity>,
     ) {
-        let judge =
-            judge(answer, &[EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit }]);
+        let judge = judge(answer, &["0 leaves", exit]);
         let findings = judge.findings();
         let leaves = findings.iter().find(|f| f.party == PartyKind::Client).unwrap();
         assert_eq!((&*leaves.requirement, leaves.max_severity), ("pmi2.common.finalize-last", at_most));
@@ -587,8 +573,10 @@ mod tests {
     /// A process that ends with status 0 after a response that breaks a MUST is not blamed.
     #[test]
     fn close_after_unlawful_answer_is_noted() {
-        let end = [EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit: Exit::Code(0) }];
-        let result = result_of(&judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &end));
+        let result = result_of(&judge(
+            "cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;",
+            &["0 leaves", "0 exits 0"],
+        ));
         let red = result.findings.iter().filter(|j| j.severity == Severity::Fail);
         assert!(
             red.clone().count() > 0 && red.clone().all(|j| j.finding.party == PartyKind::Server),
@@ -599,12 +587,8 @@ mod tests {
     /// A process makes another request after a response that breaks a MUST, and then gives up.
     #[test]
     fn earlier_unlawful_answer_is_cited() {
-        let rest = [
-            EventKind::ToServer { proc: P, bytes: framed("cmd=job-getid;") },
-            EventKind::FromServer { proc: P, bytes: framed("cmd=job-getid-response;rc=0;jobid=j;") },
-            EventKind::ClosedByClient { proc: P },
-            EventKind::Exited { proc: P, exit: Exit::Code(3) },
-        ];
+        let rest =
+            ["0 >> cmd=job-getid;", "0 << cmd=job-getid-response;rc=0;jobid=j;", "0 leaves", "0 exits 3"];
         let judge = judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &rest);
         let findings = judge.findings();
         let invalid =
@@ -616,9 +600,7 @@ mod tests {
 
     #[test]
     fn fault_of_the_program_is_the_headline() {
-        let end =
-            [EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit: Exit::Signal(11) }];
-        let result = result_of(&judge(WHOLE, &end));
+        let result = result_of(&judge(WHOLE, &["0 leaves", "0 dies 11"]));
         let seen: Vec<(PartyKind, &str)> =
             result.findings.iter().map(|j| (j.finding.party, &*j.finding.seen)).collect();
         assert_eq!(
@@ -631,50 +613,36 @@ mod tests {
     /// Rank 1 reads the value of rank 0 without a barrier, finds nothing and gives up.
     #[test]
     fn missing_barrier_is_the_headline() {
-        let q = Proc { group: 0, rank: 1 };
-        let asks = |proc, text: &str| EventKind::ToServer { proc, bytes: Bytes(format!("{text}\n").into()) };
-        let answers =
-            |proc, text: &str| EventKind::FromServer { proc, bytes: Bytes(format!("{text}\n").into()) };
-        let joins = |proc| {
-            [
-                EventKind::Started { proc, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
-                asks(proc, "cmd=init pmi_version=1 pmi_subversion=1"),
-                answers(proc, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
-                asks(proc, "cmd=get_my_kvsname"),
-                answers(proc, "cmd=my_kvsname rc=0 kvsname=k"),
-            ]
-        };
-        let found = |key: &str, get: &str, exit: Exit| {
-            let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 };
+        let found = |key: &str, get: &str, exit: &str| {
             let rest = [
-                asks(q, &format!("cmd=get kvsname=k key={key}")),
-                answers(q, get),
-                EventKind::ClosedByClient { proc: q },
-                EventKind::Exited { proc: q, exit },
-                asks(P, "cmd=put kvsname=k key=a value=1"),
-                answers(P, "cmd=put_result rc=0"),
-                asks(P, "cmd=finalize"),
-                answers(P, "cmd=finalize_ack rc=0"),
-                EventKind::ClosedByClient { proc: P },
-                EventKind::Exited { proc: P, exit: Exit::Code(0) },
+                &format!("1 > cmd=get kvsname=k key={key}"),
+                get,
+                "1 leaves",
+                exit,
+                "0 > cmd=put kvsname=k key=a value=1",
+                "0 < cmd=put_result rc=0",
+                "0 > cmd=finalize",
+                "0 < cmd=finalize_ack rc=0",
+                "0 leaves",
+                "0 exits 0",
             ];
-            let all = std::iter::once(launched).chain(joins(P)).chain(joins(q)).chain(rest);
-            let mut judge = SessionJudge::default();
-            for (kind, seq) in all.zip(0..) {
-                judge.observe(Event::new(seq, kind));
-            }
+            let joins = (0..2).flat_map(|rank| {
+                let join = events(&[INITS[rank], NAMES[rank]].concat());
+                [started(Proc { group: 0, rank: rank as u32 }, &[])].into_iter().chain(join)
+            });
+            let judge = judged([launched(2, 0)].into_iter().chain(joins).chain(events(&rest)));
             judge.findings().into_iter().map(|f| (f.requirement, f.seen)).collect::<Vec<_>>()
         };
         let (visible, finalize) = ("rfc13.put.visible-after-barrier", "rfc13.abnf.c-finalize");
-        let ids = |key: &str, get: &str, exit: Exit| {
+        let ids = |key: &str, get: &str, exit: &str| {
             found(key, get, exit).into_iter().map(|(id, _)| id).collect::<Vec<_>>()
         };
-        let miss = "cmd=get_result rc=-1";
-        assert_eq!(ids("a", miss, Exit::Code(1)), [visible]);
-        assert_eq!(ids("a", miss, Exit::Code(0)), [finalize]);
-        assert_eq!(ids("a", "cmd=get_result rc=0 value=1", Exit::Code(1)).last().unwrap(), finalize);
+        let miss = "1 < cmd=get_result rc=-1";
+        assert_eq!(ids("a", miss, "1 exits 1"), [visible]);
+        assert_eq!(ids("a", miss, "1 exits 0"), [finalize]);
+        assert_eq!(ids("a", "1 < cmd=get_result rc=0 value=1", "1 exits 1").last().unwrap(), finalize);
         // The writer may have been killed before it could put the key.
-        let (id, seen) = found("b", miss, Exit::Code(1)).remove(0);
+        let (id, seen) = found("b", miss, "1 exits 1").remove(0);
         assert_eq!(id, finalize);
         let after =
             "closed without it, after \"cmd=get kvsname=k key=b\" was answered by \"cmd=get_result rc=-1\"";
@@ -684,24 +652,19 @@ mod tests {
     /// The version in the first response is too high. Many messages and one unanswered request later, the manager ends.
     #[test]
     fn failed_job_names_its_last_unanswered_request() {
-        let asks = |text: &str| EventKind::ToServer { proc: P, bytes: Bytes(text.into()) };
-        let answers = |text: &str| EventKind::FromServer { proc: P, bytes: Bytes(text.into()) };
-        let mut events = vec![
-            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
-            EventKind::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
-            asks("cmd=init pmi_version=1 pmi_subversion=1\n"),
-            answers("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n"),
+        let mut lines = vec![
+            "0 > cmd=init pmi_version=1 pmi_subversion=1",
+            "0 < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2",
         ];
         for _ in 0..2 * MAX_RECENT_EVENTS {
-            events.extend([asks("cmd=get_appnum\n"), answers("cmd=appnum rc=0 appnum=0\n")]);
+            lines.extend(["0 > cmd=get_appnum", "0 < cmd=appnum rc=0 appnum=0"]);
         }
-        let spawn = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
-        events.extend([asks(spawn), EventKind::JobExited { exit: Exit::Code(255) }]);
-        let (all, asked) = (events.len(), events.len() - 2);
-        let mut judge = SessionJudge::default();
-        for (kind, seq) in events.into_iter().zip(0..) {
-            judge.observe(Event::new(seq, kind));
-        }
+        lines.push("0 > mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd");
+        let end = EventKind::JobExited { exit: Exit::Code(255) };
+        let kinds: Vec<_> =
+            [launched(1, 0), started(P, &[])].into_iter().chain(events(&lines)).chain([end]).collect();
+        let (all, asked) = (kinds.len(), kinds.len() - 2);
+        let judge = judged(kinds);
         let blank = ScenarioResult::default();
         let result = judge.result(blank, &Catalogue::default(), &mut Deviations::default(), Strictness::Must);
         let found: Vec<(&str, u64)> =
@@ -721,18 +684,16 @@ mod tests {
 
     #[test]
     fn crash_of_the_manager_is_the_headline() {
-        let crashed = EventKind::Crashed { name: "proxy".into(), signal: 11 };
-        let closed = EventKind::ClosedByServer { proc: P };
-        let asks = EventKind::ToServer { proc: P, bytes: framed("cmd=kvs-fence;") };
-        let exits = EventKind::Exited { proc: P, exit: Exit::Code(1) };
-        let job = EventKind::JobExited { exit: Exit::Code(255) };
-        let judge = judge(WHOLE, &[asks, closed, exits, crashed, job]);
-        let result = judge.result(
-            ScenarioResult::default(),
-            &Catalogue::default(),
-            &mut Deviations::default(),
-            Strictness::Must,
-        );
+        let mut judge = judge(WHOLE, &["0 >> cmd=kvs-fence;", "0 closed", "0 exits 1"]);
+        let rest = [
+            EventKind::Crashed { name: "proxy".into(), signal: 11 },
+            EventKind::JobExited { exit: Exit::Code(255) },
+        ];
+        for (seq, kind) in (100..).zip(rest) {
+            judge.observe(Event::new(seq, kind));
+        }
+        let blank = ScenarioResult::default();
+        let result = judge.result(blank, &Catalogue::default(), &mut Deviations::default(), Strictness::Must);
         assert_eq!(result.verdict, Verdict::Crashed);
         let ids =
             |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
@@ -743,8 +704,7 @@ mod tests {
 
     #[test]
     fn killed_process_is_not_blamed_for_omissions() {
-        let exited = EventKind::Exited { proc: P, exit: Exit::Signal(9) };
-        let findings = judge(WHOLE, &[EventKind::ClosedByClient { proc: P }, exited]).findings();
+        let findings = judge(WHOLE, &["0 leaves", "0 dies 9"]).findings();
         assert!(findings.iter().all(|f| f.party == PartyKind::Server), "{findings:?}");
     }
 }

@@ -643,51 +643,58 @@ mod tests {
     use super::*;
     use crate::connections::{Connections, decode};
     use crate::event::Bytes;
+    use crate::testing::{event, events, launched, numbered};
 
     /// Returns the monitor after these events.
     fn judged(events: impl IntoIterator<Item = EventKind>) -> UpstreamMonitor {
         let (mut monitor, mut connections) = (UpstreamMonitor::default(), Connections::default());
-        for (kind, seq) in events.into_iter().zip(0..) {
-            let event = Event::new(seq, kind);
+        for event in numbered(events) {
             monitor.observe(&event, &decode(&connections.read(&event)));
         }
         monitor
     }
 
-    /// Starts four ranks on two nodes, plays these messages and returns the findings. `0 > text` is from rank 0, `0 < text` is to it,
-    /// `p0 > text` is from proxy 0, and `p0 < ID text` is to it. Requests of proxies are counted from 0.
-    fn found(lines: &[&str]) -> Vec<(String, String)> {
+    /// Returns the findings about these messages. `0 > text` is from rank 0, `0 < text` is to it, `p0 > text` is from proxy 0, and
+    /// `p0 < ID text` is to it. Requests of proxies are counted from 0. With `frames`, the ranks exchange frames.
+    fn played(start: Vec<EventKind>, lines: &[&str], frames: bool) -> Vec<(String, String)> {
         let mut requests = 0;
-        let launched = EventKind::Launched { command: Vec::new(), ranks: 4, nodes: 2 };
-        let events = lines.iter().map(|line| {
-            let (who, rest) = line.split_once(' ').unwrap();
+        let kinds = lines.iter().map(|line| {
+            let Some(rest) = line.strip_prefix('p') else {
+                return event(&if frames {
+                    line.replacen(" >", " >>", 1).replacen(" <", " <<", 1)
+                } else {
+                    line.to_string()
+                });
+            };
+            let (proxy, rest) = rest.split_once(' ').unwrap();
             let (way, text) = rest.split_once(' ').unwrap();
-            let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
-            match (who.strip_prefix('p').map(|n| n.parse().unwrap()), way) {
-                (None, way) => {
-                    let proc = Proc { group: 0, rank: who.parse().unwrap() };
-                    match way {
-                        ">" => EventKind::ToServer { proc, bytes: line(text) },
-                        _ => EventKind::FromServer { proc, bytes: line(text) },
-                    }
-                }
-                (Some(proxy), ">") => {
-                    requests += 1;
-                    let text = Bytes(text.as_bytes().to_vec());
-                    EventKind::FromProxy { group: 0, proxy, id: requests - 1, text, held: false }
-                }
-                (Some(proxy), _) => {
-                    let (id, text) = text.split_once(' ').unwrap();
-                    let answers = id.parse().ok();
-                    EventKind::ToProxy { group: 0, proxy, answers, text: line(text), scripted: false }
-                }
+            let proxy = proxy.parse().unwrap();
+            let (id, answer) = text.split_once(' ').unwrap_or_default();
+            if way == ">" {
+                requests += 1;
+                return EventKind::FromProxy {
+                    group: 0,
+                    proxy,
+                    id: requests - 1,
+                    text: Bytes(text.into()),
+                    held: false,
+                };
+            }
+            EventKind::ToProxy {
+                group: 0,
+                proxy,
+                answers: id.parse().ok(),
+                text: Bytes(answer.into()),
+                scripted: frames,
             }
         });
-        judged(std::iter::once(launched).chain(events))
-            .take_findings()
-            .into_iter()
-            .map(|f| (f.requirement, format!("{} / {}", f.expected, f.seen)))
-            .collect()
+        let findings = judged(start.into_iter().chain(kinds)).take_findings();
+        findings.into_iter().map(|f| (f.requirement, format!("{} / {}", f.expected, f.seen))).collect()
+    }
+
+    /// Plays messages of four ranks on two nodes.
+    fn found(lines: &[&str]) -> Vec<(String, String)> {
+        played(vec![launched(4, 2)], lines, false)
     }
 
     /// The behaviour of a correct proxy, repeated several times.
@@ -808,92 +815,64 @@ mod tests {
         assert!(text.contains(told), "{text}");
     }
 
-    /// Like [`found`], but with two ranks of one proxy that have negotiated PMI-2, and with frame bodies.
+    /// Plays messages of two ranks of one proxy that have negotiated PMI-2.
     fn found_in_frames(lines: &[&str]) -> Vec<(String, String)> {
-        let mut events = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 }];
-        for rank in 0..2 {
-            let proc = Proc { group: 0, rank };
-            let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
-            events.push(EventKind::ToServer { proc, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") });
-            let taken = "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0";
-            events.push(EventKind::FromServer { proc, bytes: line(taken) });
-        }
-        let mut requests = 0;
-        for line in lines {
-            let (who, rest) = line.split_once(' ').unwrap();
-            let (way, text) = rest.split_once(' ').unwrap();
-            let frame = || Bytes(format!("{:>6}{text}", text.len()).into_bytes());
-            events.push(match (who, way) {
-                ("p", ">") => {
-                    requests += 1;
-                    let text = Bytes(text.as_bytes().to_vec());
-                    EventKind::FromProxy { group: 0, proxy: 0, id: requests - 1, text, held: false }
-                }
-                ("p", _) => {
-                    let (id, text) = text.split_once(' ').unwrap();
-                    let (answers, text) = (id.parse().ok(), Bytes(text.as_bytes().to_vec()));
-                    EventKind::ToProxy { group: 0, proxy: 0, answers, text, scripted: true }
-                }
-                (rank, ">") => EventKind::ToServer {
-                    proc: Proc { group: 0, rank: rank.parse().unwrap() },
-                    bytes: frame(),
-                },
-                (rank, _) => EventKind::FromServer {
-                    proc: Proc { group: 0, rank: rank.parse().unwrap() },
-                    bytes: frame(),
-                },
-            });
-        }
-        let told = |f: Finding| (f.requirement, format!("{} / {}", f.expected, f.seen));
-        judged(events).take_findings().into_iter().map(told).collect()
+        let mut start = vec![launched(2, 1)];
+        start.extend(events(&[
+            "0 > cmd=init pmi_version=2 pmi_subversion=0",
+            "0 < cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0",
+            "1 > cmd=init pmi_version=2 pmi_subversion=0",
+            "1 < cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0",
+        ]));
+        played(start, lines, true)
     }
 
     #[rstest]
     #[case::out_of_order(&[
-        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=b;",
-        "p < 1 cmd=kvs-get-response;rc=0;found=TRUE;value=vb;", "1 < cmd=kvs-get-response;rc=0;value=vb;",
-        "p < 0 cmd=kvs-get-response;rc=1;", "0 < cmd=kvs-get-response;found=FALSE;rc=0;",
+        "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p0 > cmd=kvs-get;key=b;",
+        "p0 < 1 cmd=kvs-get-response;rc=0;found=TRUE;value=vb;", "1 < cmd=kvs-get-response;rc=0;value=vb;",
+        "p0 < 0 cmd=kvs-get-response;rc=1;", "0 < cmd=kvs-get-response;found=FALSE;rc=0;",
     ])]
     #[case::answered_by_itself(&["0 > cmd=job-getid;", "0 < cmd=job-getid-response;rc=0;jobid=j;"])]
     #[case::equal_requests(&[
-        "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p > cmd=kvs-fence;", "p > cmd=kvs-fence;",
-        "p < 1 cmd=kvs-fence-response;rc=0;", "0 < cmd=kvs-fence-response;rc=0;",
+        "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p0 > cmd=kvs-fence;", "p0 > cmd=kvs-fence;",
+        "p0 < 1 cmd=kvs-fence-response;rc=0;", "0 < cmd=kvs-fence-response;rc=0;",
     ])]
     #[case::equal_requests_after_an_answer(&[
-        "0 > cmd=kvs-fence;", "p > cmd=kvs-fence;", "p < 0 cmd=kvs-fence-response;rc=0;",
-        "0 < cmd=kvs-fence-response;rc=0;", "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p > cmd=kvs-fence;",
-        "p > cmd=kvs-fence;", "p < 1 cmd=kvs-fence-response;rc=0;", "1 < cmd=kvs-fence-response;rc=0;",
+        "0 > cmd=kvs-fence;", "p0 > cmd=kvs-fence;", "p0 < 0 cmd=kvs-fence-response;rc=0;",
+        "0 < cmd=kvs-fence-response;rc=0;", "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p0 > cmd=kvs-fence;",
+        "p0 > cmd=kvs-fence;", "p0 < 1 cmd=kvs-fence-response;rc=0;", "1 < cmd=kvs-fence-response;rc=0;",
     ])]
     #[case::two_threads(&[
-        "0 > cmd=kvs-get;thrid=1;key=a;", "p > cmd=kvs-get;thrid=1;key=a;",
-        "0 > cmd=kvs-get;thrid=2;key=b;", "p > cmd=kvs-get;key=b;thrid=2;",
-        "p < 1 cmd=kvs-get-response;thrid=2;rc=0;value=b;", "0 < cmd=kvs-get-response;thrid=2;rc=0;value=b;",
+        "0 > cmd=kvs-get;thrid=1;key=a;", "p0 > cmd=kvs-get;thrid=1;key=a;",
+        "0 > cmd=kvs-get;thrid=2;key=b;", "p0 > cmd=kvs-get;key=b;thrid=2;",
+        "p0 < 1 cmd=kvs-get-response;thrid=2;rc=0;value=b;", "0 < cmd=kvs-get-response;thrid=2;rc=0;value=b;",
     ])]
-    #[case::pipelined_requests(&["0 > cmd=kvs-get;key=a;", "0 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=c;"])]
-    #[case::draft_value(&["0 > cmd=kvs-put;key=a;value=x;;y;", "p > cmd=kvs-put;key=a;value=x;"])]
-    #[case::unreadable_request(&["0 > cmd=kvs-put;", "p > cmd=kvs-put;key=a;"])]
-    #[case::abort_for_a_dead_process(&["p > cmd=abort;isworld=TRUE;"])]
+    #[case::pipelined_requests(&["0 > cmd=kvs-get;key=a;", "0 > cmd=kvs-get;key=b;", "p0 > cmd=kvs-get;key=c;"])]
+    #[case::draft_value(&["0 > cmd=kvs-put;key=a;value=x;;y;", "p0 > cmd=kvs-put;key=a;value=x;"])]
+    #[case::unreadable_request(&["0 > cmd=kvs-put;", "p0 > cmd=kvs-put;key=a;"])]
+    #[case::abort_for_a_dead_process(&["p0 > cmd=abort;isworld=TRUE;"])]
     fn accepts_correct_proxy_in_pmi2(#[case] lines: &[&str]) {
         assert_eq!(found_in_frames(lines), []);
     }
 
     #[rstest]
-    #[case::other_value("requests-kept", "value=1", &["0 > cmd=kvs-put;key=a;value=1;", "p > cmd=kvs-put;key=a;value=2;"])]
+    #[case::other_value("requests-kept", "value=1", &["0 > cmd=kvs-put;key=a;value=1;", "p0 > cmd=kvs-put;key=a;value=2;"])]
     #[case::asked_twice("requests-kept", "only what one", &[
-        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;",
+        "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;",
     ])]
-    #[case::invented("requests-kept", "only what one", &["p > cmd=name-publish;name=a;port=b;"])]
+    #[case::invented("requests-kept", "only what one", &["p0 > cmd=name-publish;name=a;port=b;"])]
     #[case::other_value_returned("replies-kept", "value=v;", &[
-        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "p < 0 cmd=kvs-get-response;rc=0;value=v;",
+        "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "p0 < 0 cmd=kvs-get-response;rc=0;value=v;",
         "0 < cmd=kvs-get-response;rc=0;value=w;",
     ])]
     #[case::failure_hidden("replies-kept", "rc=1;", &[
-        "1 > cmd=kvs-put;key=a;value=v;", "p > cmd=kvs-put;key=a;value=v;", "p < 0 cmd=kvs-put-response;rc=1;",
+        "1 > cmd=kvs-put;key=a;value=v;", "p0 > cmd=kvs-put;key=a;value=v;", "p0 < 0 cmd=kvs-put-response;rc=1;",
         "1 < cmd=kvs-put-response;rc=0;",
     ])]
     #[case::reply_to_another_rank("replies-routed", "rank 1", &[
-        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=b;",
-        "p < 1 cmd=kvs-get-response;rc=0;value=vb;", "0 < cmd=kvs-get-response;rc=0;value=vb;",
+        "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p0 > cmd=kvs-get;key=b;",
+        "p0 < 1 cmd=kvs-get-response;rc=0;value=vb;", "0 < cmd=kvs-get-response;rc=0;value=vb;",
     ])]
     fn reports_incorrect_proxy_in_pmi2(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
         let found = found_in_frames(lines);

@@ -147,44 +147,26 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::event::{Bytes, Exit, SilenceProof};
+    use crate::event::Bytes;
     use crate::library::api::CallResult;
-
-    const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1\n";
-    const JOINED: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+    use crate::testing::{P, event, events, joined, launched, numbered, started};
 
     fn text(text: &str) -> CallArgument {
         CallArgument::Text(Bytes(text.into()))
     }
 
-    fn proc(rank: u32) -> Proc {
-        Proc { group: 0, rank }
+    /// Returns the events of two ranks that have joined and received the name of the keyval space, followed by these lines.
+    fn session(rest: &[&str]) -> Vec<Event> {
+        numbered([launched(2, 1)].into_iter().chain(events(&joined(2, rest))))
     }
 
-    fn asks(rank: u32, text: &str) -> EventKind {
-        EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
-    }
-
-    fn says(rank: u32, text: &str) -> EventKind {
-        EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
-    }
-
-    /// Returns the events of two ranks that have joined and received the name of the keyval space, followed by `whats`.
-    fn session(whats: Vec<EventKind>) -> Vec<Event> {
-        let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
-        let joins = (0..2).flat_map(|rank| {
-            let name = says(rank, "cmd=my_kvsname kvsname=k\n");
-            [asks(rank, INIT), says(rank, JOINED), asks(rank, "cmd=get_my_kvsname\n"), name]
-        });
-        let all = std::iter::once(launched).chain(joins).chain(whats);
-        all.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
+    fn is_valid_for_server(rest: &[&str], seq: Option<u64>) -> bool {
+        is_reached_by_valid_input(&session(rest), PartyKind::Server, seq)
     }
 
     /// Returns whether rank 0 sends valid input before the server closes all connections.
     fn is_valid(text: &str) -> bool {
-        let close = |rank| EventKind::ClosedByServer { proc: proc(rank) };
-        let events = session(vec![asks(0, text), close(0), close(1)]);
-        is_reached_by_valid_input(&events, PartyKind::Server, None)
+        is_valid_for_server(&[&format!("0 >| {text}"), "0 closed", "1 closed"], None)
     }
 
     fn spawn(fields: &str) -> String {
@@ -205,7 +187,7 @@ mod tests {
     #[case::other_keyval_space("cmd=get kvsname=other key=a\n", false)]
     #[case::reserved_key("cmd=put kvsname=k key=PMI_process_mapping value=b\n", false)]
     #[case::two_requests_at_once("cmd=get_maxes\ncmd=get_appnum\n", false)]
-    #[case::init_again(INIT, false)]
+    #[case::init_again("cmd=init pmi_version=1 pmi_subversion=1\n", false)]
     fn classifies_messages_as_valid_or_invalid(#[case] text: &str, #[case] valid: bool) {
         assert_eq!(is_valid(text), valid);
     }
@@ -223,29 +205,20 @@ mod tests {
 
     #[test]
     fn junk_after_another_rank_ends_is_invalid_input() {
-        let leaves = [asks(1, "cmd=finalize\n"), says(1, "cmd=finalize_ack\n")];
-        let end = [
-            EventKind::ClosedByServer { proc: proc(1) },
-            asks(0, "frob"),
-            EventKind::ClosedByServer { proc: proc(0) },
-        ];
-        let events = session(leaves.into_iter().chain(end).collect());
-        assert!(!is_reached_by_valid_input(&events, PartyKind::Server, None));
+        let leaves = ["1 > cmd=finalize", "1 < cmd=finalize_ack", "1 closed"];
+        assert!(!is_valid_for_server(&[&leaves[..], &["0 >| frob", "0 closed"]].concat(), None));
     }
 
     #[test]
     fn junk_after_a_missing_answer_is_invalid_input() {
-        let silence = EventKind::NoResponse { proc: proc(0), proof: SilenceProof::Idle };
-        let events = session(vec![asks(0, "cmd=get_maxes\n"), silence, asks(1, "frob\n")]);
-        assert!(!is_reached_by_valid_input(&events, PartyKind::Server, None));
-        assert!(is_reached_by_valid_input(&events, PartyKind::Server, Some(10)));
+        let rest = ["0 > cmd=get_maxes", "0 silence", "1 > frob"];
+        assert!(!is_valid_for_server(&rest, None));
+        assert!(is_valid_for_server(&rest, Some(10)));
     }
 
     #[test]
     fn ignores_junk_sent_to_a_closed_connection() {
-        let closed = EventKind::ClosedByServer { proc: proc(0) };
-        let events = session(vec![asks(0, "cmd=get_maxes\n"), closed, asks(0, "frob\n")]);
-        assert!(is_reached_by_valid_input(&events, PartyKind::Server, None));
+        assert!(is_valid_for_server(&["0 > cmd=get_maxes", "0 closed", "0 > frob"], None));
     }
 
     #[rstest]
@@ -265,10 +238,10 @@ mod tests {
         let (function, arguments) = (function.to_owned(), arguments.to_vec());
         let outs = vec![("name".to_owned(), OutputValue::Text(Some(Bytes(b"k".to_vec()))))];
         let returned = CallResult { result: 0, outs, overrun: Vec::new() };
-        let named = EventKind::Returned { proc: proc(0), function: "PMI_KVS_Get_my_name".into(), returned };
-        let called = EventKind::Called { proc: proc(0), function, arguments, held: false };
-        let crash = EventKind::Exited { proc: proc(0), exit: Exit::Signal(11) };
-        let events = session(vec![named, called, crash]);
+        let named = EventKind::Returned { proc: P, function: "PMI_KVS_Get_my_name".into(), returned };
+        let called = EventKind::Called { proc: P, function, arguments, held: false };
+        let all = [launched(2, 1)].into_iter().chain(events(&joined(2, &[])));
+        let events = numbered(all.chain([named, called, event("0 dies 11")]));
         assert_eq!(is_reached_by_valid_input(&events, PartyKind::Library, None), valid);
     }
 
@@ -277,27 +250,19 @@ mod tests {
     #[case::missing(&[], false)]
     #[case::without_rank(&[("PMI_FD", "5"), ("PMI_SIZE", "1")], false)]
     fn bad_environment_is_invalid_input_for_a_library(#[case] env: &[(&str, &str)], #[case] valid: bool) {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let function = "PMI_Init".to_owned();
-        let whats = [
-            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
-            EventKind::Started { proc: proc(0), env, args: Vec::new(), bad_fd: None },
-            EventKind::Called { proc: proc(0), function, arguments: Vec::new(), held: false },
-            EventKind::Exited { proc: proc(0), exit: Exit::Signal(11) },
-        ];
-        let events: Vec<Event> =
-            whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
+        let called = EventKind::Called { proc: P, function, arguments: Vec::new(), held: false };
+        let events = numbered([launched(1, 1), started(P, env), called, event("0 dies 11")]);
         assert_eq!(is_reached_by_valid_input(&events, PartyKind::Library, None), valid);
     }
 
     #[test]
     fn bad_answer_is_invalid_input_for_a_client() {
-        let answered = |text| {
-            let exited = EventKind::ClosedByClient { proc: proc(0) };
-            let events = session(vec![asks(0, "cmd=get_appnum\n"), says(0, text), exited]);
+        let answered = |answer| {
+            let events = session(&["0 > cmd=get_appnum", answer, "0 leaves"]);
             is_reached_by_valid_input(&events, PartyKind::Client, None)
         };
-        assert!(answered("cmd=appnum appnum=0\n"));
-        assert!(!answered("cmd=appnum appnum=x\n") && !answered("cmd=appnum app"));
+        assert!(answered("0 < cmd=appnum appnum=0"));
+        assert!(!answered("0 < cmd=appnum appnum=x") && !answered("0 <| cmd=appnum app"));
     }
 }

@@ -443,7 +443,7 @@ mod tests {
 
     use super::*;
     use crate::connections::decode;
-    use crate::event::Bytes;
+    use crate::testing::{P, cited, event, launched, numbered};
 
     /// Rank 0 leaves a barrier with PMI_SUCCESS. Rank 1 has called the barrier as well, but its call failed, with or without having
     /// requested the barrier.
@@ -451,35 +451,30 @@ mod tests {
     #[case::after_its_request(true, &[])]
     #[case::without_a_request(false, &["rfc13.api.barrier"])]
     fn rank_that_requested_a_barrier_has_entered_it(#[case] asks: bool, #[case] found: &[&str]) {
-        let [first, second] = [0, 1].map(|rank| Proc { group: 0, rank });
+        let second = Proc { group: 0, rank: 1 };
         let called = |proc| EventKind::Called {
             proc,
             function: "PMI_Barrier".into(),
             arguments: Vec::new(),
             held: false,
         };
-        let asked = |proc| EventKind::ToServer { proc, bytes: Bytes(b"cmd=barrier_in\n".to_vec()) };
-        let told = |proc, line: &str| EventKind::FromServer { proc, bytes: Bytes(line.into()) };
         let returned = |proc, result| EventKind::Returned {
             proc,
             function: "PMI_Barrier".into(),
             returned: CallResult { result, outs: Vec::new(), overrun: Vec::new() },
         };
-        let mut events =
-            vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 }, called(second)];
+        let mut kinds = vec![launched(2, 1), called(second)];
         if asks {
-            events.extend([asked(second), told(second, "cmd=barrier_out rc=-1\n")]);
+            kinds.extend([event("1 > cmd=barrier_in"), event("1 < cmd=barrier_out rc=-1")]);
         }
-        events.extend([returned(second, -1), called(first), asked(first)]);
-        events.extend([told(first, "cmd=barrier_out rc=0\n"), returned(first, 0)]);
+        kinds.extend([returned(second, -1), called(P), event("0 > cmd=barrier_in")]);
+        kinds.extend([event("0 < cmd=barrier_out rc=0"), returned(P, 0)]);
         let mut judge = LibraryJudge::new(Vec::new());
         let mut connections = Connections::default();
-        for (kind, seq) in events.into_iter().zip(0..) {
-            let event = Event::new(seq, kind);
+        for event in numbered(kinds) {
             let arrivals = connections.read(&event);
             judge.observe(&event, &decode(&arrivals), &connections);
         }
-        let cited: Vec<String> = judge.take_findings().into_iter().map(|f| f.requirement).collect();
-        assert_eq!(cited, found);
+        assert_eq!(cited(judge.take_findings()), found);
     }
 }

@@ -366,47 +366,33 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::event::{Bytes, Event, EventKind};
+    use crate::testing::{cited, events, launched, numbered, spawn};
 
     /// A put by a spawned process becomes visible with a barrier; a preput pair is visible from the start.
     #[rstest]
     #[case::preput("a", &["rfc13.spawn.preput"])]
     #[case::put_by_another_rank("b", &[])]
     fn requires_only_preput_pairs_before_a_barrier(#[case] key: &str, #[case] broken: &[&str]) {
-        let said = |group, rank, text: &str| EventKind::ToServer {
-            proc: Proc { group, rank },
-            bytes: Bytes(format!("{text}\n").into_bytes()),
-        };
-        let told = |group, rank, text: &str| EventKind::FromServer {
-            proc: Proc { group, rank },
-            bytes: Bytes(format!("{text}\n").into_bytes()),
-        };
-        let joins = |group, rank| {
+        let joins = |group: u32, rank: u32| {
             [
-                said(group, rank, "cmd=init pmi_version=1 pmi_subversion=1"),
-                told(group, rank, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
-                said(group, rank, "cmd=get_my_kvsname"),
-                told(group, rank, &format!("cmd=my_kvsname rc=0 kvsname=k{group}")),
+                format!("{group}:{rank} > cmd=init pmi_version=1 pmi_subversion=1"),
+                format!("{group}:{rank} < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+                format!("{group}:{rank} > cmd=get_my_kvsname"),
+                format!("{group}:{rank} < cmd=my_kvsname rc=0 kvsname=k{group}"),
             ]
         };
-        let spawn = "mcmd=spawn\nnprocs=2\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=1\n\
-                     preput_key_0=a\npreput_val_0=v\ninfo_num=0\nendcmd";
-        let events = [EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 }]
-            .into_iter()
-            .chain(joins(0, 0))
-            .chain([said(0, 0, spawn), told(0, 0, "cmd=spawn_result rc=0 errcodes=0,0")])
-            .chain(joins(1, 0))
-            .chain(joins(1, 1))
-            .chain([said(1, 0, "cmd=put kvsname=k1 key=b value=v"), told(1, 0, "cmd=put_result rc=0")])
-            .chain([
-                said(1, 1, &format!("cmd=get kvsname=k1 key={key}")),
-                told(1, 1, "cmd=get_result rc=-1"),
-            ]);
+        let pair = "argcnt=0\npreput_num=1\npreput_key_0=a\npreput_val_0=v\ninfo_num=0\nendcmd";
+        let spawns = [format!("0 > {}", spawn(2, pair)), "0 < cmd=spawn_result rc=0 errcodes=0,0".to_owned()];
+        let rest = [
+            "1:0 > cmd=put kvsname=k1 key=b value=v".to_owned(),
+            "1:0 < cmd=put_result rc=0".to_owned(),
+            format!("1:1 > cmd=get kvsname=k1 key={key}"),
+            "1:1 < cmd=get_result rc=-1".to_owned(),
+        ];
+        let lines = [&joins(0, 0)[..], &spawns, &joins(1, 0), &joins(1, 1), &rest].concat();
         let mut monitor = Monitor::new();
-        for (kind, seq) in events.zip(0..) {
-            monitor.observe(&Event::new(seq, kind));
-        }
-        let found: Vec<String> = monitor.take_findings().into_iter().map(|f| f.requirement).collect();
-        assert_eq!(found, broken);
+        let kinds = [launched(1, 1)].into_iter().chain(events(&lines));
+        numbered(kinds).iter().for_each(|event| monitor.observe(event));
+        assert_eq!(cited(monitor.take_findings()), broken);
     }
 }

@@ -1,0 +1,94 @@
+//! Conversations of tests, written as lines.
+
+use pmi_wire::Proc;
+
+use crate::event::{Bytes, Event, EventKind, Exit, SilenceProof};
+use crate::finding::Finding;
+
+/// Rank 0 of the first group.
+pub(crate) const P: Proc = Proc { group: 0, rank: 0 };
+
+/// Returns the start of a job.
+pub(crate) fn launched(ranks: u32, nodes: u32) -> EventKind {
+    EventKind::Launched { command: Vec::new(), ranks, nodes }
+}
+
+/// Returns the start of a process with these variables.
+pub(crate) fn started(proc: Proc, env: &[(&str, &str)]) -> EventKind {
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    EventKind::Started { proc, env, args: Vec::new(), bad_fd: None }
+}
+
+/// Returns the body of a frame with its length.
+pub(crate) fn framed(body: &str) -> String {
+    format!("{:>6}{body}", body.len())
+}
+
+/// Returns the event of a line, which begins with the rank, or with `GROUP:RANK`. `0 > text` is a line from that rank, and `0 < text` is a line to it. `>>` and
+/// `<<` are frames, and `>|` and `<|` the bytes alone. `closed` is the end of the connection by the server and `leaves` by the client.
+/// `silence` is a missing response, and `exits STATUS` and `dies SIGNAL` are the end of the process.
+pub(crate) fn event(line: &str) -> EventKind {
+    let (rank, rest) = line.split_once(' ').expect("a rank");
+    let (group, rank) = rank.split_once(':').unwrap_or(("0", rank));
+    let proc = Proc { group: group.parse().expect("a group"), rank: rank.parse().expect("a rank") };
+    let (what, text) = rest.split_once(' ').unwrap_or((rest, ""));
+    let number = || text.parse().expect("a number");
+    let bytes = Bytes(match what {
+        ">>" | "<<" => framed(text).into(),
+        ">|" | "<|" => text.into(),
+        _ => format!("{text}\n").into(),
+    });
+    match what {
+        ">" | ">>" | ">|" => EventKind::ToServer { proc, bytes },
+        "<" | "<<" | "<|" => EventKind::FromServer { proc, bytes },
+        "closed" => EventKind::ClosedByServer { proc },
+        "leaves" => EventKind::ClosedByClient { proc },
+        "silence" => EventKind::NoResponse { proc, proof: SilenceProof::Idle },
+        "exits" => EventKind::Exited { proc, exit: Exit::Code(number()) },
+        "dies" => EventKind::Exited { proc, exit: Exit::Signal(number()) },
+        other => panic!("{other}"),
+    }
+}
+
+/// Returns the events of lines.
+pub(crate) fn events<S: AsRef<str>>(lines: &[S]) -> Vec<EventKind> {
+    lines.iter().map(|line| event(line.as_ref())).collect()
+}
+
+/// The lines of two ranks that initialize.
+pub(crate) const INITS: [[&str; 2]; 2] = [
+    [
+        "0 > cmd=init pmi_version=1 pmi_subversion=1",
+        "0 < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+    ],
+    [
+        "1 > cmd=init pmi_version=1 pmi_subversion=1",
+        "1 < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+    ],
+];
+/// The lines of two ranks that request the name of the keyval space.
+pub(crate) const NAMES: [[&str; 2]; 2] = [
+    ["0 > cmd=get_my_kvsname", "0 < cmd=my_kvsname rc=0 kvsname=k"],
+    ["1 > cmd=get_my_kvsname", "1 < cmd=my_kvsname rc=0 kvsname=k"],
+];
+
+/// Returns these lines after those of ranks that have initialized and know the name of the keyval space.
+pub(crate) fn joined<'a>(ranks: usize, rest: &[&'a str]) -> Vec<&'a str> {
+    let each = INITS.iter().zip(&NAMES).take(ranks);
+    each.flat_map(|(init, name)| [&init[..], name].concat()).chain(rest.iter().copied()).collect()
+}
+
+/// A spawn request of one process, without its last lines.
+pub(crate) fn spawn(nprocs: u32, end: &str) -> String {
+    format!("mcmd=spawn\nnprocs={nprocs}\nexecname=x\ntotspawns=1\nspawnssofar=1\n{end}")
+}
+
+/// Numbers events.
+pub(crate) fn numbered(kinds: impl IntoIterator<Item = EventKind>) -> Vec<Event> {
+    kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
+}
+
+/// Returns the requirements that findings cite.
+pub(crate) fn cited(findings: impl IntoIterator<Item = Finding>) -> Vec<String> {
+    findings.into_iter().map(|finding| finding.requirement).collect()
+}

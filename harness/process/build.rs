@@ -35,7 +35,7 @@ fn main() {
     }
     match command.output() {
         Ok(built) if built.status.success() => println!("cargo::rustc-cfg=quick_agent"),
-        // The full agent can do everything that the quick one does, so the build continues.
+        // The full agent can replace the quick agent, so the build continues.
         Ok(built) => {
             let said = String::from_utf8_lossy(&built.stderr);
             println!("cargo::warning=processes will start more slowly: the quick agent cannot be built");

@@ -1,7 +1,6 @@
-//! The agent of a rank for the usual launch: the process manager has set PMI_FD, and the runner's socket can be found from the path by
-//! which the agent was started. The agent passes its descriptor to the runner and waits until it is ordered to exit. `agent/rank.rs` sends
-//! the same messages in the same order. In every other case, this program executes that agent, which handles all cases and reports what is
-//! wrong.
+//! The quick agent of a rank, for the usual launch: the process manager has set PMI_FD, and the path of the agent leads to the runner's
+//! socket. The agent passes its descriptor to the runner and waits until it is ordered to exit. The full agent (`agent/rank.rs`) sends the
+//! same messages in the same order. In every other case, this program executes the full agent, which handles all cases and reports errors.
 //!
 //! A short program spends most of its time starting its C library: running the loader and querying the processor's caches, which traps on
 //! virtual machines. Therefore, this program has no C library. The build script compiles it, because a crate in a workspace cannot have its
@@ -15,9 +14,9 @@ use core::arch::{asm, global_asm};
 
 /// File name of the agent; `agent::rank::NAME` in pmi-process.
 const NAME: &[u8] = b"pmi-conform-agent";
-/// The socket in the folder above the agent's; `agent::SOCKET`.
+/// The runner's socket, in the folder above the agent's; `agent::SOCKET`.
 const SOCKET: &[u8] = b"/runner";
-/// The full agent, which can do everything, in the same folder; `agent::quick::FULL`.
+/// The full agent, in the same folder; `agent::quick::FULL`.
 const FULL: &[u8] = b"/full";
 /// Variable with the agent's path, for launchers that do not pass it on; `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
@@ -90,14 +89,14 @@ const MSG_NOSIGNAL: usize = 0x4000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const EINTR: isize = -4;
-/// Entry of the auxiliary vector with the path that the program was executed by.
+/// Entry of the auxiliary vector with the path of the executed program.
 const AT_EXECFN: usize = 31;
 
 /// Makes a system call; a negative result is a negated error number.
 ///
 /// # Safety
 ///
-/// The arguments must meet the kernel's requirements for that call.
+/// The arguments must meet the kernel's requirements for the call `number`.
 unsafe fn call(number: usize, arguments: [usize; 3]) -> isize {
     let [a, b, c] = arguments;
     let result: isize;
@@ -134,7 +133,7 @@ extern "C" fn rust_eh_personality() {}
 
 /// # Safety
 ///
-/// The same as for the C library's function, which the compiler expects here.
+/// The same as for the C library's function of this name, which the compiler calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -146,7 +145,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// The same as for the C library's function, which the compiler expects here.
+/// The same as for the C library's function of this name, which the compiler calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -158,7 +157,7 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// The same as for the C library's function, which the compiler expects here.
+/// The same as for the C library's function of this name, which the compiler calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     for i in 0..n {
@@ -173,7 +172,7 @@ unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
 
 /// # Safety
 ///
-/// The same as for the C library's function, which the compiler expects here.
+/// The same as for the C library's function of this name, which the compiler calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -186,7 +185,7 @@ struct Strings(*const *const u8);
 
 impl Strings {
     fn get(self, index: usize) -> Option<&'static [u8]> {
-        // SAFETY: the list ends with a null, and the loop does not go beyond it; the strings end with a NUL and are never changed.
+        // SAFETY: the list ends with a null pointer, which `iter` does not pass; the strings end with a NUL and are never changed.
         unsafe {
             let text = *self.0.add(index);
             (!text.is_null()).then(|| string(text))
@@ -205,7 +204,7 @@ impl Strings {
 
 /// # Safety
 ///
-/// `text` ends with a NUL, and nothing changes it.
+/// `text` must end with a NUL, and must never change.
 unsafe fn string(text: *const u8) -> &'static [u8] {
     let mut length = 0;
     // SAFETY: guaranteed by the caller.
@@ -219,9 +218,9 @@ unsafe fn string(text: *const u8) -> &'static [u8] {
 
 /// # Safety
 ///
-/// `stack` is the top of the stack as the kernel prepares it for a new program.
+/// `stack` must be the top of the stack as the kernel prepares it for a new program.
 unsafe extern "C" fn begin(stack: *const usize) -> ! {
-    // SAFETY: there are the number of arguments, the arguments, a null, the environment, a null, and the auxiliary vector.
+    // SAFETY: the stack contains the number of arguments, the arguments, a null, the environment, a null, and the auxiliary vector.
     let (arguments, environment, executed_as) = unsafe {
         let arguments = Strings(stack.add(1).cast());
         let environment = Strings(stack.add(2 + *stack).cast());
@@ -230,31 +229,31 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
             auxiliary = auxiliary.add(2);
         }
         let path = *auxiliary.add(1) as *const u8;
-        let is_told = *auxiliary == AT_EXECFN && !path.is_null();
-        (arguments, environment, if is_told { string(path) } else { b"" })
+        let has_path = *auxiliary == AT_EXECFN && !path.is_null();
+        (arguments, environment, if has_path { string(path) } else { b"" })
     };
-    let told = arguments.get(0).unwrap_or_default();
+    let program = arguments.get(0).unwrap_or_default();
     let variable = environment.variable(PATH_VARIABLE).unwrap_or_default();
-    let Some(place) = [executed_as, told, variable].into_iter().find_map(AgentPath::of) else {
-        complain(b"pmi-conform-agent: not started by its path in the scratch folder of a run\n");
+    let Some(place) = [executed_as, program, variable].into_iter().find_map(AgentPath::of) else {
+        complain(b"pmi-conform-agent: not started through its path in the scratch folder of a run\n");
         exit(FAILED);
     };
     let connections = pmi_fd(environment).and_then(|pmi| Some((pmi, connect(place.scratch)?)));
     let Some((pmi, runner)) = connections else { become_full(&place, arguments, environment) };
     let mut hello = Hello { runner, descriptor: Some(pmi), text: [0; 4096], length: 0 };
     hello.write(&place, arguments, environment);
-    // The runner now holds the only copy, so the connection closes as soon as the runner closes it.
-    // SAFETY: the descriptor is our own.
+    // The runner now holds the only other copy, so the connection ends as soon as the runner closes that copy. SAFETY: the descriptor is
+    // our own.
     unsafe { call(number::CLOSE, [pmi, 0, 0]) };
     obey(runner)
 }
 
-/// The path that the agent was started by: the first candidate that has folders and the agent's name.
+/// The path through which the agent was started: the first absolute candidate with the agent's name in a process group's folder.
 struct AgentPath {
     path: &'static [u8],
-    /// Its folder.
+    /// The agent's folder.
     folder: &'static [u8],
-    /// The folder above it.
+    /// The folder above the agent's, with the runner's socket.
     scratch: &'static [u8],
     /// The digits of the process group's number.
     group: &'static [u8],
@@ -302,7 +301,7 @@ fn connect(scratch: &[u8]) -> Option<usize> {
     }
     let mut address = Address { family: AF_UNIX, path: [0; 108] };
     join(&mut address.path, &[scratch, SOCKET])?;
-    // SAFETY: the arguments are numbers, and an address that outlives the calls.
+    // SAFETY: the arguments are numbers, except for an address that outlives the calls.
     unsafe {
         let socket = call(number::SOCKET, [AF_UNIX as usize, SOCK_STREAM_CLOEXEC, 0]);
         let socket = usize::try_from(socket).ok()?;
@@ -335,7 +334,7 @@ fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> !
             call(number::EXECVE, [file.as_ptr() as usize, arguments.0 as usize, environment.0 as usize]);
         }
     }
-    complain(b"pmi-conform-agent: the file \"full\" next to it cannot be executed\n");
+    complain(b"pmi-conform-agent: cannot execute the file \"full\" next to the agent\n");
     exit(FAILED)
 }
 
@@ -350,7 +349,7 @@ struct Part {
     length: usize,
 }
 
-/// A control message that carries one descriptor.
+/// A control message that carries a descriptor.
 #[repr(C)]
 struct Rights {
     length: usize,
@@ -484,7 +483,7 @@ impl Hello {
 }
 
 /// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself, because the kernel closes
-/// the one that comes with the order.
+/// the descriptor that comes with the order.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {
@@ -510,11 +509,11 @@ fn obey(runner: usize) -> ! {
     }
     let digits = line.get(b"{\"exit\":".len()..).unwrap_or_default();
     let count = digits.iter().take_while(|b| b.is_ascii_digit()).count();
-    let Some(told) = digits.get(..count).and_then(number) else { exit(RUNNER_GONE) };
+    let Some(value) = digits.get(..count).and_then(number) else { exit(RUNNER_GONE) };
     if line.starts_with(b"{\"kill\":") {
         // SAFETY: the arguments are numbers.
-        unsafe { call(number::KILL, [call(number::GETPID, [0; 3]) as usize, told, 0]) };
+        unsafe { call(number::KILL, [call(number::GETPID, [0; 3]) as usize, value, 0]) };
         exit(SURVIVED);
     }
-    exit(if line.starts_with(b"{\"exit\":") { told as i32 } else { RUNNER_GONE })
+    exit(if line.starts_with(b"{\"exit\":") { value as i32 } else { RUNNER_GONE })
 }

@@ -1,4 +1,4 @@
-//! Processes that this program starts: their start and their end.
+//! Starting, observing and ending the processes that this program starts.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,9 +15,9 @@ use super::inherited;
 use crate::observe::tree;
 use pmi_judge::event::{Exit, LOCAL_SIZE_VARIABLE};
 
-/// A child of this process, or a process that another one has started and waits for.
+/// A child of this process, or a foreign process, which another process has started and waits for.
 pub struct Child {
-    /// `None` if it is not a child of this process.
+    /// `None` for a foreign process.
     child: Option<process::Child>,
     pid: Pid,
     /// Readable after the process has ended.
@@ -26,7 +26,7 @@ pub struct Child {
     exit: Option<Exit>,
 }
 
-/// Converts a status of wait.
+/// Converts a wait status.
 pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match status.signal() {
         Some(signal) => Exit::Signal(signal),
@@ -35,7 +35,7 @@ pub(crate) fn exit_of(status: ExitStatus) -> Exit {
 }
 
 impl Child {
-    /// Starts the command, and drops it with its descriptors.
+    /// Starts a command, and drops the command with its descriptors.
     pub fn start(command: Command) -> io::Result<Self> {
         Self::start_with(command, None)
     }
@@ -58,18 +58,18 @@ impl Child {
         }
     }
 
-    /// Takes over a process that another one has started. Its exit status is not available to this process.
+    /// Takes over a foreign process, whose exit status is not available to this process.
     pub fn from_foreign(pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { child: None, pid, pidfd, exit: None })
     }
 
-    /// Returns whether another process has started it.
+    /// Returns whether another process has started this one.
     pub fn is_foreign(&self) -> bool {
         self.child.is_none()
     }
 
-    /// Returns the number of the process.
+    /// Returns the process id.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -79,24 +79,24 @@ impl Child {
         self.pidfd.as_fd()
     }
 
-    /// Returns whether it has been waited for. After that, its number may belong to another process.
+    /// Returns whether the process has been waited for. After that, its id may belong to a different process.
     pub fn is_reaped(&self) -> bool {
         self.exit.is_some()
     }
 
-    /// Returns its exit, if it has ended.
+    /// Returns the exit of the process, if it has ended.
     pub fn try_wait(&mut self) -> Option<Exit> {
         if let (None, Some(child)) = (self.exit, &mut self.child) {
             self.exit = match child.try_wait() {
                 Ok(status) => status.map(exit_of),
-                // Another process has reaped it, and its status is lost.
+                // The child was reaped elsewhere, and the status is lost.
                 Err(_) => Some(Exit::Code(255)),
             };
         }
         self.exit
     }
 
-    /// Waits for its end. A process that is not a child of this one is not waited for.
+    /// Waits for the end of the process. For a foreign process, returns status 0 without waiting.
     pub fn wait(&mut self) -> Exit {
         match (self.exit, &mut self.child) {
             (Some(exit), _) => exit,
@@ -105,16 +105,16 @@ impl Child {
         }
     }
 
-    /// Sends it a signal, unless it has been waited for.
+    /// Sends the process a signal, unless the process has been waited for.
     pub fn signal(&self, signal: Signal) {
         if !self.is_reaped() {
-            // It may already have ended.
+            // The process may already have ended.
             let _ = rustix::process::kill_process(self.pid, signal);
         }
     }
 
-    /// Kills the process group that it leads, unless it has been waited for. If it is not a child of this process, only the process itself
-    /// is killed.
+    /// Kills the process group that the process leads, unless the process has been waited for. Kills only the process itself if it is
+    /// foreign.
     pub fn kill_group(&self) {
         if self.is_foreign() && !self.is_reaped() && self.pid != rustix::process::getpid() {
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
@@ -124,7 +124,8 @@ impl Child {
     }
 }
 
-/// A child with all processes that it starts. Each is marked by a variable in its environment, and orphans become children of this process.
+/// A child with all processes that it starts. A variable in the environment marks each of them, and orphans become children of this
+/// process.
 pub struct Launch {
     /// The child itself.
     pub child: Child,
@@ -133,7 +134,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Starts the command. The mark must be unique to this launch.
+    /// Starts a command. The mark must be unique to this launch.
     pub fn start(command: Command, mark: String) -> io::Result<Self> {
         Self::start_with(command, None, mark)
     }
@@ -154,7 +155,7 @@ impl Launch {
         Ok(Self { child: child.0, mark, ended: false })
     }
 
-    /// Returns the number of the child.
+    /// Returns the process id of the child.
     pub fn pid(&self) -> i32 {
         self.child.pid().as_raw_nonzero().get()
     }
@@ -190,15 +191,16 @@ pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     let mut launch = Launch::start(shell, mark).ok()?;
     let mut fds = [PollFd::from_borrowed_fd(launch.child.pidfd(), PollFlags::IN)];
     let wait = Timespec { tv_sec: WAIT.as_secs() as i64, tv_nsec: 0 };
-    // If waiting fails, the command is given no time, and this is reported.
+    // If this wait fails, the command counts as timed out.
     let _ = rustix::event::poll(&mut fds, Some(&wait));
     launch.child.try_wait()
 }
 
-/// Prefixes of the variables by which a library or program recognizes a launcher, and that a launcher needs itself.
+/// Prefixes of the environment variables from which a library or program detects a launcher. A launcher itself needs them, so they are only
+/// removed from processes that it does not start.
 const LAUNCHER_PREFIXES: [&str; 4] = ["PMI2_", "PMIX_", "SLURM", "FLUX_"];
 
-/// Removes the variables of an outer launcher from a process that it does not start. The path of Slurm's configuration is kept.
+/// Removes the variables of an outer launcher from a command that the launcher does not start. Keeps the path of Slurm's configuration.
 pub fn without_launcher_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_launcher(&name.to_string_lossy())) {
         command.env_remove(name);
@@ -209,13 +211,13 @@ fn is_of_launcher(name: &str) -> bool {
     name != "SLURM_CONF" && LAUNCHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns whether a variable is one of the protocol, and not of the harness.
+/// Returns whether a variable belongs to the protocol, and not to the harness.
 pub(crate) fn is_protocol_variable(name: &[u8]) -> bool {
     name.starts_with(b"PMI_") && !name.starts_with(b"PMI_CONFORM")
 }
 
-/// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for this
-/// process. Also removes the harness's own variables if `ours_too` is set.
+/// Removes the protocol's variables from a command's environment, because an outer process manager may have set them for this process. If
+/// `ours_too` is true, also removes the harness's variables.
 pub fn without_protocol_variables(command: &mut Command, ours_too: bool) {
     for (name, _) in std::env::vars_os() {
         let bytes = name.as_bytes();
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recognizes_the_variables_of_launchers() {
+    fn recognizes_launcher_variables() {
         let names = ["SLURM_NPROCS", "SLURMD_NODENAME", "SLURM_CONF", "PMIX_RANK", "FLUX_URI", "PATH"];
         assert_eq!(names.map(is_of_launcher), [true, true, false, true, true, false]);
     }

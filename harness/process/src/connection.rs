@@ -1,4 +1,4 @@
-//! A connection, with the bytes that could not be written to it yet.
+//! A connection that queues the bytes that could not be written yet.
 
 use std::cell::Cell;
 use std::io;
@@ -11,15 +11,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use crate::observe::tcp::{self, Ends};
 
-/// Size of a read. It has room for many of the longest usual lines, and limits how many responses one read can cause.
+/// Size of a read: enough for many of the longest usual lines, and a limit for the number of responses to a single read.
 pub const READ_SIZE: usize = 64 * 1024;
 
-/// Maximum number of bytes that are left in the system, see [`UnreadBytes`].
+/// Maximum number of bytes that are left in the system; see [`UnreadBytes`].
 const MAX_LEFT_BYTES: usize = 4096;
-/// Maximum number of messages that are left in the system.
+/// Maximum number of messages that are left in the system; see [`NonBlockingStream::leave_short_messages`].
 pub const MAX_LEFT_MESSAGES: usize = 16;
 
-/// An upper bound for the system's accounting of such a message, most of which is overhead.
+/// Maximum space in bytes that the system accounts for a short message. Most of it is overhead.
 pub const MESSAGE_COST: usize = 2048;
 
 /// The result of receiving from the other side.
@@ -27,14 +27,14 @@ pub const MESSAGE_COST: usize = 2048;
 pub enum ReceiveResult<B = usize> {
     /// Bytes, or their number.
     Bytes(B),
-    /// There is nothing at the moment.
+    /// No bytes have arrived.
     Nothing,
-    /// The other side sends nothing more.
+    /// End of stream: the other side will send no more bytes.
     End,
 }
 
 impl<B> ReceiveResult<B> {
-    /// Converts the result of a system call; returns `None` if the call must be repeated.
+    /// Converts the result of a system call. Returns `None` if the call must be repeated.
     fn of(received: Result<(B, usize), Errno>) -> Option<Self> {
         match received {
             Ok((_, 0)) => Some(Self::End),
@@ -50,17 +50,17 @@ impl<B> ReceiveResult<B> {
 
 /// Received bytes of a connection that are left in the system.
 ///
-/// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
-/// is taken from the system. So a process that makes a request and waits is woken twice for each response. The first wake-up is useless,
-/// and takes as long as everything else. Therefore, its requests are only peeked at, and are taken from the system after a response, when
-/// the process is awake anyway.
+/// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when the other side
+/// takes the process's own message from the system. So a process that makes a request and waits is woken twice for each response. The first
+/// wake-up is useless, and takes as long as everything else. Therefore, requests are only peeked at, and are taken from the system after
+/// the response, when the process is awake anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UnreadBytes {
     bytes: usize,
     messages: usize,
-    /// Maximum number of messages that may be left.
+    /// Maximum number of messages that may be left in the system.
     max_messages: usize,
-    /// True if they were already left at the last call of [`NonBlockingStream::take_old_unread`].
+    /// True if the bytes were already left at the last call of [`NonBlockingStream::take_old_unread`].
     is_old: bool,
 }
 
@@ -75,9 +75,9 @@ pub struct NonBlockingStream {
     blocked: bool,
     /// True if the other side has closed its end and will read no more data.
     unread: bool,
-    /// The other side has closed its end without reading everything that was sent to it.
+    /// True if the other side has closed its end without reading everything that was sent to it.
     reset: Cell<bool>,
-    /// The ends of a TCP connection; a local one has none.
+    /// The ends of a TCP connection; `None` for a local connection.
     ends: Option<Ends>,
     /// `None` if received bytes are taken from the system at once.
     unread_in_kernel: Option<UnreadBytes>,
@@ -145,12 +145,12 @@ impl NonBlockingStream {
         self.blocked
     }
 
-    /// Returns whether a write has shown that the other side reads nothing more.
+    /// Returns whether a write has shown that the other side will read no more data.
     pub fn is_unread(&self) -> bool {
         self.unread
     }
 
-    /// Returns true if the other side closed its end before reading everything that was sent to it, as far as the system has reported that.
+    /// Returns whether the system has reported that the other side closed its end before reading everything that was sent to it.
     pub fn left_unread(&self) -> bool {
         self.unread || self.reset.get()
     }
@@ -172,7 +172,7 @@ impl NonBlockingStream {
                     self.blocked = true;
                     return;
                 }
-                // Bytes that it wrote before it closed its end can still be read.
+                // Bytes that the other side wrote before it closed its end can still be read.
                 Err(_) => {
                     self.unread = true;
                     break;
@@ -205,12 +205,12 @@ impl NonBlockingStream {
         self.ends
     }
 
-    /// Receives bytes into the buffer, without waiting.
+    /// Receives bytes into a buffer, without waiting.
     pub fn receive(&self, buffer: &mut [u8]) -> ReceiveResult {
         self.receive_with_flags(buffer, RecvFlags::DONTWAIT)
     }
 
-    /// Receives at most [`READ_SIZE`] bytes. Clearing a buffer for them would take longer than most messages.
+    /// Receives at most [`READ_SIZE`] bytes into an uninitialized buffer, because clearing one would take longer than most reads.
     pub fn receive_chunk(&self) -> ReceiveResult<Vec<u8>> {
         let mut space = [MaybeUninit::uninit(); READ_SIZE];
         loop {
@@ -228,29 +228,29 @@ impl NonBlockingStream {
     }
 
     /// Makes [`receive_or_peek`](Self::receive_or_peek) leave short messages in the system from now on. If the system cannot report where
-    /// new bytes begin, they are still taken.
+    /// new bytes begin, messages are still taken at once.
     pub fn leave_short_messages(&mut self) {
-        // TCP does not wake the sender in this way.
+        // Only local sockets wake the sender.
         if self.ends.is_some() {
             return;
         }
         // Both ends have buffers of the same size, unless the other side has changed its own.
         let room = rustix::net::sockopt::socket_send_buffer_size(&self.fd).unwrap_or(0);
         let most = MAX_LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
-        // Some sandboxes accept any option and support few.
+        // Some sandboxes accept every option, but support only a few.
         if most > 0 && set_peek_offset(&self.fd, 0).is_ok() && peek_offset(&self.fd) == Some(0) {
             self.unread_in_kernel =
                 Some(UnreadBytes { bytes: 0, messages: 0, max_messages: most, is_old: false });
         }
     }
 
-    /// Takes the bytes that another process has received here and left before it ended.
+    /// Takes the bytes that another process, which has ended, has received on this connection and left in the system.
     pub fn take_inherited(&mut self) {
         if self.ends.is_none()
             && let Some(left) = peek_offset(&self.fd)
         {
             self.discard_received(left);
-            // This cannot fail where the offset can be read.
+            // Where the offset can be read, it can also be set.
             let _ = set_peek_offset(&self.fd, -1);
         }
     }
@@ -276,8 +276,8 @@ impl NonBlockingStream {
         received
     }
 
-    /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before
-    /// everything was read.
+    /// Takes the bytes that were left in the system. Must be called before the connection is closed; otherwise, the other side sees a reset
+    /// instead of a close.
     pub fn take_unread(&mut self) {
         if let Some(left) = self.unread_in_kernel.filter(|left| left.bytes > 0) {
             self.discard_received(left.bytes);
@@ -291,13 +291,13 @@ impl NonBlockingStream {
             match recv(&self.fd, &mut nowhere[..bytes.min(READ_SIZE)], RecvFlags::DONTWAIT) {
                 Ok((_, n)) if n > 0 => bytes -= n,
                 Err(Errno::INTR) => {}
-                // This cannot happen, because the peeked bytes are still there.
+                // Not reached, because the peeked bytes are still in the system.
                 _ => break,
             }
         }
     }
 
-    /// Takes the bytes that were already left at the last call, because their sender may be waiting for buffer space.
+    /// Takes the bytes that were already left in the system at the last call, because their sender may be waiting for buffer space.
     pub fn take_old_unread(&mut self) {
         match &mut self.unread_in_kernel {
             Some(left) if left.is_old => self.take_unread(),
@@ -322,7 +322,7 @@ impl NonBlockingStream {
 
     /// Ends the connection, also for other processes that hold this end open.
     pub fn shut_down(&self) {
-        // If it is not a socket, or has already ended, it only needs to be closed.
+        // A descriptor that is not a socket, or a connection that has ended, only needs to be closed.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }
@@ -358,13 +358,13 @@ pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
     usize::try_from(unread).ok()
 }
 
-/// Returns the offset of the next peek (`MSG_PEEK`): after the bytes that were received and not taken (`SO_PEEK_OFF`). The offset belongs
-/// to the socket and not to one of the processes that have it. `None` if peeks begin at the start.
+/// Returns the offset of the next peek (`MSG_PEEK`), which is after the peeked bytes (`SO_PEEK_OFF`). All processes that have the socket
+/// share its offset. Returns `None` if peeks begin at the start.
 fn peek_offset(fd: impl AsFd) -> Option<usize> {
     let (mut offset, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let fd = fd.as_fd().as_raw_fd();
     #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
-    // SAFETY: the option is an int, and so is the variable to which it is written.
+    // SAFETY: the option is an int, and is written to an int.
     let result = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw mut offset).cast(), &raw mut length)
     };
@@ -374,7 +374,7 @@ fn peek_offset(fd: impl AsFd) -> Option<usize> {
 fn set_peek_offset(fd: impl AsFd, offset: libc::c_int) -> io::Result<()> {
     let (fd, length) = (fd.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
     #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
-    // SAFETY: the option is an int, and it is read from one.
+    // SAFETY: the option is an int, and is read from an int.
     let result = unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw const offset).cast(), length)
     };

@@ -1,4 +1,4 @@
-//! The limit for open descriptors, and closing inherited ones.
+//! The limit for open descriptors, and closing inherited descriptors.
 
 use std::fmt::Display;
 use std::io;
@@ -22,18 +22,18 @@ pub fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit>> {
     Ok(Some(limit))
 }
 
-/// A raised limit for descriptors, which is restored on drop.
+/// Guard for a raised descriptor limit. Restores the previous limit on drop.
 pub struct RaisedLimit(Option<Rlimit>);
 
 impl RaisedLimit {
-    /// Raises the limit as far as possible.
+    /// Raises the descriptor limit as far as possible.
     pub fn raise_to_max() -> io::Result<Self> {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
         Ok(Self(Some(limit)))
     }
 
-    /// Raises the limit with [`raise`].
+    /// Raises the descriptor limit with [`raise`].
     pub fn raise_to(needed: u64, what: impl Display) -> io::Result<Self> {
         raise(needed, what).map(Self)
     }
@@ -48,8 +48,8 @@ impl Drop for RaisedLimit {
     }
 }
 
-/// Closes descriptors that this process has inherited by chance from the process that started it. Nothing in this process may use any
-/// descriptor other than those in `kept`.
+/// Closes descriptors that this process has inherited unintentionally from its parent. Nothing in this process may use any descriptor other
+/// than those in `kept`.
 pub fn close_all_but(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
     let begins = [0].into_iter().chain(kept.iter().map(|fd| fd + 1));
@@ -58,7 +58,7 @@ pub fn close_all_but(mut kept: Vec<RawFd>) {
     if gaps.all(|(begin, end)| close_range(begin, end)) {
         return;
     }
-    // For kernels before Linux 5.9.
+    // Linux before 5.9 lacks close_range.
     let open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
         Ok(all) => all.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect(),
         Err(_) => (0..1024).collect(),
@@ -68,9 +68,9 @@ pub fn close_all_but(mut kept: Vec<RawFd>) {
     }
 }
 
-/// Closes a range; returns whether the system supports this.
+/// Closes a range of descriptors. Returns whether the system supports this.
 #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
 fn close_range(first: RawFd, last: RawFd) -> bool {
-    // SAFETY: the caller guarantees that nothing uses them.
+    // SAFETY: the caller guarantees that nothing uses these descriptors.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
 }

@@ -1,9 +1,9 @@
-//! Passes a connection to the process that is started for it.
+//! Passes a connection to a process at its start.
 //!
-//! A process inherits its connection under a descriptor number that is reserved here for all of them. Just before the process is started,
-//! `dup2` makes that number refer to the connection and inheritable; afterwards, this is undone. So no process inherits the connection of
-//! another one, and no code needs to run between fork and exec. The standard library can then use `posix_spawn`, which does not copy the
-//! page tables.
+//! A process inherits its connection under a descriptor number that this module reserves for all processes. Just before a process is
+//! started, `dup2` makes the number refer to the connection and makes it inheritable; afterwards, this is undone. So no process inherits
+//! the connection of another process, and no code needs to run between fork and exec. The standard library can then use `posix_spawn`,
+//! which does not copy the page tables.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ const NUMBERS_MAX: usize = 8;
 
 /// The reserved descriptors.
 struct ReservedDescriptors {
-    /// The file that each of them refers to while no process is being started.
+    /// The file that each reserved descriptor refers to while no process is being started.
     null: OwnedFd,
     descriptors: Vec<OwnedFd>,
 }
@@ -28,11 +28,11 @@ struct ReservedDescriptors {
 impl ReservedDescriptors {
     fn open() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        // Small numbers are avoided, because shells accept only those.
+        // Numbers below 10 are left for connections, because shells accept no others.
         Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
     }
 
-    /// Returns the index of the descriptor with this number, if it is reserved or can be.
+    /// Returns the index of the descriptor with this number. Reserves the number if possible.
     fn index_of(&mut self, number: RawFd) -> Option<usize> {
         let reserved = self.descriptors.iter().position(|descriptor| descriptor.as_raw_fd() == number);
         if reserved.is_none() && self.descriptors.len() < NUMBERS_MAX {
@@ -43,7 +43,7 @@ impl ReservedDescriptors {
         reserved
     }
 
-    /// Calls `start`, which starts a process that inherits the connection.
+    /// Makes the connection inheritable while `start` starts a process.
     fn give<T>(
         &mut self,
         place: usize,
@@ -77,7 +77,7 @@ fn reserved(held: &mut Option<ReservedDescriptors>) -> io::Result<&mut ReservedD
 ///
 /// # Errors
 ///
-/// Fails if `/dev/null` cannot be opened, or the limit for descriptors is reached.
+/// Returns an error if `/dev/null` cannot be opened, or the limit for descriptors is reached.
 pub fn number() -> io::Result<RawFd> {
     let mut held = lock();
     let ReservedDescriptors { null, descriptors } = reserved(&mut held)?;
@@ -87,9 +87,9 @@ pub fn number() -> io::Result<RawFd> {
     Ok(descriptors[0].as_raw_fd())
 }
 
-/// Starts a process that inherits nothing, or a connection under a number. Processes are started one at a time. Until a child executes its
-/// own program, it may hold copies of all open descriptors of this process, and then a connection that is closed everywhere else does not
-/// end.
+/// Starts a process that inherits nothing, or a connection under a descriptor number. Processes are started one at a time, because until a
+/// child executes its own program, it may hold copies of all open descriptors of this process. A connection that is closed everywhere else
+/// then stays open.
 pub fn start(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
     spawn(command, connection).map_err(|error| with_cause(command, error))
 }
@@ -107,7 +107,7 @@ fn spawn(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Res
     }
 }
 
-/// Adds the cause to the error for a program that the kernel cannot start, if the error number is ambiguous.
+/// Adds the cause to an error from the kernel about a program that cannot be started, if the error number is ambiguous.
 fn with_cause(command: &Command, error: io::Error) -> io::Error {
     let file = Path::new(command.get_program());
     let cause = match error.kind() {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_error_names_its_cause() {
+    fn start_error_names_the_cause() {
         let folder = tempfile::tempdir().unwrap();
         let program = |name: &str, text: &str| {
             let file = folder.path().join(name);

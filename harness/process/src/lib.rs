@@ -1,13 +1,13 @@
 //! Processes and their connections, without regard to their purpose: starting, reaping, output, signals, and observation from outside.
 //!
 //! - [`agent`]: programs of the harness that other programs start, as a rank or to load a library
-//! - [`child`]: starting and reaping child processes, and ending them with all that they have started
-//! - [`connection`]: a connection, with the bytes that could not be written to it yet
+//! - [`child`]: starting and reaping child processes, and ending them with all their descendants
+//! - [`connection`]: a connection that queues the bytes that could not be written yet
 //! - [`descriptors`]: the limit for open descriptors
-//! - [`inherited`]: passing a connection to the process that is started for it
+//! - [`inherited`]: passing a connection to a process at its start
 //! - [`observe`]: `/proc`, descendants, TCP connections, executed edges, and the proof that processes wait only for the harness
 //! - [`output`]: standard output and error of processes, with limits
-//! - [`reactor`]: one wait for many descriptors
+//! - [`reactor`]: a single wait for many descriptors
 //! - [`scratch`]: the folders of a run
 //! - [`slots`]: the number of launches that work at the same time
 //! - [`stop`]: signals that request this process to end
@@ -34,8 +34,8 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
-/// Prepares a command for its observers: a tracer, and the counter of its edges. Must be called before any descriptor is arranged for the
-/// command, because these preparations run in the order of the calls.
+/// Prepares a command for a tracer and for an edge map, if this thread has them. Must be called before descriptors are mapped for the
+/// command, because the preparations run in the order of the calls.
 pub fn prepare(command: &mut Command) {
     trace::trace_request::prepare(command);
     observe::edges::prepare(command);
@@ -52,7 +52,7 @@ pub fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Returns whether an error of `accept` concerns only one connection that has already ended, so others may still be waiting.
+/// Returns whether an error from `accept` is about a single connection that has already ended, so that others may still be waiting.
 pub fn is_aborted_connection(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }

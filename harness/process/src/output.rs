@@ -8,17 +8,17 @@ use super::nonblocking;
 use super::reactor::{Reactor, ReactorKey, WatchMode};
 use pmi_judge::event::Bytes;
 
-/// Longest stored line; the rest of the line is dropped.
+/// Maximum number of stored bytes of a line; the rest of the line is dropped.
 pub const LINE_MAX: usize = 1024;
 /// Maximum number of lines that are reported as they arrive.
 pub const LINES_MAX: usize = 400;
-/// Number of lines beyond this limit that are reported at the end. They are the last ones, because a process usually prints the reason for
-/// its end last.
+/// Number of last lines that are also reported if a process exceeds [`LINES_MAX`], because a process usually prints the reason for its end
+/// last.
 const LAST_LINES: usize = 50;
 /// Maximum number of bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Splits pieces into lines.
+/// Splits the pieces of a stream into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,
@@ -26,18 +26,18 @@ pub struct Lines {
 
 impl Lines {
     /// Adds a piece and reports the complete lines, without their newlines.
-    pub fn push(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Vec<u8>)) {
+    pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(Vec<u8>)) {
         for part in bytes.split_inclusive(|b| *b == b'\n') {
             let text = part.strip_suffix(b"\n").unwrap_or(part);
             let room = LINE_MAX.saturating_sub(self.partial.len());
             self.partial.extend_from_slice(&text[..text.len().min(room)]);
             if part.len() > text.len() {
-                tell(std::mem::take(&mut self.partial));
+                report(std::mem::take(&mut self.partial));
             }
         }
     }
 
-    /// Handles the end of the stream; returns the last line if it is incomplete.
+    /// Handles the end of the stream. Returns the last line if it is incomplete.
     pub fn finish(&mut self) -> Option<Vec<u8>> {
         Some(std::mem::take(&mut self.partial)).filter(|line| !line.is_empty())
     }
@@ -60,7 +60,7 @@ struct OutputStream {
     last: LastLines,
 }
 
-/// The last of the lines beyond the limit.
+/// The last lines of a stream that exceeds the limit.
 #[derive(Debug, Default)]
 struct LastLines {
     lines: VecDeque<Vec<u8>>,
@@ -79,13 +79,13 @@ impl LastLines {
     fn report(&mut self, tell: &mut dyn FnMut(Bytes)) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            tell(Bytes(format!("({dropped} lines left out)").into_bytes()));
+            tell(Bytes(format!("(lines left out: {dropped})").into_bytes()));
         }
         self.lines.drain(..).for_each(|line| tell(Bytes(line)));
     }
 }
 
-/// Standard output and error of a process, in lines. The default belongs to no process.
+/// Standard output and error of a process, in lines. The default value belongs to no process.
 #[derive(Default)]
 pub struct Output {
     streams: [OutputStream; 2],
@@ -100,7 +100,7 @@ impl Output {
         Ok(Self { streams, kept: 0 })
     }
 
-    /// Registers the streams with the reactor; `source` names them, with `true` for standard error.
+    /// Registers the streams with the reactor. `source` names a stream for the reactor; its argument is true for standard error.
     pub fn watch<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(bool) -> S) -> io::Result<()> {
         for (stream, stderr) in self.streams.iter_mut().zip([false, true]) {
             if let Some((pipe, key)) = &mut stream.pipe {
@@ -148,7 +148,7 @@ impl Output {
         }
     }
 
-    /// Reads until nothing is left, but at most as often as lines would be stored, because a process may never stop writing.
+    /// Reads until nothing is left, but at most [`LINES_MAX`] times, because a process may never stop writing.
     pub fn read_rest<S: Copy>(
         &mut self,
         stderr: bool,
@@ -200,7 +200,7 @@ mod tests {
         let mut rest = Vec::new();
         output.read_rest(false, &mut reactor, &mut |line| rest.push(line.to_string()));
         assert_eq!(rest.len(), 1 + LAST_LINES);
-        assert!(rest[0].ends_with(" lines left out)") && rest[1..].iter().all(|line| line == "y"));
+        assert!(rest[0].starts_with("(lines left out: ") && rest[1..].iter().all(|line| line == "y"));
         child.kill().unwrap();
         child.wait().unwrap();
     }

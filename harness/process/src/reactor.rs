@@ -1,7 +1,7 @@
 //! Waits for many descriptors at once.
 //!
-//! mio reports each change once. If a reader reads only a part of the available bytes, it must request another report, with
-//! [`Reactor::mark_ready`] or [`Reactor::after_read`]; then the reactor does not block.
+//! mio reports each change once. A reader that leaves some of the available bytes must request another report, with [`Reactor::mark_ready`]
+//! or [`Reactor::after_read`]. The next wait then does not block.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 /// The changes of a source that are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchMode {
-    /// It can be read from.
+    /// The source can be read from.
     Read,
-    /// It can be written to.
+    /// The source can be written to.
     Write,
-    /// Both.
+    /// The source can be read from or written to.
     ReadWrite,
 }
 
@@ -37,7 +37,7 @@ impl From<WatchMode> for Interest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReactorKey(usize);
 
-/// A source that may be ready. It may turn out to have nothing.
+/// A source that may be ready: reading or writing may still find nothing to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready<S> {
     /// The source.
@@ -49,15 +49,15 @@ pub struct Ready<S> {
 struct ReactorEntry<S> {
     fd: RawFd,
     source: S,
-    /// True if the other side has ended the connection, so nothing new will be reported after the last bytes.
+    /// True if the other side has ended the connection, so that no report follows the last bytes.
     ended: bool,
-    /// True if it must be reported without waiting.
+    /// True if the source must be reported without waiting.
     is_pending: bool,
     /// True for a file, which is always ready and which the system cannot wait for.
     always_ready: bool,
 }
 
-/// Waits for descriptors. `S` identifies each one for the owner.
+/// Waits for descriptors. A value of type `S` identifies each descriptor for the owner.
 pub struct Reactor<S> {
     poll: Poll,
     events: Events,
@@ -79,12 +79,12 @@ impl<S: Copy> Reactor<S> {
         })
     }
 
-    /// Returns the descriptor that the reactor itself waits on.
+    /// Returns the descriptor on which the reactor itself waits.
     pub fn descriptor(&self) -> RawFd {
         self.poll.as_raw_fd()
     }
 
-    /// Registers a descriptor. It must be removed before it is closed, because another process may hold it open.
+    /// Registers a descriptor. The descriptor must be removed before it is closed, because another process may hold it open.
     pub fn add(&mut self, fd: impl AsFd, source: S, wanted: WatchMode) -> io::Result<ReactorKey> {
         let fd = fd.as_fd().as_raw_fd();
         let index = self.free.pop().unwrap_or_else(|| {
@@ -108,7 +108,7 @@ impl<S: Copy> Reactor<S> {
         Ok(ReactorKey(index))
     }
 
-    /// Selects which changes are reported. The current state is reported again.
+    /// Selects the changes that are reported. The current state is reported again.
     pub fn set(&mut self, key: ReactorKey, wanted: WatchMode) -> io::Result<()> {
         match &self.entries[key.0] {
             Some(entry) if !entry.always_ready => {
@@ -121,13 +121,13 @@ impl<S: Copy> Reactor<S> {
     /// Removes a descriptor.
     pub fn remove(&mut self, key: ReactorKey) {
         if let Some(entry) = self.entries[key.0].take() {
-            // It may already be closed.
+            // The descriptor may already be closed.
             let _ = self.poll.registry().deregister(&mut SourceFd(&entry.fd));
             self.free.push(key.0);
         }
     }
 
-    /// Makes the next wait report the source without blocking.
+    /// Makes the next wait report a source without blocking.
     pub fn mark_ready(&mut self, key: ReactorKey) {
         if let Some(entry) = self.entries[key.0].as_mut().filter(|entry| !entry.is_pending) {
             entry.is_pending = true;
@@ -135,7 +135,7 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Handles a read of `read` bytes into `room` bytes. Reports the source again if there may be more.
+    /// Handles a read of `read` bytes into `room` bytes. Reports the source again if more bytes may be available.
     pub fn after_read(&mut self, key: ReactorKey, read: usize, room: usize) {
         let more = |entry: &ReactorEntry<S>| read == room || entry.ended || entry.always_ready;
         if self.entries[key.0].as_ref().is_some_and(more) {
@@ -143,10 +143,10 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Waits at most `limit`, or without a limit if there is none. A signal ends the wait.
+    /// Waits at most `limit`, or without a limit for `None`. A signal ends the wait.
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
         let mut limit = if self.mark_ready.is_empty() { limit } else { Some(Duration::ZERO) };
-        // mio rounds to milliseconds, and most servers answer several times within one.
+        // mio rounds to milliseconds, but most servers send several responses within a millisecond.
         if let Some(time) = limit.filter(|time| time.subsec_nanos() % 1_000_000 != 0) {
             let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
             let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_partly_read_source_and_end_again() {
+    fn reports_partly_read_and_ended_sources_again() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut reactor = Reactor::new().unwrap();
         let key = reactor.add(&here, 7, WatchMode::Read).unwrap();

@@ -1,5 +1,5 @@
-//! The limit for launches that work at the same time. A launch that only waits for the required duration of a silence uses no
-//! processor time, so another one may start.
+//! The limit for launches that work at the same time. A launch that only waits for the required duration of a silence uses no processor
+//! time, so another launch may start.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use crate::observe::procfs::{ProcessorTime, processor_time};
 
 /// Interval between checks of whether the machine is idle. Each time the machine is idle, one more launch may be open.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// A machine is idle if this share of its processors' time is unused, in hundredths.
+/// Percentage of processor time that must be unused for a machine to count as idle.
 const IDLE_PERCENT: u64 = 40;
 
 /// The limit for launches that work at the same time.
 #[derive(Debug)]
 pub struct Slots {
     jobs: usize,
-    /// True if more than a few launches may be open while the machine is idle.
+    /// True if launches beyond [`Slots::max_when_busy`] may be open while the machine is idle.
     fills_idle_machine: bool,
     usage: Mutex<SlotUsage>,
     slot_freed: Condvar,
@@ -32,15 +32,15 @@ struct SlotUsage {
     idleness: IdlenessMeter,
 }
 
-/// Measures whether processor time is unused.
+/// Measures the share of unused processor time.
 #[derive(Debug, Default)]
 struct IdlenessMeter {
     last: Option<(Instant, ProcessorTime)>,
 }
 
 impl IdlenessMeter {
-    /// Returns whether the machine was idle since the previous measurement, at least [`CHECK_INTERVAL`] ago. Returns `false` if this is
-    /// unknown.
+    /// Returns whether the machine was idle since the previous measurement, which must be at least [`CHECK_INTERVAL`] ago. Returns false if
+    /// this is unknown.
     fn is_idle(&mut self) -> bool {
         if self.last.is_some_and(|(at, _)| at.elapsed() < CHECK_INTERVAL) {
             return false;
@@ -56,7 +56,7 @@ fn has_spare(before: ProcessorTime, now: ProcessorTime) -> bool {
     all > 0 && now.idle.saturating_sub(before.idle) * 100 >= all * IDLE_PERCENT
 }
 
-/// The permission of a launch to work, released on drop.
+/// The permission of a launch to work, which is released on drop.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
@@ -69,8 +69,8 @@ impl Slots {
         Self::with(jobs, false)
     }
 
-    /// Creates such a limit that opens more launches while the machine is idle. If a server sleeps while it starts, many launches wait at
-    /// the same time.
+    /// Creates a limit of `jobs` working launches that allows more open launches while the machine is idle. If a server sleeps while it
+    /// starts, many launches wait at the same time.
     pub fn with_idle_filling(jobs: usize) -> Arc<Self> {
         Self::with(jobs, true)
     }
@@ -80,8 +80,8 @@ impl Slots {
         Arc::new(Self { jobs: jobs.max(1), fills_idle_machine, usage: taken, slot_freed: Condvar::new() })
     }
 
-    /// Returns the maximum number of launches, including waiting ones. With one job, there is only one launch, because some servers can do
-    /// only one thing at a time and need this setting.
+    /// Returns the maximum number of launches, including waiting ones. With one job, this is 1, because some servers cannot handle
+    /// concurrent launches.
     pub fn launches(&self) -> usize {
         match (self.jobs, self.fills_idle_machine) {
             (1, _) => 1,
@@ -108,7 +108,7 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// Fails if the run must end immediately.
+    /// Returns an error if the run must end immediately.
     pub fn take(self: &Arc<Self>, interrupted: &AtomicBool) -> io::Result<Slot> {
         let mut taken = self.usage();
         loop {
@@ -119,7 +119,7 @@ impl Slots {
             if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
                 break;
             }
-            // No event reports that the machine becomes idle, or that the run must end, so this wait is limited.
+            // This wait is limited, because no event reports that the machine becomes idle or that the run must end.
             taken =
                 self.slot_freed.wait_timeout(taken, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -135,7 +135,7 @@ impl Slot {
         self.is_working
     }
 
-    /// Declares that the launch only waits from now on.
+    /// Declares that the launch only waits from now on, which frees its slot.
     pub fn wait(&mut self) {
         if std::mem::replace(&mut self.is_working, false) {
             self.slots.usage().working -= 1;
@@ -143,8 +143,8 @@ impl Slot {
         }
     }
 
-    /// Declares that the launch works again. A launch that was started in the meantime works alongside it for a while, because its server
-    /// does not wait for a slot either.
+    /// Declares that the launch works again. It does not wait for a free slot, because its server does not either. So more than `jobs`
+    /// launches may work for a while.
     pub fn resume(&mut self) {
         if !std::mem::replace(&mut self.is_working, true) {
             self.slots.usage().working += 1;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_frees_a_slot_and_resumes_at_once() {
+    fn waiting_frees_a_slot_and_resuming_needs_none() {
         let slots = Slots::new(1);
         let interrupted = AtomicBool::new(false);
         let mut first = slots.take(&interrupted).unwrap();

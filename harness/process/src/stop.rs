@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// Catches SIGINT, SIGTERM and SIGHUP until it is dropped. Its descriptor is readable when one has arrived.
+/// Catches SIGINT, SIGTERM and SIGHUP until it is dropped. The descriptor is readable when a signal has arrived.
 #[derive(Debug)]
 pub struct StopSignals(SignalDelivery<UnixStream, SignalOnly>);
 
@@ -17,7 +17,7 @@ impl StopSignals {
     ///
     /// # Errors
     ///
-    /// Returns the system's error.
+    /// Returns an error if the system cannot install the handlers.
     pub fn catch() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
@@ -26,7 +26,7 @@ impl StopSignals {
 
     /// Returns the signals that have arrived since the last call.
     pub fn take(&mut self) -> Vec<i32> {
-        // The descriptor is emptied before the signals are read, so that none is missed.
+        // The descriptor is emptied before the signals are read, so that no signal is missed.
         let mut scratch = [0; 64];
         while let Ok(1..) = self.0.get_read_mut().read(&mut scratch) {}
         self.0.pending().collect()

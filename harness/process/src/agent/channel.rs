@@ -21,42 +21,42 @@ use serde::de::DeserializeOwned;
 use super::SOCKET;
 use crate::connection::NonBlockingStream;
 
-/// Size of a read; nearly all messages are shorter.
+/// Size of a read. Nearly all messages are shorter.
 const READ_SIZE: usize = 4096;
-/// Longest line to or from an agent.
+/// Maximum length of a line to or from an agent.
 const LINE_MAX: usize = 256 << 20;
-/// Longest first line from a process that is not yet trusted.
+/// Maximum length of the first line from a process that is not yet trusted.
 const HELLO_MAX: usize = 1 << 20;
-/// Longest line from a peer on the network that has not shown its token yet.
+/// Maximum length of a line from a peer on the network that has not shown its token yet.
 const PASS_MAX: usize = 1024;
-/// Maximum number of bytes in the queue of a connection that an agent relays over.
+/// Maximum number of bytes in each buffer of a channel to an agent that relays its connection.
 const RELAY_MAX: usize = 64 << 20;
 /// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
-const DESCRIPTORS: usize = 2;
+const MAX_DESCRIPTORS: usize = 2;
 /// Maximum number of bytes read at once from a peer that may never stop writing, so that the peer still receives responses.
 const MAX_READ_AT_ONCE: usize = 1 << 20;
 
-/// A received line is not a valid message.
+/// The error for a received line that is not a valid message.
 #[derive(Debug, thiserror::Error)]
 #[error("not a message: {0}")]
 pub struct InvalidMessage(#[from] serde_json::Error);
 
-/// One end of such a connection.
+/// One end of a connection between the runner and an agent.
 #[derive(Debug)]
 pub struct Channel {
     connection: NonBlockingStream,
     buffer: Vec<u8>,
-    /// The number of bytes at the start of the buffer that are known to contain no newline.
+    /// Number of bytes at the start of the buffer that are known to contain no newline.
     searched: usize,
     descriptors: VecDeque<OwnedFd>,
-    /// Maximum number of bytes in each of the two buffers, for input and output.
+    /// Maximum number of bytes in the input buffer and in the output buffer.
     limit: usize,
     /// True if the other side will send no more data.
     ended: bool,
 }
 
 impl Channel {
-    /// Creates an end of a connection.
+    /// Creates a channel over a connected socket.
     pub fn new(socket: impl Into<OwnedFd>) -> Self {
         let connection = NonBlockingStream::new(socket.into());
         Self {
@@ -74,7 +74,7 @@ impl Channel {
         Self { limit: HELLO_MAX, ..Self::new(stream) }
     }
 
-    /// Creates a channel to a peer on the network. Before it has shown its token, it may send only a short line.
+    /// Creates a channel to a peer on the network, which may send only a short line before it has shown its token.
     pub(super) fn for_unknown_peer(stream: TcpStream) -> Self {
         Self { limit: PASS_MAX, ..Self::new(stream) }
     }
@@ -94,13 +94,13 @@ impl Channel {
         self.limit = LINE_MAX;
     }
 
-    /// Connects to the runner whose scratch folder this is.
+    /// Connects to the runner with the scratch folder `scratch`.
     pub fn to_runner(scratch: &Path) -> io::Result<Self> {
         UnixStream::connect(scratch.join(SOCKET)).map(Self::new)
     }
 
-    /// Sends a message, immediately or after the other side has read the earlier ones. If the other side stops reading, the connection
-    /// counts as ended.
+    /// Sends a message, or queues it until the other side has read earlier messages. If the queue exceeds its limit, the connection counts
+    /// as ended.
     pub fn send(&mut self, message: &impl Serialize) {
         if let Ok(mut line) = serde_json::to_vec(message) {
             line.push(b'\n');
@@ -130,7 +130,7 @@ impl Channel {
         !self.is_blocked() && self.connection.unread_bytes() == Some(0)
     }
 
-    /// Returns whether no further message will arrive, apart from those already received.
+    /// Returns whether no more messages will arrive. Messages that were already received may be left.
     pub fn is_over(&self) -> bool {
         self.ended
     }
@@ -150,7 +150,7 @@ impl Channel {
         self.receive_up_to(usize::MAX);
     }
 
-    /// Reads some of the available bytes, for a connection whose peer may never stop writing. Returns whether there may be more.
+    /// Reads some of the available bytes, for a connection whose peer may never stop writing. Returns whether more may be available.
     pub fn receive_some(&mut self) -> bool {
         self.receive_up_to(MAX_READ_AT_ONCE)
     }
@@ -162,14 +162,14 @@ impl Channel {
                 return true;
             }
             let mut chunk = [0; READ_SIZE];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let mut slices = [IoSliceMut::new(&mut chunk)];
             let received = rustix::net::recvmsg(&self.connection, &mut slices, &mut ancillary, flags);
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(fds) = message {
-                    let room = DESCRIPTORS.saturating_sub(self.descriptors.len());
+                    let room = MAX_DESCRIPTORS.saturating_sub(self.descriptors.len());
                     self.descriptors.extend(fds.take(room));
                 }
             }
@@ -211,7 +211,7 @@ impl Channel {
         messages
     }
 
-    /// Waits for a message; returns `None` if none will arrive.
+    /// Waits for a message. Returns `None` if the connection has ended.
     pub fn wait<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         loop {
             if let Some(message) = self.next() {
@@ -245,7 +245,7 @@ impl Channel {
         self.send_with_descriptors(message, &fds)
     }
 
-    /// Sends a message with as many descriptors as fit.
+    /// Sends a message with at most `MAX_DESCRIPTORS` descriptors.
     pub fn send_with_descriptors(
         &mut self,
         message: &impl Serialize,
@@ -253,7 +253,7 @@ impl Channel {
     ) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(fds));
@@ -327,6 +327,6 @@ mod tests {
         assert_eq!(there.messages::<u32>(), [1, 2]);
         let received = UnixStream::from(there.take_descriptor().unwrap());
         drop(received);
-        assert!(ours.write_all(b"x").is_err(), "there is no other copy");
+        assert!(ours.write_all(b"x").is_err(), "another copy is open");
     }
 }

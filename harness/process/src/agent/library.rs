@@ -1,7 +1,7 @@
-//! The process that loads a library and makes the calls that the runner orders.
+//! The agent that loads a library and makes the calls that the runner orders.
 //!
-//! Orders arrive on standard input, which is a socket, and reports are sent there. If the library exits, crashes or hangs, the runner
-//! observes it. Memory that is passed to the library is never freed, because the library may have kept a pointer.
+//! Standard input is a socket, which carries orders and reports. If the library exits, crashes or hangs, the runner observes it. Memory
+//! that is passed to the library is never freed, because the library may have kept a pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::fs::File;
@@ -20,22 +20,22 @@ use pmi_judge::event::{Bytes, NODE_VARIABLES};
 use pmi_judge::library::api::{CallArgument, CallResult, OutputValue};
 use pmi_scenario::signature::{self, Param};
 
-/// Content of each byte of a buffer before the call.
+/// The value of each byte of a buffer before the call.
 const FILL_BYTE: u8 = 0xa5;
-/// Value of an integer before the call, which no library would return.
+/// The value of an integer before the call, which no library would return.
 const UNSET_INT: i32 = -0x5a5a_5a5b;
-/// Bytes before and after each buffer that a library must not change.
+/// Number of bytes before and after each buffer, which a library must not change.
 const GUARD_SIZE: usize = 4096;
-/// Size of a buffer if the scenario states none.
+/// Size of a buffer in bytes, unless the scenario states it.
 const DEFAULT_SIZE: usize = 1024;
-/// Largest buffer.
+/// Maximum size of a buffer in bytes.
 const SIZE_MAX: usize = 1 << 24;
 
-/// Runs as the process; returns the exit status.
+/// Runs as the agent. Returns the exit status.
 ///
 /// # Errors
 ///
-/// Fails if the connection to the runner breaks.
+/// Returns an error if the connection to the runner breaks.
 pub fn main(library: &Path) -> io::Result<u8> {
     default_sigpipe();
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -44,18 +44,18 @@ pub fn main(library: &Path) -> io::Result<u8> {
     execute_orders(Channel::new(socket), library)
 }
 
-/// File name that makes the binary act as this agent, for a launcher that starts it.
+/// File name that makes the binary act as this agent, if a launcher starts the agent.
 pub const NAME: &str = "pmi-conform-library-agent";
 
 /// Name of the library, in the folder above the agent's.
 pub const LIBRARY: &str = "library";
 
-/// Returns the name of the file in the scratch folder that receives standard error of a process that a launcher has started.
+/// Returns the name of the file in the scratch folder for the standard error of a process that a launcher has started.
 pub fn stderr_name(pid: u32) -> String {
     format!("stderr.{pid}")
 }
 
-/// Variables that process managers use to pass ranks, the protocol's own first.
+/// Variables in which process managers pass ranks. The protocol's variables come first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
 /// Returns whether a launcher has started the program to load a library.
@@ -63,7 +63,7 @@ pub fn is_agent(argv0: &OsString) -> bool {
     super::is_called(argv0, NAME)
 }
 
-/// Runs as a process that a launcher has started; returns the exit status.
+/// Runs as an agent that a launcher has started. Returns the exit status.
 pub fn run_under_launcher(argv0: &OsString) -> u8 {
     match connect(argv0).and_then(|(runner, library)| execute_orders(runner, &library)) {
         Ok(status) => status,
@@ -78,7 +78,7 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
     default_sigpipe();
     let path = super::own_path(argv0, NAME);
     let Some(scratch) = path.as_deref().and_then(Path::parent).and_then(Path::parent) else {
-        return Err(io::Error::other("not started by its path in the scratch folder of a run"));
+        return Err(io::Error::other("not started through its path in the scratch folder of a run"));
     };
     let mut runner = Channel::to_runner(scratch)?;
     let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
@@ -92,7 +92,7 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
     Ok((runner, scratch.join(LIBRARY)))
 }
 
-/// Loads the library and carries out the runner's orders.
+/// Loads the library, and carries out the runner's orders. Returns the exit status.
 fn execute_orders(mut runner: Channel, library: &Path) -> io::Result<u8> {
     let loaded = load(library);
     runner.send_whole(&LibraryReport::Loaded(loaded.as_ref().err().map(ToString::to_string)))?;
@@ -109,11 +109,11 @@ fn execute_orders(mut runner: Channel, library: &Path) -> io::Result<u8> {
     }
 }
 
-/// Restores the default for C programs, which die when they write to a closed connection, unlike Rust programs. The library under test has
-/// to handle this case.
+/// Restores the default action of SIGPIPE, which kills a process that writes to a closed connection. Rust programs ignore SIGPIPE, but a
+/// library under test has to handle it.
 fn default_sigpipe() {
     #[expect(unsafe_code, reason = "no crate has a safe call for it")]
-    // SAFETY: this only sets a default, in a process with one thread.
+    // SAFETY: this only restores a default, in a process with a single thread.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
@@ -137,9 +137,9 @@ enum ParameterValue {
 
 /// Memory that the library may fill.
 enum OutBuffer {
-    /// Integers. The library may write the first `capacity` of them.
+    /// Integers. The library may write the first `capacity` integers.
     Ints { start: *mut i32, total: usize, capacity: usize, is_single: bool },
-    /// Bytes. The library may write the first `capacity` of them.
+    /// Bytes. The library may write the first `capacity` bytes.
     Text { start: *mut u8, total: usize, capacity: usize },
     /// Memory that is not examined.
     Opaque,
@@ -157,7 +157,10 @@ fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryRe
         return refuse(true, format!("the library has no function {name}"));
     };
     if arguments.len() != function.params.len() {
-        return refuse(false, format!("{name} takes {} arguments", function.params.len()));
+        return refuse(
+            false,
+            format!("{name}: wrong number of arguments: expected {}", function.params.len()),
+        );
     }
     let numbers: Vec<Option<i32>> = arguments
         .iter()
@@ -195,13 +198,13 @@ fn keep<T>(all: Vec<T>) -> *mut c_void {
 /// The reason why an argument cannot be constructed.
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
-    #[error("a string with a NUL inside")]
+    #[error("the string contains a NUL")]
     Nul(#[from] std::ffi::NulError),
-    #[error("a pair is written key=value")]
+    #[error("invalid pair: write key=value")]
     Pair,
-    #[error("integers are written 1|2")]
+    #[error("invalid integers: write 1|2")]
     Integers,
-    #[error("an int is written as a number")]
+    #[error("invalid int: write a number")]
     Int,
     #[error("{0:?} does not match {1:?}")]
     Unsuitable(CallArgument, Param),
@@ -211,7 +214,7 @@ fn string(bytes: &[u8]) -> Result<*mut c_char, ArgumentError> {
     Ok(CString::new(bytes)?.into_raw())
 }
 
-/// Returns the parts of "a,b"; none for "".
+/// Returns the parts of a text such as "a,b"; an empty text has no parts.
 fn parts(text: &[u8], separator: u8) -> Vec<&[u8]> {
     if text.is_empty() { Vec::new() } else { text.split(|b| *b == separator).collect() }
 }
@@ -242,7 +245,7 @@ struct Info {
     value: *mut c_char,
 }
 
-/// Returns the strings of "key=value,key=value".
+/// Returns the strings of a text such as "key=value,key=value".
 fn pairs(text: &[u8]) -> Result<Vec<(*mut c_char, *mut c_char)>, ArgumentError> {
     let pair = |part: &&[u8]| {
         let at = part.iter().position(|b| *b == b'=').ok_or(ArgumentError::Pair)?;
@@ -255,7 +258,7 @@ fn vector(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     Ok(keep(pairs(text)?.into_iter().map(|(key, val)| Keyval { key, val }).collect()))
 }
 
-/// Makes an array whose elements are also linked.
+/// Creates an array of `MPID_Info` whose elements are also linked.
 fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     let pairs = pairs(text)?;
     let info = |(key, value): (*mut c_char, *mut c_char)| Info {
@@ -281,9 +284,9 @@ fn place(
     outs: &mut Vec<(String, OutBuffer)>,
 ) -> Result<ParameterValue, ArgumentError> {
     let room = |length: Option<usize>, size: usize| {
-        // A negative length allows no byte to be written.
-        let told = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
-        told.map_or(size, |told| told.min(size))
+        // If the length argument is missing or negative, the whole buffer may be written.
+        let capacity = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
+        capacity.map_or(size, |capacity| capacity.min(size))
     };
     let pointer = match (param, argument) {
         (Param::Int, CallArgument::Number(n)) => return Ok(ParameterValue::Int(n)),
@@ -318,7 +321,7 @@ fn place(
             let place = ints(name, 1, 1, true, outs);
             let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
             #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
-            // SAFETY: `ints` has allocated room for one.
+            // SAFETY: `ints` has allocated room for an integer.
             unsafe {
                 place.cast::<i32>().write(before);
             }
@@ -364,7 +367,7 @@ fn inspect_buffer(out: &OutBuffer) -> (OutputValue, bool) {
         OutBuffer::Opaque => (OutputValue::Opaque, true),
         OutBuffer::Ints { start, total, capacity: room, is_single: one } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
-            // SAFETY: allocated in `ints` with this many integers, and never freed.
+            // SAFETY: `ints` has allocated `total` integers, which are never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD_SIZE..GUARD_SIZE + room];
             let held: Vec<Option<i32>> =
@@ -377,7 +380,7 @@ fn inspect_buffer(out: &OutBuffer) -> (OutputValue, bool) {
         }
         OutBuffer::Text { start, total, capacity: room } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
-            // SAFETY: allocated in `place` with this many bytes, and never freed.
+            // SAFETY: `place` has allocated `total` bytes, which are never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD_SIZE..GUARD_SIZE + room];
             let text = memchr::memchr(0, inside).map(|end| Bytes(inside[..end].to_vec()));
@@ -387,13 +390,13 @@ fn inspect_buffer(out: &OutBuffer) -> (OutputValue, bool) {
     }
 }
 
-/// Calls the function at the address; returns `None` if neither API has one with such parameters.
+/// Calls the function at an address. Returns `None` if no function of either API has such parameters.
 fn call_function(address: *const c_void, slots: &[ParameterValue]) -> Option<c_int> {
     use ParameterValue::{Int as I, Pointer as P};
     macro_rules! call_function {
         ($($value:ident: $type:ty),*) => {{
             #[expect(unsafe_code, reason = "calls the library under test")]
-            // SAFETY: the address is a function of one of the APIs with these parameters, and C's calling convention treats all pointers
+            // SAFETY: the address is a function of one of the APIs, with these parameters, and C's calling convention treats all pointers
             // alike. The function itself may do anything: this process exists only to call it.
             unsafe {
                 let function: extern "C" fn($($type),*) -> c_int = std::mem::transmute(address);

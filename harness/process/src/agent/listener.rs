@@ -1,4 +1,4 @@
-//! The place where agents connect to the runner: a scratch folder with a socket in it, or a listener for other machines.
+//! The listener for agents: a socket in a scratch folder and, if requested, a port for agents on other machines.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,25 +18,25 @@ use crate::{is_aborted_connection, lacks_descriptors, nonblocking};
 /// Maximum number of agents that have connected but not yet introduced themselves.
 const PENDING_MAX: usize = 4096;
 
-/// Maximum number of network peers that have not shown their token; the oldest is disconnected for a new one.
+/// Maximum number of network peers that have not shown their token. For a new peer, the oldest is disconnected.
 const UNKNOWN_MAX: usize = 128;
 
 /// A connection whose peer has not introduced itself yet.
 struct PendingAgent {
     channel: Channel,
     key: ReactorKey,
-    /// Its network address, until it has shown its token.
+    /// The peer's network address, until the peer has shown its token.
     unverified_address: Option<SocketAddr>,
 }
 
-/// A scratch folder with the runner's socket in it, and the connections of agents that have not introduced themselves yet.
+/// A scratch folder with the runner's socket, and the connections of agents that have not introduced themselves yet.
 pub struct AgentListener {
     listener: UnixListener,
     /// The listener for agents that cannot reach the socket.
     network: Option<NetworkListener>,
     pending: BTreeMap<u64, PendingAgent>,
     count: u64,
-    /// Dropped last, because it contains the socket.
+    /// Dropped last, because the folder contains the socket.
     scratch: tempfile::TempDir,
 }
 
@@ -57,13 +57,13 @@ impl AgentListener {
     }
 
     fn open_in(scratch: tempfile::TempDir, listen: Option<&ListenOptions>) -> io::Result<Self> {
-        let door = listen.map(NetworkListener::open).transpose()?;
+        let network = listen.map(NetworkListener::open).transpose()?;
         let listener = UnixListener::bind(scratch.path().join(SOCKET))?;
         nonblocking(&listener)?;
-        Ok(Self { listener, network: door, pending: BTreeMap::new(), count: 0, scratch })
+        Ok(Self { listener, network, pending: BTreeMap::new(), count: 0, scratch })
     }
 
-    /// Returns the address and the token with which agents reach the listener over the network, if they can.
+    /// Returns the address and the token for agents on the network, if the listener accepts them.
     pub fn route(&self) -> Option<&Route> {
         self.network.as_ref().map(NetworkListener::route)
     }
@@ -71,11 +71,11 @@ impl AgentListener {
     /// Returns the command that starts an agent of the first process group. That agent must already have been made.
     pub fn command(&self, agent: &Path) -> Vec<String> {
         let path = agent.to_string_lossy().into_owned();
-        let way = self.route().map(|route| [OPTION.to_owned(), route.to_string()]);
-        std::iter::once(path).chain(way.into_iter().flatten()).collect()
+        let option = self.route().map(|route| [OPTION.to_owned(), route.to_string()]);
+        std::iter::once(path).chain(option.into_iter().flatten()).collect()
     }
 
-    /// Returns the folder.
+    /// Returns the scratch folder.
     pub fn path(&self) -> &Path {
         self.scratch.path()
     }
@@ -85,7 +85,7 @@ impl AgentListener {
         self.path().to_string_lossy().into_owned()
     }
 
-    /// Returns a name that no other current run has, of letters, digits and dashes.
+    /// Returns a name of letters, digits and dashes that is unique among current runs.
     pub fn name(&self) -> String {
         self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -98,8 +98,8 @@ impl AgentListener {
         reactor.add(&self.listener, source, WatchMode::Read)
     }
 
-    /// Makes an agent that reports as a member of a process group; the name determines which agent it is. On other machines, the agent
-    /// already exists.
+    /// Creates an agent of a process group, and returns its path. `name` selects the kind of agent. On other machines, the agent already
+    /// exists.
     pub fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
         if let Some(listener) = &self.network {
             return Ok(path_of_group(listener.agent(), group));
@@ -113,8 +113,8 @@ impl AgentListener {
         }
     }
 
-    /// Makes the agent of a rank: the quick one if available, and next to it the full one, which the quick one executes if it cannot do the
-    /// work.
+    /// Creates the agent of a rank, and returns its path: the quick agent if available. The full agent is next to it, and takes over if the
+    /// quick agent cannot do the work.
     pub fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
         let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
         match quick {
@@ -123,7 +123,7 @@ impl AgentListener {
         }
     }
 
-    /// Accepts new connections; `source` names each one for the reactor.
+    /// Accepts new connections. `source` names a connection for the reactor.
     pub fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
         while let Ok((stream, _)) = self.listener.accept() {
             self.admit(Channel::for_unknown_process(stream), None, reactor, &source);
@@ -136,7 +136,7 @@ impl AgentListener {
                     }
                     self.admit(Channel::for_unknown_peer(stream), Some(from), reactor, &source);
                 }
-                // Connections that are already waiting are not reported again.
+                // Make room now, because connections that are already waiting are not reported again.
                 Err(error) if lacks_descriptors(&error) && self.unverified_agents().next().is_some() => {
                     self.disconnect_oldest(reactor);
                 }
@@ -187,7 +187,8 @@ impl AgentListener {
         self.pending.keys().copied().collect()
     }
 
-    /// Reads from such a connection. After its introduction, it belongs to the caller; on any other message, it is closed.
+    /// Reads from the pending connection `id`. After the introduction, the connection belongs to the caller. After any other message, it is
+    /// closed.
     pub fn receive_hello<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
         let PendingAgent { channel, unverified_address: unknown, .. } = self.pending.get_mut(&id)?;
         channel.receive();
@@ -201,7 +202,7 @@ impl AgentListener {
                     channel.send(&TokenAccepted {});
                 }
                 None if !channel.is_over() => {}
-                // An agent may be ended before it has sent anything.
+                // An agent may end before it has sent anything.
                 None if channel.is_empty() => {
                     *unknown = None;
                     self.disconnect(id, reactor);

@@ -1,16 +1,15 @@
-//! Programs of the harness that other programs start, as a rank or to load a library. This module defines how they find the runner, and
-//! their protocol with it.
+//! Programs of the harness that other programs start, as a rank or to load a library, and their connection to the runner.
 //!
 //! - [`rank`] is the program that a process manager under test starts as a rank.
-//! - `quick` is a faster version of it for nearly all launches; in all other cases, it executes the full one.
+//! - `quick` is a faster version of the rank's agent for nearly all launches. In all other cases, it executes the full agent.
 //! - [`library`] loads a library under test and calls it.
-//! - [`mpiexec`] is started by a program under test that needs a process manager and has none.
-//! - `protocol` contains the messages between them and the runner, and `channel` their transport.
-//! - `listener` accepts their connections to the runner.
-//! - [`network_listener`] accepts the connections of agents on other machines, and `relay` is such an agent's part of the work.
+//! - [`mpiexec`] is started by a program under test that needs a process manager.
+//! - `protocol` defines the messages between agents and the runner, and `channel` transports them.
+//! - `listener` accepts the agents' connections to the runner.
+//! - [`network_listener`] accepts the connections of agents on other machines, and `relay` is the agents' side of these connections.
 //!
-//! An agent finds the runner's socket through the path that it was started by, which is a symbolic link in the scratch folder of the run.
-//! An agent on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
+//! An agent finds the runner's socket through its own path, which is a symbolic link in the scratch folder of the run. An agent on another
+//! machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
 
 pub mod channel;
 pub mod library;
@@ -40,8 +39,8 @@ pub(crate) const SOCKET: &str = "runner";
 /// Variable with the agent's path, for launchers that change `argv[0]`.
 pub const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of a program of the harness: the small executable of this name next to the command, because it starts faster, or else
-/// the command itself, because it contains all of them.
+/// Returns the path of a program of the harness. That is the executable of this name next to the command, which starts faster, or else the
+/// command itself, which contains all programs.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }
@@ -58,7 +57,7 @@ pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
     executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
 }
 
-/// Returns the path that was passed to execve, which the launcher cannot change as it can `argv[0]`.
+/// Returns the path that was passed to execve. Unlike `argv[0]`, a launcher cannot change it.
 #[cfg(target_os = "linux")]
 pub fn executed_as() -> Option<PathBuf> {
     let path = rustix::param::linux_execfn().to_bytes();
@@ -70,18 +69,18 @@ pub fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Returns the path that the agent of this name was started by: the first candidate that contains folders.
+/// Returns the path through which the agent of this name was started: the first candidate that is absolute and has this name.
 pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
-    let told = Some(PathBuf::from(program));
+    let argument = Some(PathBuf::from(program));
     executed_as()
         .into_iter()
-        .chain(told)
+        .chain(argument)
         .chain(variable())
         .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
-/// Returns the `PMI_*` variables, except those of the harness, and those that describe the node of the process.
+/// Returns the variables that describe the node of the process, and the `PMI_*` variables except the harness's own.
 pub fn protocol_environment() -> BTreeMap<String, String> {
     let is_of_node = |name: &[u8]| {
         NODE_VARIABLES.iter().chain([&LOCAL_SIZE_VARIABLE]).any(|variable| variable.as_bytes() == name)
@@ -115,14 +114,14 @@ pub fn pmi_fd() -> Result<OwnedFd, PmiFdError> {
     let number: i32 =
         value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| PmiFdError::NoNumber(value.clone()))?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
-    // SAFETY: the descriptor is only examined, in a process with one thread that closes nothing meanwhile.
+    // SAFETY: the descriptor is only examined, in a process with a single thread.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_getfd(borrowed).map_err(|_| PmiFdError::NotOpen(value.clone()))?;
     if rustix::net::getpeername(borrowed).is_err() && !is_pipe_like(borrowed) {
         return Err(PmiFdError::NotConnected(value));
     }
     #[expect(unsafe_code, reason = "see above")]
-    // SAFETY: it is open (checked above), the process has inherited it, and nothing else here owns it.
+    // SAFETY: the descriptor is open (checked above) and inherited, and nothing else in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -135,7 +134,7 @@ fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Sends this process the signal; if it survives, returns the status to exit with.
+/// Sends this process a signal. Returns the exit status for the case that the process survives.
 fn kill_self(signal: u8) -> io::Result<u8> {
     if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
         rustix::process::kill_process(rustix::process::getpid(), signal)?;

@@ -1,4 +1,4 @@
-//! The harness's `mpiexec`, which a program under test finds when it needs a process manager. It connects to the program, and passes the
+//! The harness's `mpiexec`, which a program under test starts when it needs a process manager. It connects to the program, and passes the
 //! connection to the runner.
 
 use std::env;
@@ -20,19 +20,19 @@ use super::{SOCKET, own_path};
 /// File name that makes the binary act as this program.
 pub const NAME: &str = "mpiexec";
 
-/// Returns whether the program was started as an `mpiexec`: by that name, and in the scratch folder of a runner.
+/// Returns whether the program was started as an `mpiexec`: under that name, in the scratch folder of a runner.
 pub fn is_agent(argv0: &OsString) -> bool {
     place(argv0).is_some()
 }
 
-/// Returns the runner's scratch folder, and the folder in it that is in `PATH`.
+/// Returns the runner's scratch folder, and the subfolder that is in `PATH`.
 fn place(argv0: &OsString) -> Option<(PathBuf, PathBuf)> {
     let folder = own_path(argv0, NAME)?.parent()?.to_owned();
     let scratch = folder.parent()?.to_owned();
     scratch.join(SOCKET).exists().then_some((scratch, folder))
 }
 
-/// Runs as an `mpiexec`; returns the exit status.
+/// Runs as an `mpiexec`. Returns the exit status.
 pub fn main(argv: &[OsString]) -> u8 {
     match argv.first().and_then(place).map(|(scratch, folder)| run(&argv[1..], &scratch, &folder)) {
         Some(Ok(status)) => status,
@@ -56,7 +56,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     let args = args.iter().map(|arg| Bytes(arg.clone().into_vec())).collect();
     runner.send_with_descriptor(&Hello::Manager { args }, stream.as_ref())?;
     if stream.is_none() {
-        return Err(io::Error::other("no process listens there"));
+        return Err(io::Error::other("cannot connect to the program that started this mpiexec"));
     }
     drop(stream);
     // A process manager keeps running as long as it has a process to manage.
@@ -66,7 +66,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     }
 }
 
-/// Becomes the real `mpiexec` when the program does not start it as its own process manager.
+/// Executes the real `mpiexec`, for a program that uses `mpiexec` to start other programs. Returns the error if that fails.
 fn start_another(args: &[OsString], folder: &Path) -> io::Error {
     let path = env::var_os("PATH").unwrap_or_default();
     let others: Vec<PathBuf> = env::split_paths(&path).filter(|entry| entry != folder).collect();
@@ -74,6 +74,6 @@ fn start_another(args: &[OsString], folder: &Path) -> io::Error {
     let path = env::join_paths(&others).unwrap_or_else(|_| OsStr::new("").to_owned());
     match found {
         Some(file) => Command::new(file).args(args).env("PATH", path).exec(),
-        None => io::Error::new(io::ErrorKind::NotFound, "there is no other mpiexec in PATH"),
+        None => io::Error::new(io::ErrorKind::NotFound, "no other mpiexec in PATH"),
     }
 }

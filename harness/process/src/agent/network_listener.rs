@@ -14,7 +14,7 @@ use crate::nonblocking;
 /// Maximum number of rejected connections that are reported, so that repeated attempts do not fill a terminal.
 const MAX_REJECTIONS_REPORTED: usize = 10;
 
-/// The value of `--listen`: the address that the processes of a job relay their connections to.
+/// The options for agents on other machines: the address of `--listen`, and the path of the agent.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     address: IpAddr,
@@ -22,22 +22,22 @@ pub struct ListenOptions {
     ports: Option<RangeInclusive<u16>>,
     /// The path of the agent on the machines where the processes run.
     pub agent: PathBuf,
-    /// Reports a rejected connection to the user.
+    /// Prints a report about a rejected connection.
     report: fn(&str),
     reported: Arc<AtomicUsize>,
 }
 
-/// The reason why the runner cannot listen at an address. The message also contains a remedy.
+/// The reason why the runner cannot listen at an address, with a remedy if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ListenError(String);
 
 impl ListenOptions {
-    /// Parses `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`. There must be as many ports as launches that may be open at once.
+    /// Parses `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`. The range must contain at least `launches` ports.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the text is invalid or the runner cannot listen there.
+    /// Returns an error if the text is invalid or the runner cannot listen at this address.
     pub fn parse(text: &str, launches: usize, agent: PathBuf, tell: fn(&str)) -> Result<Self, ListenError> {
         let wrong = |why: &str| ListenError(format!("\"{text}\": {why}"));
         let (host, ports) = match text.parse::<IpAddr>() {
@@ -57,7 +57,7 @@ impl ListenOptions {
             .map(|ports| ports.ok_or_else(|| wrong("write ADDRESS, ADDRESS:PORT or ADDRESS:FIRST-LAST")))
             .transpose()?;
         let address = (host, 0).to_socket_addrs().ok().and_then(|mut all| all.next());
-        let address = address.ok_or_else(|| wrong("there is no such address"))?.ip();
+        let address = address.ok_or_else(|| wrong("unknown host or address"))?.ip();
         if address.is_unspecified() {
             return Err(wrong("write the address at which other machines reach this one"));
         }
@@ -65,11 +65,11 @@ impl ListenOptions {
             let (few, first) = (few.len(), few.start());
             let last = usize::from(*first) + launches - 1;
             return Err(wrong(&format!(
-                "{launches} simultaneous launches need a port each, but there are {few}: write {host}:{first}-{last}, or leave out the ports"
+                "too few ports ({few}) for {launches} simultaneous launches: write {host}:{first}-{last}, or leave out the ports"
             )));
         }
         let this = Self { address, ports, agent, report: tell, reported: Arc::default() };
-        // The port is tried now, so that the error is reported before the first launch.
+        // Open a listener once, so that an error is reported before the first launch.
         match NetworkListener::open(&this) {
             Ok(_) => Ok(this),
             Err(error) => Err(wrong(&error.to_string())),
@@ -108,7 +108,7 @@ impl NetworkListener {
         &self.listener
     }
 
-    /// Returns the address and the token for its agents.
+    /// Returns the address and the token for the agents.
     pub(super) fn route(&self) -> &Route {
         &self.route
     }
@@ -121,7 +121,7 @@ impl NetworkListener {
     /// Accepts a waiting connection.
     pub(super) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, from) = self.listener.accept()?;
-        // Without this option, responses take longer.
+        // If this fails, responses only take longer.
         let _ = relay::prepare(&stream);
         Ok((stream, from))
     }
@@ -134,8 +134,11 @@ impl NetworkListener {
     pub(super) fn report_rejection(&self, from: SocketAddr) {
         let before = self.listen.reported.fetch_add(1, Ordering::Relaxed);
         if before < MAX_REJECTIONS_REPORTED {
-            let more =
-                if before + 1 == MAX_REJECTIONS_REPORTED { "; further ones are not reported" } else { "" };
+            let more = if before + 1 == MAX_REJECTIONS_REPORTED {
+                "; further rejections are not reported"
+            } else {
+                ""
+            };
             let here = self.route.address;
             (self.listen.report)(&format!(
                 "{from} connected to {here} without the token of this launch and was rejected{more}"
@@ -144,7 +147,7 @@ impl NetworkListener {
     }
 }
 
-/// Returns random letters and digits that cannot be guessed.
+/// Returns a random text of letters and digits, which cannot be guessed.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
@@ -169,16 +172,16 @@ mod tests {
     fn rejects_invalid_listen_addresses() {
         assert!(parse("127.0.0.1", 8).unwrap().ports.is_none());
         assert!(parse("localhost", 8).unwrap().address.is_loopback());
-        for (text, launches, told) in [
+        for (text, launches, expected) in [
             ("0.0.0.0", 1, "at which other machines reach this one"),
             ("127.0.0.1:none", 1, "write ADDRESS"),
             ("127.0.0.1:9-8", 1, "write ADDRESS"),
             ("127.0.0.1:40000", 2, "127.0.0.1:40000-40001"),
             ("192.0.2.1", 1, "cannot listen"),
-            ("no such host.invalid", 1, "there is no such address"),
+            ("no such host.invalid", 1, "unknown host or address"),
         ] {
             let error = parse(text, launches).unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

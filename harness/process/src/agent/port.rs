@@ -1,4 +1,4 @@
-//! The connection of a process that has PMI_PORT: the process connects itself and sends its id.
+//! The connection of a process with PMI_PORT: the process connects to the server and sends its id.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -19,14 +19,14 @@ pub(super) enum PmiPortError {
     NoId,
     #[error("PMI_PORT={0}: {1}")]
     Refused(String, io::Error),
-    #[error("PMI_PORT={0}: {1} lines of {LINES} in answer to initack: \"{2}\"")]
+    #[error("PMI_PORT={0}: incomplete response to initack ({1} of {LINES} lines): \"{2}\"")]
     Short(String, usize, String),
 }
 
 /// A connection whose process has identified itself.
 pub(super) struct IdentifiedConnection {
     pub(super) connection: OwnedFd,
-    /// Its initack.
+    /// The process's initack.
     pub(super) initack: Vec<u8>,
     /// The server's response.
     pub(super) response: Vec<u8>,
@@ -51,21 +51,21 @@ fn greet(port: String) -> Result<IdentifiedConnection, PmiPortError> {
     let mut stream = TcpStream::connect_timeout(&at, RESPONSE_TIMEOUT).map_err(refused)?;
     // Requests and responses are small, and each waits for the other.
     stream.set_nodelay(true).map_err(refused)?;
-    let said = format!("{}\n", initack(&id)).into_bytes();
-    stream.write_all(&said).map_err(refused)?;
+    let request = format!("{}\n", initack(&id)).into_bytes();
+    stream.write_all(&request).map_err(refused)?;
     let (received, is_cut) = read_lines(&mut stream, LINES, MAX_RESPONSE, deadline).map_err(refused)?;
     if is_cut {
         return Err(PmiPortError::Short(port, lines(&received), received.escape_ascii().to_string()));
     }
-    Ok(IdentifiedConnection { connection: stream.into(), initack: said, response: received })
+    Ok(IdentifiedConnection { connection: stream.into(), initack: request, response: received })
 }
 
 fn lines(text: &[u8]) -> usize {
     text.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Reads `count` lines, or `longest` bytes, and returns whether the deadline or the end came first. It reads byte by byte, because the
-/// bytes after the last line belong to the protocol.
+/// Reads `count` lines, or `longest` bytes. Also returns true if the deadline or the end of the stream came first. Reads byte by byte,
+/// because the bytes after the last line belong to the protocol.
 pub(super) fn read_lines(
     stream: &mut TcpStream,
     count: usize,

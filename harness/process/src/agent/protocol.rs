@@ -10,7 +10,7 @@ use pmi_judge::library::api::{CallArgument, CallResult};
 /// The first message from an agent that connects over the network. The runner answers with a [`TokenAccepted`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TokenMessage {
-    /// The secret of the launch that the agent belongs to.
+    /// The token of the agent's launch.
     pub(super) token: String,
 }
 
@@ -22,56 +22,55 @@ pub(super) struct TokenAccepted {}
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hello {
-    /// From a rank: its only message.
+    /// From a rank. It is the rank's only message, unless the agent relays.
     Rank(RankHello),
     /// From a process that a launcher has started to load a library.
     Library {
-        /// Its rank, if its environment contains it.
+        /// The rank of the process, if its environment contains it.
         rank: Option<u32>,
-        /// Its process id.
+        /// The process id.
         pid: i32,
-        /// The node that its launcher has placed it on.
+        /// The node on which the launcher has placed the process.
         node: String,
     },
-    /// From a program that a process has started as its process manager. The connection to that process accompanies the message, if there
-    /// is one.
+    /// From a program that a process has started as its process manager. The connection to that process, if any, accompanies the message.
     Manager {
-        /// Its arguments without the program.
+        /// The arguments without the program.
         args: Vec<Bytes>,
     },
     /// From the program that takes the place of a proxy's launcher.
     Upstream {
-        /// Its process id.
+        /// The process id.
         pid: u32,
     },
 }
 
-/// The properties of a rank. The connection that its PMI_FD names accompanies the message.
+/// The properties of a rank. The rank's connection accompanies the message, unless the agent relays it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RankHello {
     /// The process group that the agent's path identifies.
     pub group: u32,
-    /// Its process id.
+    /// The process id.
     pub pid: i32,
-    /// The `PMI_*` variables and those that describe its node, as `NAME=value`.
+    /// The `PMI_*` variables and the variables that describe the node, as `NAME=value`.
     pub env: Vec<Bytes>,
     /// Arguments without the program.
     pub args: Vec<Bytes>,
-    /// The reason why PMI_FD or PMI_PORT cannot be used, in which case no descriptor accompanies the message.
+    /// The reason why the rank has no usable connection. No descriptor accompanies the message then.
     pub bad_fd: Option<String>,
-    /// The bytes that it has sent and received on a connection that it made through PMI_PORT.
+    /// The bytes that the rank has sent and received on a connection that it made through PMI_PORT.
     #[serde(rename = "greeted")]
     pub initack_exchange: Option<(Bytes, Bytes)>,
-    /// The dialogue on a connection that was made to it, because it requested a process manager.
+    /// The dialogue with the process manager that the rank has requested.
     pub singinit: Option<SingletonDialogue>,
-    /// Set if the agent keeps its connection and relays its bytes, because it cannot pass the connection to the runner.
+    /// The place where the agent runs, if it relays the connection because it cannot pass the connection to the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "relays")]
     pub relay_location: Option<Box<Namespaces>>,
 }
 
 impl RankHello {
-    /// Returns these variables by their names.
+    /// Returns the variables of [`RankHello::env`] by their names.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let split = |entry: &Bytes| {
             let entry = String::from_utf8_lossy(&entry.0);
@@ -81,36 +80,36 @@ impl RankHello {
     }
 }
 
-/// The place where a process runs. Process numbers and addresses are valid only within one such place.
+/// The place where a process runs. Process ids and addresses are valid only within the same place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespaces {
-    /// The kernel, and its namespace of processes.
+    /// The kernel and the PID namespace.
     pub processes: String,
-    /// The kernel, and its namespace of networks.
+    /// The kernel and the network namespace.
     pub network: String,
 }
 
-/// The dialogue between a process that requested a process manager and that process manager: lines with their newlines.
+/// The dialogue between a process and the process manager that it has requested: lines with their newlines.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SingletonDialogue {
     /// The first line, from the process manager.
     #[serde(rename = "asked")]
     pub request: Bytes,
-    /// The line of the process.
+    /// The second line, from the process.
     #[serde(rename = "said")]
     pub answer: Bytes,
-    /// The last line, from the process manager.
+    /// The third line, from the process manager.
     #[serde(rename = "told")]
     pub reply: Bytes,
 }
 
-/// An order from the runner to an agent. The agent of a rank makes no calls.
+/// An order from the runner to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentOrder {
-    /// Call a function.
+    /// Call a function of the library, for an agent that loads a library.
     Call {
-        /// Its name.
+        /// The name of the function.
         function: String,
         /// The arguments, in order.
         arguments: Vec<CallArgument>,
@@ -119,9 +118,9 @@ pub enum AgentOrder {
     Exit(u8),
     /// Kill yourself with this signal.
     Kill(u8),
-    /// Write to the connection that it relays.
+    /// Write these bytes to the connection, for an agent that relays.
     Write(Bytes),
-    /// Close that connection.
+    /// Close the connection, for an agent that relays.
     Close,
 }
 
@@ -131,18 +130,18 @@ pub enum AgentOrder {
 pub enum RelayReport {
     /// The process manager has written these bytes.
     FromServer(Bytes),
-    /// It has closed its end.
+    /// The process manager has closed its end.
     ClosedByServer,
     /// The process at the other end was killed by a signal.
     Died {
-        /// Its process id.
+        /// The id of that process.
         pid: i32,
-        /// Its name according to the kernel.
+        /// The name of that process according to the kernel.
         name: String,
         /// The signal.
         signal: i32,
     },
-    /// This many orders to write or close have been carried out, and the bytes have been read, as far as the agent can determine.
+    /// The number of orders to write or close that have been carried out. As far as the agent can determine, the bytes have been read.
     #[serde(rename = "taken")]
     OrdersDone(u64),
 }
@@ -151,13 +150,13 @@ pub enum RelayReport {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LibraryReport {
-    /// The library has been loaded, or the error.
+    /// `None` if the library has been loaded; otherwise, the error.
     Loaded(Option<String>),
     /// A call has returned.
     Returned(CallResult),
     /// A call could not be made: the function does not exist, or the arguments do not match its parameters.
     NotCalled {
-        /// `true` if the library lacks the function.
+        /// True if the library lacks the function.
         missing: bool,
         /// The reason.
         why: String,

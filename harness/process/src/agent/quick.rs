@@ -1,5 +1,5 @@
-//! The quick agent of a rank, which starts in a tenth of the time, if this machine supports it: see `quick-agent/main.rs`. It is embedded
-//! in this program, and written to a separate folder for the duration of a run.
+//! The quick agent of a rank, which starts in a tenth of the full agent's time (see `quick-agent/main.rs`). It is embedded in this program
+//! if this machine supports it, and written to a separate folder for the duration of a run.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use crate::scratch::folder_on_disk;
 
-/// Name of a link next to the quick agent. It points to the full agent, which the quick one executes if it cannot do the work.
+/// Name of a link next to the quick agent. It points to the full agent, which the quick agent executes if it cannot do the work.
 pub(super) const FULL: &str = "full";
 
-/// Its exit status if it was started through a path that is not an agent's.
+/// Exit status of a quick agent that was started through a path that is not an agent's.
 const FAILED: i32 = 125;
 
 #[cfg(quick_agent)]
@@ -20,13 +20,13 @@ const PROGRAM: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/qu
 #[cfg(not(quick_agent))]
 const PROGRAM: Option<&[u8]> = None;
 
-/// The program's file, which is removed when this is dropped.
+/// The file of the quick agent, which is removed on drop.
 pub struct QuickAgent {
     folder: tempfile::TempDir,
 }
 
 impl QuickAgent {
-    /// Writes the program's file. Returns `None` if the machine has no quick agent, or if programs in scratch folders cannot be executed.
+    /// Writes the file. Returns `None` if the machine is not supported, or if programs in scratch folders cannot be executed.
     pub fn write() -> Option<Self> {
         let folder = folder_on_disk().ok()?;
         let agent = Self { folder };

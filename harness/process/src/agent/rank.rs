@@ -1,9 +1,9 @@
 //! The agent of a rank: the program of the harness that the process manager under test starts as a rank.
 //!
-//! It finds the runner's socket through the path that it was started by (a symbolic link in the run's scratch folder). It passes its
-//! connection to the runner: the descriptor that PMI_FD names, the connection that it makes through PMI_PORT, or the one that is made to
-//! it. It also sends its environment and arguments. Then it waits for the order to exit, which returns the descriptor. If the runner is on
-//! another machine, the agent relays instead (`relay`). It does not interpret PMI.
+//! The agent finds the runner's socket through its own path, a symbolic link in the run's scratch folder. It passes its connection to the
+//! runner: the descriptor that PMI_FD names, the connection that it makes through PMI_PORT, or the connection from the process manager that
+//! it has requested. It also sends its environment and arguments. Then it waits for the order to exit, which returns the descriptor. If the
+//! runner is on another machine, the agent relays instead (`relay`). The agent does not interpret PMI.
 
 use std::ffi::OsString;
 use std::io;
@@ -27,7 +27,7 @@ pub fn is_agent(argv0: &OsString) -> bool {
     is_called(argv0, NAME)
 }
 
-/// Runs as an agent; returns the exit status.
+/// Runs as an agent. Returns the exit status.
 pub fn main(mut argv: Vec<OsString>) -> u8 {
     let program = if argv.is_empty() { OsString::new() } else { argv.remove(0) };
     match run(&program, argv) {
@@ -42,8 +42,8 @@ pub fn main(mut argv: Vec<OsString>) -> u8 {
 fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
     let path = own_path(program, NAME).unwrap_or_else(|| PathBuf::from(program));
     if args.first().is_some_and(|arg| arg == OPTION) {
-        let way = args.drain(..args.len().min(2)).nth(1).unwrap_or_default();
-        return relay_to(&Route::of_argument(&way.to_string_lossy())?, 0, args);
+        let route = args.drain(..args.len().min(2)).nth(1).unwrap_or_default();
+        return relay_to(&Route::of_argument(&route.to_string_lossy())?, 0, args);
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     let group = folder.file_name().and_then(|n| n.to_str()?.strip_prefix('g')?.parse().ok());
@@ -51,13 +51,14 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
         if let Some(route) = Route::of_environment() {
             return relay_to(&route, relay::group_of_path(&path), args);
         }
-        let what = format!("started as {}, not by its path in the scratch folder of a run", path.display());
+        let what =
+            format!("started as {}, not through its path in the scratch folder of a run", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
     let mut runner = Channel::to_runner(scratch)?;
     let (hello, fd) = describe_process(group, args, None);
     runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
-    // The runner now holds the only copy, so the connection closes as soon as the runner closes it.
+    // The runner now holds the only other copy, so the connection ends as soon as the runner closes that copy.
     drop(fd);
     wait_for_exit_order(runner)
 }
@@ -76,14 +77,14 @@ fn describe_process(
     args: Vec<OsString>,
     relays: Option<Box<Namespaces>>,
 ) -> (RankHello, Option<OwnedFd>) {
-    let (mut greeted, mut singinit) = (None, None);
-    let connection = if let Some((said, connection)) = singleton::wait() {
-        singinit = Some(said);
+    let (mut initack_exchange, mut singinit) = (None, None);
+    let connection = if let Some((dialogue, connection)) = singleton::wait() {
+        singinit = Some(dialogue);
         connection.map_err(|why| why.to_string())
     } else if let Some(connected) = port::connect() {
         connected.map_err(|why| why.to_string()).map(
-            |IdentifiedConnection { connection, initack: said, response: received }| {
-                greeted = Some((Bytes(said), Bytes(received)));
+            |IdentifiedConnection { connection, initack, response }| {
+                initack_exchange = Some((Bytes(initack), Bytes(response)));
                 connection
             },
         )
@@ -98,25 +99,13 @@ fn describe_process(
         protocol_environment().into_iter().map(|(k, v)| Bytes(format!("{k}={v}").into_bytes())).collect();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
     let pid = std::process::id() as i32;
-    (
-        RankHello {
-            group,
-            pid,
-            env,
-            args,
-            bad_fd,
-            initack_exchange: greeted,
-            singinit,
-            relay_location: relays,
-        },
-        fd,
-    )
+    (RankHello { group, pid, env, args, bad_fd, initack_exchange, singinit, relay_location: relays }, fd)
 }
 
 /// Waits for the order to exit.
 fn wait_for_exit_order(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
-        // This process closes nothing itself, because the kernel closes the descriptor that came with the order.
+        // The kernel closes the descriptor that came with the order.
         Some(AgentOrder::Exit(status)) => std::process::exit(status.into()),
         Some(AgentOrder::Kill(signal)) => kill_self(signal),
         Some(AgentOrder::Call { .. } | AgentOrder::Write(_) | AgentOrder::Close) | None => {

@@ -1,7 +1,7 @@
 //! An agent that cannot reach the runner's socket, because it is on another machine or in another mount namespace. It connects to the
 //! address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its PMI_FD.
 //!
-//! The runner's orders and the process manager's bytes all use this one connection, in order. So by the time a process is ordered to exit,
+//! The runner's orders and the process manager's bytes all use the same connection, in order. So by the time an agent is ordered to exit,
 //! it has carried out all earlier orders to write.
 
 use std::fs;
@@ -36,8 +36,9 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of bytes that wait to be written to PMI_FD.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
-/// The minimum and the maximum interval between checks of whether the process manager has read the written bytes.
+/// Minimum interval between checks of whether the process manager has read the written bytes.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_micros(20);
+/// Maximum interval between checks of whether the process manager has read the written bytes.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The address and the token that an agent needs to reach the runner over the network: `ADDRESS:PORT/TOKEN`.
@@ -61,8 +62,12 @@ impl Route {
 
     /// Parses the address and token in an argument.
     pub(super) fn of_argument(text: &str) -> io::Result<Self> {
-        let wrong =
-            || io::Error::new(io::ErrorKind::InvalidInput, format!("{OPTION} takes ADDRESS:PORT/TOKEN"));
+        let wrong = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{OPTION}: invalid value: write ADDRESS:PORT/TOKEN"),
+            )
+        };
         Self::parse(text).ok_or_else(wrong)
     }
 
@@ -71,24 +76,24 @@ impl Route {
         Self::parse(&std::env::var(VARIABLE).ok()?)
     }
 
-    /// Connects, and waits to be admitted.
+    /// Connects to the runner, and waits until the runner has accepted the token.
     pub(super) fn connect(&self) -> io::Result<Channel> {
         let stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT)
-            .map_err(context(format!("the runner cannot be reached at {}", self.address)))?;
+            .map_err(context(format!("cannot reach the runner at {}", self.address)))?;
         prepare(&stream)?;
         let mut runner = Channel::new(stream);
         runner.send_whole(&TokenMessage { token: self.token.clone() })?;
         match runner.wait::<TokenAccepted>()? {
             Some(TokenAccepted {}) => Ok(runner),
             None => {
-                let what = format!("the runner at {} does not accept our token", self.address);
+                let what = format!("the runner at {} rejected the token", self.address);
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
             }
         }
     }
 }
 
-/// Disables delays of small messages, and enables detection of a peer whose machine is unreachable.
+/// Disables the delay of small messages, and enables the detection of unreachable peers.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -99,15 +104,15 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of an agent that is spawned in a process group. The agent counts each `./` before its name as one group. On other
-/// machines, no scratch folder could identify the group.
+/// Returns the path of an agent in a spawned process group. The number of `./` before the name is the number of the group, because other
+/// machines have no scratch folder that could identify the group.
 pub(super) fn path_of_group(agent: &Path, group: u32) -> std::path::PathBuf {
     let folder = agent.parent().unwrap_or(Path::new("/")).to_string_lossy();
     let name = agent.file_name().unwrap_or_default().to_string_lossy();
     format!("{}/{}{name}", folder.trim_end_matches('/'), "./".repeat(group as usize)).into()
 }
 
-/// The inverse of [`path_of_group`].
+/// Returns the process group of an agent's path; the inverse of [`path_of_group`].
 pub(super) fn group_of_path(path: &Path) -> u32 {
     let text = path.as_os_str().as_encoded_bytes();
     let folder = text.iter().rposition(|b| *b == b'/').map_or(&[][..], |end| &text[..=end]);
@@ -144,12 +149,12 @@ struct Relay {
     runner_key: ReactorKey,
     /// The connection of the process, until it is closed.
     pmi: Option<RelayedPmi>,
-    /// The process at the other end, until it has ended.
+    /// The process at the other end of `pmi`, until that process has ended.
     peer: Option<(ForeignProcess, ReactorKey)>,
     buffer: Vec<u8>,
-    /// Orders to write and to close that have been carried out.
+    /// Number of orders to write and to close that have been carried out.
     executed_orders: u64,
-    /// The number of them that has been reported to the runner.
+    /// Number of executed orders that have been reported to the runner.
     reported: u64,
     check_interval: Duration,
 }
@@ -170,7 +175,7 @@ fn foreign_peer(connection: &OwnedFd) -> Option<ForeignProcess> {
     ForeignProcess::new(pid?)
 }
 
-/// Relays bytes until the runner orders the process to exit; returns the status to exit with.
+/// Relays bytes until the runner orders the process to exit. Returns the exit status.
 pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     let mut reactor = Reactor::new()?;
     let runner_key = reactor.add(&runner, RelaySource::Runner, WatchMode::Read)?;
@@ -186,7 +191,6 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     });
     let pmi = pmi.transpose()?;
     let buffer = vec![0; READ_SIZE];
-    let (obeyed, told, look) = (0, 0, MIN_CHECK_INTERVAL);
     let mut relay = Relay {
         reactor,
         runner,
@@ -194,9 +198,9 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
         pmi,
         peer: maker,
         buffer,
-        executed_orders: obeyed,
-        reported: told,
-        check_interval: look,
+        executed_orders: 0,
+        reported: 0,
+        check_interval: MIN_CHECK_INTERVAL,
     };
     loop {
         let limit = (relay.reported < relay.executed_orders).then_some(relay.check_interval);
@@ -216,7 +220,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
 }
 
 impl Relay {
-    /// Sends a report to the runner. As long as the runner does not read it, the agent reads nothing more from the process manager.
+    /// Sends a report to the runner. Until the runner has read it, the agent reads no more bytes from the process manager.
     fn report(&mut self, what: &RelayReport) -> io::Result<()> {
         let was_blocked = self.runner.is_blocked();
         self.runner.send(what);
@@ -233,7 +237,7 @@ impl Relay {
             self.runner.flush();
             if !self.runner.is_blocked() {
                 self.reactor.set(self.runner_key, WatchMode::Read)?;
-                // The agent did not read from it in the meantime.
+                // The agent did not read from the process manager in the meantime.
                 self.pmi.iter().for_each(|pmi| self.reactor.mark_ready(pmi.key));
             }
         }
@@ -249,7 +253,7 @@ impl Relay {
                     }
                     self.executed_orders += 1;
                 }
-                // This process closes nothing itself: the kernel does.
+                // The kernel closes the connection.
                 AgentOrder::Exit(status) => std::process::exit(status.into()),
                 AgentOrder::Kill(signal) => return kill_self(signal).map(Some),
                 AgentOrder::Call { .. } => return Ok(Some(RUNNER_LOST_STATUS)),
@@ -307,7 +311,7 @@ impl Relay {
         }
     }
 
-    /// Reports that all orders have been carried out, once they have.
+    /// Reports the executed orders once the process manager has read the written bytes.
     fn report_taken(&mut self) -> io::Result<()> {
         if self.reported == self.executed_orders {
             return Ok(());

@@ -1,5 +1,4 @@
-//! A process that was not started by a process manager, and requests one. It waits for the connection, and sends the same messages as
-//! MPICH's client.
+//! A singleton, which requests a process manager. It waits for the connection, and sends the same messages as MPICH's client.
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,21 +12,20 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::port::read_lines;
 use super::protocol::SingletonDialogue;
 
-/// Variable with the number of the listening socket.
+/// Variable with the descriptor number of the listening socket.
 pub const LISTENER: &str = "PMI_CONFORM_LISTENER";
 
-/// Variable with the number of milliseconds within which the process manager must connect. A manager that does not is detected after this
-/// time.
+/// Variable with the maximum time for the process manager to connect, in milliseconds.
 pub const PATIENCE: &str = "PMI_CONFORM_PATIENCE";
 
-/// The result: the dialogue, and the connection or the reason why there is none.
+/// The result of [`wait`]: the dialogue, and the connection or the error.
 pub(super) type SingletonResult = (SingletonDialogue, io::Result<OwnedFd>);
 
-/// Waits if the runner has passed a listening socket to this process.
+/// Waits for a process manager, if the runner has passed a listening socket to this process.
 pub(super) fn wait() -> Option<SingletonResult> {
     let number: i32 = std::env::var(LISTENER).ok()?.parse().ok().filter(|n| *n > 2)?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
-    // SAFETY: the runner has passed the descriptor to this process, and nothing else here owns it.
+    // SAFETY: the runner has passed the descriptor to this process, and nothing else in this process owns it.
     let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(number) });
     let mut singinit = SingletonDialogue::default();
     let patience = Duration::from_millis(std::env::var(PATIENCE).ok()?.parse().ok()?);
@@ -44,15 +42,15 @@ fn answer(
     let mut stream = accept(listener, deadline)?;
     stream.set_nodelay(true)?;
     singinit.request = line(&mut stream, deadline)?;
-    let said = format!("{RESPONSE}\n").into_bytes();
-    stream.write_all(&said)?;
-    singinit.answer = Bytes(said);
+    let answer = format!("{RESPONSE}\n").into_bytes();
+    stream.write_all(&answer)?;
+    singinit.answer = Bytes(answer);
     singinit.reply = line(&mut stream, deadline)?;
     let info = SingletonInfo::parse(singinit.reply.0.trim_ascii_end()).map_err(io::Error::other)?;
     for n in 0..if info.streams { STREAMS } else { 0 } {
         // Bytes on these connections are ignored, but the connections must stay open.
         let stream = accept(listener, deadline)
-            .map_err(|error| io::Error::other(format!("{n} connections of {STREAMS}: {error}")))?;
+            .map_err(|error| io::Error::other(format!("{n} of {STREAMS} further connections: {error}")))?;
         std::mem::forget(stream);
     }
     Ok(stream)
@@ -62,7 +60,7 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<TcpStream> {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     match rustix::event::poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&left))? {
-        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "no process manager connects")),
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "no process manager has connected")),
         _ => Ok(listener.accept()?.0),
     }
 }

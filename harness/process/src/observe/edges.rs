@@ -1,8 +1,8 @@
 //! The control-flow edges that an implementation under test executes, if it was compiled to count them: AFL++'s map.
 //!
-//! Programs compiled with `afl-clang-fast` and similar compilers count in shared memory: one byte for each edge. The memory is a System V
-//! segment, whose number is in the environment ([`ID`]). Every process that the implementation starts inherits it and counts in the same
-//! map. Other programs ignore it and leave the map empty.
+//! Programs compiled with `afl-clang-fast` and similar compilers count in shared memory: a byte for each edge. The memory is a System V
+//! segment, whose id is in the environment ([`ID`]). Every process that the implementation starts inherits the id and counts in the same
+//! map. Other programs ignore the id and leave the map empty.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,18 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::procfs;
 
-/// Variable with the number of the shared memory.
+/// Variable with the id of the shared memory.
 pub const ID: &str = "__AFL_SHM_ID";
-/// Variable with its size, for programs with many edges.
+/// Variable with the size of the shared memory, for programs with many edges.
 pub const SIZE: &str = "AFL_MAP_SIZE";
 
-/// Size of a map in bytes, which is more than the number of edges of a process manager. AFL++'s own maps have 65,536 unless more are
-/// requested.
+/// Size of a map in bytes, which is more than the number of edges of a process manager. AFL++'s own maps have 65,536 bytes by default.
 const BYTES: usize = 1 << 20;
 const WORDS: usize = BYTES / size_of::<u64>();
 
 thread_local! {
-    /// The number of the shared memory that is offered to processes that this thread starts.
+    /// The id of the shared memory that is offered to processes that this thread starts.
     static OFFERED_MAP: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -37,7 +36,7 @@ impl Drop for MapOffer {
     }
 }
 
-/// Shared memory in which an implementation under test may count the edges that it executes. It is freed with the last process that has it.
+/// Shared memory in which an implementation under test may count the edges that it executes. The last process that has it frees it.
 #[derive(Debug)]
 pub struct EdgeMap {
     id: libc::c_int,
@@ -56,7 +55,7 @@ impl EdgeMap {
     ///
     /// # Errors
     ///
-    /// Fails if the system does not support such memory, or has no more of it.
+    /// Returns an error if the system does not support System V memory, or has no more of it.
     pub fn new() -> io::Result<Self> {
         #[expect(unsafe_code, reason = "no crate has a safe call for System V memory")]
         // SAFETY: the call takes only numbers.
@@ -70,7 +69,7 @@ impl EdgeMap {
         let attached = io::Error::last_os_error();
         #[expect(unsafe_code, reason = "see above")]
         // SAFETY: the command takes no third argument. Linux keeps the memory as long as this process has it, and still lets other
-        // processes attach it. So it is freed when this process ends, in whatever way.
+        // processes attach it. So the memory is freed even if this process is killed.
         unsafe {
             libc::shmctl(id, libc::IPC_RMID, ptr::null_mut());
         }
@@ -82,22 +81,21 @@ impl EdgeMap {
 
     fn words(&self) -> &[AtomicU64] {
         #[expect(unsafe_code, reason = "the memory is known by its address alone")]
-        // SAFETY: there are this many words, at the beginning of a page, until `self` is dropped. Other processes may write to them at any
-        // time, so they are atomic; every bit pattern is a number.
+        // SAFETY: `words` points to `WORDS` page-aligned words, which stay mapped until `self` is dropped. Other processes may write to
+        // them at any time, so they are atomics; every bit pattern is a valid `u64`.
         unsafe {
             std::slice::from_raw_parts(self.words.as_ptr(), WORDS)
         }
     }
 
-    /// Returns whether another process may have counted in the map. If no process has attached the memory, none has, and the map need not
-    /// be read.
+    /// Returns whether another process may have counted in the map. If not, the map need not be read.
     pub fn was_attached(&self) -> bool {
         let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
         #[expect(unsafe_code, reason = "see `new`")]
         // SAFETY: the command fills its whole argument; if it fails, the argument is not read.
         let last = unsafe {
-            let told = libc::shmctl(self.id, libc::IPC_STAT, state.as_mut_ptr());
-            (told == 0).then(|| state.assume_init().shm_lpid)
+            let result = libc::shmctl(self.id, libc::IPC_STAT, state.as_mut_ptr());
+            (result == 0).then(|| state.assume_init().shm_lpid)
         };
         last != Some(procfs::own_pid())
     }
@@ -105,14 +103,14 @@ impl EdgeMap {
     /// Clears the counts.
     pub fn clear(&self) {
         for word in self.words() {
-            // A page that no process has written to must not be allocated just to clear it.
+            // Writing to an unused page would allocate it.
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
             }
         }
     }
 
-    /// Returns the executed edges, and their counts, which wrap after 255.
+    /// Returns the executed edges with their counts, which wrap after 255.
     pub fn counted(&self) -> Vec<(u32, u8)> {
         let mut all = Vec::new();
         for (at, word) in self.words().iter().enumerate() {
@@ -143,7 +141,7 @@ impl Drop for EdgeMap {
     }
 }
 
-/// Offers the map to a command, if this thread has one to offer.
+/// Offers the map of this thread, if any, to a command.
 pub(crate) fn prepare(command: &mut Command) {
     OFFERED_MAP.with_borrow(|id| {
         if let Some(id) = id {

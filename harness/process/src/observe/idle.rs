@@ -1,11 +1,11 @@
 //! Proves from the state of the server's processes that no response will come.
 //!
 //! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only the harness can cause. No
-//! timer and no process outside the server will wake it. Then silence is proved, without a timeout. This works on Linux only; elsewhere it
-//! is never proved.
+//! timer and no process outside the server will wake it. Silence is then proved without a timeout. This works only on Linux; on other
+//! systems, silence is never proved.
 //!
-//! A server whose threads wake periodically never appears idle. If all of them have done so several times without sending anything, this
-//! does not prove silence, but it is sufficient where silence is allowed.
+//! A server whose threads wake periodically never appears idle. If all of them have woken several times without sending anything, this does
+//! not prove silence, but it is sufficient where silence is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,41 +17,42 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use super::tcp::Ends;
 use super::{procfs, tcp};
 
-/// A thread's number, and the number of its voluntary sleeps.
+/// Thread ids, each with the number of the thread's voluntary sleeps.
 type SleepCounts = Vec<(i32, u64)>;
 
-/// The state of processes.
+/// The combined state of several processes.
 enum ActivityState {
     /// Every thread waits without a time limit.
     Waiting(SleepCounts),
-    /// At least one of them is running or stopped.
+    /// At least one thread is running, stopped or waiting with a time limit.
     Busy,
-    /// At least one of them seems to have ended.
+    /// At least one thread seems to have ended.
     Ended,
 }
 
 /// Processes that may be at the other end of a connection and need not be examined, because the harness controls them.
 #[derive(Default)]
 pub struct ControlledPeers {
-    /// Processes.
+    /// The ids of the processes.
     pub pids: HashSet<i32>,
-    /// Their TCP connections, because the kernel does not report the process of such a connection.
+    /// The TCP connections of the processes, because the kernel does not report the process of a TCP connection.
     pub connections: HashSet<Ends>,
 }
 
-/// Processes that are examined repeatedly. Usually one of them is running, in which case only its state is read.
+/// A repeated check of whether processes are idle. Usually one process is running, in which case only its state is read.
 #[derive(Default)]
 pub struct IdleCheck {
-    /// The last list of processes.
+    /// The processes at the last check.
     pids: Vec<i32>,
-    /// The time when they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
+    /// The time of the first check that found the processes in their current waits, and the sleep counts at that time.
     since: Option<(Instant, SleepCounts)>,
 }
 
 impl IdleCheck {
     /// Examines the processes twice. Returns true if every thread was in an endless wait both times and did not run in between. `list`
-    /// returns the processes, sorted, or `None` if they prove nothing. It is called while they wait, so that a process that is being
-    /// started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set one, which cannot be observed.
+    /// returns the processes, sorted, or `None` if they prove nothing. It is called between the two examinations, so that a process that is
+    /// being started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set an alarm, because alarms
+    /// cannot be observed.
     pub fn all_waiting(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -73,7 +74,7 @@ impl IdleCheck {
         self.since.as_ref().map(|(since, _)| since.elapsed())
     }
 
-    /// Examines the processes twice without a pause. If all threads wait, returns how often each has gone to sleep.
+    /// Examines the processes twice without a pause. Returns the sleep counts if all threads wait.
     fn examine_twice(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -109,7 +110,7 @@ impl IdleCheck {
 /// Counts the waits of threads that wait with a time limit.
 #[derive(Default)]
 pub struct PollCount {
-    /// The number of times that each had gone to sleep when the count began.
+    /// The sleep counts of the threads when the count began.
     initial_sleeps: HashMap<i32, u64>,
 }
 
@@ -134,7 +135,7 @@ impl PollCount {
     }
 }
 
-/// Returns the wait of each thread of a process, and how often it has gone to sleep voluntarily; `None` if one of them does not wait.
+/// Returns the wait of each thread of a process and the number of its voluntary sleeps; `None` if any thread does not wait.
 fn waits(pid: i32) -> Option<Vec<(i32, ThreadWait, u64)>> {
     threads(pid, |thread| match thread {
         Thread::Waits { tid, wait, sleeps } => Ok((tid, wait, sleeps)),
@@ -162,16 +163,15 @@ fn examine(pids: &[i32]) -> ActivityState {
 
 /// The state of a thread.
 enum Thread {
-    /// It sleeps, and has gone to sleep voluntarily this many times.
+    /// The thread sleeps. `sleeps` is the number of its voluntary sleeps.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
-    /// It is running or stopped, or waits for a disk, since a slow read is not silence.
+    /// The thread is running or stopped, or waits for a disk, because a slow read is not silence.
     Busy,
-    /// It seems to have ended.
+    /// The thread seems to have ended.
     Ended,
 }
 
-/// Examines the threads of a process until `take` rejects one. Most processes have a single thread, in which case no others are searched
-/// for.
+/// Examines the threads of a process until `take` rejects one. Other threads are only searched for if the process has more than one.
 fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
     let (first, count) = examine_thread(pid, pid);
     let mut all = vec![take(first)?];
@@ -188,7 +188,7 @@ fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<
     Ok(all)
 }
 
-/// Returns whether a call waits for a file, which may be on a slow server: some file systems then sleep as if they waited for an event.
+/// Returns whether a call reads from a file, which may be on a slow server. The thread then sleeps as if it waited for an event.
 fn reads_file(pid: i32, line: &str) -> bool {
     let mut words = line.split_whitespace();
     let number = words.next().and_then(|n| n.parse::<u32>().ok());
@@ -221,9 +221,9 @@ fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     }
 }
 
-/// Returns whether only these processes and their controlled peers can end the waits. Other causes are timers (a timerfd, a POSIX timer, or
-/// an alarm, of which only the handler is visible), a connection to a daemon or another host, and bytes on a TCP connection that the kernel
-/// delivers later.
+/// Returns whether only these processes and their controlled peers can end the waits. Other causes of a wake-up are timers (a timerfd, a
+/// POSIX timer, or an alarm, of which only the handler is visible), a connection to a daemon or another host, and bytes on a TCP connection
+/// that the kernel delivers later.
 fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
@@ -249,11 +249,11 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
             }
             let inode = to.strip_prefix("socket:[").and_then(|t| t.strip_suffix(']')?.parse().ok());
             let (Some(inode), Ok(number)) = (inode, name.parse()) else { continue };
-            // If we may not examine the descriptors of other processes, we assume that the server depends only on itself.
+            // If descriptors of other processes cannot be examined, the server is assumed to depend only on itself.
             let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
                 continue;
             };
-            // A read that is limited by a socket option appears to have no limit.
+            // A time limit from a socket option does not appear in the arguments of a call.
             if has_time_limit(&socket) {
                 return false;
             }
@@ -271,15 +271,15 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
         let is_among = among.contains(&other);
-        // Each end is queried through the other one: one of these processes in its own turn, a controlled peer here.
-        let asked = [Some((*here, *there)), (!is_among).then_some(other)];
+        // Each end is queried through the other end. Among these processes, that happens in the other end's turn.
+        let queries = [Some((*here, *there)), (!is_among).then_some(other)];
         (is_among || peers.connections.contains(&other))
-            && asked.into_iter().flatten().filter_map(tcp::find_peer).all(|end| end.in_transit == 0)
+            && queries.into_iter().flatten().filter_map(tcp::find_peer).all(|end| end.in_transit == 0)
     })
 }
 
 fn catches_alarms(pid: i32) -> bool {
-    /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
+    /// The mask of SIGALRM, SIGVTALRM and SIGPROF.
     const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
     let status = procfs::short_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
@@ -317,7 +317,7 @@ enum ThreadWait {
     Endless,
     /// For an event or a time, or for a time alone.
     Limited,
-    /// It does not wait, or waits for something else.
+    /// The thread does not wait, or waits for something else.
     None,
 }
 
@@ -328,7 +328,7 @@ fn wait(line: &str) -> ThreadWait {
     let args: Vec<u64> =
         words.map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap_or(1)).take(6).collect();
     let arg = |i: usize| args.get(i).copied().unwrap_or(1);
-    // A timeout in milliseconds is an int, so only the low half is used.
+    // A timeout in milliseconds is an int, so only the low 32 bits are significant.
     let endless = |i: usize| (arg(i) as u32 as i32) < 0;
     let no_timeout = |i: usize| arg(i) == 0;
     let endless = match call(number) {

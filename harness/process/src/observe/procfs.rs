@@ -1,4 +1,4 @@
-//! Files of `/proc` about any processes, including hostile ones.
+//! Files of `/proc` about processes, which may be hostile.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,16 +7,16 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Maximum number of bytes that are read from a file. Files of this kind are far shorter.
+/// Maximum number of bytes that are read from a file. Files in `/proc` are far shorter.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 /// Maximum number of bytes that the kernel returns at once.
 const PAGE: usize = 4096;
 /// Maximum length of a line in a file of short lines.
 const LONGEST_LINE: usize = 1024;
 
-/// Returns a file's text. Several files contain a process's name, which may be any bytes; invalid UTF-8 is replaced.
+/// Returns a file's text. Invalid UTF-8 is replaced, because several files contain a process's name, which may be any bytes.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
-    // The kernel generates such a file for every reader; with enough room, one read is sufficient.
+    // With enough room, a single read is sufficient.
     let mut bytes = Vec::with_capacity(4096);
     File::open(path)?.take(MAX_FILE_SIZE).read_to_end(&mut bytes)?;
     Ok(into_text(bytes))
@@ -39,7 +39,7 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// The time of all processors since the machine was booted, in ticks summed over the processors.
+/// The sum of all processors' time since boot, in ticks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
     /// All ticks.
@@ -52,7 +52,7 @@ pub(crate) struct ProcessorTime {
 pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     let text = text("/proc/stat")?;
     let first = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
-    // user, nice, system, idle, iowait, irq, softirq, steal; the later ones are included in these.
+    // user, nice, system, idle, iowait, irq, softirq, steal. The fields after them are included in user and nice.
     let ticks: Vec<u64> = first.split_ascii_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
     match ticks[..] {
         [_, _, _, idle, iowait, ..] => {
@@ -62,24 +62,24 @@ pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     }
 }
 
-/// Returns the id of this process, as it appears in these files.
+/// Returns the id of this process, as it appears in `/proc`.
 pub fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// Returns a process's name, which the kernel cuts to 15 bytes.
+/// Returns a process's name, which the kernel truncates to 15 bytes.
 pub fn name(pid: i32) -> Option<String> {
     Some(short_text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
 }
 
-/// Returns the numbers of a process's threads.
+/// Returns the ids of a process's threads.
 pub(crate) fn threads(pid: i32) -> io::Result<impl Iterator<Item = i32>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()))
 }
 
-/// Returns whether a process is about to end. The kernel sets this flag before it closes the descriptors, and closes these before the
-/// process can be waited for.
+/// Returns whether a process is about to end. The kernel sets a flag before it closes the descriptors, and closes the descriptors before
+/// the process can be waited for.
 pub fn is_exiting(pid: Pid) -> bool {
     const PF_EXITING: u64 = 4;
     Stat::of(pid.as_raw_nonzero().get())
@@ -95,7 +95,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Returns `None` if the process does not exist.
+    /// Reads the state of a process. Returns `None` if the process does not exist.
     pub fn of(pid: i32) -> Option<Self> {
         Self::parse(short_text(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -111,7 +111,7 @@ impl Stat {
         &self.text[self.name.clone()]
     }
 
-    /// Returns all fields after the name. The first of them is field 3, the state.
+    /// Returns all fields after the name. The first is field 3, the state.
     fn fields_after_name(&self) -> std::str::SplitAsciiWhitespace<'_> {
         self.text[self.name.end + 1..].split_ascii_whitespace()
     }
@@ -126,13 +126,13 @@ impl Stat {
         self.field(number)?.parse().ok()
     }
 
-    /// Returns the exit status of a dead process, as wait will report it to its parent.
+    /// Returns the wait status of a dead process, as its parent will receive it.
     pub(crate) fn exit_status(&self) -> Option<i32> {
         self.fields_after_name().next_back()?.parse().ok()
     }
 
-    /// Returns true if the process has ended and its parent has not waited for it. The state is that of the first thread, which
-    /// may end long before the others, and often does while a process exits.
+    /// Returns whether the process has ended and its parent has not waited for it. The state alone does not show this: it is the state of
+    /// the first thread, which may end long before the others.
     pub(crate) fn is_dead(&self) -> bool {
         let others = self.number::<u32>(20).is_some_and(|threads| threads > 1);
         matches!(self.field(3), Some("Z" | "X")) && !others

@@ -1,9 +1,9 @@
 //! The other end of a TCP connection whose two ends are on this host.
 //!
 //! For a local socket, the kernel reports the process that created it and the number of bytes that the other side has not read. For TCP, it
-//! reports neither through the socket: bytes count as arrived once they are in the other side's queue. It does report them for the other
-//! socket, through
-//! `sock_diag(7)`, if that is in the same network namespace. (`/proc/net/tcp` contains the same, and takes a hundred times as long.)
+//! reports neither through the socket: bytes count as arrived once they are in the other side's queue. `sock_diag(7)` reports both for the
+//! other socket, if that is in the same network namespace. (`/proc/net/tcp` contains the same information, but takes a hundred times as
+//! long.)
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -32,12 +32,12 @@ const NOT_SENT: usize = 144;
 /// The state of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerState {
-    /// Bytes that have arrived there and have not been read.
+    /// Number of bytes that have arrived at the other end and have not been read.
     pub(crate) unread: usize,
-    /// Bytes that were written there and that its kernel holds back, because of Nagle's algorithm or because this end has no room. Bytes
-    /// that only lack an acknowledgement do not count. They have arrived, because both ends are on this host.
+    /// Number of bytes that were written at the other end and that the kernel holds back, because of Nagle's algorithm or because this end
+    /// has no room. Bytes that only lack an acknowledgement do not count: they have arrived, because both ends are on this host.
     pub(crate) in_transit: usize,
-    /// The number of its socket, which identifies its process.
+    /// The inode of the other end's socket, which identifies the process.
     pub inode: u64,
 }
 
@@ -48,12 +48,12 @@ pub type Ends = (SocketAddr, SocketAddr);
 pub fn ends(connection: impl AsFd) -> Option<Ends> {
     let here = SocketAddr::try_from(getsockname(&connection).ok()?).ok()?;
     let there = SocketAddr::try_from(getpeername(&connection).ok()??).ok()?;
-    // One end may contain the other's address in the form of either version of the protocol.
+    // An IPv6 socket may have an IPv4 peer, whose address is then written as IPv6.
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     Some((canonical(here), canonical(there)))
 }
 
-/// Looks up the other end of a connection; returns `None` if it is not on this host, or in another network namespace.
+/// Looks up the other end of a connection. Returns `None` if it is on another host or in another network namespace.
 pub fn find_peer((ours, other): Ends) -> Option<PeerState> {
     let kernel = socket_with(
         AddressFamily::NETLINK,
@@ -82,9 +82,9 @@ fn build_query(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     text.extend(u32::try_from(HEADER + 56).unwrap_or_default().to_ne_bytes());
     text.extend(BY_FAMILY.to_ne_bytes());
     text.extend(REQUEST.to_ne_bytes());
-    // Number and sender, which the kernel ignores.
+    // Sequence number and sender, which the kernel ignores.
     text.extend([0; 8]);
-    // Family, protocol, extensions, padding, and every state.
+    // Family, protocol, extensions, padding; then all states.
     text.extend([family.as_raw() as u8, TCP, 1 << (INFO - 1), 0]);
     text.extend(u32::MAX.to_ne_bytes());
     text.extend(local.port().to_be_bytes());
@@ -118,7 +118,7 @@ fn read_answer(answer: &[u8]) -> Option<PeerState> {
     Some(PeerState { unread: received as usize, in_transit: held_back as usize, inode: inode.into() })
 }
 
-/// Returns the one of these processes that has the socket open.
+/// Returns the process among `pids` that has the socket open.
 pub fn find_owner(inode: u64, pids: &[i32]) -> Option<i32> {
     let name = format!("socket:[{inode}]");
     let has = |pid: &&i32| {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(ends(std::io::stdin()), None);
         assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
         ours.write_all(b"12345").unwrap();
-        // The kernel delivers the bytes by itself, after some time.
+        // The kernel delivers the bytes after some time.
         while find_peer(ends(&ours).unwrap()).unwrap().unread < 5 {
             std::thread::yield_now();
         }
@@ -168,7 +168,7 @@ mod tests {
         rustix::net::sockopt::set_socket_recv_buffer_size(&ours, 4096).unwrap();
         assert_eq!(find_peer(ends(&ours).unwrap()).map(|end| end.in_transit), Some(0));
         other.set_nonblocking(true).unwrap();
-        // More than this end has room for, so that the rest remains at its sender.
+        // Exceeds the room of this end, so that the rest remains at the sender.
         while other.write(&[0; 4096]).is_ok() {}
         assert!(find_peer(ends(&ours).unwrap()).unwrap().in_transit > 0);
     }

@@ -1,4 +1,4 @@
-//! The processes of an implementation: its descendants, and the orphans that become children of this process.
+//! The processes of an implementation: the launcher's descendants, and the orphans that become children of this process.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,14 +10,14 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::procfs::{self, Stat};
 
-/// The memory of a process.
+/// The memory use of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Its process id.
+    /// The process id.
     pub pid: i32,
-    /// The name of its program, cut by the system.
+    /// The name of the program, truncated by the kernel.
     pub name: String,
-    /// The memory in bytes.
+    /// The resident memory in bytes.
     pub bytes: u64,
 }
 
@@ -26,16 +26,16 @@ pub const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes this process the parent of its orphaned descendants, so that no process escapes by forking twice.
 pub fn become_subreaper() {
-    // Without this, only processes that have left this process's tree escape, which cannot be prevented.
+    // If this fails, orphans escape, which cannot be prevented.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Current launches by their launchers' pids, and orphans whose launch is not known.
+/// The current launches, and orphans whose launch is unknown.
 #[derive(Default)]
 struct LaunchRegistry {
-    /// The mark of each launcher.
+    /// The mark of each launch, by the launcher's process id.
     launches: HashMap<i32, String>,
-    /// Orphans without a mark, each with the launches that may have left it.
+    /// Orphans without a mark, each with the launchers whose launches may have left it.
     unmarked_orphans: HashMap<i32, HashSet<i32>>,
 }
 
@@ -48,7 +48,7 @@ fn registry<T>(with: impl FnOnce(&mut LaunchRegistry) -> T) -> T {
     with(guard.get_or_insert_default())
 }
 
-/// Starts a launcher; `start` also returns its pid. No thread searches for orphans before the launcher is registered.
+/// Starts and registers a launcher. `start` also returns its process id. No thread searches for orphans before the launcher is registered.
 pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
     registry(|all| {
         let started = start()?;
@@ -57,16 +57,16 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
     })
 }
 
-/// Handles a launcher that has ended and been reaped. Orphans without a mark, because their environment was cleared, are ended once every
-/// launch that may have left them is over. Orphans with the mark of this launch are ended immediately. [`end_all`] may have missed one,
-/// because a process has no readable environment while it starts another program.
+/// Handles a launcher that has ended and been reaped. Orphans with the mark of this launch are ended immediately: [`end_all`] may have
+/// missed one, because a process has no readable environment while it starts another program. Orphans without a mark, because their
+/// environment was cleared, are ended once every launch that may have left them is over.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.launches.remove(&launcher);
         let orphans =
             || inherited_children().into_iter().filter(|pid| !all.launches.contains_key(pid)).collect();
         let (children, mut doomed) = marked_children(mark, orphans);
-        // Orphans that have ended by themselves are reaped. Otherwise, a long campaign would fill the table of processes.
+        // Orphans that have ended are reaped. Otherwise, a long campaign would fill the process table.
         let mut orphans: HashSet<i32> = launched_among(children).collect();
         reap(&mut orphans);
         for pid in orphans.into_iter().filter(|pid| is_unmarked(*pid, &all.launches)) {
@@ -85,14 +85,13 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     end_orphans(doomed);
 }
 
-/// Returns whether a living child process carries no mark of these launches.
+/// Returns whether a child is alive and has none of the marks of `live`.
 fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
     parent(pid).is_some_and(|(_, zombie)| !zombie)
         && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))
 }
 
-/// Returns the children of this process outside its process group. Processes in it are started by this program or its host for other
-/// purposes.
+/// Returns the children that are not in this process's group. Processes in the group were not started for a launch.
 fn launched_among(children: Vec<i32>) -> impl Iterator<Item = i32> {
     let own_group = rustix::process::getpgrp();
     children.into_iter().filter(move |pid| {
@@ -129,13 +128,13 @@ pub fn peer_process(connection: impl AsFd) -> Option<i32> {
     (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
 }
 
-/// Returns all processes that this one can see, of any user.
+/// Returns the ids of all processes that this process can see, of any user.
 pub fn all_processes() -> Vec<i32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Returns the memory of a process, from the one file that also contains its name.
+/// Returns the memory use of a process.
 pub fn memory(pid: i32) -> Option<Memory> {
     memory_in(pid, &Stat::of(pid)?)
 }
@@ -146,7 +145,7 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
 }
 
 /// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may belong
-/// to this launch. `agents` belong to the harness and are omitted.
+/// to this launch. `agents` belong to the harness and are left out.
 pub fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
     // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
     let mut all = below(launcher, agents);
@@ -183,8 +182,8 @@ pub fn variable_of(pid: i32, name: &str) -> Option<String> {
     environment(pid)?.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok())
 }
 
-/// Returns a process's environment, unless it is empty. While a process starts another program, its environment reads as empty or cut, so
-/// this repeats until it is complete.
+/// Returns a process's environment, unless it is empty. While a process executes a new program, its environment reads as empty or
+/// incomplete, so it is read again until it is complete.
 fn environment(pid: i32) -> Option<Vec<u8>> {
     /// Maximum wait for a program to start. Only a file system that does not respond takes this long.
     const STARTING: Duration = Duration::from_secs(10);
@@ -202,7 +201,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let is_starting = stat.field(26) == Some("0");
         let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
         let now = (env.len(), start, end);
-        // A process may have unmapped a part of its environment, in which case reading again returns no more.
+        // A process may have unmapped a part of its environment. Reading again then returns the same.
         let is_complete = env.len() == end.saturating_sub(start) || before == Some(now);
         if !is_starting && is_complete || Instant::now() >= deadline {
             return Some(env).filter(|env| !env.is_empty());
@@ -214,18 +213,18 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns field `PPid` of a process, and whether it is a zombie.
+/// Returns the parent of a process, and whether the process is a zombie.
 pub fn parent(pid: i32) -> Option<(i32, bool)> {
     let stat = Stat::of(pid)?;
     Some((stat.number(4)?, stat.is_dead()))
 }
 
-/// Returns the living descendants of `root`, itself included.
+/// Returns the living descendants of `root`, including `root` itself.
 pub fn descendants(root: i32) -> Vec<i32> {
     below(root, &HashSet::new())
 }
 
-/// Returns the living descendants of `root`, itself included, without `but` and their descendants.
+/// Returns the living descendants of `root`, including `root` itself, but without `but` and their descendants.
 fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
     let (mut found, mut todo) = (Vec::new(), vec![root]);
     while let Some(pid) = todo.pop() {
@@ -241,14 +240,14 @@ fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
     found
 }
 
-/// Returns the children of a process, adopted ones included, by reading the file of each of its threads: reading all of /proc would take
+/// Returns the children of a process, including adopted children. Reads a file for each thread, because reading all of /proc would take
 /// much longer.
 fn children(pid: i32) -> Vec<i32> {
     let threads = procfs::threads(pid).into_iter().flatten();
     threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
 }
 
-/// Returns the children of a process whose state has just been read. Most processes have one thread, so no search for others is needed.
+/// Returns the children of a process whose state has just been read. Other threads are only searched for if the process has more than one.
 fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
     match stat.number(20) {
         Some(1) => children_of_thread(pid, pid),
@@ -273,8 +272,8 @@ pub fn end_orphans_of(mark: &str) {
     }
 }
 
-/// Returns the remaining processes of a run, according to `names`. It is called until it returns none, because a process that depends on
-/// one that has ended may be about to end as well.
+/// Returns the remaining processes of a run, according to `names`. Calls `names` repeatedly for a short time until the result is empty,
+/// because a process that depends on an ended process may be about to end as well.
 pub fn remaining_processes(names: impl Fn() -> Vec<String>) -> Vec<String> {
     const EXIT_GRACE: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + EXIT_GRACE;
@@ -291,22 +290,22 @@ fn own_children() -> Vec<i32> {
     children(procfs::own_pid())
 }
 
-/// Returns the children of this process's first thread. As long as this thread runs, the kernel makes orphans its children. Processes that
-/// other threads have started are not among them.
+/// Returns the children of this process's first thread. As long as that thread runs, the kernel makes orphans its children. Processes that
+/// other threads have started are not included.
 fn inherited_children() -> Vec<i32> {
     children_of_thread(procfs::own_pid(), procfs::own_pid())
 }
 
-/// Returns the children of this process with the mark of a run, except `launcher`, which its handle reaps.
+/// Returns the children of this process with the mark of a run, except `launcher`, which is reaped through its handle.
 fn marked_orphans(mark: &str, launcher: i32) -> HashSet<i32> {
     let (_, mut marked) = marked_children(mark, own_children);
     marked.remove(&launcher);
     marked
 }
 
-/// Returns the children of this process according to `list`, and those of them with the mark of a run. The kernel skips children in its
-/// list if others end while it is read, and the children of a child that ends become children of this process, so the list must be the
-/// same before and after.
+/// Returns the children of this process according to `list`, and the children with the mark of a run. If a child ends in the meantime, the
+/// kernel's list may skip others, and the children of that child become children of this process. So the list must be the same before and
+/// after.
 fn marked_children(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
     let mut children = list();
     loop {
@@ -338,7 +337,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             alive.extend(descendants(*root));
         }
         orphans.extend(adopted);
-        // The number of a process that has reported may have been reused since, so only descendants of this process are ended.
+        // The id of a process that has reported may have been reused since, so only descendants of this process are ended.
         alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
         alive.remove(&me);
         for pid in &alive {
@@ -351,7 +350,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     });
 }
 
-/// Ends all descendants of this process and reaps its children, except `launcher`, which its handle reaps.
+/// Ends all descendants of this process and reaps its children, except `launcher`, which is reaped through its handle.
 pub fn end_descendants(launcher: i32) {
     let me = procfs::own_pid();
     wait_until_gone(|| {
@@ -378,8 +377,7 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
     false
 }
 
-/// Returns whether any process of a run is left, apart from its launcher. This check is cheap, for the common case of a run that ended
-/// completely.
+/// Returns whether any process of a run is left, apart from its launcher. This check is cheaper than [`end_all`].
 pub(crate) fn has_remaining(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
     let live = |pid: &i32| registry(|all| all.launches.contains_key(pid));
     inherited_children().into_iter().any(|pid| pid != launcher && !live(&pid) && has_mark(pid, mark))
@@ -408,7 +406,7 @@ mod tests {
     fn orphans_are_reparented_to_the_runner() {
         become_subreaper();
         let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
-        // This thread, which is not the first, starts the shell.
+        // A thread other than the first starts the shell.
         let left = std::process::Command::new("sh").args(script).output().unwrap();
         let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
         let is_ours = inherited_children().contains(&pid);
@@ -418,7 +416,7 @@ mod tests {
 
     #[test]
     fn process_survives_its_first_thread() {
-        // The call exit() ends only the first thread; the second ends the process once it has read something.
+        // The call exit() ends only the first thread. The second thread ends the process once it has read something.
         let script = "import ctypes, os, sys, threading\n\
                       threading.Thread(target=lambda: (print(flush=True), sys.stdin.read(), os._exit(0))).start()\n\
                       ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)";

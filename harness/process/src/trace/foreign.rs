@@ -20,38 +20,38 @@ pub const MAX_DYING_TIME: Duration = Duration::from_millis(20);
 /// A process that is not a child of this one, and whose end is observed.
 pub struct ForeignProcess {
     pid: i32,
-    /// Its name according to the kernel, at most 15 bytes.
+    /// The name according to the kernel, at most 15 bytes.
     name: String,
     pidfd: OwnedFd,
     reported: bool,
 }
 
 impl ForeignProcess {
-    /// Returns `None` if the process does not exist.
+    /// Begins to observe a process. Returns `None` if the process does not exist.
     pub fn new(pid: i32) -> Option<Self> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let name = procfs::name(pid)?;
         Some(Self { pid, name, pidfd, reported: false })
     }
 
-    /// Returns whether this is the process with this number.
+    /// Returns whether the process has this id.
     pub fn has_pid(&self, pid: i32) -> bool {
         self.pid == pid
     }
 
-    /// Returns its name and the signal of its crash, once.
+    /// Returns the name of the process and the signal of its crash, once.
     pub fn unreported_crash(&mut self) -> Option<(String, i32)> {
         let death = if self.reported { None } else { self.killed_by() };
         self.reported |= death.is_some();
         death.filter(|(_, signal)| Self::is_crash(*signal))
     }
 
-    /// Returns whether its crash has been reported.
+    /// Returns whether the death of the process has been reported.
     pub fn is_reported(&self) -> bool {
         self.reported
     }
 
-    /// Returns its name and the signal that killed it.
+    /// Returns the name of the process and the signal that killed it, if any.
     pub fn killed_by(&self) -> Option<(String, i32)> {
         match self.exit()? {
             Exit::Signal(signal) => Some((self.name.clone(), signal)),
@@ -59,42 +59,42 @@ impl ForeignProcess {
         }
     }
 
-    /// Returns its exit, if it has ended.
+    /// Returns the exit of the process, if it has ended and the kernel reports it.
     pub fn exit(&self) -> Option<Exit> {
         // This is called whenever no event arrives, mostly for living processes.
         if !self.has_ended() {
             return None;
         }
-        // It may be reaped during this check.
+        // The process may be reaped during this check.
         let status = wait_status(&self.pidfd)
             .or_else(|| self.unreaped_status())
             .or_else(|| wait_status(&self.pidfd))?;
         Some(exit_of(ExitStatus::from_raw(status)))
     }
 
-    /// Returns its exit status, as wait will report it to its parent, which has not called it yet.
+    /// Returns the wait status of a process that its parent has not waited for yet.
     fn unreaped_status(&self) -> Option<i32> {
         Stat::of(self.pid).filter(Stat::is_dead)?.exit_status()
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether the process has ended.
     pub fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Waits at most `time` for its end; returns whether it has ended.
+    /// Waits at most `time` for the end of the process. Returns whether it has ended.
     pub fn ends_within(&self, time: Duration) -> bool {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
         rustix::event::poll(&mut ended, Some(&time)).is_ok_and(|n| n > 0)
     }
 
-    /// Returns a descriptor that is readable after it has ended.
+    /// Returns a descriptor that is readable after the process has ended.
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Returns its number.
+    /// Returns the process id.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -105,7 +105,7 @@ impl ForeignProcess {
     }
 }
 
-/// `struct pidfd_info` in its first form.
+/// `struct pidfd_info` in its first version.
 #[repr(C)]
 #[derive(Default)]
 struct PidfdInfo {
@@ -115,10 +115,10 @@ struct PidfdInfo {
     exit_code: i32,
 }
 
-/// Requests `exit_code`, and states that it is present.
+/// Flag of `mask`: requests `exit_code` and, in the response, shows that it is present.
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
 
-/// Returns the exit status of a reaped process, as wait reports it.
+/// Returns the wait status of a reaped process.
 fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     const GET_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
     let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
@@ -130,7 +130,7 @@ fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
 }
 
-/// Tests whether the kernel reports exits in this way, by running `program` to print its version.
+/// Tests whether the kernel reports exits of reaped processes, by running `program` to print its version.
 pub fn kernel_reports_exits(program: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -154,7 +154,7 @@ mod tests {
             std::thread::yield_now();
         }
         let mut process = ForeignProcess::new(child.id() as i32).unwrap();
-        assert!(process.unreported_crash().is_none(), "it lives");
+        assert!(process.unreported_crash().is_none(), "the process is alive");
         rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::SEGV).unwrap();
         while !process.has_ended() {
             std::thread::yield_now();
@@ -175,7 +175,7 @@ mod tests {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let pid: i32 = line.trim().parse().unwrap();
         let process = ForeignProcess::new(pid).unwrap();
-        assert!(process.killed_by().is_none(), "it lives");
+        assert!(process.killed_by().is_none(), "the process is alive");
         rustix::process::kill_process(Pid::from_raw(pid).unwrap(), rustix::process::Signal::ABORT).unwrap();
         child.wait().unwrap();
         let told = kernel_reports_exits(Path::new("/bin/true"));

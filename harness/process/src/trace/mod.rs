@@ -1,10 +1,10 @@
 //! Locates crashes, as a debugger does.
 //!
 //! A traced process stops before each signal is delivered, so that its tracer can inspect it. A tracer waits for any child, which would
-//! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, one for each examined scenario.
-//! Each process that the same thread starts during that time requests to be traced before it executes its own program, and so do all
-//! processes that it starts. The tracer only reports its observations of dead processes. This module interprets them once the scenario has
-//! ended.
+//! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, started for each examined
+//! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program. The tracer
+//! also traces all processes that these start. The tracer only reports its observations of dead processes. This module interprets them once
+//! the scenario has ended.
 //!
 //! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when this process does.
 
@@ -34,7 +34,7 @@ use unwind::backtrace;
 /// Maximum time for a tracer to return its observations at the end.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum size of these observations in bytes.
+/// Maximum size of a tracer's observations in bytes.
 const MAX_REPORT: u64 = 64 << 20;
 
 /// Runs `play`, and returns what a debugger sees of processes that this thread starts during the run and that are killed by a signal: an
@@ -71,14 +71,14 @@ impl Tracer {
     fn into_events(mut self) -> Vec<EventKind> {
         let untraced = |why: String| vec![EventKind::Untraced { why }];
         match self.read_report() {
-            Ok(told) => {
-                let seen = told
+            Ok(report) => {
+                let seen = report
                     .snapshots
                     .iter()
                     .map(|dead| EventKind::Backtrace(Box::new(backtrace(dead))))
                     .collect();
-                match told.refusal {
-                    Some(why) if told.snapshots.is_empty() => untraced(why),
+                match report.refusal {
+                    Some(why) if report.snapshots.is_empty() => untraced(why),
                     _ => seen,
                 }
             }

@@ -1,4 +1,4 @@
-//! Requests of started processes to be traced, and requests for processes that this one has not started: see [`trace`](super).
+//! Requests to trace processes, from the started processes themselves or from this process: see [`trace`](super).
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Maximum wait for a process to be traced: on a busy machine, the tracer may not be ready immediately.
+/// Maximum time for the tracer to attach. On a busy machine, it may not be ready immediately.
 const ATTACH_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 thread_local! {
@@ -15,7 +15,7 @@ thread_local! {
     static TRACER: Cell<Option<(RawFd, i32)>> = const { Cell::new(None) };
 }
 
-/// Removes the tracer on drop, so that no later process requests it, even after a panic.
+/// Unsets [`TRACER`] on drop, so that no later process requests to be traced, even after a panic.
 struct TracerGuard;
 
 impl Drop for TracerGuard {
@@ -24,7 +24,7 @@ impl Drop for TracerGuard {
     }
 }
 
-/// Runs `play`; processes that this thread starts during the run request to be traced over this connection.
+/// Runs `play`. During the run, processes that this thread starts request to be traced over `connection`.
 pub(super) fn with_tracer<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
     TRACER.set(Some((connection, tracer)));
     let _asking = TracerGuard;
@@ -34,9 +34,8 @@ pub(super) fn with_tracer<T>(connection: RawFd, tracer: i32, play: impl FnOnce()
 /// Makes a command request to be traced when it starts, if there is a tracer.
 pub(crate) fn prepare(command: &mut Command) {
     let Some((connection, tracer)) = TRACER.get() else { return };
-    #[expect(unsafe_code, reason = "a process must ask before it executes its own program")]
-    // SAFETY: the code makes only system calls, and the descriptor is open for as long as `TRACER` names it, which is while processes are
-    // started.
+    #[expect(unsafe_code, reason = "a process must request tracing before it executes its own program")]
+    // SAFETY: the code makes only system calls, and the descriptor is open for as long as `TRACER` names it.
     unsafe {
         command.pre_exec(move || {
             request_trace(BorrowedFd::borrow_raw(connection), tracer);
@@ -54,7 +53,7 @@ pub fn is_wanted() -> bool {
 pub fn trace_daemon(pid: i32) {
     let Some((connection, _)) = TRACER.get() else { return };
     #[expect(unsafe_code, reason = "the connection belongs to a caller in this thread")]
-    // SAFETY: it is open for as long as `TRACER` names it.
+    // SAFETY: the descriptor is open for as long as `TRACER` names it.
     let tracer = unsafe { BorrowedFd::borrow_raw(connection) };
     request(tracer, pid);
 }
@@ -62,14 +61,14 @@ pub fn trace_daemon(pid: i32) {
 /// Requests the tracer to trace this process, and waits for the response.
 fn request_trace(tracer: BorrowedFd<'_>, pid: i32) {
     #[expect(unsafe_code, reason = "rustix has no call for this that takes the number of a process")]
-    // SAFETY: the call takes only numbers. If only ancestors may trace, this allows a sibling to do it; elsewhere it fails.
+    // SAFETY: the call takes only numbers. It allows a sibling to trace this process, on systems where only ancestors may trace.
     unsafe {
         libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0);
     }
     request(tracer, rustix::process::getpid().as_raw_nonzero().get());
 }
 
-/// Requests tracing of a process, and waits for the response. If none arrives, nothing is traced.
+/// Requests tracing of a process, and waits for the response. Without a response, the process is not traced.
 fn request(tracer: BorrowedFd<'_>, pid: i32) {
     let mut answer = [0];
     let mut fds = [PollFd::from_borrowed_fd(tracer, PollFlags::IN)];

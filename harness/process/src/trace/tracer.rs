@@ -1,7 +1,7 @@
 //! The tracer process. It traces processes for which tracing is requested, by themselves or by others, and all processes that these start.
-//! It continues them after each stop, and stores what a debugger would examine of those that die.
+//! It continues each process after each stop, and stores the state of processes that die, as a debugger would examine it.
 //!
-//! It is minimal. It only waits for the next stop or request, and its storage is limited.
+//! The tracer is minimal: it only waits for the next stop or request, and its storage is limited.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -36,19 +36,22 @@ pub(super) struct TracerReport {
     pub(super) refusal: Option<String>,
 }
 
-/// Maximum number of processes whose deaths are stored, and of examined signals of one process, which may catch them.
+/// Maximum number of processes whose deaths are stored.
 const MAX_SNAPSHOTS: usize = 16;
-const SIGNALS: usize = 8;
+/// Maximum number of stored signals of a process, which may catch them.
+const MAX_SIGNALS: usize = 8;
 
-/// Number of bytes of a stack that are stored, beginning below its end, because functions that call no others may use that space.
-const STACK: usize = 256 << 10;
+/// Maximum number of stored bytes of a stack.
+const MAX_STACK_SIZE: usize = 256 << 10;
+/// Number of bytes below the stack pointer that a function may use if it calls no others.
 const RED_ZONE: u64 = 128;
 
 /// Maximum number of stored mappings of files.
-const MAPPINGS: usize = 1024;
+const MAX_MAPPINGS: usize = 1024;
 
-/// `si_code` of a signal that a process has sent.
+/// `si_code` of a signal from a process, sent with `kill`.
 const SI_USER: i32 = 0;
+/// `si_code` of a signal from a process, sent with `sigqueue`.
 const SI_QUEUE: i32 = -1;
 
 /// Returns whether the program was started as a tracer.
@@ -56,11 +59,11 @@ pub fn is_tracer(argv0: &OsStr) -> bool {
     argv0 == NAME
 }
 
-/// Runs as a tracer, whose standard input is the connection to the requesting process; returns the exit status.
+/// Runs as a tracer. Standard input is the connection to the requesting process. Returns the exit status.
 pub fn main() -> u8 {
     let run = || -> io::Result<()> {
-        let (told, mut connection) = trace()?;
-        connection.write_all(&serde_json::to_vec(&told)?)
+        let (report, mut connection) = trace()?;
+        connection.write_all(&serde_json::to_vec(&report)?)
     };
     // The error cannot be reported to any other process.
     if run().is_ok() { 0 } else { 125 }
@@ -68,16 +71,17 @@ pub fn main() -> u8 {
 
 #[derive(Default)]
 struct TraceState {
-    /// The states of threads at signals that may kill them, by process.
+    /// The states of threads at signals that may kill them, by process id.
     signals: HashMap<i32, Vec<Snapshot>>,
-    /// The processes of examined threads.
+    /// The process id of each examined thread.
     process: HashMap<i32, i32>,
     reported: TracerReport,
 }
 
-/// Traces the processes that the other side of standard input requests, until it closes its sending direction; returns that connection.
+/// Traces the requested processes until the other side of standard input closes its sending direction. Returns the report, and the
+/// connection for it.
 fn trace() -> io::Result<(TracerReport, UnixStream)> {
-    // A tracer must not keep other connections open. Nothing has been opened here yet.
+    // A tracer must not keep inherited connections open. This process has not opened any descriptors yet.
     descriptors::close_all_but(vec![0, 1, 2]);
     let mut connection = UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?);
     let mut mask = SigSet::empty();
@@ -104,7 +108,7 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
                 return Ok((seen.reported, connection));
             }
             if let Err(error) = seize_all(i32::from_ne_bytes(pid)) {
-                seen.reported.refusal = Some(format!("ptrace is refused: {error}"));
+                seen.reported.refusal = Some(format!("ptrace failed: {error}"));
             }
             connection.write_all(&[1])?;
         }
@@ -132,7 +136,7 @@ impl TraceState {
                 }
                 resume(libc::PTRACE_CONT, thread, signal);
             }
-            // It must remain stopped, as it would without the tracer, until it receives SIGCONT.
+            // The thread must remain stopped until it receives SIGCONT, as it would without the tracer.
             libc::PTRACE_EVENT_STOP
                 if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =>
             {
@@ -146,7 +150,7 @@ impl TraceState {
         let Some(process) = process_of(thread, signal) else { return };
         self.process.insert(thread, process);
         let all = self.signals.entry(process).or_default();
-        if all.len() >= SIGNALS {
+        if all.len() >= MAX_SIGNALS {
             all.remove(0);
         }
         all.extend(snapshot(thread, process, signal));
@@ -157,8 +161,8 @@ impl TraceState {
         self.signals.remove(&process)
     }
 
-    /// Handles a death. Its cause is the last signal that the processor or the kernel has sent, or else the last one that the process has
-    /// sent itself. A process that catches a fault may end itself with the same signal.
+    /// Handles the death of a process. Its cause is the last fault with this signal, or else the last such signal that the process has sent
+    /// itself. A process that catches a fault may end itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
         let Some(all) = self.ended(thread).filter(|_| self.reported.snapshots.len() < MAX_SNAPSHOTS) else {
             return;
@@ -170,7 +174,7 @@ impl TraceState {
     }
 }
 
-/// Returns the process of a thread that a signal may kill, because the thread does not ignore it.
+/// Returns the process of a thread, unless the process ignores the signal.
 fn process_of(thread: i32, signal: i32) -> Option<i32> {
     let status = procfs::text(format!("/proc/{thread}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -183,19 +187,19 @@ fn process_of(thread: i32, signal: i32) -> Option<i32> {
 
 fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let info = signal_info(thread)?;
-    // A signal from another process indicates nothing about the program's location. SIGPIPE looks as if the process had sent it itself.
+    // A signal from another process is unrelated to the instruction. SIGPIPE looks as if the process had sent it itself.
     if matches!(info.code, SI_USER | SI_QUEUE) && info.sender != process {
         return None;
     }
     let [pc, sp, fp, lr] = registers(thread)?;
     let stack_at = sp.saturating_sub(RED_ZONE);
-    let mut stack = vec![0; STACK];
+    let mut stack = vec![0; MAX_STACK_SIZE];
     let memory = File::open(format!("/proc/{thread}/mem")).ok();
     let read = memory.and_then(|memory| memory.read_at(&mut stack, stack_at).ok()).unwrap_or_default();
     stack.truncate(read);
     let rank = ["PMI_RANK", "PMI_ID"].into_iter().find_map(|name| variable_of(process, name)?.parse().ok());
     let maps = procfs::text(format!("/proc/{thread}/maps")).unwrap_or_default();
-    let mappings = maps.lines().filter_map(Mapping::of_code).take(MAPPINGS).collect();
+    let mappings = maps.lines().filter_map(Mapping::of_code).take(MAX_MAPPINGS).collect();
     let name = procfs::name(process)?;
     // An `si_code` above 0 means that the kernel raised the signal for the executed instruction.
     let address = (info.code > 0 && SignalCause::of(signal) == SignalCause::Fault).then_some(info.address);
@@ -211,7 +215,7 @@ struct SignalInfo {
 
 #[expect(unsafe_code, reason = "ptrace")]
 fn signal_info(thread: i32) -> Option<SignalInfo> {
-    // SAFETY: the kernel writes one siginfo_t, which may be all zeros, and whose fields are plain numbers in all its forms.
+    // SAFETY: the kernel writes a siginfo_t, for which all zeros are valid, and whose fields are plain numbers in all its variants.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let done = libc::ptrace(
@@ -258,7 +262,7 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
     None
 }
 
-/// Begins to trace a process with all its threads, and everything that it starts.
+/// Begins to trace a process with all its threads, and all processes that it starts.
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);
@@ -269,14 +273,14 @@ fn seize_all(pid: i32) -> io::Result<()> {
             break;
         }
         for thread in new {
-            // It may have ended, or be traced already.
+            // The thread may have ended, or be traced already.
             let _ = seize(thread);
         }
     }
     Ok(())
 }
 
-/// Begins to trace a thread, and everything that it starts.
+/// Begins to trace a thread, and all threads and processes that it starts.
 #[expect(unsafe_code, reason = "ptrace")]
 fn seize(pid: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;
@@ -292,7 +296,7 @@ fn seize(pid: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Continues a thread, with a signal unless that is 0. The thread may have been killed in the meantime.
+/// Continues a thread, and delivers a signal unless it is 0. The thread may have been killed in the meantime.
 #[expect(unsafe_code, reason = "ptrace")]
 fn resume(how: PtraceRequest, thread: i32, signal: i32) {
     // SAFETY: the call takes only numbers.
@@ -310,7 +314,7 @@ type PtraceRequest = libc::c_uint;
 #[expect(unsafe_code, reason = "unlike this call, the safe ones reject signals that they have no name for")]
 fn wait() -> io::Result<Option<(i32, i32)>> {
     let mut status = 0;
-    // SAFETY: the kernel writes one number.
+    // SAFETY: the kernel writes a single number.
     let thread = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
     match thread {
         0 => Ok(None),

@@ -1,5 +1,5 @@
 //! Derives the call stack of a dead process from its registers and the bytes of its stack. Includes the names of functions and the source
-//! lines if its files contain them.
+//! lines, if the program's files contain them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 const MAX_FRAMES: usize = 32;
 
 /// Maximum size of a section that is read.
-const SECTION: u64 = 512 << 20;
+const MAX_SECTION_SIZE: u64 = 512 << 20;
 
 /// The stored state of a thread at a signal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,17 +45,17 @@ pub(super) struct Snapshot {
     pub(super) stack: Vec<u8>,
 }
 
-/// A mapping of a file's code in a process's memory.
+/// A mapping of a file's code into a process's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapping {
     memory: Range<u64>,
-    /// The offset in the file where it begins.
+    /// The offset in the file at which the mapping begins.
     offset: u64,
     path: PathBuf,
 }
 
 impl Mapping {
-    /// Parses a line of `/proc/PID/maps`; returns `None` if it is not code of a file.
+    /// Parses a line of `/proc/PID/maps`. Returns `None` if the mapping is not code from a file.
     pub(super) fn of_code(line: &str) -> Option<Self> {
         let mut words = line.splitn(6, ' ');
         let (memory, access, offset) = (words.next()?, words.next()?, words.next()?);
@@ -75,7 +75,7 @@ struct Image {
     address: u64,
     sections: HashMap<&'static str, (Range<u64>, Arc<[u8]>)>,
     functions: Vec<(Range<u64>, String)>,
-    /// The cached file and source line of each address; `None` if it has none.
+    /// The cached file and source line of each address; `None` for an address without a source line.
     lines: Mutex<HashMap<u64, Option<String>>>,
 }
 
@@ -85,14 +85,14 @@ struct LoadedImage {
     image: Arc<Image>,
 }
 
-/// The identity of a cached file: its device, number, size and time, and where the code begins.
+/// The identity of a cached file: device, inode, size, modification time (two parts), and the offset of the code.
 type ImageIdentity = (u64, u64, u64, i64, i64, u64);
 
 /// Maximum number of cached files.
 const MAX_CACHED_IMAGES: usize = 32;
 
 /// Maximum number of cached source lines of a file.
-const LINES: usize = 4096;
+const MAX_CACHED_LINES: usize = 4096;
 
 /// The sections that are read from each file.
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
@@ -131,7 +131,8 @@ impl LoadedImage {
 }
 
 impl Image {
-    /// Returns the code of a mapping. Reading a file takes a long time, and crashes of one run use the same files, so they are cached.
+    /// Returns the code of a mapping. Files are cached, because reading them takes a long time, and crashes of the same run involve the
+    /// same files.
     fn of(mapping: &Mapping) -> Option<Arc<Self>> {
         static READ: Mutex<Vec<(ImageIdentity, Arc<Image>)>> = Mutex::new(Vec::new());
         let file = File::open(&mapping.path).ok()?;
@@ -153,7 +154,7 @@ impl Image {
     fn read(file: File, mapping: &Mapping) -> Option<Self> {
         let file = &ReadCache::new(file);
         let object = object::File::parse(file).ok()?;
-        // Mappings begin at page boundaries, but segments may begin anywhere, and one page may contain the end of one and the beginning of
+        // Mappings begin at page boundaries, but segments may begin anywhere. A page may contain the end of a segment and the beginning of
         // another.
         let page = rustix::param::page_size() as u64;
         let address = object.segments().find_map(|segment| {
@@ -165,7 +166,8 @@ impl Image {
         })?;
         let mut sections = HashMap::new();
         for name in SECTIONS {
-            if let Some(section) = object.section_by_name(name).filter(|section| section.size() <= SECTION)
+            if let Some(section) =
+                object.section_by_name(name).filter(|section| section.size() <= MAX_SECTION_SIZE)
                 && let Ok(data) = section.data()
             {
                 let range = section.address()..section.address().saturating_add(section.size());
@@ -199,11 +201,11 @@ impl Image {
         Some((range.start, name))
     }
 
-    /// Returns the file and source line of each of these addresses that has one; `path` is the file. Finding them requires much of the
-    /// file, and crashes of one run use the same calls, so the results are cached.
+    /// Returns the source file and line of each address that has them. `path` is the file of the image. The results are cached, because
+    /// finding them takes a long time, and crashes of the same run involve the same calls.
     fn lines(&self, path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
         let mut known = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= LINES {
+        if known.len() >= MAX_CACHED_LINES {
             known.clear();
         }
         let unknown: Vec<u64> = addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
@@ -236,8 +238,8 @@ fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
     word.try_into().map(u64::from_ne_bytes).map_err(|_| ())
 }
 
-/// Returns the addresses of the instructions on the call stack, the innermost first, as far as their files have been read. Each but the
-/// first is the last byte of a call.
+/// Returns the addresses of the instructions on the call stack, the innermost first, as far as their files have been read. Every address
+/// but the first is that of the last byte of a call instruction.
 fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     let mut unwinder = UnwinderNative::<Arc<[u8]>, MayAllocateDuringUnwind>::new();
     for placed in images {
@@ -248,7 +250,7 @@ fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
     let (mut pc, mut sp, mut found) = (snapshot.pc, snapshot.sp, Vec::new());
     if !is_code(pc) {
-        // The process called an address without code, so only the location of that call is known.
+        // The process called an address without code, so the stack begins with that call.
         found.push(pc);
         #[cfg(target_arch = "x86_64")]
         match read(snapshot, sp) {
@@ -277,7 +279,7 @@ fn unwind(snapshot: &Snapshot, images: &[LoadedImage]) -> Vec<u64> {
     found
 }
 
-/// Returns files and source lines for addresses in one file.
+/// Returns the source file and line of each address of a file that has them.
 fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
     let mut found = HashMap::new();
     let Ok(file) = File::open(path) else { return found };
@@ -288,7 +290,8 @@ fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
         Endianness::Big => RunTimeEndian::Big,
     };
     let section = |name: &str| {
-        let section = object.section_by_name(name).filter(|s| name.starts_with(DEBUG) && s.size() <= SECTION);
+        let section =
+            object.section_by_name(name).filter(|s| name.starts_with(DEBUG) && s.size() <= MAX_SECTION_SIZE);
         section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default()
     };
     let load = |id: gimli::SectionId| Ok::<_, gimli::Error>(section(id.name()));

@@ -35,8 +35,8 @@ fn running(word: &str) -> usize {
 #[case::unknown("exit 0", &[], &["none of the option names", "with --family"])]
 #[case::exits("exit 9", &["--family", "4.2"], &["ended with status 9", "its introduction", "5.0.2 (MPICH 5.0.2)"])]
 #[case::hangs("linger", &["--family", "3.4"], &["did not send", "within 0.5 s", "3.4 to 4.0.2"])]
-#[case::junk("echo some junk >&$HYDI_CONTROL_FD; linger", &["--family", "5.0"], &["12 bytes was expected", "some junk"])]
-#[case::older("printf '\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.1"], &["8 bytes was expected, but 4 came"])]
+#[case::junk("echo some junk >&$HYDI_CONTROL_FD; linger", &["--family", "5.0"], &["expected an init record of 12 bytes", "some junk"])]
+#[case::older("printf '\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.1"], &["expected an init record of 8 bytes, but received 4 bytes"])]
 #[case::newer("printf 'HYD\\0\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.2"], &["12 bytes, of which it sent 8"])]
 #[case::dies("kill -SEGV $$", &["--family", "4.0.3"], &["died of signal 11 (SIGSEGV)"])]
 fn explains_why_a_program_is_not_a_proxy(#[case] text: &str, #[case] args: &[&str], #[case] told: &[&str]) {

@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// Returns about a mebibyte of lines.
+/// Returns lines with a total size of about 1 MiB.
 fn traffic(length: usize, mut write: impl FnMut(&[u8], &[u8], &mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let value = b"0123456789ABCDEF".repeat(length.div_ceil(16));
@@ -44,7 +44,7 @@ fn cases() -> impl Iterator<Item = (ValueReading, usize)> {
     READINGS.into_iter().flat_map(|reading| LENGTHS.map(|length| (reading, length)))
 }
 
-/// Splits bytes into lines, pushing them in chunks as a socket would deliver them.
+/// Pushes bytes into a framer, in chunks as from a socket, and passes each line to `each`.
 fn lines(bytes: &[u8], mut each: impl FnMut(&[u8])) {
     let mut framer = Framer::new(4096);
     for chunk in bytes.chunks(1 << 16) {

@@ -8,12 +8,12 @@ use std::fmt;
 use crate::grammar::parse_uint;
 use thiserror::Error;
 
-/// A PMI-1.2 barrier, parsed from `group`. It borrows the text, so a long list of ranks is not copied.
+/// A PMI-1.2 barrier, parsed from the value of `group`. It borrows the value, so a long list of ranks is not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GroupBarrier<'a> {
-    /// The processes that must enter it.
+    /// The processes that must enter the barrier.
     pub members: Members<'a>,
-    /// The tag that `barrier_out` repeats, which distinguishes barriers open on the same connection; 0 if `group` has none.
+    /// The tag, which `barrier_out` repeats. It distinguishes barriers that are open on the same connection; 0 if `group` has no tag.
     pub tag: u64,
 }
 
@@ -24,7 +24,7 @@ pub enum Members<'a> {
     World,
     /// The processes on the node of the requesting process.
     Node,
-    /// These ranks.
+    /// The ranks in a list.
     Ranks(RankList<'a>),
 }
 
@@ -53,7 +53,7 @@ impl<'a> GroupBarrier<'a> {
     ///
     /// # Errors
     ///
-    /// See [`GroupError`].
+    /// Returns an error if the group or its tag is invalid.
     pub fn parse(group: &'a [u8]) -> Result<Self, GroupError> {
         let colon = group.iter().position(|byte| *byte == b':');
         let (members, tag) = match colon {

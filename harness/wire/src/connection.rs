@@ -10,10 +10,10 @@ use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
 use crate::message::{Message, ValueReading};
 use crate::protocol::{Direction, Framing};
 
-/// A message as received.
+/// A message as received, with its framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed<'a> {
-    /// Its framing.
+    /// The framing of the message.
     pub framing: Framing,
     /// A line without its newline, or the body of a frame.
     pub text: &'a [u8],
@@ -28,10 +28,10 @@ pub enum FramingError {
     /// A frame is too long or invalid.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The input begins like a frame, but frames have not been negotiated. It is reported once, and nothing after it is read.
+    /// The input begins like a frame, but frames have not been negotiated. The error is reported once, and no later input is read.
     #[error("a frame instead of a line")]
     FrameForLine,
-    /// The input begins like a line, but frames were negotiated. It is reported once, and nothing after it is read.
+    /// The input begins like a line, but frames were negotiated. The error is reported once, and no later input is read.
     #[error("a line instead of a frame")]
     LineForFrame,
 }
@@ -39,9 +39,9 @@ pub enum FramingError {
 /// A complete message, or a framing error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival<'a> {
-    /// The side that sent it.
+    /// The side that sent the message.
     pub direction: Direction,
-    /// Its framing and its text, as in [`Framed`].
+    /// The framing and the text, as in [`Framed`].
     pub message: Result<(Framing, Cow<'a, [u8]>), FramingError>,
 }
 
@@ -68,10 +68,10 @@ enum Negotiation {
     Settled(Framing),
 }
 
-/// Both directions of a connection. It reads the init line and its response, and after that lines or frames, depending on the version in
-/// the response.
+/// A reader for both directions of a connection. It reads the init line and its response, and after that lines or frames, depending on the
+/// version in the response.
 ///
-/// Bytes that a client sends before the server has responded to its offer of PMI-2 are kept until the response determines how to read them.
+/// Bytes that a client sends before the server has responded to its offer of PMI-2 are kept until the response determines their framing.
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// The framers, indexed by direction.
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes of an incomplete message.
+    /// Returns the bytes of an incomplete message in a direction.
     pub fn partial(&self, direction: Direction) -> &[u8] {
         let index = direction as usize;
         if self.framing_lost[index] {
@@ -128,7 +128,7 @@ impl Connection {
         arrivals
     }
 
-    /// Adds the messages that bytes in this direction have completed to `arrivals`.
+    /// Appends the messages that bytes in this direction have completed to `arrivals`.
     fn take(&mut self, direction: Direction, arrivals: &mut Vec<Arrival<'_>>) {
         loop {
             let response = match direction {
@@ -156,7 +156,7 @@ impl Connection {
         Some(Arrival { direction, message: message.map(owned) })
     }
 
-    /// Returns a chunk that is exactly one line, without copying it, if no earlier bytes are waiting. Most chunks are a single line.
+    /// Returns the chunk without copying it, if it is exactly one line and no earlier bytes are waiting. This is the usual case.
     fn whole_line<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Option<Arrival<'c>> {
         let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
         let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());
@@ -173,11 +173,11 @@ impl Connection {
     }
 
     /// Returns the next complete message, or `None` until more bytes are pushed. Read the server's messages before the client's, because
-    /// they may determine how to read the client's.
+    /// they may determine the framing of the client's messages.
     ///
     /// # Errors
     ///
-    /// See [`FramingError`].
+    /// Returns an error if the message is too long or has the wrong framing.
     pub fn next(&mut self, direction: Direction) -> Option<Result<Framed<'_>, FramingError>> {
         let index = direction as usize;
         if self.is_unreadable(direction) {
@@ -205,7 +205,7 @@ impl Connection {
     }
 }
 
-/// Returns an error if the input begins like a message in the other framing.
+/// Returns the error for input that begins like a message in the other framing.
 fn wrong_framing_error(rest: &[u8], framing: Framing) -> Option<FramingError> {
     match framing {
         Framing::Lines => {
@@ -230,7 +230,7 @@ fn negotiation_after(negotiation: Negotiation, direction: Direction, line: &[u8]
         (Direction::FromServer, Some(b"response_to_init")) if negotiation == Negotiation::Offered => {
             match second && number("rc").unwrap_or(0) == 0 {
                 true => Negotiation::Settled(Framing::Frames),
-                // The client may make another offer.
+                // The client may make a new offer.
                 false => Negotiation::Open,
             }
         }

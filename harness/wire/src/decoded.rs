@@ -13,10 +13,10 @@ use crate::protocol::{
 use crate::spawn::SpawnRequest;
 use crate::{Direction, KvsLimits, Tuple, Version};
 
-/// A message, decoded once for all of its readers.
+/// A decoded message.
 #[derive(Debug)]
 pub struct Decoded<'a> {
-    /// The side that sent it.
+    /// The side that sent the message.
     pub direction: Direction,
     /// The framing of the message.
     pub framing: Framing,
@@ -24,7 +24,7 @@ pub struct Decoded<'a> {
     pub text: &'a [u8],
     tuples: Option<DecodedTuples<'a>>,
     exchange: Option<&'static Exchange>,
-    /// The operation of the exchange, if RFC 13 has it.
+    /// The operation of the exchange, if RFC 13 defines it.
     operation: Option<Operation>,
     spawn: Option<Box<SpawnRequest>>,
     error: Option<DecodeError>,
@@ -48,8 +48,8 @@ enum DecodedTuples<'a> {
     Frame(Body<'a>),
 }
 
-/// Maximum number of keys in a line that may appear only once: those of [`common_keys`] and of a row of the table.
-const MOST_KEYS: usize = 6;
+/// Maximum number of keys that may appear only once in a line: the [`common_keys`] and the keys of a row of the table.
+const MAX_UNIQUE_KEYS: usize = 6;
 
 /// Returns the keys that may appear only once in any line.
 fn common_keys(direction: Direction) -> &'static [&'static str] {
@@ -59,11 +59,12 @@ fn common_keys(direction: Direction) -> &'static [&'static str] {
     }
 }
 
-/// Counts that neither any known server nor this crate checks.
-const UNCHECKED: [&str; 2] = ["infokeycount", "count"];
+/// The keys of counts that no known server checks.
+const UNCHECKED_COUNTS: [&str; 2] = ["infokeycount", "count"];
 
 impl<'a> Decoded<'a> {
-    /// Decodes a message. In a line, `value` extends to the end (RFC 13). In a frame, two semicolons in a value stand for one (the draft).
+    /// Decodes a message. In a line, `value` extends to the end of the line (RFC 13). In a frame, two semicolons in a value stand for a
+    /// single semicolon (the draft).
     pub fn new(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
         match framing {
             Framing::Lines => Self::line(direction, text, ValueReading::ToEndOfLine),
@@ -111,7 +112,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Finds the row of the command in the protocol table.
+    /// Finds and stores the row of the command in the protocol table.
     fn find(&mut self, command: &[u8]) -> Result<&'static Exchange, DecodeError> {
         let fits =
             |row: &&Exchange| row.command(self.direction).is_some_and(|word| word.as_bytes() == command);
@@ -121,7 +122,7 @@ impl<'a> Decoded<'a> {
         found.ok_or(DecodeError::UnknownCommand { framing: self.framing, direction: self.direction })
     }
 
-    /// Checks a line. Tuples may be in any order, and may be mixed with keys that the rule does not have.
+    /// Checks a line. Tuples may be in any order, and unknown keys are allowed.
     fn check_line(&mut self, message: Message<'a>) -> Result<(), DecodeError> {
         let is_request = self.direction == Direction::ToServer;
         let Some(command) = message.cmd() else {
@@ -136,7 +137,7 @@ impl<'a> Decoded<'a> {
         }
         let fields = without_extensions(row.fields(self.direction));
         let own = common_keys(self.direction);
-        let mut keys = [""; MOST_KEYS];
+        let mut keys = [""; MAX_UNIQUE_KEYS];
         for (key, known) in keys.iter_mut().zip(own.iter().copied().chain(fields.clone().map(|f| f.key))) {
             *key = known;
         }
@@ -165,7 +166,7 @@ impl<'a> Decoded<'a> {
         missing.map_or(Ok(()), |key| Err(DecodeError::MissingKey(key.into())))
     }
 
-    /// Checks a body. After `cmd`, keys may be in any order, and may be mixed with keys that are not in the draft.
+    /// Checks a body. After `cmd`, keys may be in any order, and unknown keys are allowed.
     fn check_body(&mut self, body: Body<'a>) -> Result<(), DecodeError> {
         let is_request = self.direction == Direction::ToServer;
         let command = body.cmd().ok_or(DecodeError::NoCommand { framing: self.framing })?;
@@ -176,7 +177,7 @@ impl<'a> Decoded<'a> {
         }
         let is_spawn = is_request && row.request == "spawn";
         let fields = || row.fields(self.direction).iter().filter(|field| !field.numbered);
-        // A spawn request has one section per program, so its own keys may repeat.
+        // A spawn request has a section for each program, so the keys of the command may repeat.
         let own = fields().filter(|_| !is_spawn).map(|field| field.key);
         let common = self.common_fields().iter().map(|field| field.key);
         let mut keys = own.chain(common).chain((!is_spawn).then_some("cmd"));
@@ -194,7 +195,7 @@ impl<'a> Decoded<'a> {
                 None => Err(DecodeError::MissingKey("rc".into())),
             };
         }
-        for field in fields().filter(|field| !UNCHECKED.contains(&field.key)) {
+        for field in fields().filter(|field| !UNCHECKED_COUNTS.contains(&field.key)) {
             // Words are not a separate type in PMI-2: no implementation rejects a word with other characters.
             let is_checked = matches!(field.rule, Rule::Uint | Rule::Int | Rule::Bool);
             match body.raw(field.key) {
@@ -231,7 +232,7 @@ impl<'a> Decoded<'a> {
         self.error.as_ref()
     }
 
-    /// Returns the message's row in the protocol table. A message with a known command has one even if it violates the grammar.
+    /// Returns the message's row in the protocol table. A message with a known command has a row even if it violates the grammar.
     pub fn exchange(&self) -> Option<&'static Exchange> {
         self.exchange
     }
@@ -241,13 +242,13 @@ impl<'a> Decoded<'a> {
         self.operation.filter(|_| self.is_well_formed())
     }
 
-    /// Returns the programs of a well-formed spawn request in a frame. `None` if they follow in separate messages, as in the draft.
+    /// Returns the programs of a well-formed spawn request in a frame. `None` if the programs follow in separate messages, as in the draft.
     pub fn spawn(&self) -> Option<&SpawnRequest> {
         self.spawn.as_deref()
     }
 
-    /// Returns whether the message is a well-formed PMI-2 request, or part of one, that only the draft describes. Requests whose only field
-    /// is the id of a job do not count.
+    /// Returns whether the message is a well-formed PMI-2 request, or a part of a request, that only the draft describes. Requests whose
+    /// only field is the id of a job do not count.
     pub fn is_request_part(&self) -> bool {
         let is_part = |row: &Exchange| match row.operation {
             "connect" | "disconnect" | "get-all" => false,
@@ -266,7 +267,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns the tuples in order, with values as on the wire. A message that is not a series of tuples has none.
+    /// Returns the tuples in order, with values as on the wire. Returns no tuples for a message that is not a series of tuples.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         let (line, body) = match self.tuples {
             Some(DecodedTuples::Line(message)) => (Some(message), None),
@@ -293,12 +294,12 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns the number in the value of the first tuple with this key. `None` if it is not an unsigned integer below 2^64.
+    /// Returns the value of the first tuple with this key as a number; `None` if it is not an unsigned integer below 2^64.
     pub fn number(&self, key: &str) -> Option<u64> {
         self.raw(key).and_then(parse_uint)
     }
 
-    /// Returns whether the first tuple with this key has the value true. `None` if it is neither true nor false.
+    /// Returns the value of the first tuple with this key as a Boolean; `None` if it is neither true nor false.
     pub fn boolean(&self, key: &str) -> Option<bool> {
         self.raw(key).and_then(parse_bool)
     }
@@ -312,13 +313,13 @@ impl<'a> Decoded<'a> {
         keys.find_map(|field| self.value(field.key))
     }
 
-    /// Returns `rc`.
+    /// Returns the return code `rc`.
     pub fn rc(&self) -> Option<i64> {
         self.raw("rc").and_then(parse_int)
     }
 
-    /// Returns the outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false. A miss has the
-    /// key `flag` in the draft, and `found` in implementations.
+    /// Returns the outcome of a well-formed response. Returns `None` for other messages, and if the flag that reports a miss is neither
+    /// true nor false. The flag is called `flag` in the draft, and `found` in implementations.
     pub fn outcome(&self) -> Option<ResponseOutcome> {
         let is_response = self.direction == Direction::FromServer && self.is_well_formed();
         if !is_response || !is_zero(self.rc()) {
@@ -363,8 +364,8 @@ impl<'a> Decoded<'a> {
         })
     }
 
-    /// Returns whether the line of a request is written like its row of the table: in the same order, with one blank between tuples, numbers
-    /// without extra characters, and no further keys.
+    /// Returns whether a line is written exactly as its row of the table: in the same order, with a single blank between tuples, numbers
+    /// without extra characters, and no additional keys.
     pub fn is_canonical(&self) -> bool {
         let Some(row) = self.exchange.filter(|_| self.is_well_formed()) else { return false };
         let mut line = Vec::with_capacity(self.text.len());
@@ -383,7 +384,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// Returns whether an `rc` reports success.
+/// Returns whether a return code reports success.
 fn is_zero(rc: Option<i64>) -> bool {
     rc.is_none_or(|rc| rc == 0)
 }
@@ -578,7 +579,11 @@ mod tests {
             documented_exchanges(Lines).iter().flat_map(|row| [(row, ToServer), (row, FromServer)])
         {
             let keys = common_keys(from).len() + without_extensions(row.fields(from)).count();
-            assert!(keys <= MOST_KEYS || row.is_block && from == ToServer, "{} {from:?}", row.operation);
+            assert!(
+                keys <= MAX_UNIQUE_KEYS || row.is_block && from == ToServer,
+                "{} {from:?}",
+                row.operation
+            );
         }
     }
 

@@ -45,25 +45,25 @@ impl Dialect {
         self.pick([Version::V1_1, Version::V2_0])
     }
 
-    /// Returns the dialect whose messages after the init line have this framing.
+    /// Returns the dialect that uses this framing after the init line.
     pub fn of(framing: Framing) -> Self {
         framing.pick(Self::ALL)
     }
 
-    /// Returns the framing of messages after the init line.
+    /// Returns the framing of the dialect's messages after the init line.
     pub fn framing(self) -> Framing {
         Framing::ALL[self as usize]
     }
 
-    /// Returns whether the init line negotiates another framing, in which the process then joins with fullinit.
+    /// Returns whether the init line negotiates a different framing. The process then joins with fullinit in that framing.
     pub fn switches_framing(self) -> bool {
         self.framing() != Framing::default()
     }
 }
 
-/// The error about a word that does not name a dialect.
+/// The error for a word that does not name a dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("dialects are {}", Dialect::WORDS.join(", "))]
+#[error("unknown dialect; choose from: {}", Dialect::WORDS.join(", "))]
 pub struct UnknownDialect;
 
 impl FromStr for Dialect {

@@ -1,4 +1,4 @@
-//! Errors in a message that decoding detects.
+//! The errors that decoding detects in a message.
 
 use std::borrow::Cow;
 
@@ -24,19 +24,19 @@ pub enum DecodeError {
         /// The framing of the message.
         framing: Framing,
     },
-    /// The document of the framing has no such command in this direction.
+    /// The command is not documented for this framing and direction.
     #[error("not a {} of {}", match direction { Direction::ToServer => "request", Direction::FromServer => "response" },
         framing.pick(["PMI-1.1", "PMI-2"]))]
     UnknownCommand {
         /// The framing of the message.
         framing: Framing,
-        /// The side that sent it.
+        /// The side that sent the message.
         direction: Direction,
     },
     /// A required key is missing.
     #[error("the key \"{0}\" is missing")]
     MissingKey(Cow<'static, str>),
-    /// The value of a key does not follow its rule.
+    /// The value of a key does not match its rule.
     #[error("the value of \"{key}\" is not {expected}")]
     BadValue {
         /// The key.
@@ -55,7 +55,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Returns the error about a value that does not follow its rule.
+    /// Returns the error for a value that does not match its rule.
     pub(crate) fn value(key: &'static str, rule: Rule, framing: Framing) -> Self {
         let text = rule.description();
         // RFC 13 does not apply to frames.

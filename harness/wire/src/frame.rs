@@ -9,7 +9,7 @@ use crate::protocol::Framing;
 /// Length of a frame's header in bytes: the length of the body in decimal digits.
 pub const HEADER: usize = 6;
 
-/// A message was longer than the limit; it is dropped up to its end.
+/// The error for a message longer than the limit. The message is dropped up to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a message is longer than {limit} bytes")]
 pub struct Overlong {
@@ -20,10 +20,10 @@ pub struct Overlong {
 /// An error at the beginning of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// See [`Overlong`].
+    /// The frame is too long.
     #[error(transparent)]
     Overlong(#[from] Overlong),
-    /// The header is not a length, so the beginning of the next frame is unknown. It is reported once, and nothing after it is read.
+    /// The header is not a length, so the beginning of the next frame is unknown. The error is reported once, and no later input is read.
     #[error("invalid frame length \"{}\"", header.escape_ascii())]
     Header {
         /// The six bytes found where the header should be.
@@ -49,8 +49,7 @@ pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
 
 /// Splits a byte stream into messages, regardless of its fragmentation.
 ///
-/// Read all complete messages before each push. The framer then never holds more than the longest message plus the last chunk, regardless
-/// of what the peer sends.
+/// Read all complete messages before each push. The framer then never holds more than the longest allowed message and the last chunk.
 #[derive(Debug, Clone)]
 pub struct Framer {
     buffer: Vec<u8>,
@@ -58,9 +57,9 @@ pub struct Framer {
     start: usize,
     /// Offset up to which no newline was found, so that a line that arrives byte by byte is searched only once.
     searched: usize,
-    /// True while the rest of a line that was reported as too long is still arriving.
+    /// True until the rest of a line that was reported as too long has arrived.
     skipping: bool,
-    /// Number of bytes still to be dropped from a frame that was reported as too long; unlimited if its end is unknown.
+    /// Number of bytes of an overlong frame that are still to be dropped; `usize::MAX` if the end of the frame is unknown.
     bytes_to_skip: usize,
     limit: usize,
 }
@@ -92,7 +91,7 @@ impl Framer {
     ///
     /// # Errors
     ///
-    /// Returns [`Overlong`] once for each line that is too long; the next line is read as usual.
+    /// Returns an error once for each line that is too long. The next line is read as usual.
     pub fn next_line(&mut self) -> Option<Result<&[u8], Overlong>> {
         loop {
             let from = self.start;
@@ -126,7 +125,7 @@ impl Framer {
     ///
     /// # Errors
     ///
-    /// See [`FrameError`].
+    /// Returns an error if the frame is too long or its header is invalid.
     pub fn next_frame(&mut self) -> Option<Result<&[u8], FrameError>> {
         let skipped = self.bytes_to_skip.min(self.buffer.len() - self.start);
         self.start += skipped;
@@ -169,7 +168,7 @@ impl Framer {
         self.start == self.buffer.len() && !self.skipping && self.bytes_to_skip == 0 && length <= self.limit
     }
 
-    /// Returns the bytes that are not part of a message yet, except those to be dropped.
+    /// Returns the bytes that have not been read, except for those to be dropped.
     pub(crate) fn rest(&self) -> &[u8] {
         if self.skipping || self.bytes_to_skip > 0 { &[] } else { &self.buffer[self.start..] }
     }
@@ -187,7 +186,7 @@ impl Framer {
         self.rest()
     }
 
-    /// Returns the bytes after the last newline; none while an overlong line is being dropped.
+    /// Returns the bytes after the last newline; empty while an overlong line is being dropped.
     ///
     /// At the end of a connection, these bytes are an incomplete message.
     pub fn partial(&self) -> &[u8] {

@@ -26,7 +26,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Returns whether a value matches the rule. The caller ensures that the bytes are allowed in a message of its framing.
+    /// Returns whether a value matches the rule. The caller must ensure that the bytes are allowed in a message of the framing.
     ///
     /// A `string` may be empty: the RFC's rule excludes that, but its section on `PMI_process_mapping` requires an empty value for an
     /// unknown mapping.
@@ -44,7 +44,7 @@ impl Rule {
 }
 
 impl Rule {
-    /// Describes the values that the rule derives.
+    /// Describes the values that match the rule.
     pub fn description(self) -> &'static str {
         match self {
             Self::Word => "one or more visible characters without \"=\" (RFC 13: word)",
@@ -82,7 +82,7 @@ pub fn is_uint(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
 }
 
-/// Parses a `uint`; returns `None` if it is invalid, or does not fit into 64 bits.
+/// Parses a `uint`. Returns `None` if it is invalid or does not fit into 64 bits.
 pub fn parse_uint(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
@@ -96,10 +96,10 @@ pub fn parse_uint(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// Parses an `int`: a `uint` with at most one sign. Returns `None` if it is invalid, or does not fit into 64 bits.
+/// Parses an `int`: a `uint` with at most one sign. Returns `None` if it is invalid or does not fit into 64 bits.
 ///
-/// The RFC's rule literally requires the sequence `+-` as the sign and cannot derive -1. Every implementation reads and writes an optional
-/// sign.
+/// Taken literally, the RFC's rule requires the sequence `+-` as the sign, and does not allow -1. Every implementation reads and writes an
+/// optional sign.
 pub fn parse_int(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
@@ -133,7 +133,7 @@ pub(crate) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Removes SP and HTAB from both ends, and no other white space.
+/// Removes SP and HTAB, but no other white space, from both ends.
 pub(crate) fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
@@ -146,7 +146,7 @@ pub(crate) fn first_bad_byte(bytes: &[u8]) -> Option<usize> {
     fn bad(byte: u8) -> bool {
         (byte.wrapping_sub(b' ') > b'~' - b' ') & (byte != b'\t')
     }
-    // Without an early exit, the compiler generates vector code; only an invalid line is searched again.
+    // Without an early exit, the compiler generates vector code. Only an invalid line is searched a second time.
     if bytes.iter().fold(false, |any, byte| any | bad(*byte)) {
         bytes.iter().position(|byte| bad(*byte))
     } else {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn uint_may_be_too_long_for_a_number() {
+    fn is_uint_accepts_values_beyond_u64() {
         assert!(is_uint(b"99999999999999999999999"));
         assert!(!is_uint(b""));
         assert!(!is_uint(b"1a"));

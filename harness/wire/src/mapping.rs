@@ -5,10 +5,10 @@ use crate::protocol::Framing;
 use std::fmt;
 use thiserror::Error;
 
-/// A block of a mapping: consecutive nodes, each with the same number of consecutive ranks.
+/// A block of a process mapping: consecutive nodes, each with the same number of consecutive ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MappingBlock {
-    /// The first node's id.
+    /// The id of the first node.
     pub first_node: u64,
     /// The number of nodes.
     pub nodes: u64,
@@ -18,33 +18,33 @@ pub struct MappingBlock {
 
 /// A mapping of ranks to nodes: rank 0 is the first process of the first block, and so on.
 ///
-/// Its `Display` is the RFC's form, which [`ProcessMapping::parse`] reads. Without blocks it is empty, which is the RFC's form of an
-/// unknown mapping.
+/// `Display` writes the RFC's form, which [`ProcessMapping::parse`] reads. A mapping without blocks is written as an empty text, the RFC's
+/// form of an unknown mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProcessMapping {
     /// The blocks in order.
     pub blocks: Vec<MappingBlock>,
 }
 
-/// An error in a mapping.
+/// A syntax error in a process mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected {expected} at offset {at}")]
 pub struct MappingError {
     /// The offset in bytes.
     pub at: usize,
-    /// The input that the grammar requires there.
+    /// The input that the grammar requires at this offset.
     pub expected: &'static str,
 }
 
-/// A mapping that does not cover all ranks.
+/// The error for a mapping that does not cover all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the mapping covers only {covered} ranks")]
+#[error("the mapping does not cover all ranks, only {covered}")]
 pub struct TooFewRanks {
-    /// The number of ranks that it covers, from rank 0 on.
+    /// The number of covered ranks, beginning with rank 0.
     pub covered: u64,
 }
 
-/// The key under which the server itself provides the process mapping.
+/// The key of the process mapping, which the server provides.
 pub const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
 
 /// The form of a value of `PMI_process_mapping`.
@@ -54,10 +54,10 @@ pub enum MappingForm {
     Rfc(ProcessMapping),
     /// The empty value: the mapping is unknown.
     Unknown,
-    /// A mapping in MPICH's form: with white space between the parts, a bare node id for a node with one process (`(vector,0)`), or
+    /// A mapping in MPICH's form: with white space between the parts, a bare node id for a node with a single process (`(vector,0)`), or
     /// repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
-    /// The value is not a mapping, because of this error in the RFC's grammar.
+    /// The value is not a mapping. The error is that of parsing the RFC's form.
     NotAMapping(MappingError),
 }
 
@@ -73,8 +73,8 @@ impl MappingForm {
         }
     }
 
-    /// Returns the mapping, if its form is allowed in a message of this framing. RFC 13 defines the form for PMI-1. No standard defines it
-    /// for PMI-2, in which MPICH's servers write both forms and its clients read both.
+    /// Returns the mapping if its form is allowed in a message of this framing. PMI-1 requires RFC 13's form. For PMI-2, no standard
+    /// defines the form, and MPICH's servers and clients support both forms.
     pub fn allowed(&self, framing: Framing) -> Option<&ProcessMapping> {
         match self {
             Self::Rfc(mapping) => Some(mapping),
@@ -89,7 +89,7 @@ impl ProcessMapping {
     ///
     /// # Errors
     ///
-    /// Returns the first place where the value violates the grammar. Numbers must be below 2^64.
+    /// Returns an error if the value violates the grammar, or a number is 2^64 or more.
     pub fn parse(value: &[u8]) -> Result<Self, MappingError> {
         parse(value, false)
     }
@@ -100,17 +100,17 @@ impl ProcessMapping {
     ///
     /// # Errors
     ///
-    /// Returns [`TooFewRanks`] if the mapping covers fewer than `size` ranks. Nodes with ids of 2^32 and above are ignored.
+    /// Returns an error if the mapping covers fewer than `size` ranks. Nodes with ids of 2^32 and above are ignored.
     pub fn expand(&self, size: u32) -> Result<Vec<u32>, TooFewRanks> {
         let covered = self.covered();
         if covered < u64::from(size) { Err(TooFewRanks { covered }) } else { Ok(self.nodes(size as usize)) }
     }
 
-    /// Like [`expand`](Self::expand), but starts over with the first block after the last, as MPICH does.
+    /// Returns the node of each of the first `size` ranks. Starts over with the first block after the last, as MPICH does.
     ///
     /// # Errors
     ///
-    /// Returns [`TooFewRanks`] if the blocks cover no rank at all, or reach nodes of 2^32 and above before `size` ranks.
+    /// Returns an error if the blocks cover no ranks, or reach nodes with ids of 2^32 and above before `size` ranks.
     pub fn expand_wrapping(&self, size: u32) -> Result<Vec<u32>, TooFewRanks> {
         let covered = self.covered();
         let cut = self.blocks.iter().any(|block| block.usable_nodes() < block.nodes);
@@ -124,8 +124,8 @@ impl ProcessMapping {
         Ok(round.iter().copied().cycle().take(size as usize).collect())
     }
 
-    /// Returns a short mapping for ranks on these nodes. Consecutive ranks on a node form a run, and runs of the same length on consecutive
-    /// nodes form a block.
+    /// Returns a short mapping for ranks on these nodes. Consecutive ranks on the same node form a run, and runs of the same length on
+    /// consecutive nodes form a block.
     pub fn compress(nodes: &[u32]) -> Self {
         let mut blocks: Vec<MappingBlock> = Vec::new();
         for run in nodes.chunk_by(|a, b| a == b) {
@@ -138,8 +138,8 @@ impl ProcessMapping {
         Self { blocks }
     }
 
-    /// Returns the form that MPICH has written since 4.1. A node with one process is written as its id alone, and a repeated part is
-    /// written once, followed by its repeat count. [`MappingForm::classify`] reads this form.
+    /// Returns the form that MPICH has written since 4.1. A node with a single process is written as its id, and a repeated part is written
+    /// once, followed by its repeat count. [`MappingForm::classify`] reads this form.
     pub fn mpich(&self) -> impl fmt::Display + use<'_> {
         MpichForm(&self.blocks)
     }
@@ -196,8 +196,8 @@ impl fmt::Display for ProcessMapping {
     }
 }
 
-/// Maximum number of blocks that are compared to find a repetition, so that long mappings are still written quickly.
-const LONGEST_PERIOD: usize = 64;
+/// Maximum number of blocks in a repeated part, so that long mappings are still written quickly.
+const MAX_REPEATED_PART: usize = 64;
 
 struct MpichForm<'a>(&'a [MappingBlock]);
 
@@ -208,7 +208,8 @@ impl MpichForm<'_> {
             let first = &rest[..period];
             (period, rest.chunks(period).take_while(|chunk| *chunk == first).count())
         };
-        let periods = (1..=(rest.len() / 2).min(LONGEST_PERIOD)).map(times).filter(|(_, times)| *times > 1);
+        let periods =
+            (1..=(rest.len() / 2).min(MAX_REPEATED_PART)).map(times).filter(|(_, times)| *times > 1);
         periods.rev().max_by_key(|(period, times)| period * times)
     }
 }
@@ -257,9 +258,10 @@ fn parse(value: &[u8], mpich: bool) -> Result<ProcessMapping, MappingError> {
     Ok(ProcessMapping { blocks })
 }
 
-/// Limits on MPICH's repetitions, because a few bytes can expand to a huge mapping.
-const REPETITION_DEPTH: u32 = 8;
-const REPEATED_BLOCKS: usize = 1 << 16;
+/// Maximum nesting of repetitions in MPICH's form.
+const MAX_REPETITION_DEPTH: u32 = 8;
+/// Maximum number of blocks of a repetition, because a few bytes can expand to a huge mapping.
+const MAX_REPEATED_BLOCKS: usize = 1 << 16;
 
 struct MappingReader<'a> {
     value: &'a [u8],
@@ -278,7 +280,7 @@ impl MappingReader<'_> {
         }
     }
 
-    /// Parses a block. In MPICH's form, it may also be a bare node id, which stands for one process, or `[list]xCOUNT`.
+    /// Parses a block. In MPICH's form, an item may also be a bare node id, for a node with a single process, or `[list]xCOUNT`.
     fn item(&mut self, blocks: &mut Vec<MappingBlock>, depth: u32) -> Result<(), MappingError> {
         self.skip();
         let start = self.at;
@@ -286,14 +288,14 @@ impl MappingReader<'_> {
             blocks.push(MappingBlock { first_node: self.uint()?, nodes: 1, ppn: 1 });
             return Ok(());
         }
-        if self.mpich && depth < REPETITION_DEPTH && self.expect("[", "").is_ok() {
+        if self.mpich && depth < MAX_REPETITION_DEPTH && self.expect("[", "").is_ok() {
             let first = blocks.len();
             self.list(blocks, depth + 1)?;
             self.expect("]", "\"]\"")?;
             self.expect("x", "\"x\" and a count")?;
             let (count, length) = (self.uint()?, blocks.len() - first);
             let total = usize::try_from(count).ok().and_then(|count| count.checked_mul(length));
-            if count == 0 || total.is_none_or(|total| total > REPEATED_BLOCKS) {
+            if count == 0 || total.is_none_or(|total| total > MAX_REPEATED_BLOCKS) {
                 return Err(MappingError { at: start, expected: "a repetition of fewer blocks" });
             }
             for _ in 1..count {
@@ -461,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ranks_have_an_empty_mapping() {
+    fn mapping_of_no_ranks_is_empty() {
         let mapping = ProcessMapping::compress(&[]);
         assert_eq!((mapping.to_string(), mapping.mpich().to_string()), (String::new(), String::new()));
     }

@@ -1,4 +1,4 @@
-//! One line as a series of `key=value` tuples, without interpreting them.
+//! A line as a series of `key=value` tuples, without interpreting them.
 
 use std::iter;
 
@@ -21,12 +21,12 @@ pub enum ValueReading {
     ToBlank,
 }
 
-/// A `key=value` tuple. The key is not empty; the value may be.
+/// A `key=value` tuple. Only the value may be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tuple<'a> {
     /// The text before the first `=`.
     pub key: &'a [u8],
-    /// The text after it.
+    /// The text after the first `=`.
     pub value: &'a [u8],
 }
 
@@ -44,7 +44,7 @@ pub enum MessageError {
         /// The byte.
         byte: u8,
     },
-    /// Text between blanks has no `=`, or nothing before it.
+    /// Text between blanks has no `=` or no key.
     #[error("no key=value tuple at offset {at}")]
     Malformed {
         /// The offset at which the text begins.
@@ -54,7 +54,8 @@ pub enum MessageError {
 
 /// A line that is a series of tuples (RFC 13, "Wire Protocol").
 ///
-/// As the RFC recommends, it accepts tuples in any order, extra blanks (including before and after the tuples) and unknown keys.
+/// As the RFC recommends, tuples may be in any order, and extra blanks (including before and after the tuples) and unknown keys are
+/// allowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     line: &'a [u8],
@@ -67,7 +68,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     ///
-    /// See [`MessageError`]. An invalid byte anywhere is reported before a malformed tuple.
+    /// Returns an error if the line is empty, or contains an invalid byte or a malformed tuple. Invalid bytes take precedence.
     pub fn parse(line: &'a [u8], reading: ValueReading) -> Result<Self, MessageError> {
         if let Some(at) = first_bad_byte(line) {
             return Err(MessageError::BadByte { at, byte: line[at] });
@@ -97,7 +98,7 @@ impl<'a> Message<'a> {
         self.cmd
     }
 
-    /// Returns the first value of each key; fails with the first repeated key.
+    /// Returns the value of each key. Returns the first repeated key as an error.
     #[inline]
     pub(crate) fn fields<const N: usize>(
         &self,
@@ -167,7 +168,7 @@ impl<'a> Iterator for LineTuples<'a> {
     }
 }
 
-/// Returns the length of `msg`. It ends before the blanks that precede the first tuple whose key is `rc` or one of `fields` and does not
+/// Returns the length of `msg`, which ends before the next tuple, and the blanks before it, whose key is `rc` or in `fields` and does not
 /// occur in `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {

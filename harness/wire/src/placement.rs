@@ -1,20 +1,20 @@
 /// Places `size` ranks on `nodes` nodes in blocks of sizes as equal as possible. Returns the node id of every rank.
 ///
-/// The first `size % nodes` nodes get one more rank. No node is empty if `size >= nodes`.
+/// The first `size % nodes` nodes get one rank more than the others. No node is empty if `size >= nodes`.
 pub fn place(size: u32, nodes: u32) -> Vec<u32> {
     let nodes = used_nodes(size, nodes);
     let (share, extra) = (size / nodes, size % nodes);
     (0..nodes).flat_map(|n| std::iter::repeat_n(n, (share + u32::from(n < extra)) as usize)).collect()
 }
 
-/// Returns the node id of one rank, as placed by [`place`]. Returns `None` if `rank >= size`.
+/// Returns the node id of a rank, as placed by [`place`]. Returns `None` if `rank >= size`.
 pub fn node_of(rank: u32, size: u32, nodes: u32) -> Option<u32> {
     if rank >= size {
         return None;
     }
     let nodes = used_nodes(size, nodes);
     let (share, extra) = (size / nodes, size % nodes);
-    // The number of ranks on the nodes that have one more rank.
+    // The number of ranks on the nodes that have one rank more than the others.
     let on_larger = extra * share + extra;
     Some(if rank < on_larger { rank / (share + 1) } else { extra + (rank - on_larger) / share })
 }

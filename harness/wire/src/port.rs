@@ -1,9 +1,9 @@
-//! PMI_PORT: the process opens the connection itself and receives its rank before the protocol begins on that connection.
+//! PMI_PORT: the process opens the connection, and receives its rank before the protocol begins on that connection.
 //!
 //! The environment of the process contains `PMI_PORT=HOST:PORT` and `PMI_ID`, but not `PMI_FD`, `PMI_RANK` or `PMI_SIZE`. The process
 //! connects and identifies itself with `cmd=initack pmiid=ID`. The response has four lines, which MPICH's client reads in this order:
 //! `cmd=initack`, which later servers extend, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification describes this
-//! exchange; it is how MPICH's servers and clients behave.
+//! exchange. It follows MPICH's servers and clients.
 
 use crate::grammar::parse_uint;
 use crate::message::{Message, ValueReading};
@@ -19,7 +19,7 @@ pub fn initack(id: &str) -> String {
     format!("cmd=initack pmiid={id}")
 }
 
-/// Returns the id of the process, if this line is an initack.
+/// Returns the id of the process if a line is an initack.
 pub fn initack_id(line: &[u8]) -> Option<u64> {
     let message = Message::parse(line, ValueReading::ToEndOfLine).ok()?;
     (message.get("cmd") == Some(b"initack")).then(|| message.get("pmiid")).flatten().and_then(parse_uint)
@@ -28,15 +28,15 @@ pub fn initack_id(line: &[u8]) -> Option<u64> {
 /// The content of the response to an initack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
-    /// The size of its process group.
+    /// The size of the process group.
     pub size: u32,
-    /// Its rank.
+    /// The rank of the process.
     pub rank: u32,
 }
 
-/// An error in a response to initack, which MPICH's client cannot read.
+/// An error in a response to initack. MPICH's client rejects such a response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is to be {expected}")]
+#[error("line {line} should be {expected}")]
 pub struct GreetingError {
     /// The line with the error, from 1.
     pub line: usize,
@@ -45,12 +45,15 @@ pub struct GreetingError {
 }
 
 impl Greeting {
-    /// Returns the four lines, each with its newline. With `told`, the first one also contains the rank and size, as in MPICH's servers
-    /// since 4.1.
-    pub fn lines(self, told: bool) -> String {
+    /// Returns the four lines, each with its newline. If `is_extended` is true, the first line also contains the rank and size, as in
+    /// MPICH's servers since 4.1.
+    pub fn lines(self, is_extended: bool) -> String {
         let Self { size, rank } = self;
-        let more =
-            if told { format!(" rc=0 rank={rank} size={size} appnum=0 debug=0") } else { String::new() };
+        let more = if is_extended {
+            format!(" rc=0 rank={rank} size={size} appnum=0 debug=0")
+        } else {
+            String::new()
+        };
         format!("cmd=initack{more}\ncmd=set size={size}\ncmd=set rank={rank}\ncmd=set debug=0\n")
     }
 
@@ -58,7 +61,7 @@ impl Greeting {
     ///
     /// # Errors
     ///
-    /// Returns the first line that MPICH's client would not accept.
+    /// Returns an error with the first line that MPICH's client would not accept.
     pub fn parse(text: &[u8]) -> Result<Self, GreetingError> {
         let mut lines = text.split_inclusive(|b| *b == b'\n').map(|line| line.strip_suffix(b"\n"));
         let mut next = |line: usize, expected: &'static str, command: &[u8], key: Option<&str>| {
@@ -80,7 +83,7 @@ impl Greeting {
     }
 }
 
-/// Returns the host and port in a `PMI_PORT`.
+/// Returns the host and port in the value of `PMI_PORT`.
 pub fn address(variable: &str) -> Option<(&str, u16)> {
     let (host, port) = variable.rsplit_once(':')?;
     Some((host, port.parse().ok().filter(|port| *port != 0)?)).filter(|(host, _)| !host.is_empty())

@@ -2,39 +2,40 @@
 
 use std::fmt;
 
-/// The way in which the processes of the first group get their connections.
+/// The method by which the processes of the first group get their connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "serde", serde(rename = "WayIn"))]
 pub enum ConnectionMethod {
-    /// They inherit their connections: `PMI_FD`.
+    /// `PMI_FD`: the processes inherit their connections.
     #[default]
     Fd,
-    /// They open their connections: `PMI_PORT`, see [`port`](crate::port).
+    /// `PMI_PORT`: the processes open their connections. See [`port`](crate::port).
     Port,
-    /// A single process was started without a process manager and requests one, which then connects to the process: see
-    /// [`singleton`](crate::singleton). The processes that it spawns have `PMI_FD`.
+    /// A singleton requests a process manager, which then connects to it: see [`singleton`](crate::singleton). Processes that the singleton
+    /// spawns have `PMI_FD`.
     Singleton,
 }
 
-/// A process, identified by its process group and its rank in that group. Group 0 is the one that the launcher starts.
+/// A process, identified by its process group and its rank in that group. The launcher starts group 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct Proc {
-    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection. The rank is then the number of the proxy or connection.
+    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection. For these, the rank is the number of the proxy or
+    /// connection.
     pub group: u32,
-    /// Rank.
+    /// Rank in the process group.
     pub rank: u32,
 }
 
 impl Proc {
-    /// The group number of the proxies of the first group, which are numbered like ranks. On their connections, the server under test makes
+    /// The group number of the proxies of the first group, which are numbered like ranks. On their connections, the server under test sends
     /// the requests.
     pub const PROXY_GROUP: u32 = u32::MAX;
 
-    /// The group number of stray connections: connections to the port in `PMI_PORT` that were not made by any process of the job. They are
-    /// numbered from 0.
+    /// The group number of stray connections: connections to the port in `PMI_PORT` that no process of the job has made. They are numbered
+    /// from 0.
     pub const STRAY_GROUP: u32 = u32::MAX - 1;
 
     /// Returns the proxy on a node.

@@ -1,14 +1,14 @@
 //! The protocol table: for each operation, the spelling of its request and response in each framing, and their fields.
 //!
 //! All users of protocol words derive them from this table: the decoder and the writer, the vocabulary of the scenario language, the axes
-//! of the input space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`. Only the spawn request, which has several
-//! lines or sections, is spelled out in `spawn`.
+//! of the input space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`. The only exception is the spawn request,
+//! which has several lines or sections: see `spawn`.
 
 use std::fmt;
 
 use crate::grammar::{Rule, is_uint};
 
-/// The way in which messages are delimited.
+/// The delimitation of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -52,7 +52,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version before RFC 13's, which some current clients still offer (NVSHMEM). Its messages are the same.
+    /// The version before RFC 13's, which some current clients still offer (NVSHMEM). It has the same messages as 1.1.
     pub const V1_0: Self = Self { version: 1, subversion: 0 };
     /// The version that RFC 13 documents.
     pub const V1_1: Self = Self { version: 1, subversion: 1 };
@@ -84,7 +84,7 @@ pub struct KvsLimits {
     pub vallen_max: u64,
 }
 
-/// A request and its response, as spelled in one framing.
+/// A request and its response, as spelled in a particular framing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// The operation, with the same name in every framing.
@@ -93,9 +93,9 @@ pub struct Exchange {
     pub request: &'static str,
     /// The value of `cmd` in the response. `None` if the response has no name, or if the message is part of a longer exchange.
     pub response: Option<&'static str>,
-    /// The fields of the request, in the order of the grammar, without `cmd` and those of [`common_arguments`].
+    /// The fields of the request, in the order of the grammar, without `cmd` and [`common_arguments`].
     pub arguments: &'static [Field],
-    /// The fields of the response, in the order of the grammar, without `cmd` and those of [`common_results`].
+    /// The fields of the response, in the order of the grammar, without `cmd` and [`common_results`].
     pub results: &'static [Field],
     /// True if the request is a block of lines, which begins with `mcmd` instead of `cmd`.
     pub is_block: bool,
@@ -106,7 +106,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the value of `cmd` in the message of this direction.
+    /// Returns the command word of the message in this direction.
     pub fn command(&self, direction: Direction) -> Option<&'static str> {
         match direction {
             Direction::ToServer => Some(self.request),
@@ -123,7 +123,7 @@ impl Exchange {
         if self.is_block { "mcmd" } else { "cmd" }
     }
 
-    /// Returns the fields of the message of this direction.
+    /// Returns the fields of the message in this direction.
     pub fn fields(&self, direction: Direction) -> &'static [Field] {
         match direction {
             Direction::ToServer => self.arguments,
@@ -136,14 +136,14 @@ impl Exchange {
         self.arguments.iter().find(|field| field.number(name).is_some())
     }
 
-    /// Returns whether only the draft of PMI-2 describes the request, or a part of it: no known implementation has it.
+    /// Returns whether only the draft of PMI-2 describes the request, so that no known implementation supports it.
     pub fn is_draft_only(&self) -> bool {
         const OPERATIONS: [&str; 6] =
             ["authenticate", "connect", "disconnect", "get-all", "put-all", "continue"];
         OPERATIONS.contains(&self.operation) || self.request == "spawn-cmd"
     }
 
-    /// Returns the reason why tests need not play this exchange, if there is one.
+    /// Returns the reason why tests may omit this exchange, if any.
     pub fn omission(&self) -> Option<&'static str> {
         match (self.functions, self.is_draft_only()) {
             ([_, ..], _) => None,
@@ -158,7 +158,7 @@ impl Exchange {
 pub struct Field {
     /// The name, which is the same in every framing.
     pub name: &'static str,
-    /// The key; if the field is numbered, without the number.
+    /// The key, without the number of a numbered field.
     pub key: &'static str,
     /// The rule for the value.
     pub rule: Rule,
@@ -166,13 +166,13 @@ pub struct Field {
     pub optional: bool,
     /// True if the key ends in a number, so the message may contain several of these fields.
     pub numbered: bool,
-    /// The name of the limit on the length of the value, as in the response to get_maxes.
+    /// The key of the limit on the length of the value, in the response to get_maxes.
     pub limit: Option<&'static str>,
-    /// The version of PMI-1 that added the field, if it is later than RFC 13's. Earlier versions do not have the field.
+    /// The version of PMI-1 that added the field, if it is later than RFC 13's.
     pub since: Option<Version>,
     /// True if the programs of a spawn share the field.
     pub shared: bool,
-    /// The way in which the value follows from the rest of a correct message, if it does.
+    /// The rule by which the value follows from the rest of a correct message, if any.
     pub derived: Option<DerivedValue>,
 }
 
@@ -183,7 +183,7 @@ pub enum DerivedValue {
     Fields(&'static str),
     /// The number of programs in the request.
     Programs,
-    /// The number of programs up to this one.
+    /// The number of programs up to and including this program.
     ProgramsSoFar,
 }
 
@@ -231,7 +231,8 @@ impl Field {
         Self { derived: Some(derived), ..self }
     }
 
-    /// Returns the number in a name of the field. The name of a numbered field ends in its number; other fields have the number 0.
+    /// Returns the number in `name` if it is a name of the field. The name of a numbered field ends in its number; other fields have the
+    /// number 0.
     pub fn number(&self, name: &str) -> Option<u64> {
         match name.strip_prefix(self.name)? {
             number if self.numbered && is_uint(number.as_bytes()) => number.parse().ok(),
@@ -312,7 +313,7 @@ macro_rules! operations {
             pub const ALL: [Self; LINES.len()] = [$(Self::$operation),*];
         }
 
-        /// The rows of [`Operation::ALL`], in this order.
+        /// The rows of [`Operation::ALL`], in the same order.
         pub(crate) const LINES: &[Exchange] = &[$($row),*];
     };
 }
@@ -446,7 +447,7 @@ operations! {
     .block(),
 }
 
-/// Requests over lines that RFC 13 does not have but some clients send. No open-source manager answers the requests without fields.
+/// Line requests that are not part of RFC 13, but that some clients send. No open-source manager answers the requests without fields.
 const EXTRA_LINES: &[Exchange] = &[
     exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
     exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),
@@ -688,7 +689,7 @@ const FRAMES: &[Exchange] = &[
     ),
 ];
 
-/// Messages from the server that are part of a response and have no `rc`: the value of `cmd`, and the fields.
+/// Messages from the server that are part of a response and have no `rc`. Each has a value of `cmd`, and fields.
 pub const PARTS: [(&str, &[Field]); 4] = [
     ("auth-response", &[string("authinfo")]),
     ("auth-response-complete", &[string("authinfo")]),
@@ -696,7 +697,7 @@ pub const PARTS: [(&str, &[Field]); 4] = [
     ("kvs-getall-pair-response", &[KEY, string("val")]),
 ];
 
-/// Returns [`PARTS`] for frames; lines have none.
+/// Returns the partial responses of a framing: [`PARTS`] for frames, and no messages for lines.
 pub fn parts(framing: Framing) -> &'static [(&'static str, &'static [Field])] {
     framing.pick([&[], &PARTS])
 }
@@ -712,7 +713,7 @@ pub fn common_arguments(framing: Framing) -> &'static [Field] {
 
 /// Returns the fields that every response in a framing may have besides `cmd`.
 pub fn common_results(framing: Framing) -> &'static [Field] {
-    // Implementations add the last three: gforker writes `info=ok` and a reason, Hydra `found`.
+    // The last three are extensions: gforker writes `info=ok` and a reason, and Hydra writes `found`.
     const LINES: [Field; 5] = [
         int("rc").optional(),
         string("msg").optional(),
@@ -727,7 +728,7 @@ pub fn common_results(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// Returns the exchanges of a framing that its document defines, and Slurm's ring. PMI-2 begins with the init line of PMI-1.
+/// Returns the documented exchanges of a framing, and Slurm's ring. The init line, with which PMI-2 begins, is only among those for lines.
 pub fn documented_exchanges(framing: Framing) -> &'static [Exchange] {
     match framing {
         Framing::Lines => LINES,
@@ -761,22 +762,22 @@ pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field>
     common_results(framing).iter().chain(own).chain(parts(framing).iter().flat_map(|(_, fields)| *fields))
 }
 
-/// Returns the fields that the document defines, without those of later versions.
+/// Returns the fields without those that later versions have added.
 pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'static Field> + Clone {
     fields.iter().filter(|field| field.since.is_none())
 }
 
-/// Returns the documented exchange of an operation, given the name that the operation has in every framing.
+/// Returns the documented exchange of an operation in a framing.
 pub fn by_operation(framing: Framing, name: &str) -> Option<&'static Exchange> {
     documented_exchanges(framing).iter().find(|exchange| exchange.operation == name)
 }
 
-/// Returns the exchange whose request has this command.
+/// Returns the exchange whose request has this command word.
 pub fn by_request(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
     exchanges(framing).find(|exchange| exchange.request.as_bytes() == cmd)
 }
 
-/// Returns the exchange whose response has this command.
+/// Returns the exchange whose response has this command word.
 pub(crate) fn by_response(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
     exchanges(framing).find(|exchange| exchange.response.is_some_and(|name| name.as_bytes() == cmd))
 }
@@ -824,7 +825,7 @@ mod tests {
         assert_eq!(omitted.collect::<Vec<_>>(), [&expected[..], &["spawn-cmd", "concat"]].concat());
     }
 
-    /// Returns a value that the rule accepts, and one that it rejects, if there is one.
+    /// Returns a value that the rule accepts and, if possible, a value that it rejects.
     fn values(rule: Rule) -> (&'static str, Option<&'static str>) {
         match rule {
             Rule::Word => ("a", Some("a=b")),
@@ -844,7 +845,7 @@ mod tests {
         std::iter::once(format!("cmd={cmd}")).chain(own).collect()
     }
 
-    /// Returns the error of a message, if any, in the reading in which every value ends at the next blank or semicolon.
+    /// Returns the error in a message, if any. Every value ends at the next blank or semicolon.
     fn error(framing: Framing, direction: Direction, tuples: &[String]) -> Option<String> {
         let line = tuples.join(" ");
         let body = format!("{};", tuples.join(";"));
@@ -876,8 +877,8 @@ mod tests {
         }
     }
 
-    /// Checks the decoder against the table: the accepted messages, and the errors about a missing field and an invalid value. Messages of
-    /// more than one line or section are excluded.
+    /// Checks the decoder against the table: accepted messages, and the errors for missing fields and invalid values. Messages with several
+    /// lines or sections are excluded.
     #[rstest]
     #[case(Framing::Lines, Direction::ToServer)]
     #[case(Framing::Lines, Direction::FromServer)]

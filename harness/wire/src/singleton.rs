@@ -1,17 +1,17 @@
-//! Singleton init: a process that was not started by a process manager requests one when it needs one.
+//! Singleton init: a process that was started without a process manager requests one.
 //!
 //! The process listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to it. The process manager sends
 //! `cmd=singinit`. The process answers with its version and whether its standard streams should be forwarded. The process manager confirms
-//! with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD, in a
-//! group of one. No specification describes this exchange; it is how MPICH's client and servers behave.
+//! with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD, in a group
+//! of one process. No specification describes this exchange. It follows MPICH's client and servers.
 
 use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
 
-/// The option with which the process starts a process manager.
+/// The option with which a process starts a process manager.
 pub const PMI_ARGS_OPTION: &str = "-pmi_args";
 
-/// The values that MPICH's client sends for the interface and the key, which are not used.
+/// The values that MPICH's client passes as the interface and the key, which process managers ignore.
 pub const UNUSED_ARGUMENTS: [&str; 2] = ["default_interface", "default_key"];
 
 /// Maximum length of a line in bytes.
@@ -48,11 +48,11 @@ pub fn check_request(line: &[u8]) -> Result<(), &'static str> {
     if fits { Ok(()) } else { Err(wanted) }
 }
 
-/// Returns the version in a process's response.
+/// Parses a process's response to [`REQUEST`], and returns the version in it.
 ///
 /// # Errors
 ///
-/// Returns a description of the expected line, if the line is not such an answer.
+/// Returns a description of the expected line, if the line is not a valid response.
 pub fn check_response(line: &[u8]) -> Result<Version, &'static str> {
     let wanted = "cmd=singinit with pmi_version, pmi_subversion, stdio=yes or no, and authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -65,12 +65,12 @@ pub fn check_response(line: &[u8]) -> Result<Version, &'static str> {
 }
 
 impl SingletonInfo {
-    /// Returns the line, without the newline.
+    /// Returns the message as a line without the newline.
     pub fn line(&self) -> Vec<u8> {
         self.answer("yes")
     }
 
-    /// Returns the line for a process whose version is not supported, in gforker's form.
+    /// Returns the line that refuses a process with an unsupported version, in gforker's form.
     pub fn refusal(&self) -> Vec<u8> {
         self.answer("no")
     }
@@ -81,7 +81,7 @@ impl SingletonInfo {
         [line.as_bytes(), &self.kvsname].concat()
     }
 
-    /// Parses the line as MPICH's client does.
+    /// Parses a line as MPICH's client does.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl SingletonInfo {
     }
 }
 
-/// The arguments of [`PMI_ARGS_OPTION`].
+/// The process that starts a process manager, as described by the arguments of [`PMI_ARGS_OPTION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// The port on which the process listens.

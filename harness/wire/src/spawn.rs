@@ -1,4 +1,4 @@
-//! The spawn request: several lines in PMI-1 (RFC 13, "Spawn Operation" and the rule `C:spawn`), one frame in PMI-2.
+//! The spawn request: several lines in PMI-1 (RFC 13, "Spawn Operation" and the rule `C:spawn`), and a single frame in PMI-2.
 
 use crate::error::DecodeError;
 use crate::grammar::{
@@ -12,21 +12,21 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
-/// One program of a spawn request: a block from `mcmd=spawn` to `endcmd`.
+/// A program of a spawn request: a block from `mcmd=spawn` to `endcmd`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SpawnProgram {
     /// The requested number of processes.
     pub nprocs: u64,
     /// The program, a `string`.
     pub execname: Vec<u8>,
-    /// The number of programs in the request; 0 in a parsed frame, which does not repeat it.
+    /// The number of programs in the request; 0 in a parsed frame, which does not contain it for each program.
     pub totspawns: u64,
-    /// The number of this program, from 1; 0 in a parsed frame, which does not number them.
+    /// The number of this program, from 1; 0 in a parsed frame, in which programs have no numbers.
     pub spawnssofar: u64,
     /// The arguments with their index as written, in index order.
     pub args: Vec<(u64, Vec<u8>)>,
-    /// Keys (`word`) and values to put into the new keyval space, in order of their index, which begins with 0. In a parsed frame, the first
-    /// program has all of them.
+    /// Keys (`word`) and values to put into the new keyval space, in index order. Indices start at 0. In a parsed frame, the first program
+    /// has all pairs.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
     /// Info keys and values, in index order. Indices start at 0.
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
@@ -65,21 +65,21 @@ impl SpawnProgram {
     }
 }
 
-/// A whole spawn request: its programs in order.
+/// A spawn request: the programs in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SpawnRequest {
-    /// The programs; a parsed request has at least one.
+    /// The programs. A parsed request has at least one program.
     pub programs: Vec<SpawnProgram>,
 }
 
 impl SpawnRequest {
-    /// Returns the number of processes that the request asks for.
+    /// Returns the number of requested processes.
     pub fn processes(&self) -> u64 {
         self.programs.iter().fold(0, |n, program| n.saturating_add(program.nprocs))
     }
 
-    /// Reads the body of a frame. Each program's keys come after its `subcmd`. In the draft, which has a separate message for each program,
-    /// the request may contain none; the result is then `None`.
+    /// Reads the body of a frame. The keys of a program come after its `subcmd`. Returns `None` for a request without programs, which the
+    /// draft allows because it has a separate message for each program.
     pub(crate) fn of_body(body: &Body<'_>) -> Result<Option<Self>, DecodeError> {
         let mut sections = vec![SpawnSection::default()];
         for tuple in body.tuples() {
@@ -104,8 +104,8 @@ impl SpawnRequest {
         Ok(Some(Self { programs }))
     }
 
-    /// Appends the body of a frame in the order of the draft. The pairs of all programs come first, and the indices of arguments are counted
-    /// again.
+    /// Appends the body of a frame in the order of the draft. The preput pairs of all programs come first, and the arguments of each
+    /// program are numbered from 0.
     pub fn write_body(&self, thrid: Option<&[u8]>, out: &mut Vec<u8>) {
         write_tuple(out, "cmd", b"spawn");
         thrid.into_iter().for_each(|thrid| write_tuple(out, "thrid", thrid));
@@ -137,20 +137,19 @@ fn write_pairs(out: &mut Vec<u8>, count: &str, [key, value]: [&str; 2], pairs: &
 /// Keys and their values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The keys and values of one section of a spawn request in a frame: the part before the first `subcmd`, or the part of one program.
+/// The keys and values of a section of a spawn request in a frame: the part before the first `subcmd`, or the part of a program.
 #[derive(Default)]
 struct SpawnSection(HashMap<Vec<u8>, Vec<u8>>);
 
 impl SpawnSection {
-    /// Maximum number of programs, arguments and pairs.
-    const LIMIT: u64 = 100_000;
+    /// Maximum number of programs, of arguments and of pairs.
+    const MAX_COUNT: u64 = 100_000;
 
     fn bad(key: &'static str, expected: &'static str) -> DecodeError {
         DecodeError::BadValue { key, rule: Rule::Uint, expected }
     }
 
-    /// Adds a tuple. In one message, a key of the command occurs once (pmi2.common.tuples); each program repeats the keys of the command. Of
-    /// other keys, the first value counts.
+    /// Adds a tuple. A key of the command may occur only once in a section (pmi2.common.tuples). For other keys, the first value counts.
     fn add(&mut self, key: &[u8], value: Cow<'_, [u8]>) -> Result<(), DecodeError> {
         if !self.0.contains_key(key) {
             self.0.insert(key.to_vec(), value.into_owned());
@@ -163,19 +162,19 @@ impl SpawnSection {
         if is_known { Err(DecodeError::RepeatedKey(key.into_owned().into())) } else { Ok(()) }
     }
 
-    /// Returns the number under a key. If the key is missing, returns `least`, or an error if that is `None`.
-    fn number(&self, key: &'static str, least: Option<u64>) -> Result<u64, DecodeError> {
-        match (self.0.get(key.as_bytes()), least) {
+    /// Returns the number under a key. If the key is missing, returns `default`, or an error if that is `None`.
+    fn number(&self, key: &'static str, default: Option<u64>) -> Result<u64, DecodeError> {
+        match (self.0.get(key.as_bytes()), default) {
             (Some(value), _) => parse_uint(value).ok_or(DecodeError::value(key, Rule::Uint, Framing::Frames)),
-            (None, Some(least)) => Ok(least),
+            (None, Some(default)) => Ok(default),
             (None, None) => Err(DecodeError::MissingKey(key.into())),
         }
     }
 
-    /// Returns the number of programs, arguments or pairs.
-    fn count(&self, key: &'static str, least: Option<u64>) -> Result<u64, DecodeError> {
-        let value = self.number(key, least)?;
-        let is_bounded = value <= Self::LIMIT;
+    /// Returns the number of programs, arguments or pairs under a key, as [`Self::number`] does. Returns an error if it exceeds the limit.
+    fn count(&self, key: &'static str, default: Option<u64>) -> Result<u64, DecodeError> {
+        let value = self.number(key, default)?;
+        let is_bounded = value <= Self::MAX_COUNT;
         if is_bounded { Ok(value) } else { Err(Self::bad(key, "a number within the server's limits")) }
     }
 
@@ -188,7 +187,7 @@ impl SpawnSection {
         (0..count).map(value).collect()
     }
 
-    /// Returns numbered pairs, whose number is the value of `count`.
+    /// Returns the numbered pairs under two keys. The value of `count` is the number of pairs.
     fn pairs(&self, count: &'static str, keys: [&str; 2]) -> Result<Pairs, DecodeError> {
         let count = self.count(count, Some(0))?;
         Ok(self.list(keys[0], count)?.into_iter().zip(self.list(keys[1], count)?).collect())
@@ -207,25 +206,25 @@ impl SpawnSection {
     }
 }
 
-/// Limits for a spawn request, so that a peer cannot exhaust the memory of its reader.
+/// Limits for a spawn request, so that a peer cannot exhaust the reader's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnLimits {
-    /// Maximum number of bytes in a block, and in all blocks of a request together, including newlines.
+    /// Maximum number of bytes in a request, including newlines.
     pub max_bytes: usize,
-    /// Maximum number of arguments, of preput elements and of info elements in a block.
+    /// Maximum number of arguments, of preput pairs and of info pairs in a block.
     pub max_elements: u64,
     /// Maximum number of programs in a request.
     pub max_programs: u64,
 }
 
 impl Default for SpawnLimits {
-    /// 1 MiB, 1024 programs, and 65536 elements of each kind in a program.
+    /// Returns limits of 1 MiB, 1024 programs, and 65536 elements of each kind in a program.
     fn default() -> Self {
         Self { max_bytes: 1 << 20, max_elements: 1 << 16, max_programs: 1 << 10 }
     }
 }
 
-/// An error in a spawn request, with the line of the block in which it was detected.
+/// An error in a spawn request, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line} of the spawn request: {kind}")]
 pub struct SpawnError {
@@ -235,13 +234,13 @@ pub struct SpawnError {
     pub kind: SpawnErrorKind,
 }
 
-/// An error in a spawn request.
+/// The kind of an error in a spawn request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpawnErrorKind {
     /// A line came before `mcmd=spawn`.
     #[error("the block does not begin with \"mcmd=spawn\"")]
     OutsideBlock,
-    /// A message of another operation, or another `mcmd`, came before `endcmd`. The RFC forbids this.
+    /// A message of a different operation, or another `mcmd`, came before `endcmd`. The RFC forbids this.
     #[error("another message before \"endcmd\"")]
     Interspersed,
     /// A byte is neither blank, tab nor visible ASCII.
@@ -252,10 +251,10 @@ pub enum SpawnErrorKind {
         /// The byte.
         byte: u8,
     },
-    /// A line has no `=`, or nothing before it.
+    /// A line has no `=` or no key.
     #[error("the line is neither key=value nor \"endcmd\"")]
     Malformed,
-    /// A value does not follow its rule.
+    /// A value does not match its rule.
     #[error("the value of \"{key}\" is not {expected}")]
     BadValue {
         /// The key.
@@ -263,12 +262,12 @@ pub enum SpawnErrorKind {
         /// The rule for the value.
         expected: Rule,
     },
-    /// The index in a key such as `arg-1` is not a number from 0.
+    /// The index in a key such as `arg-1` is not an unsigned integer.
     #[error("the index in \"{key}\" is not a number from 0 and below 2^64")]
     BadIndex {
         /// The key.
         key: String,
-        /// The rule for the index: an `int` for arguments, and a `uint` for the others.
+        /// The rule for the index: an `int` for arguments, and a `uint` for pairs.
         expected: Rule,
     },
     /// A key appears more than once.
@@ -280,20 +279,20 @@ pub enum SpawnErrorKind {
     /// The key of a pair is missing, because either its index was skipped or only the other half of the pair is present.
     #[error("the key \"{0}\" is missing")]
     MissingElement(String),
-    /// The argument with this number is missing before another one. The numbers begin with 0 or 1.
+    /// The argument with this number is missing, but a later argument is present. The numbers begin with 0 or 1.
     #[error("the key \"arg{0}\" is missing")]
     MissingArgument(u64),
     /// A count disagrees with the number of elements.
-    #[error("\"{key}\" says {declared}, but there are {seen}")]
+    #[error("\"{key}\" is {declared}, but the number of elements is {seen}")]
     CountMismatch {
         /// The count's key.
         key: &'static str,
-        /// Its value.
+        /// The value of the count.
         declared: u64,
         /// The number of elements.
         seen: u64,
     },
-    /// A limit of [`SpawnLimits`] is exceeded.
+    /// The request exceeds a limit of [`SpawnLimits`].
     #[error("more than {limit} {what}")]
     TooMany {
         /// The limited quantity.
@@ -302,18 +301,18 @@ pub enum SpawnErrorKind {
         limit: u64,
     },
     /// `totspawns` or `spawnssofar` is inconsistent with the blocks before it.
-    #[error("\"{key}\" is {found} where {expected} is expected")]
+    #[error("\"{key}\" is {found} instead of {expected}")]
     Numbering {
         /// The key.
         key: &'static str,
-        /// The consistent value.
+        /// The expected value.
         expected: u64,
         /// The actual value.
         found: u64,
     },
 }
 
-/// An assembler for the lines of one block, which may come in any order between the first and the last.
+/// An assembler for the lines of a block. The lines between the first and the last may be in any order.
 ///
 /// Arguments may be numbered from 0 (the RFC) or from 1 (MPICH). After a block or an error, the next `mcmd=spawn` begins a new block.
 #[derive(Debug, Clone)]
@@ -338,7 +337,7 @@ const NUMBERS: [&str; 6] = ["nprocs", "totspawns", "spawnssofar", "argcnt", "pre
 const INDEXED: [&str; 5] = ["arg", "preput_key_", "preput_val_", "info_key_", "info_val_"];
 
 impl SpawnAssembler {
-    /// Creates an assembler that accepts blocks within these limits.
+    /// Creates an assembler that accepts blocks within the limits.
     pub fn new(limits: SpawnLimits) -> Self {
         Self { limits, block: None, lines: 0 }
     }
@@ -353,11 +352,11 @@ impl SpawnAssembler {
         self.block.is_some()
     }
 
-    /// Adds a line, without its newline; returns the program at `endcmd`.
+    /// Adds a line without its newline. Returns the program at `endcmd`.
     ///
     /// # Errors
     ///
-    /// See [`SpawnErrorKind`]; the block is then dropped.
+    /// Returns an error if the line or the block is invalid. The block is then dropped.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnProgram>, SpawnError> {
         if self.block.is_none() {
             self.lines = 0;
@@ -428,7 +427,7 @@ impl PartialSpawnProgram {
         }
         let indexed = INDEXED.iter().enumerate().find_map(|(i, prefix)| {
             let index = key.strip_prefix(prefix.as_bytes())?;
-            // "argument1" is another key, which is ignored; "arg-1" is an invalid index.
+            // "argument1" is an unknown key, which is ignored, but "arg-1" has an invalid index.
             let signs = index.iter().take_while(|byte| b"+-".contains(byte)).count();
             is_uint(&index[signs..]).then_some((i, index))
         });
@@ -514,32 +513,33 @@ fn pairs(
         .collect()
 }
 
-/// A collector for the blocks of a whole request: `totspawns` of them, numbered by `spawnssofar` from 1, as MPICH writes them. The RFC does
-/// not specify how several programs are sent.
+/// A collector for all blocks of a request. As in MPICH, there are `totspawns` blocks, which `spawnssofar` numbers from 1. The RFC does not
+/// specify requests with several programs.
 #[derive(Debug, Clone)]
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
     programs: Vec<SpawnProgram>,
-    /// Number of bytes of the current request, which must stay within the limit as a whole.
+    /// Number of bytes of the current request, to which the limit applies.
     bytes: usize,
 }
 
 impl SpawnCollector {
-    /// Creates a collector that accepts requests within these limits.
+    /// Creates a collector that accepts requests within the limits.
     pub fn new(limits: SpawnLimits) -> Self {
         Self { assembler: SpawnAssembler::new(limits), programs: Vec::new(), bytes: 0 }
     }
 
-    /// Returns whether a request has begun but not ended, so the next line belongs to it.
+    /// Returns whether a request has begun but not ended, so that the next line belongs to it.
     pub fn in_request(&self) -> bool {
         self.assembler.in_block() || !self.programs.is_empty()
     }
 
-    /// Adds a line, without its newline; returns the request at the `endcmd` of its last program.
+    /// Adds a line without its newline. Returns the request at the `endcmd` of its last program.
     ///
     /// # Errors
     ///
-    /// See [`SpawnErrorKind`]; the request is then dropped, and the next `mcmd=spawn` begins another.
+    /// Returns an error if the line, the block or the request is invalid. The request is then dropped, and the next `mcmd=spawn` begins a
+    /// new request.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
         if !self.in_request() {
             self.bytes = 0;
@@ -581,7 +581,7 @@ mod tests {
     use crate::{Decoded, Direction};
     use rstest::rstest;
 
-    /// The format of MPICH's client: arguments from 1.
+    /// A request in the format of MPICH's client, which numbers arguments from 1.
     const MPICH: &str = "mcmd=spawn\nnprocs=2\nexecname=./child\ntotspawns=1\nspawnssofar=1\narg1=-v\narg2=a b=c\n\
         argcnt=2\npreput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$description#h$\n\
         info_num=1\ninfo_key_0=wdir\ninfo_val_0=/tmp dir\nendcmd\n";
@@ -609,7 +609,7 @@ mod tests {
         Ok(result)
     }
 
-    /// Returns the error of the minimal block with some lines replaced.
+    /// Returns the error in the minimal block after replacing some lines.
     fn fault(replace: &[(&str, &str)]) -> Option<SpawnError> {
         let mut text = MINIMAL.join("\n");
         for (from, to) in replace {
@@ -645,8 +645,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case(&[("argcnt=0", "argcnt=1")], 9, r#""argcnt" says 1, but there are 0"#)]
-    #[case(&[("argcnt=0", "arg0=a\nargcnt=0")], 10, r#""argcnt" says 0, but there are 1"#)]
+    #[case(&[("argcnt=0", "argcnt=1")], 9, r#""argcnt" is 1, but the number of elements is 0"#)]
+    #[case(&[("argcnt=0", "arg0=a\nargcnt=0")], 10, r#""argcnt" is 0, but the number of elements is 1"#)]
     #[case(&[("argcnt=0", "arg0=a\narg2=b\nargcnt=2")], 11, r#"the key "arg1" is missing"#)]
     #[case(&[("argcnt=0", "arg2=a\nargcnt=1")], 10, r#"the key "arg1" is missing"#)]
     #[case(&[("argcnt=0", "arg-1=a\nargcnt=1")], 6, r#"the index in "arg-1" is not a number"#)]
@@ -657,7 +657,7 @@ mod tests {
     #[case(&[("preput_num=0", "preput_num=1\npreput_val_0=k")], 10, r#""preput_key_0" is missing"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_key_1=k\npreput_val_1=v")], 11, r#""preput_key_0" is missing"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k k")], 8, r#""preput_key_0" is not one or more"#)]
-    #[case(&[("info_num=0", "info_num=2\ninfo_key_0=k\ninfo_val_0=v")], 11, r#""info_num" says 2, but there are 1"#)]
+    #[case(&[("info_num=0", "info_num=2\ninfo_key_0=k\ninfo_val_0=v")], 11, r#""info_num" is 2, but the number of elements is 1"#)]
     #[case(&[("nprocs=1", "nprocs=-1")], 2, r#"the value of "nprocs" is not an unsigned"#)]
     #[case(&[("nprocs=1\n", "")], 8, r#"the key "nprocs" is missing"#)]
     #[case(&[("execname=a\n", "")], 8, r#"the key "execname" is missing"#)]
@@ -671,8 +671,8 @@ mod tests {
     #[case(&[("execname=a", "=a")], 3, "neither key=value nor")]
     #[case(&[("execname=a", "")], 3, "neither key=value nor")]
     #[case(&[("execname=a", "execname=\u{e9}")], 3, "byte 0xc3 at offset 9")]
-    #[case(&[("totspawns=1", "totspawns=0")], 9, r#""totspawns" is 0 where 1 is expected"#)]
-    #[case(&[("spawnssofar=1", "spawnssofar=0")], 9, r#""spawnssofar" is 0 where 1 is expected"#)]
+    #[case(&[("totspawns=1", "totspawns=0")], 9, r#""totspawns" is 0 instead of 1"#)]
+    #[case(&[("spawnssofar=1", "spawnssofar=0")], 9, r#""spawnssofar" is 0 instead of 1"#)]
     #[case(&[("totspawns=1", "totspawns=1025")], 4, "more than 1024 programs")]
     #[case(&[("argcnt=0", "argcnt=65537")], 6, "more than 65536 arguments")]
     fn faults_state_the_line_and_the_cause(

@@ -1,4 +1,4 @@
-//! Writing messages: tuples and whole requests, as spelled in a framing.
+//! Writing messages: tuples, requests and responses, as spelled in a framing.
 
 use crate::frame::frame_header;
 use crate::pmi2;
@@ -15,7 +15,8 @@ impl Framing {
         put_tuple(out, key, value);
     }
 
-    /// Completes tuples into a message: a line with its newline, or a body after its length. `None` if the body is too long for a frame.
+    /// Completes tuples into a message: a line with its newline, or a body after its length. Returns `None` if the body is too long for a
+    /// frame.
     pub fn complete(self, mut tuples: Vec<u8>) -> Option<Vec<u8>> {
         match self {
             Self::Lines => tuples.push(b'\n'),
@@ -32,8 +33,8 @@ impl Exchange {
         write(framing, Some(self.request), self.arguments.iter(), fields)
     }
 
-    /// Returns the response with the given fields, as [`Exchange::write_request`] does for the request. `rc` and the other fields of every
-    /// response precede those of this one.
+    /// Returns the response with the given fields, as [`Exchange::write_request`] does for the request. `rc` and the other common fields
+    /// come first.
     pub fn write_response(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
         write(framing, self.response, common_results(framing).iter().chain(self.results), fields)
     }

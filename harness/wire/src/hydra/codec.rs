@@ -5,7 +5,7 @@ use super::record::{CodecError, FrameAddress, ReceivedFrame};
 use super::vector::GroupLaunch;
 use super::{intel, mpich};
 
-/// A decoder for the messages from one proxy.
+/// A decoder for the messages from a single proxy.
 #[derive(Debug)]
 pub struct Decoder(DecoderKind);
 
@@ -16,7 +16,7 @@ enum DecoderKind {
 }
 
 impl Decoder {
-    /// Creates a decoder for a proxy that starts this many processes.
+    /// Creates a decoder for a proxy that starts `processes` processes.
     pub fn new(family: Family, processes: usize) -> Self {
         Self(match family {
             Family::Intel => DecoderKind::Intel(intel::IntelDecoder::default()),
@@ -44,7 +44,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// See [`CodecError`]. After an error, no further messages from the proxy can be decoded.
+    /// Returns an error if the bytes do not follow the protocol. After an error, no further messages from the proxy can be decoded.
     #[expect(clippy::should_implement_trait, reason = "it returns errors, and may continue after None")]
     pub fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         match &mut self.0 {
@@ -74,7 +74,7 @@ impl FrameAddress {
     /// Encodes a PMI-2 message, including its length prefix, for the client that `route` identifies.
     pub fn frame(self, route: i32, frame: &[u8]) -> Vec<u8> {
         match self.family {
-            // We have never seen Intel's proxy support PMI-2, but it forwards text unchanged.
+            // Intel's proxy is not known to support PMI-2, but it forwards text unchanged.
             Family::Intel => intel::response(self.group, self.proxy, route, frame),
             _ => mpich::message(self, route, 2, frame),
         }
@@ -88,7 +88,7 @@ impl FrameAddress {
         }
     }
 
-    /// Encodes text from a scenario. If the family sends an operation in a form other than text, encodes that form instead.
+    /// Encodes text from a scenario. If the family does not send an operation as text, encodes the family's form instead.
     pub fn verbatim(self, route: i32, barrier: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
         let line = text.strip_suffix(b"\n").unwrap_or(text);
         if line == b"cmd=barrier_out" {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A generation of the control protocol, named after its first version.
 ///
-/// Nothing is negotiated and the proxy sends no version, so both sides must know the family beforehand.
+/// Both sides must know the family in advance, because the protocol has no version negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// MPICH 3.4 to 4.0.2.
@@ -36,7 +36,7 @@ pub(super) enum ProxyInit {
 }
 
 impl ProxyInit {
-    /// Returns its length in bytes.
+    /// Returns the length of the message in bytes.
     pub(super) fn len(self) -> usize {
         match self {
             Self::Id => 4,
@@ -80,7 +80,7 @@ impl Family {
         }
     }
 
-    /// Returns the versions of the family, for messages.
+    /// Returns the versions of the family, as text for messages.
     pub fn versions(self) -> &'static str {
         match self {
             Self::Mpich3_4 => "MPICH 3.4 to 4.0.2",
@@ -93,7 +93,7 @@ impl Family {
         }
     }
 
-    /// Returns the family of an MPICH version, if it is supported.
+    /// Returns the family of an MPICH version; `None` if the version is not supported.
     pub fn of_version(version: &semver::Version) -> Option<Self> {
         match (version.major, version.minor, version.patch) {
             (3, 4, _) | (4, 0, 0..=2) => Some(Self::Mpich3_4),
@@ -106,7 +106,7 @@ impl Family {
         }
     }
 
-    /// Returns the length of the proxy's first record, if it sends one.
+    /// Returns the length of a proxy's init record in bytes; 0 if the proxy sends no init record.
     pub fn init_len(self) -> usize {
         self.init().len()
     }
@@ -136,12 +136,12 @@ impl Family {
         self == Self::Mpich5_0_2
     }
 
-    /// Returns whether one proxy accepts several process groups; in earlier families, each needs its own proxies.
+    /// Returns whether a proxy accepts several process groups. In earlier families, each group needs its own proxies.
     pub fn shares_proxies(self) -> bool {
         self.init() == ProxyInit::TaggedGroupId
     }
 
-    /// Returns whether `--gpu-subdevs-per-proc` must be given; earlier families do not have this option.
+    /// Returns whether `--gpu-subdevs-per-proc` must be given. Earlier families do not have this option.
     pub fn has_subdevice_option(self) -> bool {
         self.header() == Header::Grouped
     }
@@ -168,7 +168,7 @@ pub fn parse_version(text: &str) -> Option<semver::Version> {
     Some(semver::Version::new(major, rest(), rest()))
 }
 
-/// Text that is neither the name of a family nor a version of one.
+/// The error for a text that is neither the name of a family nor a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownFamily;
 

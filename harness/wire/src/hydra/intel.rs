@@ -1,7 +1,7 @@
-//! The encoding of the control protocol of Intel MPI's proxy, which has only its purpose in common with MPICH's. No I/O.
+//! The encoding of the control protocol of Intel MPI's proxy, which differs from MPICH's in every detail. No I/O.
 //!
-//! The proxy sends no init record, and forwards requests in parts rather than as text. This module assembles them, so that all families
-//! look the same above the codecs.
+//! The proxy sends no init record, and forwards the fields of requests rather than their text. This module restores the text, so that all
+//! families look the same to users of the codecs.
 
 use super::record::{BODY_MAX, CodecError, ProxyMessage, ReceivedFrame};
 use super::unread::Unread;
@@ -9,7 +9,7 @@ use super::vector::GroupLaunch;
 
 const HEAD: usize = 20;
 
-/// A decoder for the messages from one proxy.
+/// A decoder for the messages from a single proxy.
 #[derive(Debug, Default)]
 pub(super) struct IntelDecoder {
     unread: Unread,
@@ -110,8 +110,7 @@ impl IntelDecoder {
     }
 }
 
-/// Returns the request as its client wrote it. The proxy may leave out the first and last line of each program's block, so they are written
-/// here.
+/// Returns a spawn request as its client wrote it. Restores the first and last line of each program's block, which the proxy may leave out.
 fn spawn(text: &[u8]) -> Vec<u8> {
     let mut out = b"mcmd=spawn\n".to_vec();
     let mut begun = false;

@@ -1,7 +1,7 @@
 //! The private protocol between Hydra's `mpiexec` and its proxies, which changes between releases ([`Family`]).
 //!
 //! `record` contains the messages, `mpich` and `intel` encode them in the two protocols, `vector` builds a proxy's launch options, and
-//! `codec` is one interface to all families.
+//! `codec` is the common interface to all families.
 
 mod codec;
 mod family;

@@ -8,7 +8,7 @@ use super::record::{BODY_MAX, CodecError, FrameAddress, ProxyMessage, ReceivedFr
 use super::unread::Unread;
 use super::vector::GroupLaunch;
 
-/// First bytes of those init records that have a tag.
+/// First bytes of init records with a tag.
 const TAG: [u8; 4] = *b"HYD\0";
 
 /// Numbers of the commands sent to a proxy.
@@ -18,12 +18,13 @@ mod down {
     pub(super) const STDIN: i32 = 4;
 }
 
-/// A message for a proxy's cache is closed once it has this many bytes.
-const CACHE_MAX: usize = 32 * 1024;
-/// It is also closed once it has this many pairs: the proxies of MPICH 4.3 exit on a message of 1,000 tokens, which no mpiexec sends.
-const CACHE_PAIRS: usize = 500;
+/// Size in bytes beyond which a new message for a proxy's cache is begun.
+const CACHE_MESSAGE_SIZE: usize = 32 * 1024;
+/// Maximum number of pairs in a message for a proxy's cache. The proxies of MPICH 4.3 exit on a message of 1,000 tokens, which mpiexec
+/// never sends.
+const MAX_CACHE_PAIRS: usize = 500;
 
-/// A decoder for the messages from one proxy.
+/// A decoder for the messages from a single proxy.
 #[derive(Debug)]
 pub(super) struct MpichDecoder {
     init: ProxyInit,
@@ -103,7 +104,7 @@ impl MpichDecoder {
         if seen.len() < 4 {
             return Ok(None);
         }
-        // The proxy sends nothing else until it receives a command.
+        // The proxy sends no other bytes until it receives a command.
         let tagged = self.init != ProxyInit::Id;
         if seen.starts_with(&TAG) != tagged || seen.len() > self.init.len() {
             return Err(wrong());
@@ -138,7 +139,7 @@ fn frame(to: FrameAddress, command: i32, length: usize, number: i32, route: i32)
 /// Encodes the start of a process group. Its first process gets an empty standard input.
 pub(super) fn launch(to: FrameAddress, launch: &GroupLaunch) -> Vec<u8> {
     let mut out = proc_info(to, &launch.options(to.family));
-    // Only the very first process has a standard input that can be closed.
+    // Only the first proxy of the first group receives standard input. This empty frame closes it.
     if (to.group, to.proxy) == (0, 0) {
         out.extend(frame(to, down::STDIN, 0, 0, 0));
     }
@@ -162,7 +163,7 @@ pub(super) fn response(to: FrameAddress, route: i32, text: &[u8]) -> Vec<u8> {
     message(to, route, 1, text)
 }
 
-/// Encodes a complete message of this version of PMI for the client that `route` identifies.
+/// Encodes a complete message of PMI version `version` for the client that `route` identifies.
 pub(super) fn message(to: FrameAddress, route: i32, version: i32, text: &[u8]) -> Vec<u8> {
     let mut out = frame(to, down::PMI_RESPONSE, text.len(), version, route);
     out.extend_from_slice(text);
@@ -192,7 +193,7 @@ pub(super) fn cache(to: FrameAddress, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
             }
             text.push(*byte);
         }
-        if text.len() > CACHE_MAX || (at + 1) % CACHE_PAIRS == 0 || at + 1 == pairs.len() {
+        if text.len() > CACHE_MESSAGE_SIZE || (at + 1) % MAX_CACHE_PAIRS == 0 || at + 1 == pairs.len() {
             text.push(b'\n');
             out.extend(response(to, 0, &text));
             text.clear();

@@ -8,23 +8,23 @@ pub(super) const BODY_MAX: usize = 16 << 20;
 /// A message from a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProxyMessage {
-    /// Its init record.
+    /// The init record.
     Init {
-        /// Its number in its process group.
+        /// The number of the proxy in its process group.
         proxy: i32,
     },
-    /// Process ids of its processes, in launch order.
+    /// The process ids of the proxy's processes, in launch order.
     Pids(Vec<i32>),
-    /// The status of its processes as returned by `wait`, in the same order.
+    /// The wait statuses of the proxy's processes, in launch order.
     Ended(Vec<i32>),
     /// A request that the proxy forwards or makes itself.
     Request {
-        /// Identifies the client; the response must repeat it.
+        /// An identification of the client, which the response must repeat.
         route: i32,
-        /// The text, which may lack its end.
+        /// The text. Some families omit its terminator.
         text: Vec<u8>,
     },
-    /// Pairs that its clients put, if the proxy does not forward each put as a request.
+    /// Pairs that the proxy's clients put, if the proxy does not forward each put as a request.
     Puts(Vec<(Vec<u8>, Vec<u8>)>),
     /// Output of a process.
     Output {
@@ -33,7 +33,7 @@ pub enum ProxyMessage {
         /// A part of the output.
         bytes: Vec<u8>,
     },
-    /// A process closed its connection early; reported only on request.
+    /// A process closed its connection early. Proxies report this only on request.
     Terminated,
 }
 
@@ -50,18 +50,18 @@ pub struct ReceivedFrame {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The init record is missing or repeated.
-    #[error("an init record of {} bytes was expected, but {} came: {}", .expected, .seen.len(), .seen.escape_ascii())]
+    #[error("expected an init record of {} bytes, but received {} bytes: {}", .expected, .seen.len(), .seen.escape_ascii())]
     Init {
-        /// Its length in bytes.
+        /// The expected length in bytes.
         expected: usize,
         /// The first received bytes.
         seen: Vec<u8>,
     },
     /// The frame has an unknown command.
-    #[error("a frame has the unknown command {0}")]
+    #[error("unknown command {0} in a frame")]
     Command(i32),
     /// The body is too long, or too short for its required content.
-    #[error("a frame of command {command} announces a body of {length} bytes")]
+    #[error("invalid body length of a frame with command {command}: {length} bytes")]
     Length {
         /// The command.
         command: i32,
@@ -73,7 +73,7 @@ pub enum CodecError {
 /// The destination of frames: a process group at a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameAddress {
-    /// The generation of its protocol.
+    /// The generation of the proxy's protocol.
     pub family: Family,
     /// The number of the process group.
     pub group: i32,

@@ -19,7 +19,7 @@ impl Unread {
         &self.bytes[self.at..]
     }
 
-    /// Marks this many more bytes as read.
+    /// Marks the next `bytes` bytes as read.
     pub(super) fn read(&mut self, bytes: usize) {
         self.at += bytes;
     }

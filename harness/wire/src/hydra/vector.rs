@@ -2,35 +2,35 @@
 
 use super::family::{Family, Header};
 
-/// The part of a process group that is launched at one proxy. The ranks of each program there are consecutive.
+/// The part of a process group that is launched at a single proxy. The ranks of each program at the proxy are consecutive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLaunch {
     /// Number of processes in the group.
     pub size: u32,
-    /// The name of its keyval space.
+    /// The name of the group's keyval space.
     pub kvsname: Vec<u8>,
     /// The keyval space of the group that requested the spawn, if the group was spawned.
     pub parent: Option<Vec<u8>>,
-    /// Its process mapping.
+    /// The group's process mapping.
     pub mapping: Vec<u8>,
     /// The default working directory of programs, for proxies whose programs do not inherit it.
     pub dir: Option<Vec<u8>>,
-    /// The programs, at least one.
+    /// The processes of each program; at least one program.
     pub blocks: Vec<ProcessBlock>,
 }
 
-/// The processes of one program at one proxy.
+/// The processes of a program at a single proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessBlock {
     /// The number of the program in the request.
     pub appnum: u32,
-    /// First rank.
+    /// The lowest rank of the processes.
     pub first: u32,
-    /// The number of its processes at this proxy.
+    /// The number of processes at this proxy.
     pub count: u32,
-    /// The number of its processes at all proxies.
+    /// The number of the program's processes at all proxies.
     pub total_count: u32,
-    /// The program that they run.
+    /// The program that the processes run.
     pub program: LaunchProgram,
 }
 
@@ -39,7 +39,7 @@ pub struct ProcessBlock {
 pub struct LaunchProgram {
     /// The program and its arguments.
     pub argv: Vec<Vec<u8>>,
-    /// Its working directory, if one was requested.
+    /// The requested working directory, if any.
     pub dir: Option<Vec<u8>>,
 }
 
@@ -58,7 +58,7 @@ impl GroupLaunch {
             list.push(value.to_vec());
         };
         if !family.lists_ranks() {
-            // There are no filler processes, and one round contains all processes of this proxy.
+            // No filler processes; a single round contains all processes of this proxy.
             add("global-core-map", format!("0,{count},{}", self.size).as_bytes());
             add("pmi-id-map", format!("0,{}", self.blocks.first().map_or(0, |b| b.first)).as_bytes());
         }

@@ -9,10 +9,10 @@ use crate::Tuple;
 
 /// The interpretation of two consecutive semicolons.
 ///
-/// The draft requires a semicolon in a value to be doubled. No server in use undoes the doubling, but some libraries do.
+/// The draft requires semicolons in values to be doubled. No server in use undoes the doubling, but some libraries do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SemicolonReading {
-    /// As in the draft: one semicolon that is part of the value.
+    /// As in the draft: a single semicolon that is part of the value.
     Doubled,
     /// As in most implementations: the end of a tuple, followed by an empty tuple.
     Plain,
@@ -27,7 +27,7 @@ pub enum BodyError {
     /// The last tuple has no semicolon. Semicolons must end tuples, not just separate them.
     #[error("the body does not end in a semicolon")]
     Unterminated,
-    /// Text before a semicolon has no `=`, or nothing before it.
+    /// Text before a semicolon has no `=` or no key.
     #[error("no key=value tuple at offset {at}")]
     Malformed {
         /// The offset at which the text begins.
@@ -47,7 +47,7 @@ impl<'a> Body<'a> {
     ///
     /// # Errors
     ///
-    /// See [`BodyError`].
+    /// Returns an error if the body is empty, or contains a malformed or unterminated tuple.
     pub fn parse(bytes: &'a [u8], semicolons: SemicolonReading) -> Result<Self, BodyError> {
         if bytes.is_empty() {
             return Err(BodyError::Empty);
@@ -71,12 +71,12 @@ impl<'a> Body<'a> {
 
     /// Returns the value of the first tuple with this key.
     ///
-    /// Doubled semicolons are reduced to one if the reading requires it.
+    /// If the reading requires it, doubled semicolons are replaced with single semicolons.
     pub fn value(&self, key: impl AsRef<[u8]>) -> Option<Cow<'a, [u8]>> {
         self.raw(key).map(|raw| self.unescape(raw))
     }
 
-    /// Returns a value in which doubled semicolons are reduced to one if the reading requires it.
+    /// Returns a value after replacing doubled semicolons with single semicolons, if the reading requires it.
     pub(crate) fn unescape<'b>(&self, raw: &'b [u8]) -> Cow<'b, [u8]> {
         match self.semicolons {
             SemicolonReading::Doubled => unescape_semicolons(raw),
@@ -95,7 +95,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Returns a value with each pair of semicolons replaced by one.
+/// Returns a value after replacing doubled semicolons with single semicolons.
 fn unescape_semicolons(raw: &[u8]) -> Cow<'_, [u8]> {
     if memchr(b';', raw).is_none() {
         return Cow::Borrowed(raw);

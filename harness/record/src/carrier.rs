@@ -1,8 +1,8 @@
 //! Carries the messages between the processes of a session and their process manager, and reports them in chronological order.
 //!
-//! The taps pass the connections of all processes to this component, so there is a single order. Each message is reported
-//! before it is forwarded, so causes are reported before their effects. A tap keeps copies of both ends, so that the connection closes when
-//! the tap exits, and the tap can forward messages by itself if the recorder exits.
+//! The taps pass the connections of all processes to this component, so all messages have a single order. Each message is reported before
+//! it is forwarded, so causes are reported before their effects. A tap keeps copies of both ends, so that the connection closes when the
+//! tap exits, and so that the tap can forward messages if the recorder exits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ use super::rewrite::Rewriter;
 use super::tap;
 use super::tap::notice::{Notice, RecorderMessage, Start};
 
-/// A fact about a process of the session. `B` holds the bytes of a message, or their number.
+/// A fact about a process of the session. `B` is the type for the bytes of a message, or for their number.
 #[derive(Debug)]
 pub(crate) struct ProcessFact<B = Vec<u8>> {
     /// Time since the session began.
     pub(crate) at: Duration,
-    /// The process id that the process manager sees, which is that of the tap.
+    /// The process id that the process manager sees: the id of the tap.
     pub(crate) pid: i32,
     pub(crate) kind: FactKind<B>,
 }
@@ -41,24 +41,24 @@ pub(crate) struct ProcessFact<B = Vec<u8>> {
 pub(crate) enum FactKind<B = Vec<u8>> {
     /// The process is about to start.
     Started(Start),
-    /// Its program could not be started.
+    /// The program could not be started.
     NotStarted(String),
-    /// A part of its spawn request is forwarded with the tap in this folder as its program.
+    /// A spawn request is about to be forwarded, in which the tap in this folder replaces a program.
     Spawns(String),
-    /// These bytes are about to be forwarded.
+    /// Bytes in this direction are about to be forwarded.
     Carried(Direction, B),
-    /// It has closed its connection before reading everything.
+    /// The process has closed its connection before reading everything.
     LeftUnread,
-    /// It has closed its connection.
+    /// The process has closed its connection.
     ClosedByClient,
-    /// The process manager has closed its connection.
+    /// The process manager has closed the connection of the process.
     ClosedByServer,
-    /// It has ended.
+    /// The process has ended.
     Ended(Exit),
 }
 
-/// The facts since the last batch, in order. The bytes of all messages are in one buffer. That way, no memory is allocated for each
-/// message, only to be freed by the judge in another thread.
+/// The facts since the last batch, in order. The bytes of all messages are in a single buffer. Otherwise, memory would be allocated for
+/// each message, and freed by the judge in another thread.
 #[derive(Default)]
 pub(crate) struct Batch {
     facts: Vec<ProcessFact<usize>>,
@@ -72,8 +72,8 @@ impl Batch {
 
     /// Returns the processes that have started.
     pub(crate) fn started(&self) -> impl Iterator<Item = i32> {
-        let started = self.facts.iter().filter(|told| matches!(told.kind, FactKind::Started(_)));
-        started.map(|told| told.pid)
+        let started = self.facts.iter().filter(|fact| matches!(fact.kind, FactKind::Started(_)));
+        started.map(|fact| fact.pid)
     }
 
     /// Returns the facts one by one.
@@ -115,7 +115,7 @@ pub(crate) enum CarrierSource {
 /// A tap, and the connection that is carried for it.
 struct TapConnection {
     control: Channel,
-    /// `None` after the tap is gone.
+    /// `None` after the tap has exited.
     key: Option<ReactorKey>,
     pump: Option<Pump>,
     process: ObservedProcess,
@@ -123,13 +123,13 @@ struct TapConnection {
 
 /// The state of a process whose connection is observed.
 struct ObservedProcess {
-    /// `None` until the tap has reported it.
+    /// `None` until the tap has reported the process id.
     pid: Option<i32>,
     program: Option<Pid>,
     rewriter: Rewriter,
     spawned: u32,
-    /// True if the program has closed its end while it was ending. This is only reported with its end, because a program that was killed
-    /// together with its tap has not closed its connection itself.
+    /// True if the program has closed its end while it was ending. This is only reported with the end of the program, because a program
+    /// that was killed together with its tap has not closed its connection itself.
     closed_while_ending: bool,
     /// The exit of the program, until it is reported.
     ended: Option<Exit>,
@@ -138,8 +138,8 @@ struct ObservedProcess {
 }
 
 impl ObservedProcess {
-    /// Returns whether the program is ending or has ended. Its tap may have reaped it without having reported this yet. The program of a
-    /// tap that has just started may still be unknown.
+    /// Returns whether the program is ending or has ended. The tap may have reaped the program without having reported this yet. Right
+    /// after the tap has started, the program may still be unknown.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
         self.ended.is_some() || self.exit_reported || self.program.is_none_or(ends)
@@ -149,8 +149,7 @@ impl ObservedProcess {
 /// The carrier of all connections of a session.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
-    /// `None` after the descriptors have run out. Taps that connect later, or still wait to be accepted, forward their messages without the
-    /// recorder.
+    /// `None` after the descriptors have run out. Taps that have not been accepted by then forward their messages without the recorder.
     listener: Option<UnixListener>,
     listens: ReactorKey,
     taps: BTreeMap<u64, TapConnection>,
@@ -161,7 +160,7 @@ pub(crate) struct Carrier {
     has_unrecorded: bool,
 }
 
-/// Facts that have not been taken yet, and the data needed to report more.
+/// Facts that have not been taken yet, and the data needed to report further facts.
 struct PendingFacts {
     start: Instant,
     reported: Batch,
@@ -240,7 +239,7 @@ impl PumpHandler for FactReporter<'_> {
 }
 
 impl Carrier {
-    /// Creates the carrier of a session that begins at `start`. Its taps are links to `binary`, and find the carrier in this folder.
+    /// Creates the carrier of a session that begins at `start`. The taps are links to `binary`, and find the carrier in `scratch`.
     pub(crate) fn new(scratch: &Path, binary: &Path, start: Instant) -> io::Result<Self> {
         let listener = UnixListener::bind(scratch.join(tap::SOCKET))?;
         nonblocking(&listener)?;
@@ -274,7 +273,7 @@ impl Carrier {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
-        // The process manager's messages come first, so that the waiting processes continue and their next requests reach it together.
+        // The process manager's messages come first. The waiting processes then continue, and their next requests reach it together.
         let says = |ready: &Ready<CarrierSource>| {
             matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
         };
@@ -295,17 +294,17 @@ impl Carrier {
         &self.facts.reported
     }
 
-    /// Takes these facts.
+    /// Takes and returns the facts since the last call.
     pub(crate) fn take_reported_facts(&mut self) -> Batch {
         std::mem::take(&mut self.facts.reported)
     }
 
-    /// Calls [`Pump::take_old_unread`] for all connections. It must be called periodically; see [`Pump::leave_requests`].
+    /// Calls [`Pump::take_old_unread`] for all connections. This must be called periodically; see [`Pump::leave_requests`].
     pub(crate) fn take_old_unread(&mut self) {
         self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old_unread);
     }
 
-    /// Returns the processes that have started, whose end was not reported, and whose taps still run.
+    /// Returns the processes that have started and not ended, and whose taps still run.
     pub(crate) fn running_processes(&self) -> Vec<i32> {
         let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
         let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.process.exit_reported);
@@ -363,7 +362,7 @@ impl Carrier {
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {
-                    // When its channel closes, the tap forwards the messages without the recorder.
+                    // After the channel has closed, the tap forwards the messages without the recorder.
                     self.has_unrecorded = true;
                     tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
                     self.taps.remove(&id);
@@ -384,7 +383,7 @@ impl Carrier {
             }
         }
         if tap.control.is_over() {
-            // The tap was killed with its program, unless we have released it.
+            // The tap was killed with its program, unless the carrier has released it.
             tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
         }
         self.settle(id);
@@ -411,7 +410,7 @@ impl Carrier {
         pump.into_iter().for_each(|pump| pump.close(&mut self.reactor));
     }
 
-    /// Releases a tap whose program has ended, after all of its messages were carried. Forgets a tap that is gone.
+    /// Releases a tap whose program has ended, after all messages were carried. Forgets a tap that has exited.
     fn settle(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         let is_gone = tap.key.is_none();
@@ -421,7 +420,7 @@ impl Carrier {
                 let mut owner = FactReporter { process: &mut tap.process, facts: &mut self.facts };
                 state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
                 if pump.is_blocked() && !is_gone {
-                    // The process manager must first read the earlier messages.
+                    // The process manager must read the earlier messages first.
                     return;
                 }
             }

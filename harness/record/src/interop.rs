@@ -1,4 +1,5 @@
-//! Runs every program under every process manager through the tap, and attributes each broken requirement to one of the two.
+//! Runs every program under every process manager through the tap, and attributes each broken requirement to the program or the process
+//! manager.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -24,7 +25,7 @@ const PROGRAM: &str = "{program}";
 /// Launchers that take `-n RANKS PROGRAM`.
 const KNOWN_LAUNCHERS: [&str; 3] = ["mpiexec", "mpirun", "srun"];
 
-/// A command of a process manager or program that cannot be used. The message shows how to write it.
+/// The error for an unusable command of a process manager or program. The message shows a usable form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TemplateError(String);
@@ -98,9 +99,9 @@ impl ProgramCommand {
 
 fn split(command: &str) -> Result<Vec<String>, TemplateError> {
     match shell_words::split(command) {
-        Ok(words) if words.is_empty() => Err(TemplateError("a command is empty".into())),
+        Ok(words) if words.is_empty() => Err(TemplateError("the command is empty".into())),
         Ok(words) => Ok(words),
-        Err(e) => Err(TemplateError(format!("the command \"{command}\" cannot be split into words: {e}"))),
+        Err(e) => Err(TemplateError(format!("cannot split the command \"{command}\" into words: {e}"))),
     }
 }
 
@@ -115,7 +116,7 @@ pub struct InteropResult {
     pub exit: Exit,
     /// The verdict on the session.
     pub verdict: Verdict,
-    /// The reason why it could not be judged.
+    /// The reason why the session could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The negotiated versions of PMI.
@@ -135,7 +136,7 @@ impl InteropResult {
         self.exit == Exit::Code(0) && matches!(self.verdict, Verdict::Pass | Verdict::Note | Verdict::Warn)
     }
 
-    /// Describes the result in a few words.
+    /// Summarizes the result in a few words.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
         match (self.verdict, self.exit) {
@@ -163,7 +164,7 @@ pub struct InteropMatrix {
     pub programs: Vec<String>,
     /// The process managers as given.
     pub managers: Vec<String>,
-    /// The results, program by program, under each process manager. There are fewer if the run was interrupted.
+    /// The results, program by program, under each process manager. Incomplete if the run was interrupted.
     pub cells: Vec<InteropResult>,
     /// True if the run was interrupted.
     pub interrupted: bool,
@@ -216,7 +217,7 @@ pub fn run(
 }
 
 impl InteropMatrix {
-    /// Returns the exit code: 130 if interrupted, 1 if a combination failed, 3 if one could not be judged.
+    /// Returns the exit code: 130 if the run was interrupted, 1 if a combination failed, 3 if a combination could not be judged.
     pub fn exit_code(&self) -> u8 {
         let bad = |cell: &InteropResult| {
             !cell.is_success() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
@@ -232,7 +233,7 @@ impl InteropMatrix {
         }
     }
 
-    /// Formats the matrix, the differences between exit statuses, and the broken requirements by side.
+    /// Formats the matrix, the differences between exits, and the broken requirements of each side.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (i, manager) in self.managers.iter().enumerate() {
@@ -268,7 +269,7 @@ impl InteropMatrix {
                 .collect();
             let _ = writeln!(
                 text,
-                "\n{}: the status differs: {}",
+                "\n{}: results differ: {}",
                 escape_controls(&row[0].program),
                 statuses.join(", ")
             );
@@ -356,14 +357,14 @@ mod tests {
         }
         let own = ManagerCommand::new("pm --n={ranks} -- {program} -z").unwrap();
         assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
-        for (bad, told) in [
+        for (bad, expected) in [
             ("pm -n 2", "name where ranks and program go, as in --manager 'pm -n {ranks} {program}'"),
             ("pm -n {ranks}", "name where the program goes, as in --manager 'pm -n {ranks} {program}'"),
             ("", "empty"),
-            ("pm 'x", "cannot be split"),
+            ("pm 'x", "cannot split"),
         ] {
             let error = ManagerCommand::new(bad).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 
@@ -386,22 +387,22 @@ mod tests {
             cells,
             interrupted: false,
         };
-        let (well, three) = (Exit::Code(0), Exit::Code(3));
-        for (cells, code, told) in [
-            (vec![cell("x", well, Verdict::Note)], 0, "a  ok\n"),
-            (vec![cell("x", well, Verdict::Fail)], 1, "a  manager breaks 1\n"),
-            (vec![cell("x", well, Verdict::Unjudged)], 3, "a  not judged\n"),
-            (vec![cell("x", three, Verdict::Pass)], 1, "a  exit 3\n"),
+        let (success, status_3) = (Exit::Code(0), Exit::Code(3));
+        for (cells, code, expected) in [
+            (vec![cell("x", success, Verdict::Note)], 0, "a  ok\n"),
+            (vec![cell("x", success, Verdict::Fail)], 1, "a  manager breaks 1\n"),
+            (vec![cell("x", success, Verdict::Unjudged)], 3, "a  not judged\n"),
+            (vec![cell("x", status_3, Verdict::Pass)], 1, "a  exit 3\n"),
             (vec![cell("x", Exit::Signal(9), Verdict::Hung)], 1, "a  hangs\n"),
             (
-                vec![cell("x", well, Verdict::Pass), cell("y", three, Verdict::Pass)],
+                vec![cell("x", success, Verdict::Pass), cell("y", status_3, Verdict::Pass)],
                 1,
-                "a: the status differs: exit status 0 under A, exit status 3 under B",
+                "a: results differ: exit status 0 under A, exit status 3 under B",
             ),
         ] {
             let matrix = matrix(cells);
             assert_eq!(matrix.exit_code(), code);
-            assert!(matrix.text().contains(told), "{}", matrix.text());
+            assert!(matrix.text().contains(expected), "{}", matrix.text());
         }
     }
 }

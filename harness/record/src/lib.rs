@@ -5,16 +5,16 @@
 //!                    (handed over by the tap)
 //! ```
 //!
-//! The tap ([`tap`]) is a small program, or the command under another name, that is placed before the program in a command line. It starts
-//! the program, passes its connection to the recorder, forwards signals, and ends in the same way as the program. The recorder carries the
-//! bytes of all connections (`carrier`, `pump`), and reports each piece *before* it forwards it. Therefore a cause is recorded before its
-//! effect, and no `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps forward the messages
-//! themselves.
+//! The tap ([`tap`]) is a small program, or `pmi-conform` under a different name, that is placed before the program in a command line. It
+//! starts the program, passes its connection to the recorder, forwards signals, and ends in the same way as the program. The recorder
+//! carries the bytes of all connections (`carrier`, `pump`), and reports each piece *before* it forwards it. Therefore a cause is recorded
+//! before its effect, and no `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps forward
+//! the messages themselves.
 //!
 //! The only change to the messages is the name of the program in a spawn request (`rewrite`), because spawned processes could not be
 //! observed otherwise. [`recording`] turns the facts into events and passes them to the judge, in a separate thread. [`script`] writes the
-//! events as a scenario for process managers, and [`recorded_responses`] as one for the program. [`session`] runs a session, [`result`] is
-//! its result, and [`interop`] runs programs under process managers.
+//! events as a scenario for process managers, and [`recorded_responses`] writes them as a scenario for the program. [`session`] runs a
+//! session, [`result`] is its result, and [`interop`] runs programs under process managers.
 
 mod carrier;
 pub mod interop;

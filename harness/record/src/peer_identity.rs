@@ -1,5 +1,5 @@
-//! Identifies the process that connects to the port of a tap: the program, or another process on this machine. The tap has replaced the
-//! process manager's port with its own.
+//! Identifies the process that connects to a tap's port, with which the tap has replaced the process manager's port: the program, or
+//! another process on this machine.
 
 use std::fs;
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use pmi_process::observe::{procfs, tcp, tree};
 use pmi_wire::port::initack;
 use rustix::net::{RecvFlags, recv};
 
-/// Variable with the HOST:PORT that a process without a descriptor connects to.
+/// Variable with the HOST:PORT to which a process without PMI_FD connects.
 pub(crate) const PORT: &str = "PMI_PORT";
 
-/// The identity of a process at the other end.
+/// The identity of the process at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PeerIdentity {
     OwnProgram,
@@ -20,9 +20,9 @@ enum PeerIdentity {
     Unknown,
 }
 
-/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is this process's
-/// descendant, or has the port in its environment, like processes that have left their parents. If neither can be determined, the first
-/// bytes decide. A connection on which no bytes have arrived is not attributed to a stranger.
+/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is a descendant of this
+/// process, or has the port in its environment: a process may have left its parents. If neither can be determined, the first bytes decide.
+/// A connection on which no bytes have arrived is not attributed to a stranger.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::OwnProgram => false,
@@ -43,15 +43,15 @@ fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
         return PeerIdentity::OwnProgram;
     }
     if let Some(owner) = tcp::find_owner(end.inode, &tree::all_processes()) {
-        let is_told = tree::variable_of(owner, PORT).is_some_and(|told| told == port);
-        return if is_told { PeerIdentity::OwnProgram } else { PeerIdentity::Stranger };
+        let has_port = tree::variable_of(owner, PORT).is_some_and(|value| value == port);
+        return if has_port { PeerIdentity::OwnProgram } else { PeerIdentity::Stranger };
     }
-    // The process belongs to another user, unless the descriptors of one of our processes cannot be read.
+    // The process belongs to a different user, unless the descriptors of a descendant cannot be read.
     let all_are_seen = family.iter().all(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok());
     if all_are_seen { PeerIdentity::Stranger } else { PeerIdentity::Unknown }
 }
 
-/// Returns the first bytes without removing them. They are empty if the connection ended without any, and the result is `None` if nothing
+/// Returns the first bytes without removing them. Returns no bytes if the connection has ended without sending any, and `None` if nothing
 /// has arrived yet.
 fn peeked_bytes(client: &TcpStream) -> Option<Vec<u8>> {
     let mut start = [0; 256];
@@ -59,10 +59,10 @@ fn peeked_bytes(client: &TcpStream) -> Option<Vec<u8>> {
     Some(start[..length].to_vec())
 }
 
-/// Returns whether these bytes are the initack of a process with our id.
-fn is_own_initack(said: &[u8]) -> bool {
+/// Returns whether bytes begin with the initack of a process with this process's PMI_ID.
+fn is_own_initack(bytes: &[u8]) -> bool {
     let id = std::env::var("PMI_ID").unwrap_or_default();
-    said.starts_with(format!("{}\n", initack(&id)).as_bytes())
+    bytes.starts_with(format!("{}\n", initack(&id)).as_bytes())
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a connection of a child without the port in its environment, so only its ancestry identifies it.
+    /// Returns a child and its connection. The child does not have the port in its environment, so only its ancestry identifies it.
     fn visit(listener: &TcpListener, script: &str) -> (std::process::Child, TcpStream) {
         let at = listener.local_addr().unwrap().port();
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{at}; {script}");
@@ -105,7 +105,7 @@ mod tests {
             let line = if said.is_empty() { String::new() } else { format!("{said}\n") };
             ours.write_all(line.as_bytes()).unwrap();
             drop(ours);
-            // The kernel transfers the end of a connection by itself, after some time.
+            // The kernel reports the end of a connection after some time.
             while peeked_bytes(&client).is_none() || other_end(&client, "") != PeerIdentity::Unknown {
                 std::thread::yield_now();
             }

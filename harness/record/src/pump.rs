@@ -15,7 +15,7 @@ pub(crate) const MAX_READ: usize = 32 * 1024;
 /// Maximum number of reads from a side whose process has ended.
 const MAX_LAST_READS: usize = 64;
 
-/// One of the two sides.
+/// A side of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpSide {
     Client,
@@ -33,22 +33,22 @@ impl PumpSide {
 
 /// The handler of a pump's events. It receives each event before the other side can observe it.
 pub(crate) trait PumpHandler {
-    /// A piece has arrived from this side. Returns the bytes to forward.
+    /// Handles bytes that have arrived from a side. Returns the bytes to forward.
     fn forward<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
-    /// This side has closed its end; `left_unread` is true if it is known to have left bytes from the other side unread. Returns the bytes
-    /// that must still be forwarded.
+    /// Handles that a side has closed its end. `left_unread` is true if the side is known to have left bytes unread. Returns the bytes that
+    /// must still be forwarded.
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
-    /// Returns whether the client has closed its end because it is ending, which ends the connection in any case.
+    /// Returns whether the client has closed its end because it is ending. The connection then ends in both directions.
     fn client_is_ending(&mut self) -> bool;
 }
 
 struct PumpEnd {
-    /// While bytes wait to be written to this end, the other end is not read.
+    /// The connection to this end. While bytes wait to be written here, the other end is not read.
     connection: NonBlockingStream,
     key: ReactorKey,
     /// True if no more bytes will arrive from this end.
     is_ended: bool,
-    /// True if the close of the other end has been forwarded to this one.
+    /// True if the close of the other end has been forwarded to this end.
     reported: bool,
 }
 
@@ -65,7 +65,7 @@ impl PumpEnd {
 /// The state of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpState {
-    /// One side is gone, and everything that it wrote has been carried.
+    /// A side is gone, and everything that it wrote has been carried.
     Over,
     /// More bytes may arrive.
     Open,
@@ -78,7 +78,7 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// Creates a pump between these ends. `source` identifies each end in the reactor.
+    /// Creates a pump between two ends. `source` identifies each end in the reactor.
     pub(crate) fn new<S: Copy>(
         client: OwnedFd,
         server: OwnedFd,
@@ -100,7 +100,7 @@ impl Pump {
         self.client.connection.leave_short_messages();
     }
 
-    /// See [`NonBlockingStream::take_old_unread`].
+    /// Takes requests that were already left at the last call; see [`NonBlockingStream::take_old_unread`].
     pub(crate) fn take_old_unread(&mut self) {
         self.client.connection.take_old_unread();
     }
@@ -119,7 +119,7 @@ impl Pump {
         reactor.remove(self.server.key);
     }
 
-    /// Carries the available bytes after an event of this side.
+    /// Carries the available bytes after an event on a side.
     pub(crate) fn carry<S: Copy>(
         &mut self,
         side: PumpSide,
@@ -136,7 +136,7 @@ impl Pump {
         Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
     }
 
-    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running might never
+    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it has left behind might never
     /// stop writing.
     pub(crate) fn drain<S: Copy>(
         &mut self,
@@ -162,12 +162,12 @@ impl Pump {
                 break;
             }
         }
-        // The caller may close the pump at any time from here on.
+        // The caller may close the pump after this call, which must not look like a reset to the client.
         self.client.connection.take_unread();
         Ok(PumpState::Open)
     }
 
-    /// Returns true if the client has closed its end before it read everything that was carried to it.
+    /// Returns whether the client has closed its end before reading everything.
     pub(crate) fn client_left_unread(&self) -> bool {
         self.client.connection.left_unread()
     }
@@ -181,7 +181,7 @@ impl Pump {
         [&self.client, &self.server].iter().all(|end| end.is_ended && end.connection.unwritten() == 0)
     }
 
-    /// Writes the bytes that wait for this side, and then these bytes.
+    /// Writes the queued bytes for a side, and then `bytes`.
     fn write<S: Copy>(&mut self, to: PumpSide, bytes: &[u8], reactor: &mut Reactor<S>) -> io::Result<()> {
         let end = self.end(to);
         let was_blocked = end.connection.is_blocked();
@@ -189,7 +189,7 @@ impl Pump {
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
         if unread && !other.is_ended {
-            // This side no longer reads. Its own bytes can still be read, and the other side learns that its reader is gone.
+            // This side no longer reads, so reading from the other side ends. The bytes from this side can still be carried.
             other.is_ended = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
@@ -230,13 +230,14 @@ impl Pump {
         Ok(true)
     }
 
-    /// Forwards the closing of each side to the other one, after everything that came before it. Returns true if a side is gone for good.
+    /// Forwards the close of each side to the other side, after everything that came before the close. Returns true if a side is gone for
+    /// good.
     fn pass_closes(&mut self, owner: &mut dyn PumpHandler) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).is_ended;
             let other = self.end(side.other());
             if over && other.connection.unwritten() == 0 && !other.reported {
-                // TCP does not show that the other side is gone for good.
+                // TCP does not show that a side is gone for good.
                 if self.end(side).is_gone() || (side == PumpSide::Client && owner.client_is_ending()) {
                     return true;
                 }
@@ -275,13 +276,13 @@ mod tests {
         }
     }
 
-    type ToldReceiver = mpsc::Receiver<(PumpSide, Option<Vec<u8>>)>;
+    type ReportReceiver = mpsc::Receiver<(PumpSide, Option<Vec<u8>>)>;
 
-    /// Returns the descriptors of the program and of the process manager, and the receiver of the reports.
-    fn piped() -> (UnixStream, UnixStream, ToldReceiver, std::thread::JoinHandle<io::Result<PumpState>>) {
+    /// Returns the descriptors of the program and of the process manager, the receiver of the reports, and the thread of the pump.
+    fn piped() -> (UnixStream, UnixStream, ReportReceiver, std::thread::JoinHandle<io::Result<PumpState>>) {
         let (program, client) = UnixStream::pair().unwrap();
         let (manager, server) = UnixStream::pair().unwrap();
-        let (sender, told) = mpsc::channel();
+        let (sender, reports) = mpsc::channel();
         let mut reactor = Reactor::new().unwrap();
         let mut pump = Pump::new(client.into(), server.into(), &mut reactor, |side| side).unwrap();
         pump.leave_requests();
@@ -295,7 +296,7 @@ mod tests {
                 }
             }
         });
-        (program, manager, told, pump)
+        (program, manager, reports, pump)
     }
 
     fn all(stream: &mut UnixStream) -> Vec<u8> {
@@ -306,7 +307,7 @@ mod tests {
 
     #[test]
     fn forwards_large_data_in_both_directions() {
-        let (program, manager, told, pump) = piped();
+        let (program, manager, reports, pump) = piped();
         let bytes: Vec<u8> = (0..8 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
         let send = |stream: &UnixStream| {
             let (mut stream, bytes) = (stream.try_clone().unwrap(), bytes.clone());
@@ -316,7 +317,7 @@ mod tests {
             })
         };
         let (one, two) = (send(&program), send(&manager));
-        // Neither side reads yet, which must not prevent it from being read later.
+        // Neither side reads yet. Both must still be readable later.
         std::thread::sleep(Duration::from_millis(50));
         let reader = {
             let mut manager = manager.try_clone().unwrap();
@@ -329,7 +330,7 @@ mod tests {
         two.join().unwrap();
         pump.join().unwrap().unwrap();
         let mut sums = [0; 2];
-        for (side, piece) in told.iter() {
+        for (side, piece) in reports.iter() {
             sums[side as usize] += piece.map_or(0, |p| p.len());
         }
         assert_eq!(sums, [bytes.len(); 2]);
@@ -338,7 +339,7 @@ mod tests {
     #[test]
     fn forwards_close_after_the_last_bytes() {
         for first in [PumpSide::Client, PumpSide::Server] {
-            let (program, manager, told, pump) = piped();
+            let (program, manager, reports, pump) = piped();
             let (mut closes, mut stays) = match first {
                 PumpSide::Client => (program, manager),
                 PumpSide::Server => (manager, program),
@@ -349,16 +350,16 @@ mod tests {
             // The same result as without the pump: the reader is gone.
             pump.join().unwrap().unwrap();
             assert_eq!(stays.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-            let told: Vec<_> = told.iter().collect();
-            assert_eq!(told, [(first, Some(b"last words".to_vec())), (first, None)]);
+            let reports: Vec<_> = reports.iter().collect();
+            assert_eq!(reports, [(first, Some(b"last words".to_vec())), (first, None)]);
         }
     }
 
-    /// A pump that leaves requests unread, operated by the test.
+    /// A pump that leaves requests unread. The test calls it directly, without a thread.
     struct ManualPump {
         program: UnixStream,
         manager: UnixStream,
-        /// The ends that the pump has.
+        /// The pump's ends.
         ends: (UnixStream, UnixStream),
         reactor: Reactor<PumpSide>,
         pump: Pump,
@@ -411,7 +412,10 @@ mod tests {
             pump.carry();
             taken += u32::from(!pump.is_left());
         }
-        assert!((10..50).contains(&taken), "neither after each answer nor too much at once: {taken}");
+        assert!(
+            (10..50).contains(&taken),
+            "requests must be taken neither after each answer nor too many at once: {taken}"
+        );
         // A request without a response is taken eventually, which frees its buffer space.
         pump.program.write_all(b"ask").unwrap();
         pump.carry();
@@ -436,7 +440,7 @@ mod tests {
             pump.program.write_all(request).unwrap();
             assert_eq!(pump.heard(), request);
         }
-        // The same as if its process had been killed.
+        // As if the pump's process had been killed.
         let (client, server) = &pump.ends;
         let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
         pump.reactor = Reactor::new().unwrap();

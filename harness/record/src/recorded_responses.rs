@@ -2,8 +2,8 @@
 //! repeats.
 //!
 //! Responses that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and
-//! the response to fullinit. Their keys have the recorded order, and include unusual keys. Responses that depend on earlier requests
-//! (keyval space, barriers, spawn) are the reference server's own.
+//! the response to fullinit. The order of their keys is kept, and so are unusual keys. The reference server itself generates responses that
+//! depend on earlier requests (keyval space, barriers, spawn).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -22,13 +22,13 @@ type RecordedExchange = (&'static str, String);
 
 #[derive(Default)]
 struct RecordedRank {
-    /// For each request without a response: its row in the protocol table, and the request if its response is repeated.
+    /// For each pending request: the row in the protocol table, and the request if the response will be repeated.
     pending: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
     exchanges: Vec<RecordedExchange>,
 }
 
-/// Writes the scenario. Returns `None` if the session did not end successfully, or had no such request. `dialects` are the dialects of the
-/// session.
+/// Writes the scenario. Returns `None` if the session did not end successfully, or had no request whose response is repeated. `dialects`
+/// are the dialects of the session.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn answers(
             _ => {}
         }
     }
-    let told = ranks.values().any(|rank| !rank.exchanges.is_empty());
+    let has_exchange = ranks.values().any(|rank| !rank.exchanges.is_empty());
     let has_limits = protocol::by_operation(dialect.framing(), "maxes").is_some();
     let head = match limits {
         _ if !has_limits => {
@@ -71,7 +71,7 @@ pub fn answers(
         ),
         None => return Ok(None),
     };
-    if size == 0 || !told {
+    if size == 0 || !has_exchange {
         return Ok(None);
     }
     let mut same: BTreeMap<&[RecordedExchange], Vec<u32>> = BTreeMap::new();
@@ -105,7 +105,7 @@ impl RecordedRank {
         }
         let place = match message.framing {
             Framing::Lines => Some(0),
-            // Several requests may be pending, and need not be answered in order.
+            // Several requests may be pending, and the responses may have a different order.
             Framing::Frames => {
                 self.pending.iter().position(|(asked, _)| asked.is_some() && *asked == exchange)
             }
@@ -117,12 +117,12 @@ impl RecordedRank {
     }
 }
 
-/// Returns whether a line is a complete request or response. In a spawn request, only the last line is answered.
+/// Returns whether a line is a complete request or response. For a spawn request, that is the last line.
 fn is_complete_message(line: &[u8]) -> bool {
     line.starts_with(b"cmd=") || line == b"endcmd"
 }
 
-/// Returns the request if its response describes the process manager.
+/// Returns the request, as written in a scenario, if its response describes the process manager.
 fn kind(message: &Decoded<'_>) -> Option<&'static str> {
     let exchange = message.exchange().filter(|_| message.is_well_formed())?;
     let key = message.field("key").unwrap_or_default();
@@ -182,7 +182,7 @@ mod tests {
              0-1  send    cmd=appnum appnum=7\n\
              *    P: exits 0\n"
         );
-        // A session that failed is not a model for the reference server.
+        // The reference server must not repeat a session that failed.
         assert_eq!(answers(&events(Exit::Code(1)), &[Dialect::Pmi1], "pm"), Ok(None));
     }
 }

@@ -12,14 +12,14 @@ use pmi_judge::session::SessionJudge;
 use pmi_wire::port::{Greeting, LINES, MAX_RESPONSE};
 use pmi_wire::{Direction, Proc};
 
-/// Maximum number of bytes of a session that are kept for the scenario. The log and the judge get all of them.
+/// Maximum number of bytes of a session that are kept for the scenario. The log and the judge receive all bytes.
 const MAX_KEPT_BYTES: usize = 64 << 20;
 
-/// Accounted size of an event besides its bytes.
-const EVENT: usize = 128;
+/// Accounted size of an event in bytes, in addition to the bytes of its message.
+const EVENT_SIZE: usize = 128;
 
-/// Lowest number of a process group that no recorded spawn request has started.
-const UNKNOWN_GROUPS: u32 = 1_000_000;
+/// First number for process groups that no recorded spawn request has started.
+const FIRST_UNKNOWN_GROUP: u32 = 1_000_000;
 
 /// The record of a session.
 pub struct Recording {
@@ -34,20 +34,20 @@ pub struct Recording {
     processes: BTreeMap<Proc, bool>,
     /// The process group of each folder of taps.
     groups: HashMap<String, u32>,
-    /// Folders whose spawn request is still incomplete.
+    /// For each process with an incomplete spawn request, the folders of its taps.
     folders: HashMap<Proc, Vec<String>>,
-    /// Processes that are exchanging their initack.
+    /// Processes whose exchange of initack is incomplete, by process id.
     identifying: HashMap<i32, IdentifyingProcess>,
 }
 
 impl Start {
-    /// Returns whether the process connects through PMI_PORT, and so begins with an initack.
+    /// Returns whether the process connects through PMI_PORT, and therefore begins with an initack.
     fn is_by_port(&self) -> bool {
         self.env.contains_key("PMI_PORT") && (self.bad_fd.is_some() || !self.env.contains_key("PMI_FD"))
     }
 }
 
-/// A process that is exchanging its initack, whose response contains the data that other processes get from their environment.
+/// A process whose exchange of initack is incomplete. The response contains the data that other processes get from their environment.
 #[derive(Debug)]
 struct IdentifyingProcess {
     start: Start,
@@ -58,10 +58,10 @@ struct IdentifyingProcess {
 }
 
 impl IdentifyingProcess {
-    /// Takes the bytes that belong to the initack and its response. Returns the rest.
+    /// Takes the bytes that belong to the initack or its response. Returns the remaining bytes.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
-            // A process that continues has received its response.
+            // A process that continues has received the response.
             Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
             Direction::ToServer => (&mut self.initack, 1),
             Direction::FromServer => (&mut self.response, LINES),
@@ -101,8 +101,8 @@ impl Recording {
     }
 
     /// Handles a fact about a process, and passes the resulting events to `sink`.
-    pub(crate) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
-        let ProcessFact { at, pid, kind: fact } = told;
+    pub(crate) fn take(&mut self, fact: ProcessFact, sink: &mut dyn FnMut(&Event)) {
+        let ProcessFact { at, pid, kind: fact } = fact;
         let mut context = EventContext { at, sink };
         match fact {
             FactKind::Started(start) if start.is_by_port() => {
@@ -155,7 +155,7 @@ impl Recording {
         );
     }
 
-    /// Returns the numbers of processes, of process groups, and of messages from and to them.
+    /// Returns the number of processes, the number of process groups, and the number of messages in both directions.
     pub fn size(&self) -> (usize, usize, usize) {
         let groups: HashSet<u32> = self.processes.keys().map(|p| p.group).collect();
         (self.processes.len(), groups.len(), self.judge.messages())
@@ -171,7 +171,7 @@ impl Recording {
         &self.judge
     }
 
-    /// Returns the events of the session, or `None` if there were too many to keep.
+    /// Returns the events of the session; `None` if they exceeded [`MAX_KEPT_BYTES`].
     pub fn events(&self) -> Option<&[Event]> {
         self.is_complete.then_some(&self.events)
     }
@@ -205,8 +205,8 @@ impl Recording {
         }
     }
 
-    /// Handles a fact about a process that may be exchanging its initack. Returns the part that follows the exchange, if any. After the
-    /// exchange, the process has started like any other.
+    /// Handles a fact about a process whose exchange of initack may be incomplete. Returns the part that follows the exchange, if any.
+    /// After the exchange, the start of the process is recorded.
     fn greeted(&mut self, pid: i32, fact: FactKind, context: &mut EventContext<'_>) -> Option<FactKind> {
         let Some(greeted) = self.identifying.get_mut(&pid) else { return Some(fact) };
         let (direction, bytes) = match &fact {
@@ -214,7 +214,7 @@ impl Recording {
             _ => (None, &[][..]),
         };
         let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
-        // A process that offers a version in a separate message does not wait for the response.
+        // A process that sends its init in a separate message does not wait for the response to initack.
         let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
         let waits = !greeted.is_complete() && !goes_on;
         match direction {
@@ -242,17 +242,16 @@ impl Recording {
 
     fn started(&mut self, start: Start, greeted: Option<(Vec<u8>, Vec<u8>)>, context: &mut EventContext<'_>) {
         let Start { pid, folder, env, args, bad_fd } = start;
-        let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
+        let unknown = FIRST_UNKNOWN_GROUP + self.groups.len() as u32;
         let group = *self.groups.entry(folder).or_insert(unknown);
         let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
         let free = |rank: &u32| !self.processes.contains_key(&Proc { group, rank: *rank });
         let greeting = greeted.as_ref().and_then(|(_, received)| Greeting::parse(received).ok());
-        let (size, told) = match greeting {
+        let (size, rank) = match greeting {
             Some(greeting) => (Some(greeting.size), Some(greeting.rank)),
             None => (number("PMI_SIZE"), number("PMI_RANK").or_else(|| number("PMI_ID"))),
         };
-        let told = told.filter(free);
-        let rank = told.or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
+        let rank = rank.filter(free).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let p = Proc { group, rank };
         if self.seq == 0 {
             // The launcher's own options contain the requested number of ranks. The judge checks that all ranks get the same number.
@@ -270,7 +269,7 @@ impl Recording {
         self.event(EventKind::Started { proc: p, env, args, bad_fd }, context);
     }
 
-    /// Records an event, and passes it to the judge and to the sink.
+    /// Records an event, and passes it to the judge and the sink.
     fn event(&mut self, kind: EventKind, context: &mut EventContext<'_>) {
         let event = Event { time_us: context.at.as_micros() as u64, ..Event::new(self.seq, kind) };
         self.seq += 1;
@@ -280,7 +279,7 @@ impl Recording {
         };
         let event = self.judge.observe(event);
         (context.sink)(event);
-        match self.remaining_bytes.checked_sub(bytes + EVENT) {
+        match self.remaining_bytes.checked_sub(bytes + EVENT_SIZE) {
             Some(room) if self.is_complete => {
                 self.remaining_bytes = room;
                 self.events.push(event.clone());
@@ -314,7 +313,7 @@ mod tests {
         FactKind::Carried(direction, text.as_bytes().to_vec())
     }
 
-    /// Returns a recording of a group of two processes with these facts, written as `0 C: ...`, `1 S: ...`, `0 closed` or `1 ended 9`.
+    /// Returns a recording of a group of two processes. Facts are written as `0 C: ...`, `1 S: ...`, `0 closed` or `1 killed 9`.
     fn recording(steps: &[&str]) -> Recording {
         let mut recording = Recording::new(vec!["pm".into()]);
         for rank in ["0", "1"] {
@@ -356,21 +355,21 @@ mod tests {
         findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
     }
 
-    /// RFC 13, wire protocol: a client reads the response to its request before it continues. It violates this if it closes its end before
-    /// the response arrives or is read, and ends successfully.
+    /// RFC 13, wire protocol: a client reads the response to its request before it continues. A client that closes its end before it has
+    /// read the response, and ends successfully, violates this.
     #[test]
     fn client_reads_finalize_answer_before_close() {
-        let (asks, told) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
+        let (request, response) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
         let found = [(PartyKind::Client, "rfc13.wire.lock-step".to_owned(), 0)];
-        assert_eq!(blamed(&[asks, "0 closed", "0 exit 0"]), found);
-        assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
-        assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
-        assert_eq!(blamed(&[asks, told, "0 closed", "0 exit 0"]), []);
-        // A client need not read the response if it fails, is killed, or receives an unrequested message.
-        assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
-        assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
+        assert_eq!(blamed(&[request, "0 closed", "0 exit 0"]), found);
+        assert_eq!(blamed(&[request, "0 closed", response, "0 exit 0"]), found);
+        assert_eq!(blamed(&[request, response, "0 unread", "0 closed", "0 exit 0"]), found);
+        assert_eq!(blamed(&[request, response, "0 closed", "0 exit 0"]), []);
+        // This does not apply to a client that fails, is killed, or receives an unrequested message.
+        assert_eq!(blamed(&[request, "0 closed", "0 exit 1"]), []);
+        assert_eq!(blamed(&[request, "0 closed", "0 killed 9"]), []);
         let unasked = [(PartyKind::Server, "rfc13.wire.lock-step".to_owned(), 0)];
-        assert_eq!(blamed(&[asks, told, told, "0 unread", "0 closed", "0 exit 0"]), unasked);
+        assert_eq!(blamed(&[request, response, response, "0 unread", "0 closed", "0 exit 0"]), unasked);
     }
 
     #[test]
@@ -381,17 +380,17 @@ mod tests {
         assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed", "1 killed 15"]), first);
         // A tap that was killed with its program reports no status.
         assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed"]), first);
-        // The second process ends by itself a moment later, for another reason.
+        // The second process ends a moment later, for a different reason.
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 exit 4"]).len(), 2);
         assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
     }
 
-    /// Returns the kinds of events of a process with PMI_PORT that exchanges these pieces, and the findings.
+    /// Returns the events of a process with PMI_PORT that exchanges these pieces, and the findings.
     fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
         let mut recording = Recording::new(vec!["pm".into()]);
         tell(&mut recording, 1, start(1, FIRST_FOLDER, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
-        for (asks, text) in pieces {
-            let direction = if *asks { Direction::ToServer } else { Direction::FromServer };
+        for (is_request, text) in pieces {
+            let direction = if *is_request { Direction::ToServer } else { Direction::FromServer };
             tell(&mut recording, 1, carried(direction, text));
         }
         let kind = |event: &Event| match &event.kind {
@@ -409,18 +408,18 @@ mod tests {
     fn initack_is_not_part_of_the_protocol() {
         let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
         let joined = format!("cmd=initack pmiid=0\n{init}");
-        let told = Greeting { size: 1, rank: 0 }.lines(false);
-        let (head, tail) = told.split_at(9);
+        let greeting = Greeting { size: 1, rank: 0 }.lines(false);
+        let (head, tail) = greeting.split_at(9);
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
         let rest = format!("{tail}{answer}");
-        // In pieces, and together with the following message in one read.
+        // In pieces, and together with the following message in a single read.
         let separate = [(true, "cmd=initack pmiid=0\n"), (false, head), (false, rest.as_str())];
         let (events, findings) = by_port(&separate);
-        assert_eq!(events[..2], [format!("greeted in {} bytes", told.len()), "started".to_owned()]);
+        assert_eq!(events[..2], [format!("greeted in {} bytes", greeting.len()), "started".to_owned()]);
         assert!(events[2].starts_with("from server: cmd=response_to_init"), "{events:?}");
         assert_ne!(findings, Vec::<String>::new(), "it was not requested");
-        // A message sent ahead waits for the response to the message before it.
-        let whole = format!("{told}{answer}");
+        // A message that is sent early is recorded after the response to the initack.
+        let whole = format!("{greeting}{answer}");
         let (events, findings) = by_port(&[(true, joined.as_str()), (false, whole.as_str())]);
         assert!(events[2].starts_with("to server: cmd=init "), "{events:?}");
         assert!(events[3].starts_with("from server: cmd=response_to_init"), "{events:?}");

@@ -33,7 +33,7 @@ pub fn header(command: &[String]) -> RunHeader {
     }
 }
 
-/// Judges a session. `path` is its place in reports, and `replay` is the command line that plays it again.
+/// Judges a session. `path` is the path in reports, and `replay` is the command line that repeats the session.
 pub fn result(
     catalogue: &Catalogue,
     session: &RecordedSession,

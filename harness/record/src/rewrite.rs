@@ -1,9 +1,9 @@
-//! Replaces the program in spawn requests with a tap, in `execname` or in the `subcmd` of PMI-2. Messages are not changed in any other way.
-//! The tap knows the original program.
+//! Replaces the program in spawn requests with a tap, in `execname` or in PMI-2's `subcmd`. The tap knows the original program. Messages
+//! are not changed in any other way.
 //!
 //! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
-//! back, because a `path` may follow. The process manager would search for the program there, and would not find a tap. If PMI-2 was
-//! negotiated, frames follow. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
+//! back, because a `path` may follow. The process manager would search for the program there, and would not find a tap. In frames, a spawn
+//! request is held back completely, and any other request only until its command is recognized.
 
 use std::borrow::Cow;
 
@@ -12,36 +12,37 @@ use pmi_wire::{Connection, Decoded, Direction, Framing, HEADER, frame_header, fr
 /// Maximum number of bytes of a block that are held back. A longer block is forwarded unchanged, and its processes are not observed.
 const MAX_BUFFERED: usize = 256 * 1024;
 
-/// Maximum length of a line that must be recognized.
+/// Maximum number of bytes of a line that are needed to recognize it.
 const MAX_RECOGNIZED_LINE: usize = 16;
 
 /// The first line of a block.
 const BLOCK_START: &[u8] = b"mcmd=spawn";
 
+/// The beginning of the line with a program's name.
 const EXECNAME: &[u8] = b"execname=";
 
 /// The beginning of a spawn request's body in PMI-2.
 const SPAWN: &[u8] = b"cmd=spawn;";
 
 /// Maximum length of a message that negotiates a version.
-const NEGOTIATION: usize = 64 * 1024;
+const MAX_NEGOTIATION: usize = 64 * 1024;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum BlockState {
     #[default]
     Outside,
-    /// In a block, before its `execname`, or after it when nothing is held back.
+    /// In a block, while nothing is held back.
     Block,
-    /// The line may be an `execname`, or the block has had one. Everything is held back.
+    /// In a block, from a line that is or may be an `execname`. Everything is held back.
     Held,
 }
 
 /// The state of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameState {
-    /// It is held back, because it may be a spawn request.
+    /// The frame is held back, because it may be a spawn request.
     Held,
-    /// Another request, with the number of its bytes that are still to be forwarded.
+    /// The frame is a different request, of which this number of bytes is still to be forwarded.
     Passes(usize),
     /// The boundaries of frames are lost.
     Unreadable,
@@ -56,7 +57,7 @@ enum Protocol {
     Frames,
 }
 
-/// Finds the names of programs in one client's requests.
+/// Replaces the names of programs in a client's requests.
 #[derive(Debug)]
 pub(crate) struct Rewriter {
     protocol: Protocol,
@@ -70,7 +71,7 @@ pub(crate) struct Rewriter {
 impl Default for Rewriter {
     fn default() -> Self {
         Self {
-            protocol: Protocol::Negotiated(Box::new(Connection::new(NEGOTIATION))),
+            protocol: Protocol::Negotiated(Box::new(Connection::new(MAX_NEGOTIATION))),
             place: BlockState::Outside,
             line: Vec::new(),
             frame: FrameState::Held,
@@ -80,7 +81,7 @@ impl Default for Rewriter {
 }
 
 impl Rewriter {
-    /// Reads a message from the server, which may negotiate frames.
+    /// Reads bytes from the server, which may negotiate frames.
     pub(crate) fn read_response(&mut self, piece: &[u8]) {
         let Protocol::Negotiated(connection) = &mut self.protocol else { return };
         connection.push(Direction::FromServer, piece);
@@ -89,7 +90,7 @@ impl Rewriter {
             None => {}
             Some(Framing::Lines) => self.protocol = Protocol::Lines,
             Some(Framing::Frames) => {
-                // Bytes that the client sent before the response have already been forwarded.
+                // The client's bytes before the response have already been forwarded.
                 while connection.next(Direction::ToServer).is_some() {}
                 let passed = connection.partial(Direction::ToServer);
                 self.frame = match passed.first_chunk().map(|header| frame_length(*header)) {
@@ -102,7 +103,7 @@ impl Rewriter {
         }
     }
 
-    /// Returns the bytes to forward for a piece. `tap` creates a tap for the program of this name and returns its path.
+    /// Returns the bytes to forward for a piece. `tap` creates a tap for the program with the given name, and returns the tap's path.
     pub(crate) fn pass<'a>(
         &mut self,
         piece: &'a [u8],
@@ -116,7 +117,7 @@ impl Rewriter {
             Protocol::Lines => {}
             Protocol::Frames => return self.pass_frames(piece, &mut tap).into(),
         }
-        // The usual case: whole lines, none of which begins a block.
+        // The usual case: complete lines, none of which begins a block.
         if self.place == BlockState::Outside
             && self.line.is_empty()
             && piece.ends_with(b"\n")
@@ -132,7 +133,7 @@ impl Rewriter {
         while !piece.is_empty() {
             let passing = match self.frame {
                 FrameState::Held => {
-                    // One more byte might belong to the next frame.
+                    // A further byte might belong to the next frame.
                     let wanted = self.missing_bytes().min(piece.len());
                     self.held.extend_from_slice(&piece[..wanted]);
                     piece = &piece[wanted..];
@@ -154,7 +155,7 @@ impl Rewriter {
         out
     }
 
-    /// Returns the number of bytes that are needed to recognize or complete the frame that is held back.
+    /// Returns the number of bytes that are needed to recognize or complete the held frame.
     fn missing_bytes(&self) -> usize {
         let Some(length) = self.held.first_chunk().and_then(|header| frame_length(*header)) else {
             return HEADER - self.held.len();
@@ -213,7 +214,7 @@ impl Rewriter {
                         }
                         self.place = BlockState::Outside;
                     }
-                    // An empty line, or one that is shorter than `execname=`, contains no name.
+                    // A line that is shorter than `execname=` contains no name.
                     (line, BlockState::Held)
                         if self.held.len() <= MAX_RECOGNIZED_LINE && !line.starts_with(EXECNAME) =>
                     {
@@ -228,13 +229,13 @@ impl Rewriter {
         out
     }
 
-    /// Returns whether the beginning of a line that is held back can still become an `execname`.
+    /// Returns whether the held line begins like an `execname`, or lines are held after an `execname`.
     fn may_become_execname(&self) -> bool {
         let begun = self.line.len().min(EXECNAME.len());
         self.held.contains(&b'\n') || self.line[..begun] == EXECNAME[..begun]
     }
 
-    /// Returns the bytes that are held back, to be forwarded unchanged at the end of the connection.
+    /// Returns any bytes still held back, to be forwarded unchanged when the connection ends.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -251,7 +252,7 @@ fn rewrite_block(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) ->
     }
 }
 
-/// Returns a PMI-2 spawn request with taps as its programs, or `None` if it must be forwarded unchanged.
+/// Returns a PMI-2 spawn request with taps as its programs; `None` if the request must be forwarded unchanged.
 fn rewrite_frame(
     header: [u8; HEADER],
     body: &[u8],
@@ -270,7 +271,7 @@ fn rewrite_frame(
         out.extend_from_slice(path.as_deref().unwrap_or(tuple.value));
         out.push(b';');
     }
-    // The blanks are on the same side of the length as in the client's header.
+    // Write blanks on the same side of the length as in the client's header.
     let mut length = frame_header(out.len())?;
     if header[0] != b' ' {
         let blanks = length.iter().take_while(|b| **b == b' ').count();

@@ -23,11 +23,10 @@ use super::tap::position;
 use super::tap::{self, FIRST_FOLDER};
 use pmi_judge::event::{Event, Exit};
 
-/// Number of facts that are passed to the judge together, so that it is not woken for each.
+/// Number of facts in a batch for the judge, so that the judge is not woken for each fact.
 const BATCH_SIZE: usize = 256;
 
-/// Maximum number of batches that wait for the judge. If the judge is slower than the session, this delays the session instead of letting
-/// memory grow.
+/// Maximum number of batches that wait for the judge. This limits memory: a slow judge delays the session.
 const MAX_BATCHES: usize = 64;
 
 /// Maximum interval between checks of whether the session is over.
@@ -42,7 +41,7 @@ pub struct RecordedSession {
     pub recording: Recording,
     /// The exit of the launcher.
     pub exit: Exit,
-    /// True if the user interrupted it.
+    /// True if the user interrupted the session.
     pub interrupted: bool,
     /// True if some processes were not recorded, because the limit for file descriptors is too low.
     pub lost: bool,
@@ -50,12 +49,12 @@ pub struct RecordedSession {
     pub time: Duration,
 }
 
-/// The mode of running a session.
+/// The mode of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionMode {
-    /// Transparently: the launcher has our standard streams, and no time limit.
+    /// The launcher has the recorder's standard streams, and no time limit.
     Transparent,
-    /// Without standard streams, and with a time limit, after which all processes that it started are ended.
+    /// The launcher has no standard streams. After the time limit, all processes that it has started are ended.
     Bounded(Duration),
 }
 
@@ -91,7 +90,7 @@ pub fn run(
     carrier.watch(&*signals)?;
     let name = format!("the launcher, {},", command[0].rsplit('/').next().unwrap_or_default());
     let mut recording = Recording::new(command);
-    // Judging takes longer than forwarding, so it has its own thread and rarely delays a process.
+    // Judging takes longer than forwarding. It has its own thread, so that it rarely delays a process.
     let (ended, recording) = std::thread::scope(|scope| {
         let (news, heard) = sync_channel(MAX_BATCHES);
         let judge = scope.spawn(move || {
@@ -135,7 +134,7 @@ enum SessionMessage {
         name: String,
         signal: i32,
     },
-    /// The launcher has ended, but these processes have not.
+    /// The launcher has ended, but the listed processes have not.
     Over {
         at: Duration,
         exit: Exit,
@@ -146,7 +145,7 @@ enum SessionMessage {
 impl SessionMessage {
     fn record(self, recording: &mut Recording, sink: &mut dyn FnMut(&Event)) {
         match self {
-            Self::Facts(told) => told.facts().for_each(|told| recording.take(told, sink)),
+            Self::Facts(batch) => batch.facts().for_each(|fact| recording.take(fact, sink)),
             Self::Interrupted(at) => recording.interrupted(at, sink),
             Self::Hung(at) => recording.hung(at, sink),
             Self::Crashed { at, name, signal } => recording.crashed(at, name, signal, sink),
@@ -188,33 +187,33 @@ impl RunningSession {
         }
     }
 
-    /// Sends a message to the judge, after the facts before it.
+    /// Sends a message to the judge, after the facts that precede it.
     fn report(&mut self, news: SessionMessage) {
         self.report_carried();
-        // The judge listens until the sender is dropped.
+        // This cannot fail, because the judge receives until the sender is dropped.
         let _ = self.messages.send(news);
     }
 
     fn report_carried(&mut self) {
-        let told = self.carrier.take_reported_facts();
-        told.started().for_each(|pid| self.watch_managers(pid));
-        if told.len() > 0 {
-            let _ = self.messages.send(SessionMessage::Facts(told));
+        let facts = self.carrier.take_reported_facts();
+        facts.started().for_each(|pid| self.watch_managers(pid));
+        if facts.len() > 0 {
+            let _ = self.messages.send(SessionMessage::Facts(facts));
         }
     }
 
-    /// Carries until the launcher and its programs have ended. Returns whether the user interrupted the session.
+    /// Carries messages until the launcher and its programs have ended. Returns whether the user interrupted the session.
     fn until_over(&mut self, mode: SessionMode, signals: &mut StopSignals, pid: Pid) -> bool {
         let (mut interrupts, mut hung, mut ended, mut looked) = (0, false, None, self.start);
         loop {
             let before = self.carrier.reported_facts().len();
             let other = self.carrier.carry(CHECK_INTERVAL);
-            let told = self.carrier.reported_facts().len();
-            let quiet = told == before;
-            if told >= BATCH_SIZE {
+            let after = self.carrier.reported_facts().len();
+            let quiet = after == before;
+            if after >= BATCH_SIZE {
                 self.report_carried();
             }
-            // These checks are not made after each message, because they take as long as forwarding a message.
+            // The following checks take as long as forwarding a message, so they are not made after each message.
             if !other && !quiet && looked.elapsed() < CHECK_INTERVAL {
                 continue;
             }
@@ -251,7 +250,7 @@ impl RunningSession {
             if self.exit.is_some() {
                 let since = *ended.get_or_insert_with(Instant::now);
                 if self.carrier.running_processes().is_empty() || since.elapsed() > EXIT_GRACE {
-                    // Messages from before the last check.
+                    // Carry messages that arrived before the last check.
                     self.carrier.carry(Duration::ZERO);
                     return interrupts > 0;
                 }
@@ -260,8 +259,8 @@ impl RunningSession {
     }
 }
 
-/// Returns whether we and the launcher are in the process group that the terminal sends signals to.
+/// Returns whether the terminal sends its signals to this process and the launcher.
 fn is_foreground() -> bool {
-    // Our process group, and the foreground process group of the terminal.
+    // Field 5 is the process group, and field 8 is the foreground process group of the terminal.
     Stat::of(procfs::own_pid()).is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))
 }

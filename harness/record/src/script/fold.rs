@@ -1,9 +1,9 @@
 //! The steps of a session. Steps that many ranks share are written once.
 //!
 //! Between two barriers, the requests from different ranks are independent, because a value that is put is not expected before the next
-//! barrier. So the steps of different ranks may be reordered there: the first step of every rank, then the second one, and so on. The order
-//! within each rank is kept. If this does not shorten the scenario, the recorded order stays. Steps that differ only in numbers that depend
-//! on the rank are also written once.
+//! barrier. So the steps of different ranks may be reordered there: the first step of every rank, then the second step of every rank, and
+//! so on. The order within each rank is kept. If this does not shorten the scenario, the recorded order is used. Steps that differ only in
+//! numbers that depend on the rank are also written once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -32,27 +32,27 @@ pub(super) struct RecordedStep {
 pub(super) enum StepOrder {
     /// At its recorded position.
     Fixed,
-    /// Before or after simultaneous steps of other ranks.
+    /// Before or after concurrent steps of other ranks.
     Free,
-    /// The same; the rank enters a barrier with this step.
+    /// Like [`Self::Free`]; with this step, the rank enters a barrier.
     EntersBarrier,
     /// After all ranks have entered the barrier that the rank leaves with this step.
     LeavesBarrier,
 }
 
-/// Steps of ranks in one group that differ only in numbers: the index of each text, with its ranks.
+/// Steps of ranks in the same group that differ only in numbers: the index of each text, with its ranks.
 type RanksByText = BTreeMap<u32, Vec<u32>>;
 
 /// The steps so far.
 #[derive(Default)]
 pub(super) struct RecordedSteps {
     finished: Vec<RecordedStep>,
-    /// Steps whose order is not decided, as indices into `texts`.
+    /// Steps whose order is not decided yet: the process, and an index into `texts`.
     unordered: Vec<(Proc, u32)>,
-    /// The texts of these steps.
+    /// The texts of the steps in `unordered`.
     texts: Vec<StepText>,
     numbers: HashMap<StepText, u32>,
-    /// The processes that have entered a barrier in these steps.
+    /// The processes that have entered a barrier in the steps of `unordered`.
     entered: HashSet<Proc>,
     /// The size of the first group, if known.
     size: Option<u32>,
@@ -69,7 +69,7 @@ impl RecordedSteps {
         if order == StepOrder::Fixed || order == StepOrder::LeavesBarrier && self.entered.contains(&p) {
             self.close();
         }
-        // A rank beyond the size shows that the scenario cannot use this size.
+        // If a rank is not below the size, the size is wrong.
         self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
         if order == StepOrder::EntersBarrier {
             self.entered.insert(p);
@@ -108,7 +108,7 @@ impl RecordedSteps {
         self.entered.clear();
     }
 
-    /// Returns the first steps of all ranks, then the second ones, and so on. Steps with the same text are combined.
+    /// Returns the first steps of all ranks, then the second steps, and so on. Steps with the same text are combined.
     fn columns(&self) -> Vec<RecordedStep> {
         let cuts: Vec<SplitText> = self.texts.iter().map(|said| SplitText::of(&said.text)).collect();
         let mut shapes = HashMap::new();
@@ -150,7 +150,7 @@ impl RecordedSteps {
     }
 }
 
-/// Appends a step, or adds its rank to the last step if that has the same text.
+/// Appends a step. If the last step has the same text, adds the rank to it instead.
 fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: StepText) {
     let whole = !said.text.contains('\n');
     match steps.last_mut() {
@@ -210,7 +210,7 @@ mod tests {
                 [out.clone()].into_iter().chain(gets(1)).chain([(StepOrder::EntersBarrier, "in".to_owned())]);
             put.into_iter().chain(second).chain([out]).collect()
         };
-        // Ranks proceed at different speeds, and none leaves a barrier before all have entered it.
+        // Ranks proceed at different speeds, and no rank leaves a barrier before all ranks have entered it.
         let mut left: Vec<std::collections::VecDeque<_>> =
             (0..RANKS).map(|rank| all_of(rank).into()).collect();
         let (mut steps, mut inside, mut turn) = (Vec::new(), vec![0; RANKS as usize], 7_u32);
@@ -227,7 +227,7 @@ mod tests {
             steps.push((rank, order, text));
         }
         let written = folded(&steps);
-        // Two barriers, a put, and a get of each key, each written once for all ranks.
+        // Two barriers, a put, and a get for each key. Each step is written once for all ranks.
         assert_eq!(written.len(), RANKS as usize + 5, "{written:?}");
         for rank in 0..RANKS {
             let expected: Vec<String> = all_of(rank).into_iter().map(|(_, text)| text).collect();

@@ -15,11 +15,11 @@ use super::state::{
     ConnectionEvent, RESERVED_PREFIX, ScenarioWriter, ScriptRequest, ScriptRequestDetail, escaped, is_plain,
 };
 
-/// All forms of a miss of `kvs-get` that are in use.
+/// All forms in which servers report a miss of `kvs-get`.
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
-/// Writes a value. In a frame, a blank would separate tuples.
+/// Writes a value. Escapes blanks in a frame, where they would separate tuples.
 fn value(framing: Framing, bytes: &[u8]) -> String {
     match framing {
         Framing::Lines => escaped(bytes),
@@ -27,8 +27,7 @@ fn value(framing: Framing, bytes: &[u8]) -> String {
     }
 }
 
-/// Writes a body in the scenario language, with `named` replacing some values. Returns `None` if the language cannot express one of its
-/// tuples.
+/// Writes a body in the scenario language. `named` returns replacements for values. Returns `None` if the language cannot express a tuple.
 fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -> Option<String> {
     if body.command().is_none_or(<[u8]>::is_empty) || body.tuples().any(|tuple| !is_key(tuple.key)) {
         return None;
@@ -41,7 +40,7 @@ fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -
     Some(body.tuples().map(tuple).collect::<Vec<_>>().join(" "))
 }
 
-/// Writes a body in the scenario language. Returns `None` if the language cannot express it.
+/// Writes a body in the scenario language. Returns `None` if the language cannot express a tuple.
 pub(crate) fn tuples(body: &Decoded<'_>) -> Option<String> {
     written(body, |_, _| None)
 }
@@ -52,7 +51,7 @@ fn success(framing: Framing, command: &str) -> String {
 }
 
 /// Returns the permitted position of a request. Requests about names, spawned processes and attributes of nodes keep their position,
-/// because their effects are visible to all ranks at once. So does an abort, which ends all ranks.
+/// because other ranks can observe their effects at once. An abort keeps its position, because it ends all ranks.
 fn order(row: Option<&Exchange>) -> StepOrder {
     match row.map_or("", |row| row.operation) {
         "init" | "maxes" | "universe" | "appnum" | "kvsname" | "get-job-attribute" | "put" | "get"
@@ -62,7 +61,7 @@ fn order(row: Option<&Exchange>) -> StepOrder {
     }
 }
 
-/// Returns the scenario's name for the keyval space of a group, or for the id of its job.
+/// Returns the name in the scenario for the keyval space or the job id of a group.
 fn variable(framing: Framing, group: u32) -> String {
     let name = framing.pick(["kvs", "job"]);
     match group {
@@ -73,7 +72,7 @@ fn variable(framing: Framing, group: u32) -> String {
 }
 
 impl ScenarioWriter {
-    /// Returns whether this event follows a fence that some rank has not entered yet, and so must wait for that rank.
+    /// Returns whether an event must wait, because it follows a fence that some rank has not entered yet.
     pub(super) fn waits_in_fence(&mut self, p: Proc, event: &ConnectionEvent) -> bool {
         if self.is_over {
             return false;
@@ -116,7 +115,7 @@ impl ScenarioWriter {
         };
         let row = message.exchange().filter(|_| message.is_well_formed());
         let order = match order(row) {
-            // A rank that has not received the name itself must come after the rank that has requested it.
+            // A rank that uses the name without having received it must come after the rank that has received it.
             StepOrder::Free if has_name && !self.rank(p).has_name => StepOrder::Fixed,
             order => order,
         };
@@ -128,7 +127,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Records the effect of a request, and returns the properties that its response depends on.
+    /// Records the effect of a request. Returns the properties on which the response depends.
     fn detail(&mut self, p: Proc, row: &Exchange, message: &Decoded<'_>) -> ScriptRequestDetail {
         let field = |name| message.field(name).unwrap_or_default().into_owned();
         match row.operation {
@@ -178,7 +177,7 @@ impl ScenarioWriter {
         ScriptRequestDetail::Plain
     }
 
-    /// Writes a line as it is sent, with the kvsname replaced by its name. Also returns whether the line contains that name.
+    /// Writes a line as it is sent, but with a variable instead of the kvsname. Also returns whether the line contains the kvsname.
     fn line(&mut self, p: Proc, line: &[u8]) -> (String, bool) {
         if line.is_empty() {
             return ("<partial> <0x0a>".into(), false);
@@ -197,8 +196,8 @@ impl ScenarioWriter {
         (format!("{} kvsname=${name}{}", escaped(before), escaped(after)), true)
     }
 
-    /// Writes a body as it is sent, with the values that the server has chosen replaced by their names. A body that the language cannot
-    /// express is written byte by byte. Also returns whether the body contains the id of the job.
+    /// Writes a body as it is sent, but with variables instead of values that the server has chosen. Writes a body that the language cannot
+    /// express byte by byte. Also returns whether the body contains the job id.
     fn body(&mut self, p: Proc, body: &Decoded<'_>) -> (String, bool) {
         let jobid = self.group(p.group).name.clone();
         let rank = p.rank.to_string();
@@ -281,7 +280,7 @@ impl ScenarioWriter {
         let pending = &mut self.rank(p).pending;
         let place = match response.framing {
             Framing::Lines => (!pending.is_empty()).then_some(0),
-            // Servers respond to several requests of one process in different orders.
+            // A server may answer concurrent requests from one process in any order.
             Framing::Frames => {
                 let fits = |pending: &ScriptRequest| row.is_some() && pending.row == row;
                 let of_thread =
@@ -312,7 +311,7 @@ impl ScenarioWriter {
         self.step_in(p, order, "expect", cites, text);
     }
 
-    /// Returns the citation and the response that any server must give. `None` if any response to the request is correct.
+    /// Returns the citation and the response that every server must give. Returns `None` if any response is correct.
     fn expected(
         &mut self,
         p: Proc,
@@ -393,7 +392,7 @@ impl ScenarioWriter {
         })
     }
 
-    /// Returns the citation and the response to a get that any server must give. `None` if any response is correct.
+    /// Returns the citation and the response to a get that every server must give. Returns `None` if any response is correct.
     fn got(
         &mut self,
         p: Proc,
@@ -427,7 +426,7 @@ impl ScenarioWriter {
                     (ids::PMI2_COMMON_GET_MISS, MISS.to_owned()),
                 ]));
             }
-            // The value was put twice, or need not be visible yet.
+            // The value was put more than once, or need not be visible yet.
             _ => return None,
         };
         let has_semicolon = framing == Framing::Frames && known.contains(&b';');

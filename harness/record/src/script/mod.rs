@@ -1,8 +1,8 @@
-//! Writes a session as a scenario: the clients' requests, and the reactions that every server must show.
+//! Writes a session as a scenario: the clients' requests, and the reactions that are required from every server.
 //!
 //! Steps are in the recorded order, in which a cause precedes its effects. Values that a server may choose become names or types: the
-//! kvsname, the limits, the mapping, and values of `PMI_` keys. Results that depend on timing are not expected. A value is expected only if
-//! RFC 13 guarantees it, because there was a barrier between put and get.
+//! kvsname, the limits, the mapping, and values of `PMI_` keys. Results that depend on timing are not expected. A value is expected only
+//! after a barrier between put and get, because RFC 13 does not guarantee it otherwise.
 
 mod fold;
 mod messages;
@@ -26,12 +26,12 @@ use state::{ConnectionEvent, ScenarioWriter, ScriptRank};
 pub(super) use messages::tuples;
 pub(super) use state::escaped;
 
-/// The scenario language cannot express a session.
+/// The error for a session that the scenario language cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ScenarioWriteError(String);
 
-/// Writes the scenario. `command` is the command line that started the session, and `dialects` are the dialects in it.
+/// Writes the scenario. `command` is the command line that started the session, and `dialects` are the dialects of the session.
 ///
 /// # Errors
 ///
@@ -58,7 +58,9 @@ pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, ScenarioWriteErro
         several => {
             let words: Vec<&str> = several.iter().map(|dialect| dialect.title()).collect();
             let words = words.join(" and others ");
-            Err(ScenarioWriteError(format!("some processes spoke {words}, and a scenario has one dialect")))
+            Err(ScenarioWriteError(format!(
+                "some processes spoke {words}, but a scenario has only one dialect"
+            )))
         }
     }
 }
@@ -68,12 +70,12 @@ pub(super) fn format_scenario(name: &str, text: String) -> Result<String, Scenar
     let source = Arc::new(SourceFile { path: format!("{name}.pmi"), text });
     let scenario = parse(source, name).map_err(|errors| {
         let what = errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n");
-        ScenarioWriteError(format!("the scenario of the session cannot be read: {what}"))
+        ScenarioWriteError(format!("cannot parse the scenario of the session: {what}"))
     })?;
     Ok(print(&scenario))
 }
 
-/// Makes a text suitable for a comment.
+/// Escapes a text for use in a comment.
 pub(super) fn escape_comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -162,7 +164,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Writes the messages that had to wait until all ranks had entered a fence.
+    /// Writes messages that had to wait until all ranks of a group had entered a fence.
     fn release(&mut self, group: u32) {
         let waiting: Vec<Proc> = self
             .members
@@ -220,7 +222,7 @@ impl ScenarioWriter {
     }
 
     fn finish(mut self, command: &str) -> String {
-        // Releases the messages after a fence that some rank has never entered.
+        // Releases the messages after a fence that a rank never entered.
         self.is_over = true;
         let groups: BTreeSet<u32> = self.members.keys().map(|p| p.group).collect();
         groups.into_iter().for_each(|group| self.release(group));
@@ -271,7 +273,7 @@ impl ScenarioWriter {
     }
 }
 
-/// Writes ranks of one group, in this order.
+/// Writes the ranks of processes in the same group, in the given order.
 fn ranks_of(procs: &[Proc]) -> String {
     let group = procs[0].group;
     let prefix = match group {
@@ -282,7 +284,7 @@ fn ranks_of(procs: &[Proc]) -> String {
     prefix + &span(&procs.iter().map(|p| p.rank).collect::<Vec<_>>())
 }
 
-/// Writes ranks in this order, with consecutive ones as a range.
+/// Writes ranks in the given order. Writes consecutive ranks as a range.
 pub(super) fn span(ranks: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for rank in ranks {
@@ -398,7 +400,7 @@ mod tests {
             ),
             "{late}"
         );
-        // A second put, or one that is too long, may be refused or accepted.
+        // A repeated or overlong put may be refused or accepted.
         let again = body(&[&NAMES[..], &put, &put, &barrier, &get].concat(), &[]);
         assert!(again.contains("cmd=put_result\n") && again.contains("cmd=get_result\n"), "{again}");
     }

@@ -1,6 +1,6 @@
-//! Steps of ranks that differ only in numbers. They are written once if the numbers depend on the rank.
+//! Combines steps of ranks that differ only in numbers, if the numbers depend on the rank.
 //!
-//! `key=card-0` of rank 0 and `key=card-1` of rank 1 become `key=card-$rank`. A rank that reads from its right neighbour first becomes
+//! `key=card-0` of rank 0 and `key=card-1` of rank 1 become `key=card-$rank`. If each rank reads from its right neighbour, the key becomes
 //! `key=card-<calc ($rank+1)%$size>`.
 
 use std::collections::{BTreeMap, HashSet};
@@ -11,13 +11,13 @@ const MAX_NUMBERS: usize = 16;
 /// Maximum number of digits of a number.
 const MAX_DIGITS: usize = 9;
 
-/// Minimum number of ranks for a number that depends on the rank by an offset. Two ranks may match by chance.
+/// Minimum number of ranks for a number that is the rank plus an offset. Two ranks may match by chance.
 const MIN_RANKS: usize = 3;
 
 /// A text in the scenario language, split at its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SplitText {
-    /// The text around the numbers: one part more than there are numbers.
+    /// The parts of the text around the numbers. The number of parts is one more than the number of numbers.
     context: Vec<String>,
     numbers: Vec<i64>,
 }
@@ -56,12 +56,12 @@ impl SplitText {
         Self { context: around, numbers }
     }
 
-    /// Returns the text around the numbers, which is equal for texts that differ only in numbers.
+    /// Returns the parts of the text around the numbers, which are equal for texts that differ only in numbers.
     pub(super) fn context(&self) -> &[String] {
         &self.context
     }
 
-    /// Returns the text with these numbers.
+    /// Returns the text with the given numbers.
     fn text(&self, numbers: &[NumberPattern]) -> String {
         let mut text = self.context[0].clone();
         for (number, after) in numbers.iter().zip(&self.context[1..]) {
@@ -72,7 +72,7 @@ impl SplitText {
     }
 }
 
-/// A number in a text of several ranks.
+/// A number in a text that several ranks share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NumberPattern {
     /// The same number for all ranks.
@@ -98,11 +98,11 @@ impl NumberPattern {
     }
 }
 
-/// For each number of a text, whether it depends on the rank; and its offset from the rank, or else its value.
+/// For each number of a text: true and its offset if it depends on the rank; otherwise, false and its value.
 type NumberClasses = Vec<(bool, i64)>;
 
-/// Returns the steps for texts of ranks in one group that differ only in numbers, each with its ranks in order. The ranks of each step are
-/// in order, too. `size` is the size of the group, if known.
+/// Returns steps, with their ranks, for texts that differ only in numbers. Each text comes with its ranks, all of the same group. All lists
+/// of ranks are sorted. `size` is the size of the group, if known.
 pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
     let said: Vec<(&SplitText, u32)> =
         alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
@@ -126,7 +126,7 @@ pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(V
     classes.into_iter().flat_map(|(class, said)| step_of(&class, said)).collect()
 }
 
-/// Returns the offset of a number from the rank, modulo the size of the group if that is known.
+/// Returns the offset of a number from the rank. If the size of the group is known, the offset is modulo the size.
 fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
     let above = number - i64::from(rank);
     match size.map(i64::from) {
@@ -135,7 +135,7 @@ fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
     }
 }
 
-/// Returns one step for ranks with the same numbers or offsets, or a step for each rank if there are too few.
+/// Returns a single step for ranks with the same numbers or offsets. If there are too few ranks, returns a step for each rank.
 fn step_of(class: &[(bool, i64)], mut said: Vec<(&SplitText, u32)>) -> Vec<(Vec<u32>, String)> {
     said.sort_unstable_by_key(|(_, rank)| *rank);
     let number = |(at, (follows, number)): (usize, &(bool, i64))| {
@@ -215,7 +215,7 @@ mod tests {
         // Two ranks may match by chance.
         let two = [("pid=411", &[0][..]), ("pid=412", &[1])];
         assert_eq!(written(&two, Some(2)), [step(&[0], "pid=411"), step(&[1], "pid=412")]);
-        // A rank with another number gets a separate step.
+        // A rank with a different number gets a separate step.
         let most = [("k=0", &[0][..]), ("k=1", &[1]), ("k=2", &[2]), ("k=9", &[3])];
         assert_eq!(written(&most, Some(4)), [step(&[0, 1, 2], "k=$rank"), step(&[3], "k=9")]);
     }

@@ -1,4 +1,4 @@
-//! The state of a session while it is written, and its steps so far.
+//! The state of a session while its scenario is written, and the steps so far.
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -11,16 +11,16 @@ use pmi_wire::{Connection, Direction, Framing, KvsLimits, Proc, SpawnAssembler};
 
 use super::fold::{RecordedSteps, StepOrder, StepText};
 
-/// Maximum length of a message that is written.
+/// Maximum length in bytes of a message that is written.
 const MAX_MESSAGE: usize = 1 << 20;
 
-/// Prefix of the keys that the process manager itself provides.
+/// Prefix of keys that the process manager provides.
 pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 
-/// The properties of a request that its response depends on.
+/// The properties of a request on which its response depends.
 pub(super) enum ScriptRequestDetail {
     Put {
-        /// True if every server must accept it.
+        /// True if every server must accept the put.
         valid: bool,
     },
     Get {
@@ -38,20 +38,20 @@ pub(super) enum ScriptRequestDetail {
 
 /// A pending request.
 pub(super) struct ScriptRequest {
-    /// `None` for a line that is not a known request.
+    /// The row in the protocol table; `None` for a line that is not a known request.
     pub(super) row: Option<&'static Exchange>,
     pub(super) thrid: Option<Vec<u8>>,
     pub(super) detail: ScriptRequestDetail,
 }
 
-/// An event of a connection.
+/// An event on a connection.
 pub(super) enum ConnectionEvent {
     Message {
         direction: Direction,
         framing: Framing,
         text: Vec<u8>,
     },
-    /// Bytes of the client that are not a message.
+    /// Bytes from the client that are not a message.
     Garbled(Vec<u8>),
     Closed {
         by_client: bool,
@@ -62,7 +62,7 @@ pub(super) struct ScriptRank {
     pub(super) connection: Connection,
     /// True if the rank has received the name of its keyval space, or the id of its job.
     pub(super) has_name: bool,
-    /// True if the rank has sent something.
+    /// True if the rank has sent any bytes.
     pub(super) has_written: bool,
     pub(super) pending: Vec<ScriptRequest>,
     /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
@@ -98,11 +98,11 @@ impl Default for ScriptRank {
 pub(super) struct RecordedGroup {
     /// Number of requested processes; 0 if unknown.
     pub(super) size: u32,
-    /// The name of the keyval space, or in PMI-2, the id of the job.
+    /// The name of the keyval space; in PMI-2, the job id.
     pub(super) name: Option<Vec<u8>>,
-    /// Attributes of the node, with all values that were put.
+    /// Node attributes, each with all values that were put.
     pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
-    /// Values, with the number of barriers that the putting rank had entered before.
+    /// The value of each key, and the number of barriers that the rank had entered before it put the value.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Keys that were put more than once.
     pub(super) repeated_keys: HashSet<Vec<u8>>,
@@ -121,7 +121,7 @@ pub(super) struct ScenarioWriter {
     pub(super) steps: RecordedSteps,
     pub(super) spawns: bool,
     pub(super) names: bool,
-    /// True if the session has had a failure. From then on, any process may end at any time.
+    /// True after a failure in the session. From then on, any process may end at any time.
     pub(super) has_failure: bool,
     /// The group that was aborted, if the failure was an abort.
     pub(super) aborted: Option<u32>,
@@ -131,7 +131,7 @@ pub(super) struct ScenarioWriter {
 }
 
 impl ScenarioWriter {
-    /// Creates a writer for a session in this dialect, whose processes have ended with these exits.
+    /// Creates a writer for a session in a dialect. `exits` are the exits of the processes.
     pub(super) fn new(dialect: Dialect, exits: HashMap<Proc, Exit>) -> Self {
         Self {
             dialect,
@@ -151,7 +151,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Returns the citation for the dialect.
+    /// Returns the citation for the dialect of the session.
     pub(super) fn cite(&self, pmi1: &'static str, pmi2: &'static str) -> &'static str {
         self.dialect.pick([pmi1, pmi2])
     }
@@ -174,7 +174,7 @@ impl ScenarioWriter {
         self.step_in(p, StepOrder::Fixed, role, cites, text);
     }
 
-    /// Adds a step whose position may change as `order` permits.
+    /// Adds a step. Its position may change as `order` permits.
     pub(super) fn step_in(
         &mut self,
         p: Proc,
@@ -187,7 +187,7 @@ impl ScenarioWriter {
     }
 }
 
-/// Returns whether RFC 13 defines the end of the value without doubt.
+/// Returns whether the end of a value is unambiguous in RFC 13.
 pub(super) fn is_plain(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(u8::is_ascii_graphic)
 }

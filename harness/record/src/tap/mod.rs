@@ -1,4 +1,5 @@
-//! The tap: it takes the place of the program, starts it, passes its connection to the recorder, and ends in the same way as the program.
+//! The tap, which takes the place of the program: it starts the program, passes the program's connection to the recorder, and ends in the
+//! same way as the program.
 
 pub(crate) mod notice;
 pub mod position;
@@ -38,31 +39,32 @@ pub const NAME: &str = "pmi-conform-tap";
 /// Name of the recorder's socket, in the folder above the tap's.
 pub(crate) const SOCKET: &str = "recorder";
 
-/// Folder of the taps of the process group that the launcher starts.
+/// Folder of the tap for the process group that the launcher starts.
 pub(crate) const FIRST_FOLDER: &str = "first";
 
-/// File in the folder of a spawned tap that contains the name of its program.
+/// File with the name of the program, in the folder of a spawned tap.
 const PROGRAM: &str = "program";
 
 /// Maximum wait for the recorder after the program has ended.
 const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of bytes of arguments that are reported.
-const ARGS: usize = 32 * 1024;
+/// Maximum number of reported bytes of arguments.
+const MAX_ARGS_SIZE: usize = 32 * 1024;
 
-/// True if our parent ignores SIGPIPE, in which case the program does, too. Determined before Rust's runtime ignores it.
+/// True if the tap was started with SIGPIPE ignored, so that the program must ignore SIGPIPE as well. Determined before Rust's runtime
+/// ignores it.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "there is no other way to run before main")]
-// SAFETY: the loader calls the functions of this section; their arguments are not used.
+// SAFETY: the loader calls the functions in this section. They do not use their arguments.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
 
 #[expect(unsafe_code, reason = "neither std nor rustix returns the disposition of a signal")]
 extern "C" fn note_sigpipe() {
-    // SAFETY: all bits zero is a valid sigaction, and sigaction only fills it.
+    // SAFETY: a sigaction may be all zeros, and the call only fills it.
     let ignored = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action) == 0
@@ -77,14 +79,14 @@ pub fn is_tap(argv0: &OsString) -> bool {
 }
 
 fn own_path(argv0: &OsString) -> Option<PathBuf> {
-    let told = Some(PathBuf::from(argv0));
+    let argument = Some(PathBuf::from(argv0));
     agent::executed_as()
         .into_iter()
-        .chain(told)
+        .chain(argument)
         .find(|path| path.file_name().is_some_and(|name| name == NAME))
 }
 
-/// Runs as a tap; returns the exit status.
+/// Runs as a tap. Returns the exit status.
 pub fn main(argv: Vec<OsString>) -> u8 {
     run(argv).unwrap_or_else(|error| {
         eprintln!("{NAME}: {error}");
@@ -97,7 +99,7 @@ fn status_of(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-/// Creates the tap of a folder. Returns its path.
+/// Creates a tap in a new folder. Returns the path of the tap.
 pub(crate) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     std::fs::create_dir(folder)?;
     let path = folder.join(NAME);
@@ -105,7 +107,7 @@ pub(crate) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Creates a tap for a program of this name.
+/// Creates a tap for the program with the given name. Returns the path of the tap.
 pub(crate) fn make_for(program: &[u8], binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     let path = make(binary, folder)?;
     std::fs::write(folder.join(PROGRAM), program)?;
@@ -117,14 +119,14 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let path = argv.first().and_then(own_path).ok_or_else(|| wrong("started without a name"))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let (Some(place), Some(scratch)) = (folder.file_name().and_then(OsStr::to_str), folder.parent()) else {
-        return Err(wrong("started through a path other than that of {tap}"));
+        return Err(wrong("not started through the path of {tap}"));
     };
     argv.remove(0);
     if let Ok(name) = std::fs::read(folder.join(PROGRAM)) {
         argv.insert(0, OsString::from_vec(name));
     }
     if argv.is_empty() {
-        return Err(wrong("no program to start: write {tap} before one"));
+        return Err(wrong("no program to start: write {tap} before a program"));
     }
     let cannot = |e: io::Error| {
         io::Error::new(e.kind(), format!("cannot start {}: {e}", argv[0].as_bytes().escape_ascii()))
@@ -135,11 +137,11 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     prepare(&mut command, mask);
     let connection = agent::pmi_fd();
-    // A process with a port instead of a descriptor needs no PMI_FD, so its absence is not an error.
+    // A process with PMI_PORT does not need PMI_FD.
     let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
     let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
     let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
-        // The program inherits the descriptor from us.
+        // The program inherits the descriptor.
         connection.into_iter().for_each(std::mem::forget);
         return Err(cannot(command.exec()));
     };
@@ -150,7 +152,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         (Ok(mut fd), _) => {
             let server = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
             let (client, theirs) = pair()?;
-            // The program finds its end under the number in its PMI_FD.
+            // The program's end must have the number in PMI_FD.
             rustix::io::dup2(&theirs, &mut fd)?;
             inherited = Some(fd);
             between.pass_to_recorder(client, server)?;
@@ -192,13 +194,13 @@ enum TapSource {
 /// The connection between the program and the process manager.
 struct TapLink {
     reactor: Reactor<TapSource>,
-    /// The channel to the recorder, and its key in the reactor; `None` after the recorder is gone.
+    /// The channel to the recorder, and its key in the reactor; `None` after the recorder has exited.
     recorder: Option<(Channel, ReactorKey)>,
-    /// Both ends while the recorder carries; first the one to the program.
+    /// Both ends while the recorder carries: first the end to the program, then the end to the process manager.
     held_ends: Option<(OwnedFd, OwnedFd)>,
-    /// The pump between both ends, after the recorder is gone.
+    /// The pump between both ends, after the recorder has exited.
     pump: Option<Pump>,
-    /// The listener that the program connects to, and the process manager's PMI_PORT.
+    /// The listener to which the program connects, and the process manager's PMI_PORT.
     listens: Option<(TcpListener, String)>,
     buffer: Vec<u8>,
 }
@@ -222,7 +224,7 @@ impl TapLink {
     fn pass_to_recorder(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.close();
         let Some((recorder, _)) = &mut self.recorder else { return self.forward(client, server) };
-        // If the recorder is gone, the end of the channel shows it.
+        // If the recorder has exited, the end of the channel will show this.
         let _ = recorder.send_with_descriptors(&Notice::Connected, &[client.as_fd(), server.as_fd()]);
         self.held_ends = Some((client, server));
         Ok(())
@@ -241,7 +243,7 @@ impl TapLink {
         Ok(())
     }
 
-    /// Returns the descriptors that are in use before any failure.
+    /// Returns the descriptors that the tap uses.
     fn descriptors(&self) -> Vec<RawFd> {
         let held =
             self.held_ends.iter().flat_map(|(client, server)| [client.as_raw_fd(), server.as_raw_fd()]);
@@ -301,14 +303,14 @@ impl TapLink {
         Ok(())
     }
 
-    /// Forwards the available bytes after the recorder is gone.
+    /// Forwards the available bytes after the recorder has exited.
     fn carry(&mut self, side: PumpSide, alone: &mut ForwardingHandler) -> PumpState {
         let Some(pump) = &mut self.pump else { return PumpState::Over };
         pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
     }
 
-    /// Forwards everything that the program wrote before it ended. Returns whether another process holds its connection and must still be
-    /// served.
+    /// Forwards everything that the program wrote before it ended. Returns whether another process holds the program's connection, so that
+    /// bytes must still be forwarded.
     fn finish(&mut self, exit: Exit, alone: &mut ForwardingHandler) -> io::Result<bool> {
         self.send_notice(&Notice::Ended(exit));
         let deadline = Instant::now() + RECORDER_TIMEOUT;
@@ -349,10 +351,10 @@ impl PumpHandler for ForwardingHandler {
     }
 }
 
-/// Restores the signal settings that we were started with, and makes the program die if we are killed in its place.
+/// Restores the signal settings with which the tap was started, and makes the program die if the tap is killed.
 #[expect(unsafe_code, reason = "code that runs just before exec")]
 fn prepare(command: &mut Command, mask: SigSet) {
-    // SAFETY: these calls are allowed between fork and exec.
+    // SAFETY: the closure makes only calls that are allowed between fork and exec.
     unsafe {
         command.pre_exec(move || {
             if SIGPIPE_IGNORED.load(Ordering::Relaxed) {
@@ -367,16 +369,16 @@ fn prepare(command: &mut Command, mask: SigSet) {
 
 /// Forwards signals while the program runs, and then exits with its status.
 ///
-/// A connection that ends with its program must end with this process, closed by the kernel when our own status is final. If it ended
-/// earlier, Hydra, which kills the processes of a group when one of them closes its connection, would find us alive. If it ended later,
-/// Hydra would ignore it, because it has already reaped the process. So this process holds both ends until then, even if the recorder
-/// carries.
+/// A connection that ends with its program must end with the tap: the kernel must close it when the exit status of the tap is final. If the
+/// connection ended earlier, Hydra, which kills the processes of a group when one of them closes its connection, would kill the tap. If it
+/// ended later, Hydra would ignore it, because it would already have reaped the tap. So the tap holds both ends until it exits, even if the
+/// recorder carries.
 fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
     let mut alone = ForwardingHandler { program: program.pid() };
     let mut kept = between.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
-    // A reader of the program's output must not wait for this process to end.
+    // A reader of the program's output must not wait for the end of the tap.
     close_others(kept);
     let mut exit = None;
     while exit.is_none() {
@@ -384,7 +386,7 @@ fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io
             match ready.source {
                 TapSource::Signals => {
                     pass_on(signals, alone.program, forwards);
-                    // One SIGCHLD may stand for several, so the exit is checked in any case.
+                    // A SIGCHLD may stand for several, so the exit is checked in any case.
                     exit = program.try_wait();
                 }
                 // If this fails, the program sees the end of its connection.
@@ -399,8 +401,8 @@ fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io
         }
     }
     let exit = program.wait();
-    // Everything that the program wrote has arrived by now, and its end of the connection is closed.
-    // SAFETY: there is only one thread, so the child may call any function.
+    // Everything that the program wrote has arrived by now, and its end of the connection is closed. SAFETY: this process has a single
+    // thread, so the child may call any function.
     #[expect(unsafe_code, reason = "a process that continues without exec")]
     if between.finish(exit, &mut alone)? && unsafe { libc::fork() } == 0 {
         let _ = rustix::process::setsid();
@@ -418,15 +420,16 @@ fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io
     Ok(exit_like(exit))
 }
 
-/// Leaves the process group, so that a signal to the group reaches the program only once and a signal to this process can be forwarded. A
-/// session leader cannot leave; signals for it go to the whole group, so nothing is forwarded. Returns whether the process left.
+/// Leaves the process group, so that a signal to the group reaches the program only once, and a signal to the tap can be forwarded. A
+/// session leader cannot leave its group, but signals for it go to the whole group, so they need not be forwarded. Returns whether the tap
+/// left.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {
         return rustix::process::setpgid(None, None).is_ok();
     }
-    // A leader may only enter another existing group, so one is created.
-    // SAFETY: there is only one thread, and the child waits to be killed.
+    // A group leader may only enter an existing group, so a group is created. SAFETY: this process has a single thread, and the child only
+    // waits to be killed.
     #[expect(unsafe_code, reason = "a process that does nothing")]
     let other = unsafe {
         let child = libc::fork();
@@ -459,7 +462,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     }
 }
 
-/// Kills this process with the signal, or returns the exit status.
+/// Ends this process like the program: kills it with the program's signal, or returns the exit status.
 fn exit_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,
@@ -468,7 +471,7 @@ fn exit_like(exit: Exit) -> u8 {
             #[cfg(target_os = "linux")]
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_hook::low_level::emulate_default_handler(signal).is_err() {
-                // A real-time signal has no default handler here.
+                // Real-time signals are not supported by `emulate_default_handler`.
                 let _ = signal_hook::low_level::raise(signal);
                 let _ = SigSet::empty().thread_set_mask();
             }
@@ -478,7 +481,7 @@ fn exit_like(exit: Exit) -> u8 {
 }
 
 fn close_others(kept: Vec<RawFd>) {
-    // This process uses no other descriptors.
+    // The tap uses no other descriptors.
     descriptors::close_all_but(kept);
     // The numbers of the standard streams must not be reused.
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
@@ -491,7 +494,7 @@ fn close_others(kept: Vec<RawFd>) {
     }
 }
 
-/// Reports the start to the recorder. Returns `None` if the recorder is gone.
+/// Reports the start to the recorder. Returns `None` if the recorder has exited.
 fn connect(scratch: &Path, start: Start) -> Option<Channel> {
     let mut recorder = Channel::new(UnixStream::connect(scratch.join(SOCKET)).ok()?);
     recorder.send_whole(&Notice::Started(start)).ok()?;
@@ -499,9 +502,9 @@ fn connect(scratch: &Path, start: Start) -> Option<Channel> {
 }
 
 impl Start {
-    /// Returns the properties of the program of this tap.
+    /// Returns the properties of this tap's program.
     fn of_ours(place: &str, args: &[OsString], bad_fd: Option<String>) -> Self {
-        let mut room = ARGS;
+        let mut room = MAX_ARGS_SIZE;
         let args = args
             .iter()
             .map_while(|arg| {

@@ -13,7 +13,7 @@ pub(crate) enum Notice {
     Started(Start),
     /// The program could not be started.
     NotStarted(String),
-    /// The program has a connection. The two ends to be carried accompany the notice: first the one to the program, then the one to the
+    /// The program has a connection. The two ends to be carried accompany the notice: first the end to the program, then the end to the
     /// process manager.
     Connected,
     /// The program has started, with this process id.
@@ -26,7 +26,7 @@ pub(crate) enum Notice {
 /// The properties of a process at its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// The process id of the tap, which the process manager takes for that of the process.
+    /// The process id of the tap, which is the process id that the process manager sees.
     pub(crate) pid: i32,
     /// The folder of the tap's path, which identifies the process group.
     pub(crate) folder: String,
@@ -43,6 +43,6 @@ pub(crate) struct Start {
 pub(crate) enum RecorderMessage {
     /// The connection has ended, so the tap must close its copies.
     Close,
-    /// Everything that the program has written has been carried, and no other process here holds the connection.
+    /// Everything that the program has written has been carried, and no other process on this machine holds the connection.
     Done,
 }

@@ -1,4 +1,4 @@
-//! The place of the tap in a command line.
+//! The position of the tap in a command line.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use pmi_runner::party::server::missing_program_error;
 /// Placeholder for the tap.
 pub const TAP_PLACEHOLDER: &str = "{tap}";
 
-/// Launchers whose options before the program are known well enough, with their options that take a value.
+/// Launchers after which the tap can find the program, with their options that take a value.
 const KNOWN_LAUNCHERS: [(&str, &[&str]); 4] = [
     ("mpiexec", &["-n", "-np", "--np"]),
     ("mpirun", &["-n", "-np", "--np"]),
@@ -15,16 +15,16 @@ const KNOWN_LAUNCHERS: [(&str, &[&str]); 4] = [
     ("flux", &["-n", "--ntasks"]),
 ];
 
-/// The place of the tap is unknown. The message shows how to write the command.
+/// The error for a command in which the position of the tap is unknown. The message shows a valid command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownTapPosition(String);
 
-/// Returns the command with `{tap}` in it: as given by the user, or inserted before the program if the place is certain.
+/// Returns the command with `{tap}`: as written by the user, or inserted before the program if the position is certain.
 ///
 /// # Errors
 ///
-/// Returns an error if the place is not certain.
+/// Returns an error if the position is not certain.
 pub fn insert_tap(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
     if command.iter().any(|word| word == TAP_PLACEHOLDER) {
         return Ok(command.to_vec());
@@ -61,7 +61,7 @@ fn program(command: &[String]) -> Option<usize> {
             option if options.contains(&option) => at += 2,
             option if option.starts_with('-') => return None,
             _ => {
-                // Another part of the command would start a program without a tap.
+                // After `:`, the command may start further programs, which would have no tap.
                 return (!command[at..].iter().any(|word| word == ":")).then_some(at);
             }
         }
@@ -69,7 +69,7 @@ fn program(command: &[String]) -> Option<usize> {
     None
 }
 
-/// Returns the command with `{tap}` replaced by a path.
+/// Returns the command after replacing `{tap}` with a path.
 pub(crate) fn fill_tap(command: &[String], tap: &Path) -> Vec<String> {
     let tap = tap.to_string_lossy();
     command.iter().map(|word| if word == TAP_PLACEHOLDER { tap.to_string() } else { word.clone() }).collect()

@@ -265,6 +265,9 @@ pub(crate) fn main() {
     let job = pmi.must("job-getid", "").get("jobid").cloned();
     let job =
         job.unwrap_or_else(|| if is_selected("ignores-failures") { "j".into() } else { fail("no jobid") });
+    if is_selected("rejects-odd-jobs") && job.contains([' ', '=']) {
+        fail("the job id is not a word");
+    }
     if is_selected("asks-twice-at-once") {
         let body = "cmd=job-getid;";
         let frame = format!("{:>6}{body}", body.len());

@@ -1,4 +1,4 @@
-//! Sets the soname of the shared library, which programs search for: major version 0, as RFC 13 requires.
+//! Sets the soname under which programs search for the shared library: major version 0, as RFC 13 requires.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

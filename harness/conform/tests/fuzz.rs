@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use pmi_test_programs::{
     FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PLANTED_PMI2_PROGRAM, PLANTED_PROGRAM, PMI2_CLIENT,
-    SMALL_MANAGER, SMALL_MANAGER_SOURCE, SMALL_MANAGER_WITH_EDGES, WITHOUT_PTRACE, deaths_are_told,
-    side_by_side,
+    SMALL_MANAGER, SMALL_MANAGER_SOURCE, SMALL_MANAGER_WITH_EDGES, WITHOUT_PTRACE,
+    kernel_reports_foreign_exits, side_by_side,
 };
 use rstest::rstest;
 
@@ -300,7 +300,7 @@ fn detects_crash_under_a_successful_launcher() {
     let (status, text) = fuzz(folder.path(), &campaign);
     let bucket = CRASH;
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
-    let told = deaths_are_told();
+    let told = kernel_reports_foreign_exits();
     assert_eq!(all.contains(&bucket.to_owned()), told, "{status} {text}");
     if told {
         fs::write(folder.path().join("crash.pmi"), GET_BESIDE_A_BARRIER).unwrap();

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Ran, conform};
-use pmi_test_programs::{CLIENT, FAULTY_PROGRAM, PMI2_CLIENT, deaths_are_told, mpi_program, peers};
+use pmi_test_programs::{
+    CLIENT, FAULTY_PROGRAM, PMI2_CLIENT, kernel_reports_foreign_exits, mpi_program, peers,
+};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -259,7 +261,7 @@ fn blames_a_faulty_process_manager() {
 /// A shell takes the place of the part of a process manager that serves one node.
 #[test]
 fn headline_is_the_process_manager_crash() {
-    if !deaths_are_told() {
+    if !kernel_reports_foreign_exits() {
         return;
     }
     let folder = TempDir::new().unwrap();

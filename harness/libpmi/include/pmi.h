@@ -71,7 +71,7 @@ int PMI_Unpublish_name(const char service_name[]);
 /* The port's buffer has no length: it must have room for PMI_KVS_Get_value_length_max bytes. */
 int PMI_Lookup_name(const char service_name[], char port[]);
 
-/* Options. They are not supported: all functions return PMI_FAIL. */
+/* Options. They are not supported: these functions return PMI_FAIL. */
 int PMI_Parse_option(int num_args, char *args[], int *num_parsed, PMI_keyval_t **keyvalp, int *size);
 int PMI_Args_to_keyval(int *argcp, char *((*argvp)[]), PMI_keyval_t **keyvalp, int *size);
 int PMI_Free_keyvals(PMI_keyval_t keyvalp[], int size);

@@ -1,4 +1,4 @@
-//! Sets the soname of the shared library, which programs search for.
+//! Sets the soname under which programs search for the shared library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -32,17 +32,18 @@ pub(crate) struct SpawnMultipleArguments {
 }
 
 impl SpawnMultipleArguments {
-    /// Copies the arguments. NULL also stands for no arguments, no infos or no preput pairs.
+    /// Copies the programs. NULL also stands for no arguments, no infos or no preput pairs.
     ///
     /// # Safety
     ///
-    /// The arrays have the lengths that `count` and the sizes state. Lists of arguments end with NULL, and strings with a NUL.
+    /// The arrays must have the lengths that `count` and the sizes state. Lists of arguments must be NULL-terminated, and strings must be
+    /// NUL-terminated.
     pub(crate) unsafe fn read(&self) -> Result<Vec<SpawnProgram>, Code> {
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
         if self.cmds.is_null() || self.maxprocs.is_null() {
             return Err(Code::InvalidArg);
         }
-        // SAFETY: the same conditions as for this function.
+        // SAFETY: guaranteed by the caller.
         let preput = unsafe { pairs(self.preput_keyval_vector, self.preput_keyval_size) }?;
         (0..count)
             .map(|i| {
@@ -72,11 +73,11 @@ impl SpawnMultipleArguments {
     }
 }
 
-/// Returns the keys and values of a vector.
+/// Returns copies of the pairs in a vector.
 ///
 /// # Safety
 ///
-/// The vector is NULL or has `size` pairs of NUL-terminated strings.
+/// The vector must be NULL or have `size` pairs of NUL-terminated strings.
 unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<KeyvalPairs, Code> {
     let size = usize::try_from(size).map_err(|_| Code::InvalidArg)?;
     if size > 0 && vector.is_null() {

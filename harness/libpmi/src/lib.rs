@@ -30,19 +30,19 @@ fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_i
 ///
 /// # Safety
 ///
-/// `pointer` is writable or NULL.
+/// `pointer` must be writable or NULL.
 unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
-    // SAFETY: the same conditions as for this function.
+    // SAFETY: guaranteed by the caller.
     unsafe { pmi_c_api::set(pointer, value) }.ok_or(Code::InvalidArg)
 }
 
-/// Writes a string with its NUL, if it fits into `length` bytes.
+/// Writes a string and a NUL. Returns an error if they do not fit into `length` bytes.
 ///
 /// # Safety
 ///
-/// `buffer` has `length` bytes, if that is more than 0.
+/// If `length` is more than 0, `buffer` must have `length` bytes.
 unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
-    // SAFETY: the same conditions as for this function.
+    // SAFETY: guaranteed by the caller.
     unsafe { pmi_c_api::copy_out(text, buffer, length) }.ok_or(Code::InvalidLength)
 }
 
@@ -51,17 +51,18 @@ fn int(number: u64) -> Result<c_int, Code> {
     c_int::try_from(number).map_err(|_| Code::Fail)
 }
 
-/// Checks that a keyval space is the group's own. RFC 13 names a code for other spaces but gives it no value, so the caller passes a code.
+/// Checks that a keyval space is the group's own. Returns `otherwise` if it is not, because RFC 13 does not give PMI_ERR_INVALID_KVS a
+/// value.
 ///
 /// # Safety
 ///
-/// `kvsname` is a NUL-terminated string or NULL.
+/// `kvsname` must be a NUL-terminated string or NULL.
 unsafe fn own_space(
     session: &InitializedProcess,
     kvsname: *const c_char,
     otherwise: Code,
 ) -> Result<(), Code> {
-    // SAFETY: the same conditions as for this function.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text(kvsname) } {
         Some(name) if name == session.kvsname => Ok(()),
         _ => Err(otherwise),
@@ -121,13 +122,13 @@ api! {
     /// Finalizes PMI.
     fn PMI_Finalize() {
         api(|session| {
-            // The library sends nothing after finalize, whatever the process manager answers.
+            // The library makes no requests after finalize, even if the process manager refuses it.
             let mut session = session.take().ok_or(Code::ErrInit)?;
             session.ask(Client::finalize, Code::Fail).map(drop)
         })
     }
 
-    /// Ends this process, and requests the end of its group.
+    /// Ends this process, and requests the end of its process group.
     fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) {
         // SAFETY: guaranteed by the caller.
         if let Some(message) = unsafe { text(error_msg) } {
@@ -220,7 +221,7 @@ api! {
 ///
 /// # Safety
 ///
-/// `kvsname` is NULL or a buffer of `length` bytes.
+/// `kvsname` must be NULL or a buffer of `length` bytes.
 unsafe fn name(kvsname: *mut c_char, length: c_int) -> c_int {
     joined(|session| {
         if kvsname.is_null() {
@@ -337,7 +338,7 @@ api! {
             let codes = session.spawn(&programs)?;
             if !errors.is_null() {
                 for slot in 0..usize::try_from(wanted).map_err(|_| Code::Fail)? {
-                    // The code of a process without an error is 0.
+                    // A missing code means that the process has no error.
                     let code = codes.get(slot).map_or(0, |code| c_int::try_from(*code).unwrap_or(-1));
                     // SAFETY: the caller's array has a slot for each requested process.
                     unsafe { errors.add(slot).write(code) };
@@ -347,7 +348,7 @@ api! {
         })
     }
 
-    /// Publishes a port.
+    /// Publishes a port under a name.
     fn PMI_Publish_name(service_name: *const c_char, port: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
@@ -366,7 +367,7 @@ api! {
         })
     }
 
-    /// Looks up the port of a name. The caller's buffer has room for a value of the maximum length.
+    /// Looks up the port of a name. The caller's buffer must have room for a value of the maximum length.
     fn PMI_Lookup_name(service_name: *const c_char, port: *mut c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
@@ -387,7 +388,7 @@ api! {
 // ----- Options
 
 api! {
-    /// Optional, and not supported.
+    /// Fails, because this optional function is not supported.
     fn PMI_Parse_option(
         _num_args: c_int,
         _args: *mut *mut c_char,
@@ -398,7 +399,7 @@ api! {
         Code::Fail as c_int
     }
 
-    /// Optional, and not supported.
+    /// Fails, because this optional function is not supported.
     fn PMI_Args_to_keyval(
         _argcp: *mut c_int,
         _argvp: *mut *mut c_char,
@@ -408,12 +409,12 @@ api! {
         Code::Fail as c_int
     }
 
-    /// Optional, and not supported.
+    /// Fails, because this optional function is not supported.
     fn PMI_Free_keyvals(_keyvalp: *mut Keyval, _size: c_int) {
         Code::Fail as c_int
     }
 
-    /// Optional, and not supported.
+    /// Fails, because this optional function is not supported.
     fn PMI_Get_options(_str: *mut c_char, _length: *mut c_int) {
         Code::Fail as c_int
     }

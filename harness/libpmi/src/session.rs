@@ -12,7 +12,7 @@ pub(crate) struct InitializedProcess {
     pub(crate) kvsname: Vec<u8>,
 }
 
-/// Returns the code for a refused request; `bad` if the arguments are invalid.
+/// Returns the code for a request that the client refuses: `bad` if the arguments are invalid.
 fn refused(misuse: &ClientMisuse, bad: Code) -> Code {
     match misuse {
         ClientMisuse::BadField(_)
@@ -50,7 +50,7 @@ impl InitializedProcess {
         Ok(session)
     }
 
-    /// Makes a request and waits for its answer. Returns the code `bad` if the arguments are invalid.
+    /// Makes a request and waits for its response. Returns the error `bad` if the arguments are invalid.
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
@@ -70,7 +70,7 @@ impl InitializedProcess {
         };
         let mut code = Code::Fail;
         let answer = self.ask(|c| c.put(key, value).inspect_err(|misuse| code = what(misuse)), Code::Fail);
-        // This code stands both for a request that was refused before it was sent and for a refusal by the process manager.
+        // `code` applies whether the client refused to send the request or the process manager refused it.
         answer.map(drop).map_err(|_| code)
     }
 
@@ -81,7 +81,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Returns the ranks on the node of this process, ascending.
+    /// Returns the ranks on the node of this process in ascending order.
     pub(crate) fn clique(&mut self) -> Result<Vec<i32>, Code> {
         let mapping = self.get(MAPPING_KEY)?;
         self.process.local_ranks(&mapping)

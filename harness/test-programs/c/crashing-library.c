@@ -1,4 +1,4 @@
-/* A library that dies in PMI_Init. */
+/* A library that crashes in PMI_Init. */
 
 int PMI_Initialized(int *initialized)
 {

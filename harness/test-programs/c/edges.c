@@ -1,5 +1,5 @@
-/* Counts the edges of a program without AFL++: compile the program with -fsanitize-coverage=trace-pc, which gcc and clang have, and link
- * it with this file. It counts in the shared memory that the environment names, as AFL++'s runtime does. */
+/* Counts the edges of a program without AFL++. Compile the program with -fsanitize-coverage=trace-pc, which gcc and clang support, and link
+ * it with this file. The counts are in the shared memory that the environment names, as with AFL++'s runtime. */
 
 #include <stdint.h>
 #include <stdlib.h>

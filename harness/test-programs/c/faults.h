@@ -1,6 +1,6 @@
 /* The common part of the faulty libraries: shims around a good library, which GOOD_LIBRARY names. LIBRARY_FAULT names the fault, or
- * several separated by commas. Names that begin with "lawful-" are variations that the specifications allow. An unknown name ends the
- * process as soon as the library is loaded: otherwise, a test with a misspelled fault would test a library without one. */
+ * several faults separated by commas. Names that begin with "lawful-" are variations that the specifications allow. An unknown name ends the
+ * process as soon as the library is loaded: otherwise, a test with a misspelled fault would test a library without faults. */
 
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -14,14 +14,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reports whether a fault is selected. All names are in one section of the file, in which `check_names` finds them. */
+/* Returns whether a fault is selected. All names are in a section of the file, in which `check_names` finds them. */
 #define is(fault)                                                                                                     \
     ({                                                                                                                \
         static const char *const fault_name __attribute__((used, section("fault_names"))) = fault;                    \
         is_chosen(fault_name);                                                                                        \
     })
 
-/* The linker sets these to the beginning and the end of that section. */
+/* The linker sets these to the beginning and the end of the section `fault_names`. */
 extern const char *const __start_fault_names[] __attribute__((visibility("hidden")));
 extern const char *const __stop_fault_names[] __attribute__((visibility("hidden")));
 

@@ -1,6 +1,6 @@
 /* A PMI library with faults.
  *
- * With -DMORE_FUNCTIONS, it exports a function that RFC 13 does not have. With -DFEWER_FUNCTIONS, it lacks some. */
+ * With -DMORE_FUNCTIONS, it exports a function that RFC 13 does not have. With -DFEWER_FUNCTIONS, it lacks some functions. */
 
 #include "faults.h"
 #include "pmi.h"
@@ -11,8 +11,8 @@
 
 static int once_initialized;
 
-/* Set if the process has no process manager and does not detect this: "lawful-alone", or names that begin with "alone-". With
- * "lawful-other-manager", it has the rank and size of its environment, and ignores PMI_FD because its manager is elsewhere. */
+/* True if the library works without a process manager: with "lawful-alone", or names that begin with "alone-". With
+ * "lawful-other-manager", it uses the rank and size in its environment, and ignores PMI_FD because it has a different manager. */
 static int alone;
 
 static int is_to_be_alone(void)
@@ -67,7 +67,7 @@ static void delay_death(void)
         ;
 }
 
-/* 1 after PMI_Finalize, and 2 after a second PMI_Init that did nothing. */
+/* 1 after PMI_Finalize, and 2 after a second PMI_Init, which has no effect. */
 static int life_over;
 
 int PMI_Init(int *spawned)
@@ -137,8 +137,8 @@ int PMI_Initialized(int *initialized)
     return result;
 }
 
-/* Functions that set one integer. `fault`-off: the number is wrong; -null: NULL is accepted; -fails: failure is not reported;
- * -code: success has another number; -behind: the memory after the integer is overwritten. */
+/* Functions that set an integer. `fault`-off: the number is wrong; -null: NULL is accepted; -fails: failure is not reported;
+ * -code: success has a wrong code; -behind: the memory after the integer is overwritten. */
 #define INTEGER(function, fault)                                                                                      \
     int function(int *out)                                                                                            \
     {                                                                                                                 \

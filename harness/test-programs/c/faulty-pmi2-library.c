@@ -1,9 +1,9 @@
-/* A PMI-2 library with faults. With -DFEWER_FUNCTIONS it lacks some. */
+/* A PMI-2 library with faults. With -DFEWER_FUNCTIONS, it lacks some functions. */
 
 #include "faults.h"
 #include "pmi2.h"
 
-/* Set if the process has no process manager and does not detect this. */
+/* Set if the library works without a process manager. */
 static int alone;
 
 /* Set after PMI2_Finalize. */
@@ -101,8 +101,8 @@ int PMI2_Job_Spawn(int count, const char *cmds[], int argcs[], const char **argv
     return is("spawn-never-fails") ? PMI2_SUCCESS : result;
 }
 
-/* Functions that fill a buffer. `fault`-other: with something else; -never-fails: success after any error; buffers-ignored: the length is
-   ignored. */
+/* Functions that fill a buffer. `fault`-other: with wrong content; -never-fails: errors are reported as success; buffers-ignored: the length
+   is ignored. */
 #define filled(result, buffer, length, fault)                                                                         \
     filled_as(result, buffer, length, is(fault "-other"), is(fault "-never-fails"))
 

@@ -1,4 +1,4 @@
-/* A small parallel program: each process puts a word, reads the words of all, and prints them. */
+/* A small parallel program: each process puts a word, reads the words of all processes, and prints them. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A C program that is linked with a PMI-2 library: every rank puts a value and reads that of the next one. */
+/* A C program that is linked with a PMI-2 library: every rank puts a value and reads the value of the next rank. */
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #define CHECK(call)                                                                                                   \
     do {                                                                                                              \
         if ((call) != PMI2_SUCCESS) {                                                                                 \
-            fprintf(stderr, "%s has failed\n", #call);                                                                \
+            fprintf(stderr, "%s failed\n", #call);                                                                \
             return 1;                                                                                                 \
         }                                                                                                             \
     } while (0)

@@ -1,6 +1,6 @@
 /* A minimal process manager of PMI-1.1 in C, whose rare bugs depend on single bytes: small-manager [--bug NAME] -n N PROGRAM ARGS...;
- * --list prints the bugs. Without one it conforms. Answers do not show how close a session came to a bug; the executed edges of the
- * program do. */
+ * --list prints the bugs. Without a bug, the manager conforms. Responses do not show how close a session came to a bug, but the
+ * executed edges of the program do. */
 
 #include <errno.h>
 #include <poll.h>
@@ -75,7 +75,7 @@ static const char *get(const char *line, size_t length, const char *key)
     return NULL;
 }
 
-/* Separates the tuples; returns 0 if one is invalid. */
+/* Separates the tuples. Returns 0 if a tuple is invalid. */
 static int part(char *line, size_t length)
 {
     char *at = line;
@@ -177,7 +177,7 @@ static void barrier(struct rank *by)
     }
 }
 
-/* Answers a request; returns 0 if it is invalid. */
+/* Answers a request. Returns 0 if it is invalid. */
 static int answer(struct rank *by, char *line, size_t length)
 {
     static char text[ROOM + 100];

@@ -1,4 +1,4 @@
-/* Runs a command with ptrace refused, as in containers: without-ptrace PROGRAM ARGS... */
+/* Runs a command in which ptrace fails, as in many containers: without-ptrace PROGRAM ARGS... */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process manager whose jobs count the entries of barriers together: pm.py FILE JOBS -n N command...
+"""A process manager whose jobs share the count of processes in a barrier: pm.py FILE JOBS -n N command...
 
 No job answers before JOBS jobs have started."""
 import fcntl, os, socket, subprocess, sys, threading, time
@@ -14,7 +14,7 @@ def parse(line):
 
 
 def enter(s):
-    """Counts an entry in the file that all jobs share, and releases all ranks of this job after the last entry."""
+    """Counts a process in the file that all jobs share, and releases all ranks of this job after the last one."""
     # Jobs that run at the same time are in barriers at the same time.
     time.sleep(0.002)
     with lock, open(path, "a+") as shared:

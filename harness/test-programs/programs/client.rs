@@ -4,12 +4,12 @@
 //! Modes, as the first argument:
 //!
 //! * `exchange` (also without arguments): put a key, barrier, get the key of every rank
-//! * `neighbours K`: the same, but get only the keys of the next K ranks
-//! * `exit RANK STATUS`, `die RANK`, `abort RANK STATUS`, `junk RANK`: that rank misbehaves after init, all others wait in the barrier
-//! * `quit RANK STATUS`: that rank closes its connection after finalize and exits with a status
-//! * `leave RANK`: that rank closes its connection after init and continues to run
+//! * `neighbours K`: like `exchange`, but get only the keys of the next K ranks
+//! * `exit RANK STATUS`, `die RANK`, `abort RANK STATUS`, `junk RANK`: after init, that rank misbehaves, and all others wait in the barrier
+//! * `quit RANK STATUS`: after finalize, that rank closes its connection and exits with a status
+//! * `leave RANK`: after init, that rank closes its connection and continues to run
 //! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes and prints the answer
-//! * `flood N`: send N requests without reading an answer, then read all
+//! * `flood N`: send N requests before reading any answer, then read all answers
 
 use std::env;
 use std::error::Error;
@@ -59,7 +59,7 @@ impl Rank {
     }
 
     fn exchange(&mut self, neighbours: u32) -> Result<()> {
-        // The value has no blanks, because Hydra does not preserve them.
+        // Hydra does not preserve blanks in values.
         let value = |rank: u32| format!("the-address-of-rank-{rank}");
         let (key, own) = (format!("addr-{}", self.rank), value(self.rank));
         let put = self.ask(|c| c.put(key.as_bytes(), own.as_bytes()))?;
@@ -98,7 +98,7 @@ fn connect() -> Result<(UnixStream, u32, u32)> {
         return Ok((OwnedFd::from(stream).into(), rank, size));
     }
     let fd = i32::try_from(variable("PMI_FD")?)?;
-    // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else here has taken it.
+    // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else in this process has taken it.
     let socket = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
     Ok((socket, variable("PMI_RANK")?, variable("PMI_SIZE")?))
 }
@@ -150,7 +150,7 @@ fn run() -> Result<()> {
             let mut writer = this.socket.try_clone()?;
             writer.set_write_timeout(Some(Duration::from_millis(500)))?;
             let line = b"cmd=get_my_kvsname\n";
-            // Sends as many requests as fit: the test needs a server that stops reading.
+            // Send requests until the server stops reading, which is what the test needs.
             let sent = (0..n).take_while(|_| matches!(writer.write(line), Ok(n) if n == line.len())).count();
             println!("{}", if sent < n as usize { "held back" } else { "all taken" });
             let mut lines = 0;
@@ -165,7 +165,7 @@ fn run() -> Result<()> {
         _ => return Err(format!("no mode {mode:?}").into()),
     }
     if chosen {
-        // The process manager ends this process earlier.
+        // The process manager ends this process before that.
         std::thread::sleep(Duration::from_secs(60));
         return Err("this process was not ended".into());
     }

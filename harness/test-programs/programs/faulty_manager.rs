@@ -1,13 +1,13 @@
-//! A process manager with one fault that simple sessions do not show, for the tests of `fuzz`: `faulty-manager FAULT RANKS PROGRAM`.
+//! A process manager with a fault that simple sessions do not show, for the tests of `fuzz`: `faulty-manager FAULT RANKS PROGRAM`.
 //!
 //! FAULT is one of:
 //!
-//! * `crash`: a get of a missing key, and later a get by the same rank while another waits in a barrier
-//! * `swap`: a get while another rank waits in a barrier returns another value
-//! * `hang`: no request is answered after the 100th put
-//! * `leak`: each of the first five puts costs ten megabytes
+//! * `crash`: after a get of a missing key, a get by the same rank crashes while another rank waits in a barrier
+//! * `swap`: a get returns a wrong value while another rank waits in a barrier
+//! * `hang`: after the 100th put, requests are not answered
+//! * `leak`: each of the first five puts allocates ten megabytes
 //! * `crash-in-places`: a put crashes in one of two functions, depending on the length of its message; get_appnum and get_universe_size
-//!   crash in a third
+//!   crash in a third function
 //! * `none`
 
 use std::collections::HashSet;
@@ -34,12 +34,12 @@ struct Fault {
 }
 
 impl Fault {
-    /// Handles the bytes that a rank wrote.
+    /// Handles bytes from a rank.
     fn asked(&mut self, rank: u32, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let puts = text.matches("cmd=put ").count();
         self.puts += puts as u32;
-        // Four puts are well beyond the limit and three well within it, and no machine runs out of memory.
+        // Four puts clearly exceed the memory limit, three do not, and five do not exhaust any machine.
         if self.name == "leak" && self.puts <= 5 {
             std::mem::forget(vec![1_u8; puts * (10 << 20)]);
         }
@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// Changes the bytes for a rank; `None` sends nothing.
+    /// Returns the bytes to send to a rank instead of `bytes`; `None` for no bytes.
     fn answers(&mut self, rank: u32, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if text.starts_with("cmd=barrier_out") {
@@ -154,7 +154,7 @@ fn run() -> std::io::Result<()> {
                     ServerAction::Send { to, bytes } => {
                         let connection = ranks[to.rank as usize].connection.as_mut();
                         if let (Some(to), Some(bytes)) = (connection, fault.answers(to.rank, bytes)) {
-                            // The rank may already be gone, so a write error is ignored.
+                            // The rank may already have ended, so a write error is ignored.
                             let _ = to.write_all(&bytes);
                         }
                     }

@@ -1,8 +1,8 @@
-//! An independent program that speaks PMI-2, for the tests of `--client`. Without arguments it behaves correctly. With the name of a fault
-//! or a variation, it does one thing differently (`faulty-pmi2-program NAME`).
+//! An independent program that speaks PMI-2, for the tests of `--client`. Without arguments, it behaves correctly. With the name of a fault
+//! or a variation, it has that fault or variation (`faulty-pmi2-program NAME`).
 //!
-//! It shares no code with the harness, so that errors in a shared assumption can show. It puts a key, enters the fence, gets the keys of
-//! all ranks and an attribute of its node, and prints them.
+//! It shares no code with the harness, so that tests can detect wrong assumptions in the harness. It puts a key, enters the fence, gets the
+//! keys of all ranks and an attribute of its node, and prints them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,7 +16,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::faulty_program::goes_alone;
 use super::selected_faults::{is_selected, variable, wait_for_ever};
 
-/// Longest accepted body.
+/// Maximum length of an accepted body.
 const BODY_MAX: usize = 64 * 1024;
 
 pub(super) fn fail(what: &str) -> ! {
@@ -25,11 +25,11 @@ pub(super) fn fail(what: &str) -> ! {
 }
 
 pub(super) fn crash() -> ! {
-    // The first signal may go to Rust's handler for stack overflows, which then removes itself.
+    // Rust's handler for stack overflows may catch the first signal. It then removes itself.
     for _ in 0..2 {
         _ = kill_process(getpid(), Signal::SEGV);
     }
-    fail("it has survived")
+    fail("the signal did not end the process")
 }
 
 fn lost() -> ! {
@@ -55,7 +55,7 @@ impl Pmi {
     pub(super) fn connect() -> Self {
         let fd = env::var("PMI_FD").ok().and_then(|text| text.parse().ok());
         let fd = fd.unwrap_or_else(|| fail("PMI_FD is not a number"));
-        // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else here has taken it.
+        // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else in this process has taken it.
         Self { socket: unsafe { UnixStream::from_raw_fd(fd) } }
     }
 
@@ -143,7 +143,7 @@ impl Pmi {
         String::from_utf8_lossy(&self.take(length)).into_owned()
     }
 
-    /// Offers version 2 and reads the answer.
+    /// Offers version 2 and reads the response.
     pub(super) fn negotiate(&mut self) {
         self.write(b"cmd=init pmi_version=2 pmi_subversion=0\n");
         let line = self.line();
@@ -155,7 +155,7 @@ impl Pmi {
         }
     }
 
-    /// Reads the answer to a command, with any rc.
+    /// Reads the response to a command, with any rc.
     pub(super) fn response(&mut self, command: &str) -> Tuples {
         let body = self.body();
         if !body.ends_with(';') && !is_selected("needs-no-last-semicolon") {
@@ -201,7 +201,7 @@ impl Pmi {
         tuples
     }
 
-    /// Makes a request that must succeed, and returns the answer.
+    /// Makes a request that must succeed, and returns the response.
     pub(super) fn must(&mut self, command: &str, rest: &str) -> Tuples {
         self.send(&format!("cmd={command};{rest}"));
         let answer = self.response(command);
@@ -305,7 +305,7 @@ pub(crate) fn main() {
             None => fail("a value is missing"),
         }
     }
-    // Only rank 0 and its node are used, so that no process waits forever for another.
+    // Only rank 0 puts and gets an attribute, so that no process waits forever for another process.
     if own == 0 {
         let there = pmi.value("info-getnodeattr", "key=there;wait=TRUE;");
         all.push(there.unwrap_or_else(|| {

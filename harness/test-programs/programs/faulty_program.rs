@@ -1,8 +1,8 @@
-//! An independent program that speaks PMI, for the tests of `--client`. Without arguments it behaves correctly. With the name of a fault or
-//! a variation, it does one thing differently (`faulty-program NAME`).
+//! An independent program that speaks PMI, for the tests of `--client`. Without arguments, it behaves correctly. With the name of a fault
+//! or a variation, it has that fault or variation (`faulty-program NAME`).
 //!
-//! It shares no code with the harness, so that errors in a shared assumption can show. It puts a key, enters the barrier, gets the keys of
-//! all ranks, and prints them with everything else that it has received.
+//! It shares no code with the harness, so that tests can detect wrong assumptions in the harness. It puts a key, enters the barrier, gets
+//! the keys of all ranks, and prints them with everything else that it has received.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,11 +17,11 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::selected_faults::{is_prefix_selected, is_selected, variable, wait_for_ever};
 
-/// Longest accepted line.
+/// Maximum length of an accepted line.
 const LINE_MAX: usize = 8 * 1024;
 
 pub(super) fn crash(signal: Signal) -> ! {
-    // The first signal may go to Rust's handler for stack overflows, which then removes itself.
+    // Rust's handler for stack overflows may catch the first signal. It then removes itself.
     for _ in 0..2 {
         _ = kill_process(getpid(), signal);
     }
@@ -35,7 +35,7 @@ pub(super) fn fail(what: &str) -> ! {
         std::process::abort();
     }
     if is_selected("leaves-a-process-when-it-fails") {
-        // The shell gets its own process group, because the runner ends all processes in ours.
+        // The runner ends all processes in this process group, so the shell gets a separate group.
         let mut shell = Command::new("sh");
         let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
         started.expect("sh can be started");
@@ -61,7 +61,7 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
-/// Acts like a program that is linked with another implementation's library: it finds no process manager and runs as a single process.
+/// Acts like a program that is linked with a different implementation's library: it finds no process manager, and runs as a single process.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is_selected("goes-alone") || is_selected("last-goes-alone") && last() {
@@ -95,7 +95,8 @@ impl Pmi {
             () if is_selected("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
             () => text.parse().unwrap_or_else(|_| fail("PMI_FD is not a number")),
         };
-        // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else here has taken it.
+        // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else in this process has taken
+        // it.
         let socket = unsafe { UnixStream::from_raw_fd(fd) };
         Self { socket, buffer: Vec::new(), kvsname: String::new(), keylen_max: 64, vallen_max: 1024 }
     }
@@ -246,7 +247,7 @@ impl Pmi {
         self.response(cmd)
     }
 
-    /// Makes a request that must succeed, and returns the answer.
+    /// Makes a request that must succeed, and returns the response.
     pub(super) fn must(&mut self, request: &str, cmd: &str) -> Tuples {
         let answer = self.ask(request, cmd);
         if !succeeded(&answer) && !is_selected("ignores-failures") {
@@ -275,7 +276,7 @@ fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let list = if is_selected("groups-odd-form") { "ALL".to_owned() } else { list.join(",") };
     let second = if is_selected("groups-tag-twice") { 42 } else { 7 };
     let mut open = vec![42, second];
-    // Both are entered in one write, so that the first is certainly open when the second is entered.
+    // A single write enters both barriers, so that the first is certainly open when the second is entered.
     pmi.send(&format!("cmd=barrier_in group={list}:42\ncmd=barrier_in group=WORLD:{second}"));
     while !open.is_empty() {
         let out = pmi.response("barrier_out");
@@ -305,7 +306,7 @@ fn split(line: &str, cmd: &str) -> Tuples {
             break;
         }
         let Some((key, after)) = rest.split_once('=') else { fail("no tuple") };
-        // In MPICH 3.4 and 4.0, other tuples may follow this one message.
+        // In MPICH 3.4 and 4.0, other tuples may follow `msg=success`.
         let short = key == "msg" && after.starts_with("success ") && !is_selected("reads-on-in-messages");
         let to_end = !short
             && matches!((key, cmd), ("msg", _) | ("value", "get_result"))
@@ -326,7 +327,7 @@ pub(super) fn succeeded(answer: &Tuples) -> bool {
         None => !is_selected("wants-rc"),
         Some(rc) if is_selected("compares-rc-as-text") => rc == "0",
         Some(rc) if is_selected("knows-minus-one-only") => rc != "-1",
-        // As an exit status, the code has only eight bits.
+        // An exit status has only eight bits.
         Some(rc) if is_selected("rc-of-a-byte") => rc.parse::<i64>().is_ok_and(|rc| rc & 0xff == 0),
         Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is not a number")) == 0,
     }
@@ -397,7 +398,7 @@ pub(crate) fn main() {
         fail("unsupported version");
     }
     if is_selected("runs-ahead") {
-        // Both are sent in one write. Otherwise the server might answer the first before the second is sent.
+        // A single write sends both requests. Otherwise, the server might answer the first before the second is sent.
         pmi.send("cmd=get_maxes\ncmd=get_appnum");
         pmi.response("maxes");
         pmi.response("appnum");

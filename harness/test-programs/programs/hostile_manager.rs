@@ -21,7 +21,7 @@ fn start(mode: &str, rank: u32, size: u32, program: &str) -> std::io::Result<Ran
     let (connection, theirs) = UnixStream::pair()?;
     let mut command = Command::new(program);
     if mode == "renamed" {
-        // Some launchers pass on neither the environment nor the program's name.
+        // Some launchers do not pass on the environment or the program's name.
         command.env_clear().arg0("rank");
     }
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
@@ -85,7 +85,7 @@ fn run() -> std::io::Result<()> {
             while !matches!(stream.read(&mut request), Ok(0)) {}
         }
         "polls" => {
-            // It polls the connection periodically, and answers only init.
+            // This mode polls the connection periodically, and answers only init.
             let mut stream = connection;
             stream.write_all(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")?;
             stream.set_nonblocking(true)?;

@@ -1,9 +1,9 @@
-//! All programs that tests start, in one binary, which acts as one of them depending on its name.
+//! All programs that tests start, in a single binary. The name of the binary selects the program.
 //!
-//! It is the build script of its crate. As such, it copies itself into the output folder under the name of every program, and compiles the
-//! C sources. That way, cargo builds the programs before it starts a test that depends on this crate, for any selection of tests, profile
-//! and target folder. By contrast, cargo builds the programs of a package (`[[bin]]`, examples) only before the tests of that package, and
-//! the package that needs these must not install them.
+//! The binary is the build script of its crate. As a build script, it copies itself into the output folder under the name of every program,
+//! and compiles the C sources. That way, cargo builds the programs before it starts a test that depends on this crate, for any selection of
+//! tests, profile and target folder. By contrast, cargo builds the programs of a package (`[[bin]]`, examples) only before the tests of
+//! that package, and the package whose tests need these programs must not install them.
 
 mod client;
 mod faulty_manager;
@@ -80,7 +80,7 @@ fn build(own: &Path) {
     cc("small-manager.c", &of("small-manager.o"), &["-c".as_ref(), coverage]);
     cc("edges.c", &of("small-manager-with-edges"), &[&of("small-manager.o")]);
     cc("without-ptrace.c", &out.join("without-ptrace"), &[]);
-    // The program is linked with any library that has these functions. LD_LIBRARY_PATH determines which one it loads.
+    // For linking, any library with the functions is sufficient. LD_LIBRARY_PATH determines the library that the program loads.
     cc("library-program.c", &out.join("library-program"), &[out.join("libfaulty.so").as_ref()]);
     cc("pmi2-library-program.c", &out.join("pmi2-library-program"), &[out.join("libfaulty2.so").as_ref()]);
 }
@@ -94,5 +94,5 @@ fn cc(source: &str, to: &Path, args: &[&Path]) {
         .args(args)
         .arg("-ldl");
     let status = cc.status().unwrap_or_else(|error| panic!("cc: {error}"));
-    assert!(status.success(), "{source} cannot be compiled");
+    assert!(status.success(), "cannot compile {source}");
 }

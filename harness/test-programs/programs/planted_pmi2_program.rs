@@ -1,13 +1,12 @@
-//! A program of ten rounds that speaks PMI-2 and has one rare fault, to measure how soon campaigns find it: `planted-pmi2-program [NAME]`.
-//! Without a bug it behaves correctly. It sends and reads messages through [faulty_pmi2_program], which also
-//! contains some of its bugs.
+//! A program of ten rounds that speaks PMI-2 and has a rare bug, to measure how soon campaigns find it: `planted-pmi2-program [NAME]`.
+//! Without a name, it behaves correctly. It sends and reads messages through [faulty_pmi2_program], which also contains some of the bugs.
 //!
 //! [faulty_pmi2_program]: super::faulty_pmi2_program
 
 use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail};
 use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
-/// The number of rounds. In each, all ranks put a key, enter the fence, and read the key of another rank.
+/// The number of rounds. In each round, all ranks put a key, enter the fence, and read the key of another rank.
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {

@@ -1,6 +1,5 @@
-//! A program of several rounds that speaks PMI and has one rare fault, to measure how soon campaigns find it: `planted-program [NAME]`.
-//! Without a bug it behaves correctly. It sends and reads messages through [faulty_program], which also contains
-//! some of its bugs.
+//! A program of ten rounds that speaks PMI and has a rare bug, to measure how soon campaigns find it: `planted-program [NAME]`. Without a
+//! name, it behaves correctly. It sends and reads messages through [faulty_program], which also contains some of the bugs.
 //!
 //! [faulty_program]: super::faulty_program
 
@@ -9,7 +8,7 @@ use rustix::process::Signal;
 use super::faulty_program::{Pmi, Tuples, crash, fail, nodes, number, succeeded};
 use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
-/// The number of rounds. In each, all ranks put a key, enter the barrier, and read the key of another rank.
+/// The number of rounds. In each round, all ranks put a key, enter the barrier, and read the key of another rank.
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {
@@ -51,7 +50,7 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             refused += 1;
             if is_selected("get-refused-twice") && refused == 2 {
-                // This is the C library's message. A process that merely gave up would be allowed to.
+                // With the C library's message, the abort counts as a crash. Without it, a process may abort after an error.
                 eprintln!("free(): double free detected in tcache 2");
                 crash(Signal::ABORT);
             }
@@ -125,7 +124,7 @@ fn looked_around(pmi: &mut Pmi, size: usize) {
     }
 }
 
-/// Reads a value.
+/// Checks the response to a get.
 fn read(answer: &Tuples) {
     let Some(value) = answer.get("value") else {
         if is_selected("rc-of-a-byte") && answer.get("rc").is_some_and(|rc| rc != "0") {
@@ -147,7 +146,7 @@ fn read(answer: &Tuples) {
     }
 }
 
-/// Uses the name service, if the manager has one.
+/// Uses the name service, if the manager has a name service.
 fn named(pmi: &mut Pmi) {
     if !succeeded(&pmi.ask("cmd=publish_name service=planted port=tag#0$port#4242$", "publish_result")) {
         return;
@@ -161,6 +160,6 @@ fn named(pmi: &mut Pmi) {
         if is_selected("unpublish-refused") {
             wait_for_ever();
         }
-        fail("it cannot be unpublished");
+        fail("cannot unpublish the name");
     }
 }

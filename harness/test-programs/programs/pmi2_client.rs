@@ -1,13 +1,13 @@
-//! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It was written from the messages on the wire alone.
+//! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It was written only from messages on the wire.
 //!
 //! Modes, as the first argument:
 //!
 //! * `exchange` (also without arguments): put a key, fence, get the key of the next rank, wait for an attribute of the node
-//! * `strict`: the same, but end with status 3 at once if the answer to fullinit has no `pmi-version`, as a real library does
-//! * `leave RANK STATUS`: that rank ends after fullinit with a status, and all others wait in a fence
+//! * `strict`: like `exchange`, but exit with status 3 if the response to fullinit has no `pmi-version`, as a real library does
+//! * `leave RANK STATUS`: after fullinit, that rank exits with a status, and all others wait in a fence
 //! * `abort RANK`: that rank aborts, and all others wait in a fence
 //! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes
-//! * `draft`: send requests that only the draft has, which the server may refuse
+//! * `draft`: send requests that only the draft describes, which the server may refuse
 //! * `child`: get the values that were put for the spawned process
 
 use std::env;
@@ -24,7 +24,7 @@ struct Rank {
 }
 
 impl Rank {
-    /// Sends a request as a frame whose length is left-aligned, and returns the answer.
+    /// Sends a request as a frame with a left-aligned length, and returns the response.
     fn ask(&mut self, request: &str) -> Result<String> {
         self.send(request)?;
         self.next()
@@ -44,7 +44,7 @@ impl Rank {
         Ok(self.stream.get_mut().write_all(frame.as_bytes())?)
     }
 
-    /// Makes a request and requires a value in the answer.
+    /// Makes a request, and requires a certain value in the response.
     fn value(&mut self, request: &str, expected: &str) -> Result<()> {
         let answer = self.ask(request)?;
         let value = tuple(&answer, "value").ok_or_else(|| format!("{request} has no value in {answer}"))?;
@@ -65,7 +65,7 @@ fn run() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
     let mode = args.first().map_or("exchange", String::as_str);
     let number = |i: usize| -> Result<u32> { Ok(args.get(i).ok_or("an argument is missing")?.parse()?) };
-    // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else here has taken it.
+    // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else in this process has taken it.
     let stream: UnixStream = unsafe { std::os::fd::FromRawFd::from_raw_fd(variable("PMI_FD")?) };
     let mut this = Rank { rank: variable("PMI_RANK")? as u32, stream: BufReader::new(stream) };
     this.stream.get_mut().write_all(b"cmd=init pmi_version=2 pmi_subversion=0\n")?;
@@ -99,7 +99,7 @@ fn run() -> Result<()> {
         "leave" if number(1)? == this.rank => process::exit(number(2)? as i32),
         "abort" if number(1)? == this.rank => {
             this.send("cmd=abort;isworld=TRUE;msg=enough;")?;
-            // The process manager ends this process earlier.
+            // The process manager ends this process before that.
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
         "leave" | "abort" => _ = this.ask("cmd=kvs-fence;")?,

@@ -1,18 +1,18 @@
-//! The selection of faults on the command line, for programs of both protocols: one name, or several separated by commas.
+//! The selection of faults on the command line, for PMI-1 and PMI-2 programs: one or more names, separated by commas.
 
 use std::env;
 
-/// Reports whether a fault whose name matches is selected.
+/// Returns whether a fault whose name matches is selected.
 fn is_any(fits: impl Fn(&str) -> bool) -> bool {
     env::args().nth(1).is_some_and(|faults| faults.split(',').any(fits))
 }
 
-/// Reports whether this fault is selected.
+/// Returns whether this fault is selected.
 pub(super) fn is_selected(name: &str) -> bool {
     is_any(|fault| fault == name)
 }
 
-/// Reports whether a fault whose name begins with `begin` is selected.
+/// Returns whether a fault whose name begins with `begin` is selected.
 pub(super) fn is_prefix_selected(begin: &str) -> bool {
     is_any(|fault| fault.starts_with(begin))
 }

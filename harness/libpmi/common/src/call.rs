@@ -1,4 +1,4 @@
-//! The common wrapper of all C API calls, and the return codes that both libraries use. The codes have the same numbers in both.
+//! The common wrapper of all C API calls, and the return codes that both libraries use. The codes have the same numbers in both libraries.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ pub enum Code {
     InvalidLength = 8,
 }
 
-/// Runs a function of the API. Catches panics, which must not reach C, and makes concurrent calls wait for each other.
+/// Runs a function of the API. Catches panics, which must not reach C, and serializes concurrent calls.
 pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> Result<(), Code>) -> c_int {
     let run = || body(&mut process.lock().unwrap_or_else(PoisonError::into_inner));
     match catch_unwind(AssertUnwindSafe(run)) {
@@ -42,7 +42,7 @@ pub fn call_initialized<S>(
     call(process, |process| body(process.as_mut().ok_or(Code::ErrInit)?))
 }
 
-/// Defines functions of the API. All of them are called from C, with pointers as the document of the API describes them.
+/// Defines functions of the API, which are called from C.
 #[macro_export]
 macro_rules! api {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
@@ -50,7 +50,7 @@ macro_rules! api {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or as the document of the API describes them.
+        /// Pointers must be NULL or as the specification of the API describes them.
         #[expect(unsafe_code, reason = "a function of the C API")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body

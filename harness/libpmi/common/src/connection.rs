@@ -14,7 +14,7 @@ pub fn number(name: &str) -> Option<i32> {
 pub(crate) struct PmiFd(OwnedFd);
 
 impl PmiFd {
-    /// Takes the descriptor in PMI_FD. Returns `None` if it is not an open descriptor.
+    /// Takes the descriptor in PMI_FD. Returns `None` if PMI_FD is not the number of an open descriptor.
     pub(crate) fn from_environment() -> Option<Self> {
         let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0)?;
         #[expect(
@@ -25,16 +25,16 @@ impl PmiFd {
         let open = rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
         open.ok()?;
         #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: it is open, and the process manager passed it to the process for PMI, so the library owns it.
+        // SAFETY: the descriptor is open, and the process manager has passed it to the process for PMI, so the library owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Some(Self(fd))
     }
 
-    /// Writes all bytes. If the process manager is gone, this must not kill the program with SIGPIPE.
+    /// Writes all bytes. If the process manager has closed the connection, this must not kill the program with SIGPIPE.
     ///
     /// # Errors
     ///
-    /// Fails if the connection cannot be written to.
+    /// Returns an error if the connection cannot be written to.
     pub(crate) fn write(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
         while !bytes.is_empty() {
             let written = match rustix::net::send(self.0.as_fd(), bytes, SendFlags::NOSIGNAL) {
@@ -54,7 +54,7 @@ impl PmiFd {
     ///
     /// # Errors
     ///
-    /// Fails if the connection cannot be read from.
+    /// Returns an error if the connection cannot be read from.
     pub(crate) fn read<'a>(&self, buffer: &'a mut [u8]) -> rustix::io::Result<&'a [u8]> {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {

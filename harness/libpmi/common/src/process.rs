@@ -1,4 +1,4 @@
-//! A process with its connection: the reference client, which waits for each response.
+//! A process with its connection: a blocking wrapper around the reference client.
 
 use std::ffi::c_int;
 
@@ -10,14 +10,14 @@ use crate::connection::PmiFd;
 
 /// A process that is connected to its process manager.
 pub struct ConnectedProcess {
-    /// The name of the library, for its messages.
+    /// The name of the library, for error messages.
     library: &'static str,
     client: Client,
-    /// `None` once the process manager has broken the protocol.
+    /// `None` after the process manager has broken the protocol.
     connection: Option<PmiFd>,
     /// The rank of the process.
     pub rank: c_int,
-    /// The number of processes of its group.
+    /// The number of processes in the group.
     pub size: c_int,
 }
 
@@ -26,17 +26,17 @@ impl ConnectedProcess {
     ///
     /// # Errors
     ///
-    /// [`Code::Fail`] if it is not an open descriptor.
+    /// Returns [`Code::Fail`] if PMI_FD is not the number of an open descriptor.
     pub fn new(library: &'static str, client: Client, rank: c_int, size: c_int) -> Result<Self, Code> {
         let connection = Some(PmiFd::from_environment().ok_or(Code::Fail)?);
         Ok(Self { library, client, connection, rank, size })
     }
 
-    /// Makes a request and waits for its response, which may be a failure.
+    /// Makes a request and waits for its response. The response may be a failure.
     ///
     /// # Errors
     ///
-    /// The code that `refused` returns if the client refuses the request, and [`Code::Fail`] if the process manager breaks the protocol.
+    /// Returns the code from `refused` if the client refuses the request, and [`Code::Fail`] if the process manager breaks the protocol.
     pub fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
@@ -62,16 +62,17 @@ impl ConnectedProcess {
         }
     }
 
-    /// Makes the last request. The process ends immediately, so it does not wait for a response, and an error cannot be reported.
+    /// Makes the last request of a process that ends immediately. Does not wait for a response, and cannot report an error.
     pub fn ask_last(&mut self, request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>) {
         let _ = request(&mut self.client).map(|bytes| self.write(&bytes));
     }
 
-    /// Returns the ranks on the node of this process, ascending, given the process mapping. Hydra's shorter forms are accepted as well.
+    /// Returns the ranks on the node of this process in ascending order, according to the process mapping. Hydra's shorter forms are
+    /// accepted.
     ///
     /// # Errors
     ///
-    /// [`Code::Fail`] if the mapping is invalid.
+    /// Returns [`Code::Fail`] if the mapping is invalid.
     pub fn local_ranks(&self, mapping: &[u8]) -> Result<Vec<c_int>, Code> {
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(mapping) else {
             return Err(Code::Fail);
@@ -87,7 +88,8 @@ impl ConnectedProcess {
         connection.write(bytes).map_err(|error| self.broken(&error.to_string()))
     }
 
-    /// Closes the connection and logs the reason, as RFC 13 requires (Error Handling). The process manager then aborts the program.
+    /// Handles a protocol error by the process manager: closes the connection and logs the reason, as RFC 13 requires (Error Handling). The
+    /// process manager then aborts the program. Returns [`Code::Fail`].
     pub fn broken(&mut self, why: &str) -> Code {
         if self.connection.take().is_some() {
             eprintln!("{}: rank {}: the process manager broke the protocol: {why}", self.library, self.rank);

@@ -1,4 +1,4 @@
-/* The C API of PMI-2. The structure is laid out as in Slurm's header, so that programs built with either can use the library. */
+/* The C API of PMI-2. MPID_Info is laid out as in Slurm's header, so that programs built with either header can use the library. */
 
 #ifndef PMI2_H_INCLUDED
 #define PMI2_H_INCLUDED

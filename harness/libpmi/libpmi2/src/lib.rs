@@ -13,7 +13,7 @@ pub use programs::Info;
 use programs::{Programs, preput};
 use session::InitializedProcess;
 
-/// The state of the process in PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Concurrent calls wait for each other.
+/// The state of the process in PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Concurrent calls are serialized.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
 /// Runs a function of the API.
@@ -30,17 +30,17 @@ fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_i
 ///
 /// # Safety
 ///
-/// `pointer` is a NUL-terminated string or NULL.
+/// `pointer` must be a NUL-terminated string or NULL.
 unsafe fn need<'a>(pointer: *const c_char, otherwise: Code) -> Result<Cow<'a, [u8]>, Code> {
-    // SAFETY: the same conditions as for this function.
+    // SAFETY: guaranteed by the caller.
     unsafe { text(pointer) }.map(Cow::Borrowed).ok_or(otherwise)
 }
 
-/// Fills the output arguments of the functions that get attributes.
+/// Fills the output arguments of a function that gets an attribute.
 ///
 /// # Safety
 ///
-/// `found` is writable or NULL, and so is the pointer to which `fill` writes.
+/// `found`, and the pointer to which `fill` writes, must be writable or NULL.
 unsafe fn attribute(
     found: *mut c_int,
     request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
@@ -51,16 +51,16 @@ unsafe fn attribute(
         if let Some(value) = &value {
             fill(value)?;
         }
-        // SAFETY: the same conditions as for this function.
+        // SAFETY: guaranteed by the caller.
         unsafe { set(found, c_int::from(value.is_some())) }.ok_or(Code::InvalidArg)
     })
 }
 
-/// Writes as many integers as fit, and their number.
+/// Writes the integers that fit, and their number.
 ///
 /// # Safety
 ///
-/// `array` has room for `length` integers, if that is more than 0; `outlen` is writable or NULL.
+/// If `length` is more than 0, `array` must be NULL or have room for `length` integers. `outlen` must be writable or NULL.
 unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut c_int) -> Result<(), Code> {
     let numbers = value.split(|b| *b == b',').map(|number| {
         let number = pmi_wire::grammar::parse_int(number)?;
@@ -75,9 +75,9 @@ unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut 
         // SAFETY: within the caller's array of `length`.
         unsafe { array.add(slot).write(*number) };
     }
-    let told = c_int::try_from(numbers.len().min(room)).unwrap_or(0);
-    // SAFETY: the same conditions as for this function.
-    unsafe { set(outlen, told) }.ok_or(Code::InvalidArg)
+    let written = c_int::try_from(numbers.len().min(room)).unwrap_or(0);
+    // SAFETY: guaranteed by the caller.
+    unsafe { set(outlen, written) }.ok_or(Code::InvalidArg)
 }
 
 // ----- The job
@@ -109,7 +109,7 @@ api! {
     /// Finalizes PMI-2.
     fn PMI2_Finalize() {
         api(|session| {
-            // The library sends nothing after finalize, whatever the process manager answers.
+            // The library makes no requests after finalize, even if the process manager refuses it.
             let mut session = session.take().ok_or(Code::ErrInit)?;
             session.ask(Client::finalize).map(drop)
         })
@@ -135,7 +135,7 @@ api! {
         std::process::exit(1)
     }
 
-    /// Starts programs as one new job.
+    /// Starts programs as a new job.
     fn PMI2_Job_Spawn(
         count: c_int,
         cmds: *const *const c_char,
@@ -215,7 +215,7 @@ api! {
         })
     }
 
-    /// Disconnects from another job.
+    /// Disconnects from a connected job.
     fn PMI2_Job_Disconnect(jobid: *const c_char) {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
@@ -238,12 +238,12 @@ api! {
         })
     }
 
-    /// Enters the fence, after which all processes can read the values that were put before it.
+    /// Enters the fence. After the fence, all processes can read the values that were put before it.
     fn PMI2_KVS_Fence() {
         joined(|session| session.ask(Client::barrier).map(drop))
     }
 
-    /// Gets a value. If it does not fit, the value is truncated and its length is returned as a negative number.
+    /// Gets a value. Truncates a value that does not fit, and returns the negative length.
     fn PMI2_KVS_Get(
         jobid: *const c_char,
         src_pmi_id: c_int,
@@ -277,7 +277,7 @@ api! {
 // ----- Attributes
 
 api! {
-    /// Gets an attribute of this node, and waits for it if the flag is not 0.
+    /// Gets an attribute of this node. If the flag is not 0, waits until the attribute exists.
     fn PMI2_Info_GetNodeAttr(
         name: *const c_char,
         value: *mut c_char,
@@ -345,7 +345,7 @@ api! {
 // ----- Names
 
 api! {
-    /// Publishes a port. Ignores the info, as all known servers do.
+    /// Publishes a port under a name. Ignores the info, as all known servers do.
     fn PMI2_Nameserv_publish(service_name: *const c_char, info_ptr: *const Info, port: *const c_char) {
         let _ = info_ptr;
         joined(|session| {

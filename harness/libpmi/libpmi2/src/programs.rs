@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use pmi_c_api::{Code, text};
 use pmi_wire::SpawnProgram;
 
-/// `MPID_Info`, a pair. Its other members are ignored.
+/// `MPID_Info`, a pair. The members other than the pair are ignored.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Info {
@@ -22,11 +22,13 @@ pub struct Info {
 type InfoPair = (Vec<u8>, Vec<u8>);
 
 impl Info {
+    /// Returns a copy of the pair.
+    ///
     /// # Safety
     ///
-    /// Its strings are NUL-terminated or NULL.
+    /// The strings must be NUL-terminated or NULL.
     unsafe fn pair(&self) -> Result<InfoPair, Code> {
-        // SAFETY: the same conditions as for this function.
+        // SAFETY: guaranteed by the caller.
         let (key, value) = unsafe { (text(self.key), text(self.value)) };
         Ok((key.ok_or(Code::InvalidArg)?.to_vec(), value.ok_or(Code::InvalidArg)?.to_vec()))
     }
@@ -47,9 +49,9 @@ pub(crate) struct Programs {
 ///
 /// # Safety
 ///
-/// The array is NULL or longer than `index`.
+/// The array must be NULL or longer than `index`.
 unsafe fn element<T: Copy>(array: *const T, index: usize) -> Option<T> {
-    // SAFETY: the same conditions as for this function.
+    // SAFETY: guaranteed by the caller.
     (!array.is_null()).then(|| unsafe { *array.add(index) })
 }
 
@@ -59,11 +61,11 @@ fn size(number: Option<c_int>) -> Result<usize, Code> {
 }
 
 impl Programs {
-    /// Copies the arguments. NULL also stands for no arguments or no infos.
+    /// Copies the programs. NULL also stands for no arguments or no infos.
     ///
     /// # Safety
     ///
-    /// The arrays have the lengths that `count` and the sizes state, and strings end with a NUL.
+    /// The arrays must have the lengths that `count` and the sizes state, and strings must be NUL-terminated.
     pub(crate) unsafe fn read(&self) -> Result<Vec<SpawnProgram>, Code> {
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
         (0..count)
@@ -98,12 +100,12 @@ impl Programs {
 ///
 /// # Safety
 ///
-/// The array is NULL or has `length` pointers to pairs.
+/// The array must be NULL or have `length` pointers to pairs.
 pub(crate) unsafe fn preput(array: *const *const Info, length: c_int) -> Result<Vec<InfoPair>, Code> {
     let length = size(Some(length))?;
     (0..length)
         .map(|i| {
-            // SAFETY: the same conditions as for this function.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let info = element(array, i).filter(|info| !info.is_null()).ok_or(Code::InvalidArg)?;
                 (*info).pair()

@@ -43,7 +43,7 @@ impl InitializedProcess {
         Ok(session)
     }
 
-    /// Makes a request and waits for its answer. The call fails if the answer is not a success.
+    /// Makes a request and waits for its response. Returns an error if the response is not a success.
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
@@ -54,7 +54,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Requests a value; returns `None` if it does not exist.
+    /// Requests a value. Returns `None` if the value does not exist.
     pub(crate) fn find(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,

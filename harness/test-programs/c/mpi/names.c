@@ -21,24 +21,24 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 
-    /* A lookup of a name that was not published must fail. The error must return to us, so that we see it. */
+    /* A lookup of a name that was not published must fail. The error must be returned, so that this program can check it. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     check(MPI_Lookup_name(service, MPI_INFO_NULL, found) != MPI_SUCCESS, "found before it was published");
     MPI_Barrier(MPI_COMM_WORLD);
 
     if (rank == 0) {
         /* Some network modules have no ports, or have addresses too long for one (ch4:ucx). The name service
-         * only carries the string, so a made-up one tests it just as well. */
+                 * only passes the string on, so an invented port is sufficient. */
         opened = MPI_Open_port(MPI_INFO_NULL, port) == MPI_SUCCESS;
         if (!opened)
             strcpy(port, "tag=0$description=nowhere$");
         check(MPI_Publish_name(service, MPI_INFO_NULL, port) == MPI_SUCCESS, "cannot publish");
     }
-    /* Sends the port to the others without the name service, after it is published. */
+    /* After publishing, rank 0 sends the port to the other ranks without the name service. */
     MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
 
     check(MPI_Lookup_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS, "published but not found");
-    /* Port names contain = and $, and must come back intact. (A blank ends a PMI-1 value, so none is tried.) */
+    /* Port names contain = and $, and must be returned unchanged. (Blanks are not tested, because a blank ends a PMI-1 value.) */
     check(strcmp(port, found) == 0, "found, but with a different port");
     printf("names: rank %d found the port\n", rank);
     fflush(stdout);

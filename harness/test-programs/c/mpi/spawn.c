@@ -2,7 +2,7 @@
  * with an argument, a second process group with its own keyval space, PMI_spawned=1 or similar for the
  * children, and the preput key that lets them find their parent.
  *
- * Not every library can do it: Debian 12's MPICH (4.0.2, ch4:ucx) refuses without asking its process manager. */
+ * Not every library supports this: Debian 12's MPICH (4.0.2, ch4:ucx) refuses without asking its process manager. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static void parent(char *self)
     MPI_Comm_remote_size(inter, &children);
     check(children == CHILDREN, "wrong number of children");
 
-    /* Before the merge, the intercommunicator itself is used: each child answers with the square of its number. */
+    /* Before the merge, the intercommunicator is used: each child answers with the square of its number. */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (int i = 0; rank == 0 && i < CHILDREN; i++) {
         int number = 3 + i, square = 0;
@@ -63,7 +63,7 @@ static void parent(char *self)
 static void child(MPI_Comm inter, int argc, char **argv)
 {
     int size, number = 0;
-    check(argc == 2 && strcmp(argv[1], argument) == 0, "the argument did not arrive as it was given");
+    check(argc == 2 && strcmp(argv[1], argument) == 0, "the child received a different argument");
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     check(size == CHILDREN, "the children do not have a separate MPI_COMM_WORLD");
 

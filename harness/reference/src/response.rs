@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use pmi_wire::protocol::{Exchange, Field};
 use pmi_wire::{Framing, Operation, ResponseOutcome};
 
-/// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") does not assign any numbers.
+/// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") does not assign numbers.
 const FAILED: i64 = 1;
 /// `rc` of an unknown command in PMI-2. The draft ("Unrecognized command") requires an error code for it.
 const UNKNOWN_COMMAND: i64 = 2;
@@ -13,16 +13,16 @@ const UNKNOWN_COMMAND: i64 = 2;
 /// The values of a message, with the names of their fields in the protocol table.
 pub type NamedValues = Vec<(Cow<'static, str>, Vec<u8>)>;
 
-/// The parts of a request on which the form of its response depends.
+/// The properties of a request that determine the form of its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// Lines or frames.
+    /// The framing of the request and the response.
     pub framing: Framing,
-    /// The row of the protocol table; `None` for a command that the table does not have.
+    /// The row in the protocol table; `None` for an unknown command.
     pub exchange: Option<&'static Exchange>,
-    /// `cmd` of the response. Empty if the response has none: RFC 13's response to abort is an empty line.
+    /// `cmd` of the response. Empty for a response without `cmd`: RFC 13's response to abort is an empty line.
     pub response: Cow<'static, [u8]>,
-    /// `thrid` of a PMI-2 request. The draft ("Thread Safety") requires the response to repeat it.
+    /// `thrid` of a PMI-2 request, which the response must repeat (draft, "Thread Safety").
     pub thrid: Option<Vec<u8>>,
 }
 
@@ -38,7 +38,7 @@ impl ResponseHeader {
         Self::new(Framing::Lines, Some(exchange))
     }
 
-    /// Returns the operation's name in the protocol table. Empty for an unknown command.
+    /// Returns the operation's name in the protocol table; empty for an unknown command.
     pub fn operation(&self) -> &'static str {
         self.exchange.map_or("", |exchange| exchange.operation)
     }
@@ -47,7 +47,7 @@ impl ResponseHeader {
         self.exchange.map_or(&[], |exchange| exchange.results)
     }
 
-    /// Returns whether responses to this request have a flag that distinguishes a miss from a success, as lookups in PMI-2 do.
+    /// Returns whether the response has a flag that distinguishes a miss from a success, as for lookups in PMI-2.
     fn has_flag(&self) -> bool {
         self.results().iter().any(|field| field.name == FOUND)
     }
@@ -58,13 +58,13 @@ impl ResponseHeader {
     }
 }
 
-/// The draft calls the flag `flag`; all implementations write `found`.
+/// The key of the flag for a miss. The draft calls it `flag`, but all implementations write `found`.
 const FOUND: &str = "found";
 
-/// The result of an operation, the same in every dialect.
+/// The result of an operation, independent of the dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationResult {
-    /// Success, a miss or a failure.
+    /// The outcome: success, a miss or a failure.
     pub outcome: ResponseOutcome,
     /// `rc` of a failure in PMI-2.
     code: i64,
@@ -90,7 +90,7 @@ impl OperationResult {
         Self { outcome: ResponseOutcome::Failure, code: FAILED, reason: Some(why.into()), ..Self::done() }
     }
 
-    /// Creates the failure for a command that the server does not have.
+    /// Creates the failure for an unknown command.
     pub fn unknown_command() -> Self {
         Self { code: UNKNOWN_COMMAND, ..Self::failed("unknown command") }
     }
@@ -120,18 +120,18 @@ impl From<Result<(), &'static str>> for OperationResult {
     }
 }
 
-/// A response in parts.
+/// A response that has not been encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseParts {
-    /// Its form.
+    /// The form of the response.
     pub header: ResponseHeader,
-    /// Its content.
+    /// The content of the response.
     pub result: OperationResult,
 }
 
 impl ResponseParts {
-    /// Returns `rc`. RFC 13, "Error Handling": it is 0 on success and another number on error. The draft ("Basic Concepts") requires a
-    /// positive one. PMI-2 reports a miss with the flag, PMI-1 as an error.
+    /// Returns `rc`. RFC 13, "Error Handling": `rc` is 0 on success and any other number on error. The draft ("Basic Concepts") requires a
+    /// positive number for errors. A miss is an error in PMI-1; PMI-2 reports it with a flag.
     fn rc(&self) -> i64 {
         match (self.result.outcome, self.header.framing) {
             (ResponseOutcome::Success, _) => 0,
@@ -160,7 +160,7 @@ impl ResponseParts {
                 tuple("rc", rc.as_bytes());
                 own(&mut tuple);
                 if let Some(why) = &answer.reason {
-                    // MPICH's gforker, which has additional operations, calls the key `reason`.
+                    // The additional operations come from MPICH's gforker, which calls the key `reason`.
                     let is_extra = Operation::from_rule(header.operation()).is_none();
                     // RFC 13 allows blanks in `msg`, but clients that stop at a blank (MPICH 4.0) reject such a response.
                     let why = why.replace(' ', "_");
@@ -185,7 +185,7 @@ impl ResponseParts {
         }
     }
 
-    /// Returns all tuples. RFC 13's response to abort has none.
+    /// Returns all tuples. RFC 13's response to abort has no tuples.
     pub fn tuples(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut tuples = Vec::new();
         if !self.header.response.is_empty() {
@@ -194,14 +194,14 @@ impl ResponseParts {
         tuples
     }
 
-    /// Returns the bytes: a line with its newline (RFC 13, "Wire Protocol"), or a length and a body (draft, "The protocol").
+    /// Encodes the response: a line with its newline (RFC 13, "Wire Protocol"), or a length and a body (draft, "The protocol").
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         let framing = self.header.framing;
         if framing == Framing::Frames || !self.header.response.is_empty() {
             self.for_each_tuple(|key, value| framing.write_tuple(&mut out, key, value));
         }
-        // Only the pairs of a client could be as long as a frame, and their limits are far lower.
+        // This cannot fail, because the limits for pairs are far below the maximum length of a frame.
         framing.complete(out).unwrap_or_default()
     }
 }

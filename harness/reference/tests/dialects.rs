@@ -1,4 +1,4 @@
-//! The server gives the same answers in every dialect, in the dialect's spelling.
+//! Tests that the server gives the same answers in every dialect, in the dialect's spelling.
 
 use pmi_reference::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Framing, Proc};
@@ -38,7 +38,7 @@ impl Job {
         Self::joined(Framing::Frames, 2, 1)
     }
 
-    /// Sends a request, and returns all actions of the server: the rank and the message without its length or newline.
+    /// Sends a request. Returns all actions of the server, as a rank and a message without its length or newline.
     fn ask(&mut self, rank: u32, request: &str) -> Vec<String> {
         let message = match self.framing {
             Framing::Lines => format!("{request}\n"),

@@ -1,8 +1,8 @@
-//! The client's half of PMI for one process, in every dialect.
+//! The client's side of PMI for a single process, in every dialect.
 //!
-//! Each operation has a method, which returns the bytes to send. Received bytes go into [`Client::receive`], which returns the answer. The
-//! client rejects requests that its standard does not allow ([`ClientMisuse`]). It detects a server that does not comply ([`ServerError`]), after
-//! which the connection can no longer be used.
+//! Each operation has a method, which returns the bytes to send. Pass received bytes to [`Client::receive`], which returns the response.
+//! The client rejects requests that its standard does not allow ([`ClientMisuse`]), and detects servers that do not comply
+//! ([`ServerError`]). After such an error, the connection can no longer be used.
 
 use std::collections::HashSet;
 
@@ -33,13 +33,13 @@ pub enum ClientMisuse {
     /// The server has broken the protocol, and the connection can no longer be used.
     #[error("the connection is broken")]
     Broken,
-    /// A put or get before the name of the keyval space is known.
+    /// A put or get while the name of the keyval space is unknown.
     #[error("the name of the keyval space is not known yet")]
     NoKvsname,
-    /// The dialect of the connection does not have the operation.
+    /// An operation that the version of the connection does not have.
     #[error("version {1} has no {0}")]
     NoOperation(&'static str, Version),
-    /// A field with a value that its rule does not allow.
+    /// A field whose value does not match its rule.
     #[error("the {0} is empty or contains invalid characters")]
     BadField(&'static str),
     /// A field that is longer than its limit.
@@ -47,18 +47,18 @@ pub enum ClientMisuse {
     TooLong {
         /// The field.
         what: &'static str,
-        /// Its length.
+        /// The length of its value in bytes.
         length: usize,
-        /// The limit.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// This client has put the key before.
+    /// A put of a key that this client has already put.
     #[error("the key was put before")]
     KeyPutBefore,
-    /// A barrier with the tag of an open one.
+    /// A barrier with the tag of an open barrier.
     #[error("a barrier with the tag {0} is open")]
     TagOpen(u64),
-    /// A spawn, or the end of the connection, while barriers are open.
+    /// A spawn or a finalize while group barriers are open.
     #[error("barriers of groups are open")]
     BarriersOpen,
     /// A spawn of no programs or no processes.
@@ -66,18 +66,18 @@ pub enum ClientMisuse {
     NothingToSpawn,
 }
 
-/// An error of the server.
+/// A violation of the protocol by the server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
-    /// Bytes that do not answer any request.
+    /// Bytes that do not belong to a response to a request.
     #[error("bytes that answer no request")]
     Unsolicited,
-    /// The response to another request.
+    /// The response to a different operation.
     #[error("an answer to {found} instead of {expected}")]
     Mismatched {
-        /// The operation that was requested.
+        /// The requested operation.
         expected: &'static str,
-        /// The operation that was answered.
+        /// The operation to which the response belongs.
         found: &'static str,
     },
     /// Bytes that are not a message.
@@ -86,16 +86,16 @@ pub enum ServerError {
     /// A message that is not a response.
     #[error("{0}")]
     Malformed(String),
-    /// A success without the result.
+    /// A success without the requested result.
     #[error("success without a result")]
     NoResult,
-    /// A higher version than the client offered.
+    /// A version that the client did not offer.
     #[error("version {0} was not offered")]
     BadVersion(Version),
     /// The connection was closed before the client had finalized.
     #[error("the connection was closed")]
     Closed,
-    /// An earlier error.
+    /// An earlier error has made the connection unusable.
     #[error("the connection is broken")]
     Broken,
 }
@@ -107,16 +107,16 @@ pub enum ServerResponse {
     Init(Version),
     /// The process has joined its job: the response to fullinit.
     Joined {
-        /// Its rank.
+        /// The rank of the process.
         rank: u64,
         /// The size of the job.
         size: u64,
-        /// The number of the program; Slurm sends -1.
+        /// The application number. Slurm sends -1.
         appnum: i64,
-        /// True if another job has spawned this one.
+        /// True if the job was spawned by another job.
         spawned: bool,
     },
-    /// The limits.
+    /// The limits of the keyval space.
     Maxes(KvsLimits),
     /// The program will be aborted.
     AbortAck,
@@ -124,19 +124,19 @@ pub enum ServerResponse {
     Finalized,
     /// The universe size.
     Universe(u64),
-    /// The number of the program.
+    /// The application number.
     Appnum(u64),
-    /// The name of the keyval space, in PMI-2 the id of the job.
+    /// The name of the keyval space; in PMI-2, the id of the job.
     Kvsname(Vec<u8>),
     /// All processes have entered the barrier.
     Barrier,
-    /// The barrier with this tag has ended: successfully, because all processes of the group have entered it, or with a failure (false).
+    /// The group barrier with this tag has ended: true if all processes of the group have entered it, false if it has failed.
     GroupBarrier(bool, u64),
     /// An operation that has no result succeeded.
     Done(&'static str),
     /// The requested value.
     Value(Vec<u8>),
-    /// The port that is published under the name.
+    /// The port that was published under the name.
     Port(Vec<u8>),
     /// The programs were started.
     Spawned {
@@ -145,7 +145,7 @@ pub enum ServerResponse {
         /// The id of the new job, in PMI-2.
         jobid: Option<Vec<u8>>,
     },
-    /// The job is connected.
+    /// The process is connected to the job.
     Connected {
         /// True if the client has to copy the pairs of the job to its own server.
         copies: bool,
@@ -154,9 +154,9 @@ pub enum ServerResponse {
     Failed {
         /// The operation.
         operation: &'static str,
-        /// [`ResponseOutcome::Miss`] if PMI-2's flag says that nothing was found.
+        /// [`ResponseOutcome::Miss`] if PMI-2's flag reports a miss; otherwise, a failure.
         outcome: ResponseOutcome,
-        /// `rc`.
+        /// The return code `rc`.
         rc: i64,
         /// The reason, for humans.
         msg: Option<Vec<u8>>,
@@ -168,7 +168,7 @@ pub enum ServerResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientPhase {
     New,
-    /// In PMI-2, before fullinit.
+    /// PMI-2: initialized, but without fullinit.
     Accepted,
     Joined,
     /// Finalized or aborted.
@@ -196,13 +196,13 @@ pub struct Client {
     version: Version,
     /// The thread that makes the next requests.
     thrid: Option<Vec<u8>>,
-    /// The tags of the group barriers that it is in.
+    /// The tags of open group barriers.
     open: Vec<u64>,
     maxes: Option<KvsLimits>,
     kvsname: Option<Vec<u8>>,
     /// Keys that were put.
     keys: HashSet<Vec<u8>>,
-    /// See [`Client::lenient`].
+    /// True if the client accepts the breaches of [`Client::lenient`].
     lenient: bool,
 }
 
@@ -215,11 +215,11 @@ impl Default for Client {
 /// Maximum length of a message: enough for a value of any known server, and for the error codes of 10,000 processes.
 const MESSAGE_MAX: usize = 100_000;
 
-/// The limits of PMI-2 (draft, "The protocol"), in the form of PMI-1, which counts a NUL.
+/// The limits of PMI-2 (draft, "The protocol"), including a NUL as in PMI-1.
 const DRAFT_LIMITS: KvsLimits =
     KvsLimits { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
 
-/// See [`Client::lenient`].
+/// The end of Hydra's responses that [`Client::lenient`] accepts.
 const FOUND: &[u8] = b" found=TRUE";
 
 /// A field of a request: its name in the protocol table, and its value.
@@ -254,7 +254,7 @@ impl Client {
         Self { offered_version: Version::V1_2, ..Self::new() }
     }
 
-    /// Creates a client that offers 2.0. If the server answers with a lower version, the client uses that one.
+    /// Creates a client that offers 2.0. If the server answers with a lower version, the client uses that version.
     pub fn with_pmi2() -> Self {
         Self { offered_version: Version::V2_0, ..Self::new() }
     }
@@ -264,7 +264,7 @@ impl Client {
         self.version
     }
 
-    /// Returns the limits, if the server has sent them. Those of PMI-2 are constant.
+    /// Returns the limits, if the server has sent them. The limits of PMI-2 are constant.
     pub fn limits(&self) -> Option<KvsLimits> {
         if self.is_pmi2() { Some(DRAFT_LIMITS) } else { self.maxes }
     }
@@ -283,7 +283,7 @@ impl Client {
         self.thrid = thrid.map(<[u8]>::to_vec);
     }
 
-    /// RFC 13, "Version Negotiation": offers the highest version. May be repeated only after a refusal.
+    /// RFC 13, "Version Negotiation": offers the client's highest version. May be repeated only after a refusal.
     pub fn init(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.check_idle()?;
         if self.phase != ClientPhase::New {
@@ -293,7 +293,7 @@ impl Client {
             (self.offered_version.version.to_string(), self.offered_version.subversion.to_string());
         let fields = [("pmi_version", version.as_bytes()), ("pmi_subversion", subversion.as_bytes())];
         let bytes = self.write("init", &fields)?;
-        // The connection has to know that frames may follow.
+        // The offer determines whether frames may follow.
         self.connection.push(Direction::ToServer, &bytes);
         let _ = self.connection.next(Direction::ToServer);
         Ok(bytes)
@@ -320,7 +320,7 @@ impl Client {
         self.write("init", &fields)
     }
 
-    /// RFC 13, "Initialization": requests the limits, with which [`put`](Self::put) and [`get`](Self::get) comply from then on.
+    /// RFC 13, "Initialization": requests the limits. From then on, [`put`](Self::put) and [`get`](Self::get) enforce them.
     pub fn maxes(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("maxes", &[])
     }
@@ -331,12 +331,12 @@ impl Client {
         self.request("kvsname", &[])
     }
 
-    /// RFC 13, "`PMI_Get_universe_size`".
+    /// RFC 13, "`PMI_Get_universe_size`": requests the universe size.
     pub fn universe(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("universe", &[])
     }
 
-    /// RFC 13, "`PMI_Get_appnum`".
+    /// RFC 13, "`PMI_Get_appnum`": requests the application number.
     pub fn appnum(&mut self) -> Result<Vec<u8>, ClientMisuse> {
         self.request("appnum", &[])
     }
@@ -346,7 +346,7 @@ impl Client {
         self.request("barrier", &[])
     }
 
-    /// PMI-1.2: enters a group barrier. Before its response arrives, the client may enter other barriers, and put and get pairs.
+    /// PMI-1.2: enters a group barrier. Before the response arrives, the client may enter other barriers, and put and get pairs.
     pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if !self.version.has_group_barriers() {
@@ -357,14 +357,14 @@ impl Client {
             return Err(ClientMisuse::TagOpen(barrier.tag));
         }
         let bytes = self.write("barrier", &[("group", group)])?;
-        // Its response is identified by the tag.
+        // The tag identifies the response.
         self.pending.pop();
         self.open.push(barrier.tag);
         Ok(bytes)
     }
 
     /// RFC 13, "`PMI_KVS_Put`"; draft, "`PMI_KVS_Put`": puts a pair. RFC 13: "A key SHALL NOT be put more than once". That includes a key
-    /// that the server has refused, because it may have stored it. The draft does not limit the number of puts.
+    /// whose put the server has refused, because the server may have stored it. The draft does not limit the number of puts.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if self.keys.contains(key) {
@@ -397,28 +397,29 @@ impl Client {
         self.request("get", &fields)
     }
 
-    /// Draft, "`PMI_Info_PutNodeAttr`".
+    /// Draft, "`PMI_Info_PutNodeAttr`": puts an attribute of this process's node.
     pub fn put_node_attribute(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("put-node-attribute", &[("key", key), ("value", value)])
     }
 
-    /// Draft, "`PMI_Info_GetNodeAttr`". With `wait`, the response comes only once there is a value.
+    /// Draft, "`PMI_Info_GetNodeAttr`": requests an attribute of this process's node. With `wait`, the response comes only when it has a
+    /// value.
     pub fn get_node_attribute(&mut self, key: &[u8], wait: bool) -> Result<Vec<u8>, ClientMisuse> {
         let fields = [("key", key), ("wait", boolean_text(true))];
         self.request("get-node-attribute", if wait { &fields } else { &fields[..1] })
     }
 
-    /// Draft, "`PMI_Info_GetJobAttr`".
+    /// Draft, "`PMI_Info_GetJobAttr`": requests an attribute of the job.
     pub fn get_job_attribute(&mut self, key: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("get-job-attribute", &[("key", key)])
     }
 
-    /// Draft, "`PMI_Job_Connect`".
+    /// Draft, "`PMI_Job_Connect`": connects to another job.
     pub fn connect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("connect", &[("jobid", jobid)])
     }
 
-    /// Draft, "`PMI_Job_Disconnect`".
+    /// Draft, "`PMI_Job_Disconnect`": disconnects from another job.
     pub fn disconnect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, ClientMisuse> {
         self.request("disconnect", &[("jobid", jobid)])
     }
@@ -438,8 +439,8 @@ impl Client {
         self.request("lookup", &[("service", service)])
     }
 
-    /// RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`": starts programs as one new process group. This method fills in
-    /// `totspawns`, `spawnssofar` and the indices of the arguments. In PMI-2, the pairs of all programs are sent together.
+    /// RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`": starts programs as a new process group. This method fills in `totspawns`,
+    /// `spawnssofar` and the indices of the arguments. In PMI-2, the pairs of all programs are sent together.
     pub fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<u8>, ClientMisuse> {
         self.check_joined()?;
         if programs.iter().all(|program| program.nprocs == 0) {
@@ -477,7 +478,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_Abort`": requests the end of the program. Neither RFC 13 nor the draft has `exitcode`, but MPICH sends it.
+    /// RFC 13, "`PMI_Abort`": requests the end of the program. `exitcode` is not part of RFC 13 or the draft, but MPICH sends it.
     pub fn abort(&mut self, exitcode: Option<i64>) -> Result<Vec<u8>, ClientMisuse> {
         let code = exitcode.map(|code| code.to_string());
         let fields: Vec<_> = code.iter().map(|code| ("exitcode", code.as_bytes())).collect();
@@ -511,8 +512,8 @@ impl Client {
         self.request("finalize", &[])
     }
 
-    /// Reads bytes from the server, and returns the response that they complete. RFC 13, "Error Handling": after an error, the client must
-    /// close the connection.
+    /// Reads bytes from the server. Returns the response that they complete, if any. RFC 13, "Error Handling": after an error, the client
+    /// must close the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerResponse, ServerError>> {
         if bytes.is_empty() {
             return None;
@@ -527,7 +528,7 @@ impl Client {
         self.next_response()
     }
 
-    /// Returns the next response, if more than one was received at once.
+    /// Returns the next response, if the last received bytes contained several responses.
     pub fn next_response(&mut self) -> Option<Result<ServerResponse, ServerError>> {
         if self.phase == ClientPhase::Broken {
             return None;
@@ -550,7 +551,7 @@ impl Client {
         if over { Ok(()) } else { Err(ServerError::Closed) }
     }
 
-    /// Returns whether bytes of another message have arrived.
+    /// Returns whether bytes of a further message have arrived.
     fn has_more(&mut self) -> bool {
         let from = Direction::FromServer;
         self.connection.next(from).is_some() || !self.connection.partial(from).is_empty()
@@ -584,12 +585,12 @@ impl Client {
         if self.phase == ClientPhase::Joined { Ok(()) } else { Err(ClientMisuse::NotInitialized) }
     }
 
-    /// Checks that no group barrier is open. PMI-1.2: while one is open, only puts, gets and other barriers are allowed.
+    /// Checks that no group barrier is open. PMI-1.2: while a process is in a group barrier, it may only put, get and enter other barriers.
     fn check_no_group_barrier(&self) -> Result<(), ClientMisuse> {
         if self.open.is_empty() { Ok(()) } else { Err(ClientMisuse::BarriersOpen) }
     }
 
-    /// Makes a request with these fields, for an operation that has no rules beyond those of the protocol table.
+    /// Makes a request with the given fields, for an operation whose only rules are in the protocol table.
     pub fn request(
         &mut self,
         operation: &'static str,
@@ -599,7 +600,7 @@ impl Client {
         self.write(operation, fields)
     }
 
-    /// Makes a request about the keyval space of the process group, which must be named in PMI-1.
+    /// Makes a request about the keyval space of the process group. In PMI-1, adds the name of the space.
     fn request_in_space(
         &mut self,
         operation: &'static str,
@@ -639,14 +640,14 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Completes a message.
+    /// Completes a message, given its tuples.
     fn complete(&self, tuples: Vec<u8>) -> Result<Vec<u8>, ClientMisuse> {
         let length = tuples.len();
         let too_long = ClientMisuse::TooLong { what: "message", length, limit: 999_999 };
         self.connection.framing().complete(tuples).ok_or(too_long)
     }
 
-    /// Checks a value: its characters, which PMI-2 restricts only in keys, and its length. The limits count a terminating NUL.
+    /// Checks the characters and the length of a value. PMI-2 restricts only the characters of keys. The limits count a terminating NUL.
     fn check(&self, name: &'static str, rule: Rule, value: &[u8]) -> Result<(), ClientMisuse> {
         let is_good = match (self.is_pmi2(), rule) {
             (true, _) => name != "key" || is_key(value) || value.len() > KEY_MAX,
@@ -714,7 +715,7 @@ impl Client {
             ServerResponse::Maxes(limits) => self.maxes = Some(*limits),
             ServerResponse::Kvsname(name) => self.kvsname = Some(name.clone()),
             ServerResponse::Finalized | ServerResponse::AbortAck => self.phase = ClientPhase::Left,
-            // In PMI-2, a refused fullinit or finalize may not be repeated.
+            // In PMI-2, a refused fullinit or finalize must not be repeated.
             ServerResponse::Failed { operation: "init" | "finalize", .. }
                 if message.framing == Framing::Frames =>
             {
@@ -827,7 +828,7 @@ mod tests {
                 match action {
                     ServerAction::Send { to, bytes } => {
                         let rank = to.rank as usize;
-                        // The bytes arrive one by one, because framing is the client's task.
+                        // Passes the bytes one by one, because framing is the client's task.
                         let (last, rest) = bytes.split_last().unwrap();
                         for byte in rest {
                             assert_eq!(self.clients[rank].receive(&[*byte]), None);

@@ -13,8 +13,8 @@ impl Server {
     /// Enters the barrier.
     ///
     /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
-    /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before it is visible after it. This server stores pairs
-    ///   immediately, so a fence has nothing else to do.
+    /// * PMI-2 draft, "`PMI_KVS_Fence`": a fence is a barrier, after which every pair that was put before it is visible. This server stores
+    ///   pairs immediately, so a fence needs no further action.
     pub(super) fn barrier(&mut self, from: Proc, header: ResponseHeader) {
         if self.join_barrier(from, header) {
             self.release_barrier(from.group, Ok(()));
@@ -23,7 +23,7 @@ impl Server {
         }
     }
 
-    /// Records that a process has entered the barrier. Returns whether all processes have.
+    /// Records that a process has entered the barrier. Returns whether all processes have entered it.
     pub fn join_barrier(&mut self, from: Proc, header: ResponseHeader) -> bool {
         let is_first = !self.process(from).is_in_barrier();
         self.hold(from, header, AwaitedEvent::Barrier);
@@ -34,9 +34,9 @@ impl Server {
 
     /// Releases the barrier with a failure if a process that has left can no longer enter it.
     ///
-    /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not say what these errors are. A process that has
-    /// finalized, or that has ended without PMI, will never enter; without this rule, the others would wait forever. (A process that ends
-    /// between init and finalize aborts the whole program instead, see [`Server::closed`].)
+    /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not define these errors. A process that has finalized,
+    /// or that has ended without PMI, will never enter. Without this rule, the other processes would wait forever. (A process that ends
+    /// between init and finalize aborts the whole program instead: see [`Server::closed`].)
     pub fn fail_barrier(&mut self, group: GroupId) {
         self.fail_group_barriers(group);
         while self.is_barrier_lost(group) {
@@ -44,13 +44,13 @@ impl Server {
         }
     }
 
-    /// Returns whether processes in the barrier are waiting for one that has left.
+    /// Returns whether processes in the barrier are waiting for a process that has left.
     pub fn is_barrier_lost(&self, group: GroupId) -> bool {
         let group = &self.groups[group as usize];
         group.left_count > 0 && group.entered_count > 0
     }
 
-    /// Answers all processes that are waiting in the barrier. If several threads of a process are waiting, one of them is answered.
+    /// Answers all processes that are waiting in the barrier. If several threads of a process are waiting, only one request is answered.
     pub fn release_barrier(&mut self, id: GroupId, done: Result<(), &'static str>) {
         for rank in 0..self.size(id) {
             self.leave_barrier(Proc { group: id, rank }, done);
@@ -58,13 +58,13 @@ impl Server {
         self.count_entered(id);
     }
 
-    /// Counts the processes that are waiting in the barrier again, after some of them were answered.
+    /// Recounts the processes that are waiting in the barrier, after some of them were answered.
     pub fn count_entered(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
         group.entered_count = group.procs.iter().filter(|proc| proc.is_in_barrier()).count() as u32;
     }
 
-    /// Answers one process, if it is waiting in the barrier. PMI-1.2: this barrier is the one with tag 0.
+    /// Answers a process, if it is waiting in the barrier. In PMI-1.2, this barrier has the tag 0.
     pub fn leave_barrier(&mut self, to: Proc, done: Result<(), &'static str>) {
         let Some(header) = self.take_held(to, &AwaitedEvent::Barrier) else { return };
         let answer = OperationResult::from(done);

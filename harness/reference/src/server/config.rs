@@ -2,7 +2,7 @@
 
 use pmi_wire::{ConnectionMethod, Dialect, KvsLimits, Proc, SpawnProgram};
 
-/// Number of a process group: 0 for the first, then in order of creation.
+/// Number of a process group. Groups are numbered from 0, in order of creation.
 pub type GroupId = u32;
 
 /// Maximum length of a message, regardless of the limits, so that no client can exhaust the server's memory.
@@ -13,25 +13,25 @@ const MAX_MESSAGE: usize = 16 << 20;
 pub struct Config<W = ()> {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub limits: KvsLimits,
-    /// The way in which processes get their connections.
+    /// The method by which processes get their connections.
     pub connection_method: ConnectionMethod,
-    /// Maximum length of a message, in bytes including the newline. A longer one is a protocol error.
+    /// Maximum length of a message, in bytes including the newline. A longer message is a protocol error.
     pub line_max: usize,
     /// The universe size; `None` stands for the size of the group.
     pub universe_size: Option<u64>,
     /// The number of nodes over which each group is spread.
     pub nodes: u32,
-    /// Maximum number of processes of one spawn.
+    /// Maximum number of processes of a spawn.
     pub spawn_max: u64,
-    /// True if it accepts an offer of PMI-2. It always accepts PMI-1.1.
+    /// True if the server accepts an offer of PMI-2. It always accepts PMI-1.1.
     pub pmi2: bool,
-    /// True if it answers an offer of 1.2 or more with 1.2.
+    /// True if the server answers an offer of 1.2 or more with 1.2.
     pub pmi12: bool,
-    /// True if it supports additional keyval spaces and access to pairs by index, which RFC 13 does not have.
+    /// True if the server supports additional keyval spaces and access to pairs by index, for which RFC 13 defines no messages.
     pub keyval_spaces: bool,
-    /// First part of every keyval space's name; a dash and the group's number follow.
+    /// Prefix of the names of keyval spaces. A dash and the group's number follow.
     pub kvs_prefix: String,
-    /// The settings of a wrapper. The server itself has none.
+    /// The settings of a wrapper around the server.
     pub wrapper: W,
 }
 
@@ -44,12 +44,12 @@ impl<W> Config<W> {
         self.line_max = self.line_max.max(room.min(MAX_MESSAGE));
     }
 
-    /// Sets the dialect that it accepts in addition to PMI-1.1.
+    /// Returns the settings for a server that accepts `dialect` in addition to PMI-1.1.
     pub fn speaking(self, dialect: Dialect) -> Self {
         Self { pmi2: dialect.switches_framing(), ..self }
     }
 
-    /// Returns the same settings for another wrapper, and the settings of this one.
+    /// Returns the same settings for a different wrapper, and the settings of the previous wrapper.
     pub fn rewrap<V>(self, wrapper: V) -> (Config<V>, W) {
         let Self {
             limits, connection_method, line_max, universe_size, nodes, spawn_max, pmi2, pmi12, ..
@@ -97,7 +97,7 @@ pub struct GroupSpec {
     pub programs: Vec<u32>,
     /// Pairs that are in the keyval space before the processes start.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
-    /// True if it was created by a spawn request.
+    /// True if the group was created by a spawn request.
     pub spawned: bool,
 }
 
@@ -111,28 +111,28 @@ pub enum ServerAction {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Start the programs as process group `group` (with consecutive ranks across the programs and `PMI_SPAWNED=1`), then call
+    /// Start the programs as process group `group`, with consecutive ranks across the programs and `PMI_SPAWNED=1`. Then call
     /// [`Server::spawned`](super::Server::spawned).
     Spawn {
         /// The new group, which the server already knows.
         group: GroupId,
-        /// The process that requested it.
+        /// The process that requested the spawn.
         requester: Proc,
         /// The programs to start.
         programs: Vec<SpawnProgram>,
     },
-    /// Close the connection of one process; the others continue. Only wrappers of the server request this.
+    /// Close the connection of a single process. Only wrappers of the server request this.
     Close {
         /// The process.
         proc: Proc,
-        /// True to end the process too.
+        /// True if the process must be ended as well.
         end: bool,
     },
     /// Close every connection of the group and end its processes.
     Abort {
         /// The group.
         group: GroupId,
-        /// The rank that requested it or broke the protocol.
+        /// The rank that requested the abort or broke the protocol.
         rank: u32,
         /// Exit status of the job.
         status: i64,

@@ -1,5 +1,5 @@
-//! Barriers over part of a process group, on connections that have negotiated PMI-1.2. Their source is MPICH's list of PMI messages:
-//! `barrier_in` has the key `group`, a list of ranks, `WORLD` or `NODE`, and a tag; `barrier_out` repeats the tag.
+//! Barriers over part of a process group, on connections that have negotiated PMI-1.2. They are documented in MPICH's list of PMI messages:
+//! the key `group` of `barrier_in` is a list of ranks, `WORLD` or `NODE`, and a tag; `barrier_out` repeats the tag.
 
 use pmi_wire::{Framing, GroupBarrier, Members, Operation, Proc, place};
 
@@ -9,7 +9,7 @@ use super::open_barrier::{BarrierIdentity, GroupNotation, OpenBarrier};
 use super::state::{ProcessGroup, ProcessPhase, Server};
 use crate::response::{OperationResult, ResponseHeader};
 
-/// Maximum number of group barriers that one process may have open, so that no client can exhaust the server's memory.
+/// Maximum number of open group barriers of a process, so that no client can exhaust the server's memory.
 const MAX_OPEN: usize = 256;
 
 impl ProcessGroup {
@@ -20,8 +20,8 @@ impl ProcessGroup {
 }
 
 impl Server {
-    /// Enters the barrier that a request names. Without a group, that is the barrier of RFC 13. The key `group` has a meaning only in
-    /// PMI-1.2 (MPICH's list of PMI messages). RFC 13, "Wire Protocol", asks parsers to ignore additional keys.
+    /// Enters the barrier of a request: a group barrier or, without a group, the barrier of RFC 13. The key `group` has a meaning only in
+    /// PMI-1.2 (MPICH's list of PMI messages). Otherwise, it is an additional key, which parsers should ignore (RFC 13, "Wire Protocol").
     pub(super) fn enter(
         &mut self,
         from: Proc,
@@ -34,7 +34,7 @@ impl Server {
         if barrier != GroupBarrier::PLAIN {
             return self.enter_subset_barrier(from, header, barrier);
         }
-        // Draft, "Thread Safety": another thread may enter the next fence before this one ends.
+        // Draft, "Thread Safety": another thread may enter the next fence before this fence ends.
         if header.framing == Framing::Lines && self.process(from).is_in_barrier() {
             return Err("the process is already in that barrier".into());
         }
@@ -42,8 +42,8 @@ impl Server {
         Ok(())
     }
 
-    /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). A group that does not exist, or that lacks the
-    /// process, is refused.
+    /// Enters a barrier over part of the group (MPICH's list of PMI messages, `barrier_in`). Refuses an invalid group, or a group that does
+    /// not contain the process.
     fn enter_subset_barrier(
         &mut self,
         from: Proc,
@@ -67,17 +67,17 @@ impl Server {
         Ok(())
     }
 
-    /// Answers a process in a group barrier. The tag identifies the barrier among those that the client has open.
+    /// Answers a process in a group barrier. The tag identifies the barrier among the client's open barriers.
     pub fn reply_tag(&mut self, to: Proc, tag: u64, done: Result<(), &'static str>) {
         let header = ResponseHeader::line(Operation::Barrier.exchange());
         self.reply(to, header, OperationResult::from(done).with_number("tag", tag));
     }
 
-    /// Records that a process has entered a group barrier. Returns whether all members have.
+    /// Records that a process has entered a group barrier. Returns whether all members have entered it.
     ///
     /// # Errors
     ///
-    /// Returns an error if the process is already in that barrier, or in too many.
+    /// Returns an error if the process is already in that barrier, or in too many barriers.
     pub fn enter_group_barrier(
         &mut self,
         from: Proc,
@@ -100,11 +100,11 @@ impl Server {
         Ok(open.entered.len() >= open.name.members.len())
     }
 
-    /// Returns the identity of a barrier, or the reason why this process cannot enter it.
+    /// Returns the identity of the barrier that a request names.
     ///
     /// # Errors
     ///
-    /// Returns an error if the list contains a rank that does not exist, contains a rank twice, or lacks the process itself.
+    /// Returns an error if the list contains an unknown or a duplicate rank, or does not contain the process.
     pub fn barrier_name(
         &self,
         from: Proc,
@@ -147,14 +147,14 @@ impl Server {
         Ok(BarrierIdentity { kind, members, tag: barrier.tag })
     }
 
-    /// Closes a group barrier. Returns the ranks that are in it, in the order in which they entered, with their tags.
+    /// Closes a group barrier. Returns the ranks that have entered it, in order, with their tags.
     pub fn take_group_barrier(&mut self, group: GroupId, name: &BarrierIdentity) -> Vec<(u32, u64)> {
         let open_barriers = &mut self.groups[group as usize].open_barriers;
         let at = open_barriers.iter().position(|open| open.name == *name);
         at.map(|at| open_barriers.remove(at).entered).unwrap_or_default()
     }
 
-    /// Fails the barriers of this group that cannot complete because a member has left.
+    /// Fails the group barriers that cannot complete because a member has left.
     pub fn fail_group_barriers(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
         if group.left_count == 0 || group.open_barriers.is_empty() {

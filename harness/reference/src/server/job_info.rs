@@ -6,7 +6,7 @@ use super::state::Server;
 use crate::response::OperationResult;
 
 impl Server {
-    /// RFC 13, "`PMI_KVS_Get_name_length_max`" and the functions after it: the limits, which count the terminating NUL.
+    /// RFC 13, "`PMI_KVS_Get_name_length_max`" and the following sections: the limits, which count the terminating NUL.
     pub(super) fn maxes(&self) -> OperationResult {
         let KvsLimits { kvsname_max, keylen_max, vallen_max } = self.config.limits;
         OperationResult::done()
@@ -25,8 +25,8 @@ impl Server {
         self.groups[from.group as usize].appnum(from.rank)
     }
 
-    /// RFC 13, "`PMI_KVS_Get_my_name`": the keyval space that is common to the group. Draft, "`PMI_Job_GetId`": the id of the job, which is
-    /// the same here.
+    /// RFC 13, "`PMI_KVS_Get_my_name`": the name of the group's keyval space. Draft, "`PMI_Job_GetId`": the id of the job. This server uses
+    /// the same text for both.
     pub(super) fn kvsname(&self, from: Proc) -> OperationResult {
         OperationResult::done().with("kvsname", self.groups[from.group as usize].kvsname.clone())
     }

@@ -1,5 +1,5 @@
-//! Keyval spaces that processes create. RFC 13 defines only their functions ("`PMI_KVS_Create`" and so on), not their messages. The
-//! messages here are those of MPICH's gforker.
+//! Keyval spaces that processes create. RFC 13 defines only the functions for them ("`PMI_KVS_Create`" and others), but no messages. The
+//! messages in this module are those of MPICH's gforker.
 
 use pmi_wire::Proc;
 
@@ -21,13 +21,13 @@ impl Server {
         }
     }
 
-    /// Returns a name that has not been used for a space before.
+    /// Returns a new name for a keyval space.
     pub fn new_space_name(&mut self) -> Vec<u8> {
         self.created += 1;
         format!("{}-created-{}", self.config.kvs_prefix, self.created).into_bytes()
     }
 
-    /// Creates a space, which every process can use by its name (RFC 13, "`PMI_KVS_Create`").
+    /// Creates a keyval space, which all processes can use (RFC 13, "`PMI_KVS_Create`").
     pub fn create_space(&mut self, from: Proc, header: ResponseHeader, name: Vec<u8>) {
         let answer = match self.spaces.len() < MAX_SPACES {
             true => OperationResult::done().with("kvsname", name.clone()),

@@ -12,9 +12,10 @@ use crate::response::OperationResult;
 impl Server {
     /// Stores a pair.
     ///
-    /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not say what a server does about a
-    ///   second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", is silent; this server does the same.
-    /// * The pair can be read immediately. RFC 13 requires that only after the next barrier, and the draft only after the next fence.
+    /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not define the
+    ///   response to a second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", does not mention a second
+    ///   put; this server refuses it as well.
+    /// * The pair can be read immediately. RFC 13 requires this only after the next barrier, and the draft only after the next fence.
     pub(super) fn put(
         &mut self,
         from: Proc,
@@ -42,10 +43,10 @@ impl Server {
 
     /// Reads a pair.
     ///
-    /// * RFC 13, "`PMI_KVS_Get`", and draft, "`PMI_KVS_Get`": returns the value of the key. A get before the barrier returns what has been put
-    ///   so far: the value, or a miss. The standards leave that open, because they require visibility only after the barrier. The response
-    ///   never waits for a put.
-    /// * Draft: `srcid` is a hint, and a wrong one must not change the result. This server does not use it.
+    /// * RFC 13, "`PMI_KVS_Get`", and draft, "`PMI_KVS_Get`": returns the value of the key. A get before the barrier returns the value if
+    ///   it has been put, and otherwise a miss. It never waits for a put. The standards leave this open, because they require visibility only
+    ///   after the barrier.
+    /// * Draft: `srcid` is a hint, and a wrong hint must not change the result. This server ignores it.
     pub(super) fn get(&self, from: Proc, space: Option<&[u8]>, key: &[u8]) -> OperationResult {
         let value = match self.created_space(space) {
             _ if self.is_own_space(from, space) => self.groups[from.group as usize].kvs.get(key),
@@ -55,8 +56,8 @@ impl Server {
         OperationResult::found("value", value.cloned(), "key not found")
     }
 
-    /// Returns whether a request names the keyval space of the process's group. RFC 13, "`PMI_KVS_Put`": the name is the one from
-    /// `get_my_kvsname`. Draft, "`PMI_KVS_Get`": without a name, it is the space of the process's own job.
+    /// Returns whether a request names the keyval space of the process's group. RFC 13, "`PMI_KVS_Put`": the name is that from
+    /// `get_my_kvsname`. Draft, "`PMI_KVS_Get`": a request without a name is about the space of the process's own job.
     pub fn is_own_space(&self, from: Proc, space: Option<&[u8]>) -> bool {
         space.is_none_or(|name| name == self.groups[from.group as usize].kvsname)
     }
@@ -66,7 +67,7 @@ impl Server {
         self.spaces.iter().find(|space| Some(&space.name[..]) == name)
     }
 
-    /// Checks the lengths of a pair. The limits of RFC 13 count the terminating NUL of the C API; those of PMI-2 do not.
+    /// Checks the lengths of a pair. The limits of RFC 13 count the terminating NUL of the C API; the limits of PMI-2 do not.
     ///
     /// # Errors
     ///

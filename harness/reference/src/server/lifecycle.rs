@@ -1,4 +1,4 @@
-//! The life of a connection: init, finalize, abort, its end, and protocol errors.
+//! The life cycle of a connection: init, finalize, abort, the end of the connection, and protocol errors.
 
 use pmi_wire::{Framing, Proc, Version};
 
@@ -19,7 +19,7 @@ impl<T: Into<String>> From<T> for ProtocolError {
 impl Server {
     /// RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version to use. This server
     /// supports 1.0 and 1.1, and also 1.2 and 2.0 if its settings say so. It refuses a client with a lower version, which stays connected
-    /// and may offer another one. Draft, "The protocol": after this line, a PMI-2 connection has frames.
+    /// and may offer a different version. Draft, "The protocol": after this line, a PMI-2 connection uses frames.
     pub(super) fn init(
         &mut self,
         from: Proc,
@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server identifies the process by its connection and needs no
-    /// authentication; it refuses a client that requests it.
+    /// authentication. It refuses a client that requests authentication.
     pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> OperationResult {
         if authtype.is_some() {
             return OperationResult::failed("unknown authtype");
@@ -73,9 +73,9 @@ impl Server {
         answer.with("debugged", "FALSE").with("pmiverbose", "FALSE")
     }
 
-    /// Handles the end of a connection. RFC 13 does not mention it. If the process has not finalized, this server treats it as a protocol
-    /// error, because the other processes might wait for this one forever. A program that never uses PMI is lawful, but no other process
-    /// may wait for it in a barrier.
+    /// Handles the end of a connection, which RFC 13 does not mention. If the process has not finalized, this server treats the end as a
+    /// protocol error, because the other processes might wait for this process forever. A program may end without ever using PMI, but then
+    /// no other process may wait for it in a barrier.
     pub fn closed(&mut self, from: Proc) {
         if self.is_gone(from) {
             return;
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// Records that a process is gone.
+    /// Records that the connection of a process has ended.
     ///
     /// # Errors
     ///
@@ -113,14 +113,14 @@ impl Server {
         self.abort(from, 1, reason);
     }
 
-    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line. Draft, "`PMI_Abort`": there is no response.
+    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line. Draft, "`PMI_Abort`": no response follows.
     pub(super) fn abort_requested(&mut self, from: Proc, header: ResponseHeader, exitcode: Option<i64>) {
         self.reply(from, header, OperationResult::done());
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
     }
 
     /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges immediately and does not wait for other processes. A
-    /// barrier that needs this process fails, see [`Server::fail_barrier`].
+    /// barrier that needs this process fails: see [`Server::fail_barrier`].
     pub(super) fn finalize(&mut self, from: Proc, header: ResponseHeader) {
         self.leave(from);
         self.reply(from, header, OperationResult::done());

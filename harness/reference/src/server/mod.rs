@@ -1,8 +1,8 @@
-//! The server's half of PMI, in every dialect, for any number of process groups.
+//! The server's side of PMI, in every dialect, for any number of process groups.
 //!
 //! Bytes and process events come in through [`Server::receive`], [`Server::closed`] and [`Server::spawned`]; actions for the driver come
-//! out of [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers. There is one
-//! file for each subject. The parts of `receive` are public, so that a wrapper can change what passes through.
+//! out of [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers. Each subject
+//! has a file. The parts of `receive` are public, so that a wrapper can change requests and responses.
 
 mod attributes;
 mod barrier;
@@ -62,7 +62,7 @@ impl Server {
         std::mem::replace(&mut self.process_mut(from).framer, Framer::new(line_max))
     }
 
-    /// Returns the next message in a framer, without its newline or its length.
+    /// Returns the next message in a framer, without its newline or length.
     pub fn next_message<'a>(
         &self,
         from: Proc,
@@ -125,7 +125,7 @@ impl Server {
             ServerRequest::DestroySpace { space } => self.destroy_space(&space),
             ServerRequest::PairByIndex { space, index } => self.pair_by_index(from, &space, index, index),
             ServerRequest::Plain => OperationResult::done(),
-            // Draft, "Unrecognized command": a command that this server does not have is answered with an error code.
+            // Draft, "Unrecognized command": an unsupported command is answered with an error code.
             ServerRequest::Unsupported => OperationResult::failed("not supported"),
             ServerRequest::Unknown => OperationResult::unknown_command(),
         };

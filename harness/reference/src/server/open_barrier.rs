@@ -1,17 +1,17 @@
 //! Open barriers over part of a process group (PMI-1.2), and their identity.
 
-/// The identity of a barrier.
+/// The identity of a group barrier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BarrierIdentity {
     /// The notation of the group.
     pub kind: GroupNotation,
     /// The members, in ascending order.
     pub members: Vec<u32>,
-    /// Its tag.
+    /// The tag of the barrier.
     pub tag: u64,
 }
 
-/// The notation of a group. The same members in another notation are a different group.
+/// The notation of a group. The same members in a different notation are a different group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupNotation {
     /// The whole process group.
@@ -22,11 +22,11 @@ pub enum GroupNotation {
     Ranks,
 }
 
-/// A barrier that at least one process has entered and none has left.
+/// A barrier that some processes have entered and that is still waiting for others.
 #[derive(Debug)]
 pub struct OpenBarrier {
-    /// Its identity.
+    /// The identity of the barrier.
     pub name: BarrierIdentity,
-    /// The ranks that have entered it, in that order, with the tag for the response to each.
+    /// The ranks that have entered the barrier, in order of entry, each with the tag for its response.
     pub entered: Vec<(u32, u64)>,
 }

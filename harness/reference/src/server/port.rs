@@ -6,13 +6,13 @@ use pmi_wire::port::{Greeting, initack_id};
 use super::state::Server;
 
 impl Server {
-    /// Returns the id of a process, `PMI_ID`. The ids are consecutive across all groups.
+    /// Returns the `PMI_ID` of a process. The ids are consecutive across all groups.
     pub fn id(&self, p: Proc) -> u64 {
         let before = (0..p.group).map(|group| u64::from(self.size(group)));
         before.sum::<u64>() + u64::from(p.rank)
     }
 
-    /// Accepts the process with the id in `line`, but only once. Returns the response: the size of its group and its rank.
+    /// Accepts the process with the id in `line`, but only once. Returns the process, and the response with its group's size and its rank.
     pub(super) fn admit_by_id(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let id = initack_id(line)?;
         let groups = 0..u32::try_from(self.groups.len()).ok()?;

@@ -1,4 +1,4 @@
-//! Requests, the same in every dialect: decoding, and the order in which a process may make them.
+//! Requests, independent of the dialect: decoding, and the order in which a process may make them.
 
 use std::borrow::Cow;
 
@@ -19,12 +19,12 @@ pub(super) const MAX_HELD: usize = 10_000;
 /// The value of a field.
 type Value<'a> = Cow<'a, [u8]>;
 
-/// An operation and its arguments. PMI-1 and PMI-2 spell most operations differently; the protocol table in `pmi_wire` has both spellings.
+/// An operation and its arguments. The protocol table in `pmi_wire` has the spellings of PMI-1 and PMI-2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerRequest<'a> {
-    /// Offers a version: `init` in every dialect.
+    /// Offers a version: `init`, in every dialect.
     Init(Version),
-    /// Joins the job, in PMI-2 after the init line: `fullinit`.
+    /// Joins the job after the init line of PMI-2: `fullinit`.
     Fullinit {
         /// The kind of authentication that the client requests.
         authtype: Option<Value<'a>>,
@@ -35,11 +35,11 @@ pub enum ServerRequest<'a> {
     Kvsname,
     /// Requests the universe size: `get_universe_size`.
     Universe,
-    /// Requests the number of the program: `get_appnum`.
+    /// Requests the application number: `get_appnum`.
     Appnum,
     /// Stores a pair: `put`, `kvs-put`.
     Put {
-        /// The keyval space; in PMI-2, always that of the process's group.
+        /// The keyval space; `None` in PMI-2, which always means the space of the process's group.
         space: Option<Value<'a>>,
         /// The key.
         key: Value<'a>,
@@ -48,16 +48,16 @@ pub enum ServerRequest<'a> {
     },
     /// Reads a pair: `get`, `kvs-get`.
     Get {
-        /// The keyval space; `None` stands for that of the process's group.
+        /// The keyval space; `None` stands for the space of the process's group.
         space: Option<Value<'a>>,
-        /// The rank that may have put the pair, as a hint.
+        /// A hint about the rank that has put the pair.
         source: Option<i64>,
         /// The key.
         key: Value<'a>,
     },
     /// Enters a barrier: `barrier_in`, `kvs-fence`.
     Barrier {
-        /// The group of PMI-1.2. Before that version, the key has no meaning.
+        /// The group, which has a meaning only in PMI-1.2.
         group: Option<Value<'a>>,
     },
     /// Stores an attribute of the process's node: `info-putnodeattr`.
@@ -71,7 +71,7 @@ pub enum ServerRequest<'a> {
     GetNodeAttribute {
         /// The key.
         key: Value<'a>,
-        /// True if the response is held back until there is a value.
+        /// True if the response must wait until the attribute exists.
         wait: bool,
     },
     /// Reads an attribute of the job: `info-getjobattr`.
@@ -102,7 +102,7 @@ pub enum ServerRequest<'a> {
     CreateSpace,
     /// Destroys a keyval space: `destroy_kvs` in MPICH's gforker.
     DestroySpace {
-        /// Its name.
+        /// The name of the keyval space.
         space: Value<'a>,
     },
     /// Reads a pair by its index: `getbyidx` in MPICH's gforker.
@@ -114,7 +114,7 @@ pub enum ServerRequest<'a> {
     },
     /// Ends the process group: `abort`.
     Abort {
-        /// The exit status, which MPICH sends although neither RFC 13 nor the draft has it.
+        /// The exit status, which MPICH sends. It is not part of RFC 13 or the draft.
         exitcode: Option<i64>,
     },
     /// Leaves PMI: `finalize`.
@@ -123,14 +123,14 @@ pub enum ServerRequest<'a> {
     Plain,
     /// A request that only the draft describes and no known server supports.
     Unsupported,
-    /// A command that PMI-2 does not have.
+    /// An unknown command in PMI-2.
     Unknown,
 }
 
 /// A request that a process may make now.
 #[derive(Debug, Clone)]
 pub struct AllowedRequest<'a> {
-    /// The form of the request, and of its response.
+    /// The properties of the request that determine the form of its response.
     pub header: ResponseHeader,
     /// The operation.
     pub request: ServerRequest<'a>,
@@ -141,7 +141,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns an error if the message is a protocol error, or is one at this point (RFC 13, "Error Handling").
+    /// Returns an error if the message, or sending it at this point, is a protocol error (RFC 13, "Error Handling").
     pub fn read<'a>(
         &mut self,
         from: Proc,
@@ -177,7 +177,7 @@ impl Server {
         Ok(Some(AllowedRequest { header, request }))
     }
 
-    /// Returns whether a line outside of RFC 13 is a request about additional keyval spaces, and this server supports them.
+    /// Returns whether a line that RFC 13 does not define is a request about additional keyval spaces, and this server supports them.
     fn has_keyval_spaces(&self, from: Proc, message: &Decoded<'_>) -> bool {
         let is_argument = |exchange: &Exchange| {
             let accepts =
@@ -203,8 +203,8 @@ impl Server {
     /// Checks that a process may make a request now.
     ///
     /// * RFC 13, "Version Negotiation": init comes first. Draft, "`PMI_Init`": fullinit comes next.
-    /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 makes one exception: while a process is in barriers, it may make
-    ///   other requests, except spawn and finalize. Draft, "Thread Safety": with another `thrid`, a request may be made at any time.
+    /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 has an exception: while a process is in group barriers, it
+    ///   may make requests other than spawn and finalize. Draft, "Thread Safety": requests with different `thrid` are independent.
     fn check_order(
         &self,
         from: Proc,
@@ -275,7 +275,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "appnum" => ServerRequest::Appnum,
         "put" => ServerRequest::Put { space: value("kvsname"), key: named("key"), value: named("value") },
         "get" => {
-            // PMI-2 libraries send an empty id if they have none.
+            // PMI-2 libraries send an empty id if they do not know the id.
             let space = value("kvsname").or_else(|| value("jobid")).filter(|space| !space.is_empty());
             ServerRequest::Get { space, source: number("srcid"), key: named("key") }
         }
@@ -296,7 +296,7 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "kvs-index" => ServerRequest::PairByIndex { space: named("kvsname"), index: message.number("idx")? },
         "abort" => ServerRequest::Abort { exitcode: number("exitcode") },
         "finalize" => ServerRequest::Finalize,
-        // Only Slurm has this request; the draft does not.
+        // Slurm's extension of the draft, which this server does not support.
         "ring" => ServerRequest::Unknown,
         _ if exchange.is_draft_only() => ServerRequest::Unsupported,
         _ => ServerRequest::Plain,

@@ -1,5 +1,5 @@
-//! Connections that begin with a handshake: those through `PMI_PORT`, and that of a singleton, which is a process that was started without
-//! a process manager and has requested one (MPICH, `PMI_InitSingleton`).
+//! Connections that begin with a handshake: connections through `PMI_PORT`, and the connection of a singleton, a process that was started
+//! without a process manager and has requested one (MPICH, `PMI_InitSingleton`).
 
 use pmi_wire::singleton::{REQUEST, SingletonInfo, check_response};
 use pmi_wire::{ConnectionMethod, Proc, Version};
@@ -7,12 +7,12 @@ use pmi_wire::{ConnectionMethod, Proc, Version};
 use super::state::Server;
 
 impl Server {
-    /// Returns the way in which processes get their connections.
+    /// Returns the method by which processes get their connections.
     pub fn connection_method(&self) -> ConnectionMethod {
         self.config.connection_method
     }
 
-    /// Returns the first message on a connection whose process is not known yet. It is empty unless the process is a singleton.
+    /// Returns the first message to send on a connection whose process is not known yet; empty unless the process is a singleton.
     pub fn welcome(&self) -> Vec<u8> {
         match self.config.connection_method {
             ConnectionMethod::Singleton => [REQUEST.as_bytes(), b"\n"].concat(),
@@ -20,8 +20,8 @@ impl Server {
         }
     }
 
-    /// Returns the process that has sent `line` as its first message, and the response to it. Returns `None` if it is not a process of the
-    /// job; the driver must then close the connection.
+    /// Returns the process whose first message is `line`, and the response. Returns `None` if `line` does not identify a process of the
+    /// job. The driver must then close the connection.
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         match self.config.connection_method {
             ConnectionMethod::Port => self.admit_by_id(line),
@@ -30,8 +30,7 @@ impl Server {
         }
     }
 
-    /// Accepts the singleton, but only once. Its version is acceptable if init would accept it, possibly with a lower version in the
-    /// response.
+    /// Accepts the singleton, but only once. Its version is acceptable if the server would accept it in init.
     fn admit_singleton(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let offered = check_response(line).ok()?;
         let p = Proc { group: 0, rank: 0 };

@@ -9,10 +9,10 @@ use crate::response::{OperationResult, ResponseHeader};
 impl Server {
     /// Starts programs.
     ///
-    /// * RFC 13, "`PMI_Spawn_multiple`": all programs of a request make up one new process group, and the preput pairs are in its keyval space
-    ///   "before the processes are started". Over lines, each program has preput pairs; all of them count.
-    /// * Draft, "`PMI_Job_Spawn`": the same. The draft has a message for each program, but implementations send all programs in one
-    ///   message, and this server supports only that form.
+    /// * RFC 13, "`PMI_Spawn_multiple`": all programs of a request form a single new process group, and the preput pairs are in its keyval
+    ///   space "before the processes are started". In lines, each program may have preput pairs, and all of them are used.
+    /// * Draft, "`PMI_Job_Spawn`": all programs of a request form a single new job. The draft has a message for each program, but
+    ///   implementations send all programs in a single message, and this server supports only that form.
     pub(super) fn spawn(&mut self, by: Proc, header: ResponseHeader, request: SpawnRequest) {
         let SpawnRequest { programs } = request;
         let total = programs.iter().fold(0, |n: u64, program| n.saturating_add(program.nprocs));
@@ -33,7 +33,7 @@ impl Server {
         self.act(ServerAction::Spawn { group, requester: by, programs });
     }
 
-    /// Reports the start of the programs of a [`ServerAction::Spawn`]: one error code for each process, 0 for success. If a code is not 0,
+    /// Reports the start of the programs of a [`ServerAction::Spawn`]: an error code for each process, 0 for success. If a code is not 0,
     /// the whole spawn has failed, and the group no longer exists.
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };

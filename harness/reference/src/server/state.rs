@@ -1,4 +1,4 @@
-//! The state of groups and processes, and the actions that all handlers need: sending responses, holding requests back, and aborting.
+//! The state of groups and processes, and the actions that all handlers need: responding to requests, holding requests, and aborting.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -14,26 +14,26 @@ use crate::response::{OperationResult, ResponseHeader, ResponseParts};
 /// The progress of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessPhase {
-    /// It has not initialized yet.
+    /// The process has not initialized yet.
     New,
-    /// It has initialized.
+    /// The process has initialized.
     Joined,
-    /// It has finalized.
+    /// The process has finalized.
     Finalized,
-    /// Its connection is closed.
+    /// The connection of the process is closed.
     Closed,
 }
 
 /// A request that has not been answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRequest {
-    /// The form of its response.
+    /// The form of the response.
     pub header: ResponseHeader,
-    /// The event that it waits for.
+    /// The event for which the response waits.
     pub awaited_event: AwaitedEvent,
 }
 
-/// The event that a request waits for.
+/// The event for which the response to a request waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AwaitedEvent {
     /// All processes of the group are in the barrier.
@@ -42,28 +42,28 @@ pub enum AwaitedEvent {
     NodeAttribute(Vec<u8>),
     /// A group has been started.
     Spawn(GroupId),
-    /// The pair exists. Only wrappers of the server let a get wait.
+    /// The pair exists. Only a wrapper of the server makes a get wait.
     Pair(Vec<u8>),
 }
 
 /// A process and its connection.
 #[derive(Debug)]
 pub struct ServerProcess {
-    /// Bytes that are not a complete message yet.
+    /// The received bytes that have not been read.
     pub framer: Framer,
     /// The negotiated framing.
     pub framing: Framing,
     /// The negotiated version of PMI-1; 1.1 before the negotiation, and in PMI-2.
     pub version: Version,
-    /// Its progress.
+    /// The progress of the process.
     pub phase: ProcessPhase,
     /// True if the process has identified itself on its connection and was accepted.
     pub is_identified: bool,
-    /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
+    /// The collector of an incomplete spawn request; `None` if no spawn request has begun.
     pub spawn: Option<Box<SpawnCollector>>,
-    /// True if its fullinit has been answered (PMI-2).
+    /// True if the server has answered the fullinit of the process (PMI-2).
     pub has_fullinit: bool,
-    /// Its requests that have not been answered yet, except group barriers.
+    /// The requests of the process that have not been answered yet, except for group barriers.
     pub held: Vec<HeldRequest>,
 }
 
@@ -81,7 +81,7 @@ impl ServerProcess {
         }
     }
 
-    /// Returns whether it is waiting in the barrier of its group.
+    /// Returns whether the process is waiting in the barrier of its group.
     pub fn is_in_barrier(&self) -> bool {
         self.held.iter().any(|held| held.awaited_event == AwaitedEvent::Barrier)
     }
@@ -90,9 +90,9 @@ impl ServerProcess {
 /// A process group.
 #[derive(Debug)]
 pub struct ProcessGroup {
-    /// The name of its keyval space, which is also the id of the job.
+    /// The name of the group's keyval space, which is also the id of the job.
     pub kvsname: Vec<u8>,
-    /// Its keyval space.
+    /// The group's keyval space.
     pub kvs: HashMap<Vec<u8>, Vec<u8>>,
     /// The processes, indexed by rank.
     pub procs: Vec<ServerProcess>,
@@ -102,13 +102,13 @@ pub struct ProcessGroup {
     pub entered_count: u32,
     /// Group barriers that at least one process has entered.
     pub open_barriers: Vec<OpenBarrier>,
-    /// The number of processes that have left: finalized or closed. It is stored rather than counted, because every barrier needs it.
+    /// The number of processes that have left: finalized or closed. It is stored, because counting for every barrier would take too long.
     pub left_count: u32,
-    /// True if it was aborted.
+    /// True if the group was aborted.
     pub aborted: bool,
-    /// True if it was created by a spawn request.
+    /// True if the group was created by a spawn request.
     pub spawned: bool,
-    /// The keyval space of the group that spawned it.
+    /// The name of the keyval space of the group that requested the spawn.
     pub spawner: Option<Vec<u8>>,
     /// Attributes of nodes, by node and key.
     pub node: HashMap<(u32, Vec<u8>), Vec<u8>>,
@@ -124,9 +124,9 @@ impl ProcessGroup {
 /// A keyval space that a process has created.
 #[derive(Debug)]
 pub struct KeyvalSpace {
-    /// Its name.
+    /// The name of the keyval space.
     pub name: Vec<u8>,
-    /// The pairs, in the order of their puts, which determines their indices.
+    /// The pairs, in the order in which they were put. The position of a pair is its index.
     pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -141,7 +141,7 @@ impl KeyvalSpace {
 pub enum PendingAction {
     /// A response.
     Reply(Proc, ResponseParts),
-    /// Something else.
+    /// An action other than a response.
     Action(ServerAction),
 }
 
@@ -156,9 +156,9 @@ pub struct Server {
     pub names: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Keyval spaces that processes have created.
     pub spaces: Vec<KeyvalSpace>,
-    /// The number of spaces that were ever created.
+    /// The number of keyval spaces that have been created so far.
     pub(super) created: u64,
-    /// The groups that are being started, with the process that requested each.
+    /// The groups that are being started, each with the process that requested it.
     pub(super) spawns: Vec<(GroupId, Proc)>,
     outputs: VecDeque<PendingAction>,
 }
@@ -208,8 +208,8 @@ impl Server {
         self.groups[group as usize].procs.len() as u32
     }
 
-    /// Returns the variables of a process's environment (RFC 13, "Environment"). `place` is the number of the descriptor, or the host and
-    /// port, which only the driver knows.
+    /// Returns the variables of a process's environment (RFC 13, "Environment"). The driver passes `place`: the number of the descriptor,
+    /// or the host and port.
     pub fn environment(&self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
         let mut env = match self.config.connection_method {
@@ -236,12 +236,12 @@ impl Server {
         })
     }
 
-    /// Returns the next action. Responses are not encoded yet.
+    /// Returns the next action. A response is not encoded yet.
     pub fn next_output(&mut self) -> Option<PendingAction> {
         self.outputs.pop_front()
     }
 
-    /// Returns whether the process has initialized and not finalized, so [`closed`](Self::closed) would be an error.
+    /// Returns whether the process has initialized and not finalized, so that the end of its connection would be an error.
     pub fn is_joined(&self, p: Proc) -> bool {
         !self.is_gone(p) && self.process(p).phase == ProcessPhase::Joined
     }
@@ -274,12 +274,12 @@ impl Server {
         }
     }
 
-    /// Holds a request back.
+    /// Holds a request until an event.
     pub fn hold(&mut self, from: Proc, header: ResponseHeader, what: AwaitedEvent) {
         self.process_mut(from).held.push(HeldRequest { header, awaited_event: what });
     }
 
-    /// Removes a request that was held back, and returns the form of its response.
+    /// Removes a held request, and returns the form of its response.
     pub fn take_held(&mut self, p: Proc, what: &AwaitedEvent) -> Option<ResponseHeader> {
         let held = &mut self.process_mut(p).held;
         let at = held.iter().position(|held| held.awaited_event == *what)?;
@@ -291,7 +291,7 @@ impl Server {
         self.outputs.push_back(PendingAction::Action(action));
     }
 
-    /// Ends a process group.
+    /// Aborts the process group of `by`.
     pub fn abort(&mut self, by: Proc, status: i64, reason: String) {
         let group = &mut self.groups[by.group as usize];
         group.aborted = true;

@@ -25,11 +25,11 @@ fn find<I: Iterator<Item = &'static Fault>>(
     })
 }
 
-/// Returns the behaviour of a server with these variations and this fault.
+/// Returns the behaviour of a server with `variations` and `fault`.
 ///
 /// # Errors
 ///
-/// Fails if a name is unknown.
+/// Returns an error if a name is unknown.
 pub fn behaviour<'a>(
     fault: Option<&str>,
     variations: impl IntoIterator<Item = &'a str>,
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suggests_the_nearest_name_for_a_misspelled_one() {
+    fn suggests_a_name_similar_to_a_misspelled_name() {
         assert!(behaviour(Some("put-lost"), ["order-reversed"]).is_ok());
         assert!(behaviour(Some("value-37"), []).is_ok());
         let error = behaviour(Some("put-lots"), []).unwrap_err().to_string();

@@ -231,7 +231,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examinatio
         .with("it can be tested; the run will report this finding"),
         (what, n) => {
             let what = what.unwrap_or_else(|| "it ended early".to_owned());
-            DoctorStep::new("session", StepState::Fails, format!("{what}; {n} later steps were not reached"))
+            DoctorStep::new("session", StepState::Fails, format!("{what}; steps not reached: {n}"))
                 .with("most scenarios need this")
         }
     });
@@ -292,17 +292,17 @@ fn started(
     });
 }
 
-/// Probes the supported versions. Changes `dialect` if the server accepts only another one.
+/// Probes the supported versions. Changes `dialect` if the server accepts only a different dialect.
 fn versions(suite: &Suite, iut: &Iut, limits: ScenarioLimits, dialect: &mut Dialect) -> DoctorStep {
     let mut takes = BTreeSet::new();
-    let told = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
+    let answers_by_version = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
         let answers = send_requests(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
         let answer = answers.first().unwrap_or(&ProbeResponse::NotSent);
         takes.extend(answer.version().map(Version::dialect));
         format!("to {version}.{subversion}: {}", answer.describe())
     });
-    let step = |state| DoctorStep::new("version", state, told.join("; "));
+    let step = |state| DoctorStep::new("version", state, answers_by_version.join("; "));
     if let [only] = takes.iter().collect::<Vec<_>>()[..]
         && only != dialect
     {

@@ -77,8 +77,9 @@ impl ConcurrentScenarios {
         (played, lock(&self.playing).remove(&index).unwrap_or_default())
     }
 
-    /// Examines a failure of the scenario `name` that occurred alongside these others. `fails` plays the failed scenario, `play` plays any
-    /// scenario of the run, and `names` returns its name. Returns the facts as events, or none if the scenario also fails alone.
+    /// Replays a failed scenario alone, and then with the scenarios in `beside`, which ran at the same time, to find out whether they
+    /// interfere. `name` is the name of the failed scenario, and `fails` plays it. `play` plays any scenario of the run, and `names`
+    /// returns its name. Returns the results as events, or no events if the scenario also fails alone.
     pub(crate) fn examine(
         &self,
         name: &str,

@@ -42,18 +42,18 @@ pub struct KillResult {
 /// The result of a fault in one dialect.
 #[derive(Debug, Clone, Serialize)]
 pub struct FaultResult {
-    /// Its name.
+    /// The name of the fault.
     pub name: &'static str,
     /// The dialect of the scenarios.
     pub dialect: Dialect,
-    /// The behaviour of the server.
+    /// The behaviour of a server with the fault.
     #[serde(rename = "about")]
     pub description: &'static str,
-    /// The requirements of this dialect that it breaks.
+    /// The requirements of this dialect that the fault breaks.
     pub breaks: Vec<&'static str>,
-    /// Scenarios that cite one of them.
+    /// Scenarios that cite a requirement that the fault breaks.
     pub killers: Vec<KillResult>,
-    /// Scenarios that cite only others.
+    /// Scenarios that cite only requirements that the fault does not break.
     #[serde(rename = "wrong_reason")]
     pub wrong_requirement: Vec<KillResult>,
 }
@@ -73,9 +73,9 @@ impl FaultResult {
 /// The result of a variation.
 #[derive(Debug, Clone, Serialize)]
 pub struct VariationResult {
-    /// Its name.
+    /// The name of the variation.
     pub name: &'static str,
-    /// Its behaviour.
+    /// The behaviour of a server with the variation.
     #[serde(rename = "about")]
     pub description: &'static str,
     /// Scenarios that have findings, although there should be none.
@@ -98,7 +98,8 @@ pub struct KillMatrix {
 }
 
 impl KillMatrix {
-    /// Returns whether every fault is killed, no variation has a finding, and every requirement has a fault.
+    /// Returns whether every fault is killed, no variation has a finding, and a killing scenario cites each server requirement that needs a
+    /// fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
             && self.variations.iter().all(|v| v.findings.is_empty())
@@ -264,11 +265,11 @@ pub fn run(
 
 /// A fault in one dialect.
 struct FaultCase {
-    /// Its index among the rehearsed behaviours.
+    /// The index of the fault among the rehearsed behaviours.
     number: usize,
     fault: &'static Fault,
     dialect: Dialect,
-    /// The requirements that it breaks in the dialect.
+    /// The requirements that the fault breaks in the dialect.
     breaks: Vec<&'static str>,
 }
 
@@ -357,7 +358,7 @@ mod tests {
     /// nothing.
     #[test]
     fn skipped_scenarios_would_find_nothing() {
-        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let limits =
             ScenarioLimits { step: Duration::from_secs(60), bytes: 16 << 20, ..ScenarioLimits::default() };
         let (faults, variations) = (faults().collect::<Vec<_>>(), variations().collect::<Vec<_>>());

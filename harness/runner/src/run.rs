@@ -30,13 +30,13 @@ const MAX_UNRESPONSIVE: usize = 5;
 /// The number of attempts for each scenario.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AttemptPolicy {
-    /// Once.
+    /// A single attempt.
     #[default]
     Once,
-    /// This many attempts; the worst one counts.
+    /// The contained number of attempts. The worst result counts.
     Repeat(u32),
-    /// At most this many retries, while the scenario is red or a recorded deviation is missing. A scenario that is not red in the last
-    /// attempt is flaky.
+    /// At most the contained number of retries, while the scenario is red or a recorded deviation is missing. A scenario that is not red in
+    /// the last attempt is flaky.
     Retry(u32),
 }
 
@@ -60,7 +60,7 @@ pub struct RunOptions {
     pub limits: ScenarioLimits,
     /// The strictness, which determines what is red.
     pub strict: Strictness,
-    /// Stop after this many red scenarios.
+    /// Number of red scenarios after which the run stops.
     pub max_fail: Option<usize>,
     /// True to give up if the implementation is unresponsive.
     pub give_up: bool,

@@ -37,7 +37,7 @@ fn behaviours() -> Behaviours {
 ///
 /// # Errors
 ///
-/// This never fails in a binary that passed its own tests.
+/// Returns an error if the embedded suite is invalid, which the tests rule out.
 pub fn embedded() -> Result<Suite, FilesError> {
     // The suite is parsed once and never dropped, since dropping it takes a tenth of the time of a start.
     static READ: OnceLock<Suite> = OnceLock::new();
@@ -53,16 +53,17 @@ pub fn embedded() -> Result<Suite, FilesError> {
 ///
 /// # Errors
 ///
-/// This never fails in a binary that passed its own tests.
+/// Returns an error if the embedded suite is invalid, which the tests rule out.
 pub fn embedded_part(wanted: impl Fn(ImplementationKind, &str) -> bool) -> Result<Suite, FilesError> {
     Ok(Suite::embedded_part(behaviours(), wanted)?)
 }
 
-/// Returns the scenarios of these files and folders. Without any paths, the suite has only the embedded fragments and requirements.
+/// Returns the scenarios in `paths`, which are files and folders. Without any paths, the suite has only the embedded fragments and
+/// requirements.
 ///
 /// # Errors
 ///
-/// See [`FilesError`].
+/// Returns an error if a file cannot be read or is invalid, or a folder contains no scenarios.
 pub fn of_paths(paths: &[PathBuf]) -> Result<Suite, FilesError> {
     Ok(Suite::of_files(scenario_files(paths)?, behaviours())?)
 }
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn scenarios_cite_requirements_on_their_party() {
-        let suite = embedded().expect("the embedded suite is good");
+        let suite = embedded().expect("the embedded suite is valid");
         let mut wrong = BTreeSet::new();
         for (party, side) in [
             (ImplementationKind::Server, PartyKind::Server),
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn recorded_deviations_name_scenarios() {
-        let suite = embedded().expect("the embedded suite is good");
+        let suite = embedded().expect("the embedded suite is valid");
         let (mut files, mut unknown) = (0, Vec::new());
         for folder in golden::folders() {
             let path = Path::new(folder).join("deviations.toml");

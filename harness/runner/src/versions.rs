@@ -262,7 +262,7 @@ fn probe_scenario(lines: &[(u32, &str)], frames: bool) -> String {
     text
 }
 
-/// Returns the response to the request that this process made after `before` others.
+/// Returns the response to the request that process `p` sent after its first `before` requests.
 pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeResponse {
     let mut connection = Connection::new(LINE_LIMIT);
     let (mut sent, mut answers) = (0, 0);

@@ -32,7 +32,7 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 ///
 /// # Errors
 ///
-/// Fails if the scenario depends on the placement of the processes, and a process manager has used other nodes.
+/// Returns an error if the scenario depends on the placement of the processes, and a process manager has used other nodes.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,

@@ -47,7 +47,7 @@ impl LibraryManager {
     ///
     /// # Errors
     ///
-    /// Fails if a variation is unknown.
+    /// Returns an error if a variation is unknown.
     pub(super) fn new(scenario: &Scenario, launched: bool) -> Result<Self, UnknownBehaviour> {
         let variations = scenario.server_setup.variations.iter().map(|name| name.value.as_str());
         let wrapper = behaviour(None, variations)?;

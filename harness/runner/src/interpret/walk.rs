@@ -7,7 +7,7 @@ use pmi_scenario::MAX_GROUP;
 use pmi_scenario::ast::{Expr, Parameter, Scenario, SourceFile, Statement, Step, StepTarget, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 
-/// Maximum nesting of fragments and repetitions; the checker is stricter.
+/// Maximum nesting depth of fragments and repetitions. The checker's limit is lower.
 const MAX_DEPTH: usize = 32;
 
 /// Finds a fragment by its name.
@@ -117,7 +117,7 @@ impl<'a> StepWalk<'a> {
         let deeper = || {
             depth.checked_sub(1).ok_or_else(|| {
                 ScenarioError::Mistake(format!(
-                    "fragments and repetitions are nested more than {MAX_DEPTH} deep"
+                    "fragments and repetitions are nested more than {MAX_DEPTH} levels deep"
                 ))
             })
         };

@@ -25,12 +25,12 @@ use pmi_wire::{Framing, Proc};
 /// The result of a client's fault.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClientFaultResult {
-    /// Its name.
+    /// The name of the fault.
     pub name: &'static str,
-    /// Its behaviour.
+    /// The behaviour of a client with the fault.
     #[serde(rename = "about")]
     pub description: &'static str,
-    /// Requirements that it breaks.
+    /// Requirements that the fault breaks.
     pub breaks: &'static [&'static str],
     /// Requirements that findings against the client cite.
     pub cited: BTreeSet<String>,
@@ -44,9 +44,9 @@ pub struct ClientFaultResult {
 /// The result of a client's variation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClientVariationResult {
-    /// Its name.
+    /// The name of the variation.
     pub name: &'static str,
-    /// Its behaviour.
+    /// The behaviour of a client with the variation.
     #[serde(rename = "about")]
     pub description: &'static str,
     /// Findings, although there should be none.
@@ -57,9 +57,9 @@ pub struct ClientVariationResult {
 /// A requirement for clients that no script can visibly break, with the reason.
 #[derive(Debug, Clone, Serialize)]
 pub struct UndetectableResult {
-    /// Its id.
+    /// The requirement's id.
     pub id: &'static str,
-    /// The reason.
+    /// The reason why no script can visibly break it.
     pub reason: &'static str,
 }
 
@@ -79,7 +79,8 @@ pub struct ClientMatrix {
 }
 
 impl ClientMatrix {
-    /// Returns whether every fault is killed, no variation has a finding, and every requirement has a fault.
+    /// Returns whether every fault is killed, no variation has a finding, and a finding about a fault cites each client requirement that
+    /// needs a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(|f| f.killed)
             && self.variations.iter().all(|v| v.findings.is_empty())
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn kills_every_fault_and_punishes_no_variation() {
-        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>());
         let alive: Vec<_> = matrix.faults.iter().filter(|f| !f.killed).collect();
         assert!(alive.is_empty(), "{alive:#?}");
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn faults_name_existing_requirements() {
-        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
         for (name, id) in broken.chain(UNDETECTABLE_REQUIREMENTS.iter().map(|u| ("unseen", u.id))) {
             let binds = suite.catalogue.get(id).map(|r| r.binds.contains(&BoundParty::Client));

@@ -20,16 +20,16 @@ use pmi_scenario::ast::{Capability, Dialect, Scenario};
 use pmi_scenario::suite::Suite;
 
 /// Number of scenarios that are played before the fault may count as killed.
-const AT_ONCE: usize = 4;
+const BATCH_SIZE: usize = 4;
 
 /// The result of a fault, or of a variation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExternalResult {
-    /// Its name.
+    /// The name of the fault or variation.
     pub name: &'static str,
-    /// Its behaviour.
+    /// The behaviour of an implementation with the fault or variation.
     pub about: &'static str,
-    /// The requirements that it breaks; none for a variation.
+    /// The requirements that the fault breaks; empty for a variation.
     pub breaks: Vec<&'static str>,
     /// Requirements that findings cite.
     pub cited: BTreeSet<String>,
@@ -133,7 +133,7 @@ impl ExternalMatrix<'_> {
         // Scenarios whose name contains the first word of the fault are likely to find it, so they come first.
         let word = fault.name.split('-').next().unwrap_or(fault.name);
         likely.sort_by_key(|scenario| !scenario.name.contains(word));
-        likely.chunks(AT_ONCE).any(|scenarios| self.cites(scenarios, fault.name, kill, result))
+        likely.chunks(BATCH_SIZE).any(|scenarios| self.cites(scenarios, fault.name, kill, result))
     }
 
     fn cites(
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn program_faults_name_scenarios() {
-        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let suite = crate::suite::embedded().expect("the embedded suite is valid");
         let names: BTreeSet<_> = suite.testing(ImplementationKind::Client).map(|s| s.name.as_str()).collect();
         for fault in program_faults() {
             let unknown: Vec<_> =

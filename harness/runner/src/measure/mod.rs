@@ -20,13 +20,13 @@ use request::MeasuredRequest;
 use session::MeasuredJob;
 
 /// Number of measured barriers after the first.
-const BARRIERS: usize = 5;
+const BARRIER_COUNT: usize = 5;
 /// Number of consecutive gets by each rank when requests are counted.
-const GETS: u32 = 10;
+const GETS_PER_RANK: u32 = 10;
 /// Number of keys that all ranks together put to measure the memory of a key.
-const KEYS: u32 = 2000;
-/// Length of their values.
-const VALUE: usize = 64;
+const KEY_COUNT: u32 = 2000;
+/// Length of the value of each key.
+const VALUE_LENGTH: usize = 64;
 
 /// The results of the rounds with one number of ranks.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl RoundResults {
     ///
     /// # Errors
     ///
-    /// Fails if the server does not support a basic operation.
+    /// Returns an error if the server does not support a basic operation.
     pub fn play(
         &mut self,
         implementation: &Implementation,
@@ -62,7 +62,7 @@ impl RoundResults {
         let init = session.join()?;
         self.note(MeasuredPhase::Init, init);
         self.ask(&mut session, first_barrier, &|_| MeasuredRequest::Barrier)?;
-        for _ in 0..BARRIERS {
+        for _ in 0..BARRIER_COUNT {
             self.ask(&mut session, barrier, &|_| MeasuredRequest::Barrier)?;
         }
         let key = |rank: u32| format!("measured-{rank}");
@@ -78,12 +78,12 @@ impl RoundResults {
         self.ask(&mut session, MeasuredPhase::GetOther, &|rank| get((rank + 1) % ranks))?;
         let missing = session.each(MeasuredPhase::GetMissing, 1, &|rank, _| get(rank + ranks))?;
         self.note(MeasuredPhase::GetMissing, missing.time);
-        let gets =
-            session.each_accepted(MeasuredPhase::GetOther, GETS, &|rank, n| get((rank + n) % ranks))?;
-        self.requests_per_second.push(f64::from(ranks * GETS) / gets.time.as_secs_f64());
+        let gets = session
+            .each_accepted(MeasuredPhase::GetOther, GETS_PER_RANK, &|rank, n| get((rank + n) % ranks))?;
+        self.requests_per_second.push(f64::from(ranks * GETS_PER_RANK) / gets.time.as_secs_f64());
         // Each rank puts the same number.
-        let keys = KEYS.div_ceil(ranks);
-        let value = "v".repeat(VALUE);
+        let keys = KEY_COUNT.div_ceil(ranks);
+        let value = "v".repeat(VALUE_LENGTH);
         session.each_accepted(MeasuredPhase::Put, keys, &|rank, n| MeasuredRequest::Put {
             key: format!("more-{rank}-{n}"),
             value: value.clone(),

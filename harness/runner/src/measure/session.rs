@@ -13,11 +13,11 @@ use super::request::{MeasuredRequest, succeeds};
 use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
 use crate::party::{Incoming, Party, SilenceMeaning};
 
-/// Longest message that is read.
-const MAX_MESSAGE: usize = 64 * 1024;
-/// Descriptors for each rank: the connection to its process, and its own.
-const PER_RANK: u64 = 2;
-/// Number of other open descriptors.
+/// Maximum number of bytes of a received message.
+const MAX_MESSAGE_SIZE: usize = 64 * 1024;
+/// Number of descriptors for each rank: the connection to its agent, and its PMI connection.
+const DESCRIPTORS_PER_RANK: u64 = 2;
+/// Number of descriptors that are reserved for everything else.
 const SPARE_DESCRIPTORS: u64 = 128;
 /// The process group that is spawned.
 const SPAWNED_GROUP: u32 = 1;
@@ -59,7 +59,7 @@ impl MeasuredJob {
         party.set_in_turn(false);
         // The limit is raised after the launch, because this process needs it and the manager must not inherit it.
         let room = RaisedLimit::raise_to(
-            u64::from(ranks) * PER_RANK + SPARE_DESCRIPTORS,
+            u64::from(ranks) * DESCRIPTORS_PER_RANK + SPARE_DESCRIPTORS,
             format_args!("{ranks} ranks"),
         )?;
         let mut session = Self {
@@ -86,8 +86,8 @@ impl MeasuredJob {
     }
 
     fn unexpected(&self, what: String) -> MeasureError {
-        let said = self.last_error_line.as_ref().map(|line| format!(" (it wrote: {line})"));
-        let what = what + &said.unwrap_or_default();
+        let error_line = self.last_error_line.as_ref().map(|line| format!(" (it wrote: {line})"));
+        let what = what + &error_line.unwrap_or_default();
         MeasureError::UnexpectedBehavior { phase: self.phase.name(), ranks: self.ranks, what }
     }
 
@@ -128,7 +128,7 @@ impl MeasuredJob {
     fn reported(&mut self, kind: &EventKind) -> Result<(), MeasureError> {
         match kind {
             EventKind::Started { proc, bad_fd: None, .. } => {
-                self.connections.insert(*proc, Connection::new(MAX_MESSAGE));
+                self.connections.insert(*proc, Connection::new(MAX_MESSAGE_SIZE));
                 Ok(())
             }
             EventKind::Started { proc, bad_fd: Some(why), .. } => {
@@ -217,7 +217,7 @@ impl MeasuredJob {
         }
     }
 
-    /// Does the same as [`each`](Self::each), but treats a refusal as an error.
+    /// Like [`each`](Self::each), but returns an error if the manager refuses a request.
     pub(super) fn each_accepted(
         &mut self,
         phase: MeasuredPhase,

@@ -33,7 +33,7 @@ impl MemoryParty {
         party
     }
 
-    /// See [`Server::shown_effects`].
+    /// Returns the result of [`Server::shown_effects`].
     pub(crate) fn shown_effects(&self) -> Vec<bool> {
         self.server.shown_effects()
     }

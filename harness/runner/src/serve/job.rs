@@ -55,11 +55,11 @@ enum JobSource {
 /// A process that was started.
 struct JobProcess {
     id: Proc,
-    /// It leads a process group.
+    /// The process itself, which leads a process group.
     child: Child,
     /// The connection, until one side closes it.
     connection: Option<(NonBlockingStream, ReactorKey)>,
-    /// Its standard output and error, if they are captured, until they end.
+    /// The process's standard output and error, if they are captured, until they end.
     streams: [Option<(PipeReader, ReactorKey)>; 2],
     /// True if the process has sent bytes.
     has_written: bool,
@@ -95,12 +95,12 @@ fn status(exit: Exit) -> i32 {
 /// The handling of a job's standard streams and of signals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum JobMode {
-    /// Its processes use the standard streams of this process, and signals to this process end the job.
+    /// The job's processes use the standard streams of this process, and signals to this process end the job.
     Terminal {
         /// True to print the starts and exits of processes.
         verbose: bool,
     },
-    /// It has no input, and the host receives its output.
+    /// The job has no input, and the host receives its output.
     Captured,
 }
 
@@ -196,7 +196,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Does the same as [`run`](Self::run), and waits for reports from programs that its processes start as their process manager.
+    /// Like [`run`](Self::run), but also waits for reports from programs that the job's processes start as their process manager.
     pub(crate) fn run_with_agents(
         mut self,
         listener: Option<AgentListener>,

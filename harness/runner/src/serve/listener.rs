@@ -82,7 +82,8 @@ impl Listener {
         Ok(Self { agent_listener: Some(listener), ..Self::default() })
     }
 
-    /// Reads such a report and returns the program's arguments. If the program has a connection to the process, sends `welcome` on it.
+    /// Reads the report of a program that a process has started as its process manager, and returns the program's arguments. If the program
+    /// has a connection to the process, sends `welcome` on it.
     pub(super) fn receive_manager<S: Copy>(
         &mut self,
         id: u64,

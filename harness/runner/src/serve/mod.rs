@@ -71,7 +71,7 @@ pub struct ServeOptions {
 ///
 /// # Errors
 ///
-/// Fails if the program cannot be started, or the system refuses a required resource. No started process is left running.
+/// Returns an error if the program cannot be started, or the system refuses a required resource. No started process is left running.
 pub fn run(options: ServeOptions) -> io::Result<i32> {
     let ServeOptions { ranks, config, command, caller, remote, state, verbose } = options;
     let mode = job::JobMode::Terminal { verbose };

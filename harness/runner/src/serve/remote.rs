@@ -47,7 +47,7 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// See [`RemoteError`].
+    /// Returns an error if an option is invalid.
     pub fn new(hosts: Vec<String>, launch: &str, listen: IpAddr) -> Result<Self, RemoteError> {
         let words = shell_words::split(launch).map_err(|e| RemoteError::Words(launch.to_owned(), e))?;
         if !words.iter().any(|word| word.contains(COMMAND_PLACEHOLDER)) {

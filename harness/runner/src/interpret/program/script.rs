@@ -55,7 +55,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Creates a script without a scenario: the unchanged reference server, which speaks the offered protocol.
+    /// Creates an empty script: the reference server behaves normally, and accepts whichever protocol version the program offers.
     pub(super) fn plain() -> Self {
         let config = Config { kvs_prefix: prefix(), pmi2: true, pmi12: true, ..Config::default() };
         Self {

@@ -33,7 +33,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Maximum duration of a job, in multiples of the maximum time without events.
 const MAX_JOB_FACTOR: u32 = 24;
 /// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
-const EVENTS: usize = 100_000;
+const MAX_EVENTS: usize = 100_000;
 /// A program that prints this number of bytes between two messages does not report its progress.
 const OUTPUT_FLOOD: usize = 1 << 16;
 /// A program that prints less may take this number of times the limit of a step.
@@ -659,7 +659,7 @@ impl Host for ProgramJob<'_> {
         if !self.withheld_ends.is_empty() && !self.withheld_ends.iter().any(|p| self.is_end_withheld(*p)) {
             self.report_departed();
         }
-        let flood = self.received > self.limits.bytes || self.events > EVENTS;
+        let flood = self.received > self.limits.bytes || self.events > MAX_EVENTS;
         if flood || now - self.start > self.limits.step * MAX_JOB_FACTOR {
             self.report_hang(HangProof::Endless);
             return NextTick::End;

@@ -12,7 +12,7 @@ use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 use super::program_server::{ProcessScript, ScriptAction, ServerRule};
 
 /// Maximum number of bytes of standard output that are kept for comparison.
-const OUTPUT_MAX: usize = 1 << 20;
+const MAX_OUTPUT_SIZE: usize = 1 << 20;
 
 /// An item on its way to a process.
 #[derive(Debug)]
@@ -31,19 +31,19 @@ pub(super) enum PendingOutput {
 pub(super) enum EndReason {
     /// The scenario orders it.
     Script,
-    /// Its program was aborted.
+    /// The program was aborted.
     Abort,
-    /// It did not end by itself.
+    /// The process did not end by itself.
     Stuck,
 }
 
 /// A process of the program.
 #[derive(Debug)]
 pub(super) struct ProgramProcess {
-    /// Its part of the scenario.
+    /// The part of the scenario that is about this process.
     pub(super) script: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
-    /// Both directions of its connection.
+    /// Both directions of the process's connection.
     pub(super) connection: Connection,
     /// An incomplete spawn request, and its bytes so far.
     pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
@@ -51,25 +51,25 @@ pub(super) struct ProgramProcess {
     applied_rules: Vec<bool>,
     /// Number of times that any rule has been applied.
     pub(super) applied_count: usize,
-    /// True if the server has received its init or fullinit, which the scenario answers.
+    /// True if the server has received the process's init or fullinit, which the scenario answers.
     pub(super) is_initialized: bool,
     /// The actions after the server's own response, and the index of their rule.
     pub(super) after_answer: Option<(usize, VecDeque<ScriptAction>)>,
     pub(super) pending_output: VecDeque<(Instant, PendingOutput)>,
-    /// True if it has sent a request since the last write to it, and so has read that write.
+    /// True if the process has sent a request since the last write to it, and so has read that write.
     pub(super) has_read: bool,
     pub(super) released: Instant,
-    /// True if it has written to its connection.
+    /// True if the process has written to its connection.
     pub(super) has_written: bool,
     pub(super) closed_by_runner: bool,
-    /// True if its end of the connection is closed.
+    /// True if the process's end of the connection is closed.
     pub(super) has_closed: bool,
     pub(super) requested_abort: bool,
-    /// The reason why the runner ended it.
+    /// The reason why the runner ended the process, if it did.
     pub(super) end_reason: Option<EndReason>,
-    /// Its exit status or signal, even if the runner ended it.
+    /// The exit status or signal of the process, even if the runner ended it.
     pub(super) exit: Option<Exit>,
-    /// The kept part of its standard output; `output_cut` is true if that is not all.
+    /// The kept part of the standard output; `output_cut` is true if that is not all.
     pub(super) output: Vec<u8>,
     pub(super) output_cut: bool,
     /// Incomplete lines of its output and error streams.
@@ -121,8 +121,8 @@ impl ProgramProcess {
 
     /// Returns true if the scenario expects exit status 0.
     pub(super) fn must_succeed(&self) -> bool {
-        let well = ExpectationKind::Exits(ExitPattern::Code(0));
-        self.script.expectations.iter().any(|(_, e)| e.kind == well)
+        let succeeds = ExpectationKind::Exits(ExitPattern::Code(0));
+        self.script.expectations.iter().any(|(_, e)| e.kind == succeeds)
     }
 
     /// Returns the index of the next rule in order. Rules for every matching request have no place in the order.
@@ -164,7 +164,7 @@ impl ProgramProcess {
 
     /// Keeps what it wrote to standard output.
     pub(super) fn printed(&mut self, bytes: &[u8]) {
-        let room = OUTPUT_MAX - self.output.len();
+        let room = MAX_OUTPUT_SIZE - self.output.len();
         self.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.output_cut |= bytes.len() > room;
     }

@@ -692,8 +692,9 @@ impl Upstream {
     }
 }
 
-/// Returns the body of a PMI-2 request from the text that a proxy forwards. Some generations omit its length, its last semicolon or both,
-/// or replace the semicolon with a NUL.
+/// Extracts the body of a PMI-2 request from the text that a proxy forwards. Some generations of Hydra omit the length header, the trailing
+/// semicolon or both, or replace the semicolon with a NUL. Returns `None` if the text has neither a length header nor a known PMI-2
+/// command.
 fn body(text: &[u8]) -> Option<Vec<u8>> {
     let length = text.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
     let mut body = if length.is_some() { text[HEADER..].to_vec() } else { text.to_vec() };

@@ -37,7 +37,7 @@ pub enum RecordedDeviations {
 /// An implementation: its command line and its claims.
 #[derive(Debug, Clone)]
 pub struct Implementation {
-    /// As the user gave it, or the profile's name.
+    /// The command as the user gave it, or the profile's name.
     pub label: String,
     /// The command for one node, with `{ranks}` and `{agent}`.
     pub(super) command: Vec<String>,
@@ -49,29 +49,29 @@ pub struct Implementation {
     family: Option<Family>,
     /// Variables that are added to the environment.
     pub env: BTreeMap<String, String>,
-    /// Optional operations that it supports (`true`) or lacks (`false`). All others are probed.
+    /// Optional operations that the implementation supports (`true`) or lacks (`false`). All others are probed.
     pub claimed_capabilities: BTreeMap<Capability, bool>,
-    /// Its version, if known.
+    /// The version of the implementation, if known.
     pub version: Option<semver::Version>,
-    /// True if it may respond to an alarm. Hydra catches alarms, but uses them only for its own time limits.
+    /// True if SIGALRM may make the implementation act. Hydra catches SIGALRM, but uses it only for its own time limits.
     pub uses_alarms: bool,
-    /// Its recorded deviations.
+    /// The recorded deviations of the implementation.
     pub deviations: Option<RecordedDeviations>,
     /// Maximum number of processes of a launch, if it has a limit.
     pub max_ranks: Option<u32>,
     /// Maximum number of nodes of a launch.
     pub max_nodes: Option<u32>,
-    /// Maximum time of a launch until its processes report, if it differs from the time limit of a step.
+    /// Maximum time from the launch until the processes report, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
-    /// The kind of connection that its processes get.
+    /// The kind of connection that the processes of a launch get.
     pub connection_method: ConnectionMethod,
-    /// The command that serves a process which it has not started, if any. Contains `{port}` and `{pid}`.
+    /// The command that serves a process which the implementation has not started, if any. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
     /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word that they must precede.
     pmi_port_options: (usize, &'static [&'static [&'static str]]),
-    /// Notices to the user before it is judged.
+    /// Notices to the user before the implementation is judged.
     pub notices: Vec<String>,
-    /// The only dialect that it is judged in, if specified.
+    /// The only dialect in which the implementation is judged, if specified.
     pub dialect: Option<Dialect>,
     /// The strictness, if specified.
     pub strict: Option<Strictness>,
@@ -89,7 +89,7 @@ const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hos
 const MPIEXEC_ARGUMENTS: [&str; 5] =
     [PMI_ARGS_OPTION, "{port}", UNUSED_ARGUMENTS[0], UNUSED_ARGUMENTS[1], "{pid}"];
 
-/// The same option of `serve`.
+/// The option of `serve` for the same purpose as [`PMI_ARGS_OPTION`].
 const SERVE_OPTION: &str = "--pmi-args";
 
 /// Placeholder for a name that no other launch has.
@@ -113,7 +113,8 @@ while read -r step pid; do
     test -d "/proc/$pid" || echo "$step"
 done"#;
 
-/// The options of `srun` whose absence a notice mentions: the options and the variable that have the same effect, and the notice.
+/// `srun` options that most runs need. Each entry contains equivalent options, the variable that replaces them, and the notice for a
+/// command without any of them.
 const SRUN_OPTIONS: [(&[&str], &str, &str); 2] = [
     (
         &["--mpi"],
@@ -289,8 +290,8 @@ impl Implementation {
     /// Detects whether a launcher is Hydra, and if so, sets its known properties.
     fn is_hydra(&mut self, launcher: &str) -> bool {
         let name = Path::new(launcher).file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        let asked = name.starts_with("mpiexec") || name.starts_with("mpirun");
-        let Some(version) = asked.then(|| hydra_version(launcher)).flatten() else { return false };
+        let may_be_hydra = name.starts_with("mpiexec") || name.starts_with("mpirun");
+        let Some(version) = may_be_hydra.then(|| hydra_version(launcher)).flatten() else { return false };
         self.version = version;
         self.uses_alarms = false;
         self.pmi_port_options = (1, &[&["-pmi-port"], &["-iface", "lo"]]);
@@ -373,14 +374,15 @@ impl Implementation {
         patience: Duration,
     ) -> Result<(), ProxyCheckError> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
-        let said = [Some(proxy.clone()), proxy.canonicalize().ok()].into_iter().flatten().find_map(|file| {
-            let launcher = file.with_file_name("mpiexec.hydra");
-            launcher_version_output(&launcher.to_string_lossy()).filter(|text| !text.is_empty())
-        });
-        self.version = self.version.take().or_else(|| said.as_deref().and_then(version_in));
+        let version_output =
+            [Some(proxy.clone()), proxy.canonicalize().ok()].into_iter().flatten().find_map(|file| {
+                let launcher = file.with_file_name("mpiexec.hydra");
+                launcher_version_output(&launcher.to_string_lossy()).filter(|text| !text.is_empty())
+            });
+        self.version = self.version.take().or_else(|| version_output.as_deref().and_then(version_in));
         let family = match family {
             Some(family) => family,
-            None => detect(proxy, said.as_deref()).map_err(|e| ProxyCheckError(e.to_string()))?,
+            None => detect(proxy, version_output.as_deref()).map_err(|e| ProxyCheckError(e.to_string()))?,
         };
         self.family = Some(family);
         // MPICH's proxies catch alarms as its mpiexec does, but set none.
@@ -440,11 +442,11 @@ impl Implementation {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(4096)]).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(4096)]).into_owned();
         let family = self.family.map_or("", Family::versions);
         Err(unknown(format!(
             "with the control protocol of {family}, it could not start a program\n{}",
-            said.trim_end()
+            stderr.trim_end()
         )))
     }
 
@@ -680,7 +682,8 @@ fn is_count(word: &str) -> bool {
     COUNT_OPTIONS.contains(&word) || digits || word.starts_with("--ntasks=")
 }
 
-/// Replaces the number of processes in a launcher's command with `{ranks}`, or adds `-n {ranks}` if it has none.
+/// Replaces the number of processes in a launcher's command with `{ranks}`, or adds `-n {ranks}` if the command contains no number of
+/// processes.
 pub fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));

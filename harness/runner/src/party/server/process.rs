@@ -42,14 +42,15 @@ const UNWRITTEN_MAX: usize = 8 << 20;
 /// The required duration of proven idleness if a response is expected. The server may depend on a process that is not among its
 /// descendants.
 const IDLE_TIME: Duration = Duration::from_millis(150);
-/// The same if the server leaves bytes unread. It may be waiting for something else, such as the rest of another rank's message.
+/// The required duration of idleness if the server leaves bytes unread. It may be waiting for something else, such as the rest of another
+/// rank's message.
 const STARVED_IDLE_TIME: Duration = Duration::from_millis(400);
 /// Minimum time between the two checks that find no running process of the server, if a response is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
 const MIN_CHECK_GAP: Duration = Duration::from_millis(20);
 /// Number of times that a polling server must have polled without a response. It may have been about to poll when the runner wrote.
 const REQUIRED_POLLS: u64 = 3;
-/// This multiple of the time of its slowest response must also have passed.
+/// A polling server must also have been silent for its slowest response time multiplied by this factor.
 const ANSWER_TIME_FACTOR: u32 = 10;
 
 /// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.
@@ -68,7 +69,7 @@ const BUSY_SILENCE: Duration = Duration::from_millis(50);
 const YIELD_TIME: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
-/// The same after the server has once left bytes unread for that long.
+/// Replaces [`READ_WAIT`] after the server has once left bytes unread for that long.
 const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
 
 /// The environment that all launches of a run share.
@@ -163,7 +164,7 @@ struct RankState {
     control_key: Option<ReactorKey>,
     /// `None` if the connection is closed, was never usable, or is relayed.
     pmi: Option<PmiConnection>,
-    /// Its connection, if the agent keeps it and relays the bytes.
+    /// The connection of the process, if the agent keeps it and relays the bytes.
     relayed: Option<RelayedConnection>,
     /// True if the process has been ordered to end.
     exit_ordered: bool,
@@ -226,7 +227,7 @@ pub struct ServerParty {
     cancel: Option<String>,
     /// True if the remaining processes have been ended.
     ended: bool,
-    /// The server may respond to an alarm.
+    /// True if SIGALRM may make the server act. A process that catches it then does not count as waiting.
     alarms: bool,
     /// File name of the launcher's program.
     program: String,
@@ -236,7 +237,7 @@ pub struct ServerParty {
     agents: HashSet<i32>,
     /// The server's processes at the other end of the runner's connections.
     peers: BTreeSet<i32>,
-    /// The same processes without the launcher, if the kernel reports their exits.
+    /// The processes in `peers` without the launcher, if the kernel reports their exits.
     deaths: Option<Vec<ForeignProcess>>,
     /// For relayed connections: the processes at the other end that died, by location and process id, with their names and signals.
     remote_deaths: HashMap<(String, i32), (String, i32)>,
@@ -252,9 +253,9 @@ pub struct ServerParty {
     waits_elsewhere: bool,
     /// The process on whose connection the runner last wrote, and the time.
     last_write: Option<(Proc, Instant)>,
-    /// Maximum wait of the next action for those bytes to be read.
+    /// Maximum time that the next action waits until the server has read the last written bytes.
     read_wait: Duration,
-    /// True if actions wait at all.
+    /// True if a rank's action waits until the server has read the bytes that another rank has just written.
     ordered_actions: bool,
     /// True if the exit of the launcher has been reported.
     exit_reported: bool,
@@ -404,7 +405,7 @@ impl ServerParty {
         names
     }
 
-    /// Returns the same names, and the launcher's if it has not ended.
+    /// Returns the names of the [leftovers](Self::leftovers), and the launcher's name if it has not ended.
     fn running(&self) -> Vec<String> {
         let launcher = self.exit.is_none().then(|| procfs::name(self.launcher.pid())).flatten();
         launcher.into_iter().chain(self.leftovers()).collect()
@@ -480,7 +481,7 @@ impl ServerParty {
 
     /// Assigns a rank to a process: its PMI_RANK, or the first free one if that is unusable.
     fn introduce(&mut self, mut control: Channel, hello: RankHello) {
-        // On another machine, the same process id belongs to another process.
+        // On another machine, this process id belongs to a different process.
         if hello.relay_location.as_ref().is_none_or(|place| place.processes == relay::place().processes) {
             self.agents.insert(hello.pid);
         }
@@ -488,11 +489,13 @@ impl ServerParty {
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
         let greeting =
             hello.initack_exchange.as_ref().and_then(|(_, received)| Greeting::parse(&received.0).ok());
-        let told = env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
-        let told = greeting.map(|greeting| greeting.rank).or(told);
+        let claimed_rank = env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
+        let claimed_rank = greeting.map(|greeting| greeting.rank).or(claimed_rank);
         let within = |rank: &u32| group != 0 || *rank < self.expected_ranks;
-        let rank =
-            told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
+        let rank = claimed_rank
+            .filter(|r| within(r) && free(r))
+            .or_else(|| (0..=u32::MAX).find(free))
+            .unwrap_or(u32::MAX);
         let proc = Proc { group, rank };
         let pmi = control.take_descriptor().map(|fd| {
             let maker = match tcp::ends(&fd) {
@@ -540,8 +543,8 @@ impl ServerParty {
             self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
         // The process reports only after it has connected.
-        if let Some((said, received)) = hello.initack_exchange {
-            self.queue.push_back(EventKind::Greeted { proc, initack: said, response: received });
+        if let Some((initack, response)) = hello.initack_exchange {
+            self.queue.push_back(EventKind::Greeted { proc, initack, response });
         }
         self.queue.push_back(EventKind::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
     }
@@ -751,8 +754,8 @@ impl ServerParty {
     }
 
     /// Waits until the server has read the bytes that another rank has just written, before `next` acts. The order of steps is an order in
-    /// time, but a server that reads ranks in another order could see both at once. The wait ends if the server itself waits for something
-    /// else.
+    /// time, but a server that reads from the ranks in a different order could see both messages at once. The wait ends if the server
+    /// itself waits for something else.
     fn await_read(&mut self, next: Option<Proc>) {
         let before = self.last_write.filter(|(before, _)| self.ordered_actions && Some(*before) != next);
         let Some((before, at)) = before else { return };
@@ -770,7 +773,7 @@ impl ServerParty {
                 slice = (slice * 2).min(ANSWER_CHECK_DELAY);
             }
             if self.is_relayed(before) {
-                // Its agent reports when the bytes have been read.
+                // The rank's agent reports when the bytes have been read.
                 self.poll(slice);
             } else {
                 std::thread::sleep(slice);
@@ -834,8 +837,8 @@ impl ServerParty {
         self.connected().map(|pmi| pmi.peer).collect()
     }
 
-    /// Returns whether every process of the server waits for something that only the runner can do. With `uses_alarms`, one that catches
-    /// alarms does not count as waiting.
+    /// Returns whether every process of the server waits for something that only the runner can do. If `uses_alarms` is true, a process
+    /// that catches SIGALRM does not count as waiting.
     fn servers_wait(&mut self, uses_alarms: bool) -> bool {
         let Some(makers) = self.known_peers() else { return false };
         let list = || {
@@ -1099,8 +1102,8 @@ impl Party for ServerParty {
             done.push(JobTermination::Killed { names });
         }
         self.launcher.end(&self.agents);
-        let said = self.queue.drain(..).filter(|kind| matches!(kind, EventKind::Output { .. }));
-        said.chain(done.into_iter().map(EventKind::JobEnding)).collect()
+        let output = self.queue.drain(..).filter(|kind| matches!(kind, EventKind::Output { .. }));
+        output.chain(done.into_iter().map(EventKind::JobEnding)).collect()
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {

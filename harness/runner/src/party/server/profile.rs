@@ -38,20 +38,20 @@ struct Profile {
     #[serde(default)]
     #[serde(rename = "remark")]
     advice: String,
-    /// See [`Implementation`].
+    /// The command for one node.
     command: String,
-    /// See [`Implementation`].
+    /// The command for several nodes.
     command_nodes: Option<String>,
-    /// Optional operations that it supports.
+    /// Optional operations that the implementation supports.
     #[serde(default)]
     offers: BTreeSet<String>,
-    /// Optional operations that it lacks.
+    /// Optional operations that the implementation lacks.
     #[serde(default)]
     lacks: BTreeSet<String>,
     /// Variables that are added to the environment.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// The only dialect that it is judged in.
+    /// The only dialect in which the implementation is judged.
     #[serde(default)]
     dialect: Option<Dialect>,
     /// The version, for deviations that depend on it.
@@ -103,17 +103,17 @@ pub struct BuiltinProfile {
     pub command: String,
     /// The command for several nodes, if it exists.
     pub command_nodes: Option<String>,
-    /// Optional operations that it is known to support. Those in neither list are probed.
+    /// Optional operations that the implementation is known to support. Those in neither list are probed.
     pub offers: Vec<String>,
-    /// Optional operations that it is known to lack.
+    /// Optional operations that the implementation is known to lack.
     pub lacks: Vec<String>,
-    /// Seconds until its processes report, if that may take longer than a response.
+    /// Maximum number of seconds until the processes of a launch report, if that may take longer than a response.
     pub start_timeout: Option<f64>,
     /// Maximum number of ranks of a job.
     pub max_ranks: Option<u32>,
-    /// True if deviations are recorded for it.
+    /// True if deviations are recorded for the implementation.
     pub has_deviations: bool,
-    /// Its requirements and limits; may be empty.
+    /// The implementation's requirements and limits; may be empty.
     #[serde(rename = "remark")]
     pub advice: String,
 }
@@ -457,7 +457,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), count, "two have the same name");
+        assert_eq!(names.len(), count, "two profiles have the same name");
         for name in ["slurm", "flux", "hydra-5.0", "gforker", "intel"] {
             assert!(names.iter().any(|n| n == name), "{name}");
         }

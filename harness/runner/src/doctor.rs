@@ -66,7 +66,7 @@ impl DoctorStep {
 /// The result of an examination.
 #[derive(Debug, Default, Serialize)]
 pub struct Examination {
-    /// The steps, in order. Steps that depend on a failed one are omitted.
+    /// The steps, in order. Steps that depend on a failed step are omitted.
     pub steps: Vec<DoctorStep>,
     /// Optional operations that the implementation supports or lacks.
     #[serde(skip)]
@@ -74,7 +74,7 @@ pub struct Examination {
     /// True if a launch on two nodes succeeded.
     #[serde(skip)]
     pub two_nodes: bool,
-    /// The dialect used to examine a process manager: that of its profile, or another one if the manager accepts only that one.
+    /// The dialect used to examine a process manager: the dialect of its profile, or the only dialect that the manager accepts.
     #[serde(skip)]
     pub dialect: Dialect,
 }
@@ -86,7 +86,7 @@ impl Examination {
     }
 }
 
-/// A session of two processes, or of one if the implementation cannot start two.
+/// A session of two processes, or of a single process if the implementation cannot start two.
 const SESSION: &str = "\
 use joined
 0  send    put key=pmi-conform-doctor value=works
@@ -130,7 +130,7 @@ enum ProbeError {
     /// The probe could not be judged. Contains the last lines of the output.
     #[error("{why}{printed}")]
     Unjudged { why: UnjudgedReason, printed: String },
-    /// The implementation could not be started, at all or with this number of processes.
+    /// The implementation could not be started at all, or not with the required number of processes.
     #[error("{0}")]
     NotStarted(String),
     #[error("the probe has a mistake: please report this")]
@@ -170,7 +170,7 @@ fn printed(events: &[Event]) -> String {
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
-/// Describes the crash in a probe, or else its most severe finding of at least this severity.
+/// Describes the crash in a probe, or else its most severe finding if its severity is at least `least`.
 fn worst_finding(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));
@@ -385,7 +385,7 @@ fn optional(
 /// Examines whether the absence of a response can be proved.
 fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -> DoctorStep {
     let what = "silence";
-    // A process manager that polls with a long timer needs time to show it.
+    // A process manager that polls at long intervals is recognized only after several polls.
     let limits = ScenarioLimits { silence: limits.step.max(limits.silence), ..limits };
     let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE_SCENARIO) {
         Ok(outcome) => outcome,

@@ -1,6 +1,6 @@
 //! Interference between jobs: determines whether a failure depends on another job that runs at the same time.
 //!
-//! A scenario that failed while others were running is played again alone. If it passes, it is played alongside scenarios that it ran with.
+//! A scenario that failed while other scenarios were running is played again alone. If it passes, it is played alongside those scenarios.
 //! These runs alternate with runs alongside the same scenarios on the reference manager, because load alone makes some failures more
 //! frequent. The facts are recorded as events; the judge distinguishes interference from chance.
 
@@ -16,12 +16,12 @@ use pmi_judge::verdict::JudgedFinding;
 
 /// Maximum number of scenarios alongside which a failed one is played again.
 pub(crate) const MAX_NEIGHBOURS: usize = 3;
-/// Number of runs alongside them in which the failure must occur at least once.
+/// Number of runs alongside other scenarios in which the failure must occur at least once.
 const FIRST_ROUNDS: u32 = 4;
-/// Maximum number of runs alongside them.
+/// Maximum number of runs alongside other scenarios.
 const MAX_ROUNDS: u32 = 16;
-/// Number of runs alongside jobs of the reference manager for each run alongside jobs of the implementation. All of them must pass. Thus a
-/// chance failure, of any probability, is mistaken for interference in at most about one in eighty cases.
+/// Number of runs alongside jobs of the reference manager for each run alongside jobs of the implementation. All of these runs must pass.
+/// Thus a chance failure, of any probability, is mistaken for interference in at most about one in eighty cases.
 const UNRELATED_RUN_FACTOR: u32 = 2;
 /// Number of passing runs, one alone and the rest alongside jobs of the reference manager, that are required once another scenario of this
 /// run has shown interference.
@@ -153,7 +153,8 @@ impl PlayCounts {
     }
 }
 
-/// Plays the failed scenario while others are played in a loop. Returns whether it failed, and the last outcome of each other scenario.
+/// Plays the failed scenario while the scenarios in `others` are played in a loop. Returns whether it failed, and the last outcome of each
+/// of the others.
 fn fails_with_others(
     fails: impl FnOnce() -> bool,
     others: &[usize],
@@ -201,7 +202,7 @@ mod tests {
     ) {
         let (beside, plays) = (AtomicU8::new(0), AtomicU8::new(0));
         let fails = || {
-            // The first time, the scenario is played alone.
+            // The first run of the scenario is alone.
             if plays.fetch_add(1, Ordering::SeqCst) == 0 {
                 return false;
             }

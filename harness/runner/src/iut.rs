@@ -40,7 +40,7 @@ pub enum Iut {
 }
 
 impl Iut {
-    /// Returns its name in reports.
+    /// Returns the name of the implementation in reports.
     pub fn label(&self) -> String {
         match self {
             Self::Memory(_) => "the reference server in memory".to_owned(),
@@ -54,7 +54,7 @@ impl Iut {
         }
     }
 
-    /// Returns its version, if known.
+    /// Returns the version of the implementation, if known.
     pub fn version(&self) -> Option<String> {
         match self {
             Self::Processes(implementation, _) => implementation.version.as_ref().map(ToString::to_string),
@@ -62,7 +62,7 @@ impl Iut {
         }
     }
 
-    /// Returns the side of the protocol that it implements.
+    /// Returns the side of the protocol that is under test.
     pub fn party(&self) -> PartyKind {
         match self {
             Self::Memory(_) | Self::Processes(..) => PartyKind::Server,
@@ -141,13 +141,13 @@ impl Iut {
                 let Some(launched) = launched else {
                     return Err((Verdict::NotApplicable, "the runner is its launcher".to_owned()));
                 };
-                // The process waits for its manager itself, and reports the result.
-                let told = if implementation.connection_method == ConnectionMethod::Fd {
+                // The agent itself waits for the connection, and reports the result.
+                let report_wait = if implementation.connection_method == ConnectionMethod::Fd {
                     Duration::ZERO
                 } else {
                     REPORT_WAIT
                 };
-                let limits = ScenarioLimits { start: Some(limits.idle_start() + told), ..limits };
+                let limits = ScenarioLimits { start: Some(limits.idle_start() + report_wait), ..limits };
                 match ServerParty::launch(&launched, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => {
                         party.set_in_turn(!scenario.is_free);
@@ -170,8 +170,8 @@ impl Iut {
         Ok((outcome, start.elapsed()))
     }
 
-    /// If the launcher has ended without starting the processes, returns the number of processes that it can start: one per node, or all of
-    /// them without the words of `launch`.
+    /// If the launcher has ended without starting the processes, returns the number of processes that it can start: one per node, or all
+    /// processes if the words of `launch` are omitted.
     fn starts_fewer(
         &self,
         suite: &Suite,

@@ -32,7 +32,7 @@ const MIN_LONG_SCENARIO: usize = 250;
 pub struct KillResult {
     /// The scenario.
     pub scenario: String,
-    /// Requirements that its findings cite.
+    /// Requirements that the scenario's findings cite.
     pub requirements: BTreeSet<String>,
     /// The first finding: the expected and the observed behaviour.
     #[serde(rename = "first")]
@@ -113,7 +113,7 @@ impl KillMatrix {
     }
 }
 
-/// Plays one scenario against a server with this behaviour. Returns the outcome, and for each effect of the behaviour whether it showed.
+/// Plays a scenario against a server with the given behaviour. Returns the outcome, and whether each effect of the behaviour showed.
 fn play_scenario(
     suite: &Suite,
     scenario: &Scenario,
@@ -152,10 +152,10 @@ fn is_advice(suite: &Suite, found: &KillResult) -> bool {
 /// A scenario, and the result of rehearsing all faults and variations with it.
 struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
-    /// True if it exchanges many messages with the plain server.
+    /// True if the scenario exchanges many messages with the plain server.
     is_long: bool,
-    /// For each fault and then for each variation, whether it shows in this scenario. If it does not, the server behaves like the plain
-    /// one.
+    /// For each fault and then for each variation, whether it shows in the scenario. If it does not, the server behaves like the plain
+    /// server.
     shows: Vec<bool>,
 }
 
@@ -216,7 +216,7 @@ fn collect_findings(
     scenarios.iter().filter_map(|s| found(suite, s, play_scenario(suite, s, behaviour, limits).0)).collect()
 }
 
-/// Plays the suite against these faults and variations, on `jobs` threads. Unless `all` is true, scenarios that repeat something many times
+/// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, scenarios that repeat something many times
 /// are played only against faults that no other scenario kills.
 pub fn run(
     suite: &Suite,
@@ -354,8 +354,8 @@ mod tests {
 
     use super::*;
 
-    /// A scenario in which a fault does not show is not played against it. This test checks for some of them that playing would find
-    /// nothing.
+    /// A scenario in which a fault does not show is not played against the fault. This test plays some of the skipped scenarios, which must
+    /// not find the fault.
     #[test]
     fn skipped_scenarios_would_find_nothing() {
         let suite = crate::suite::embedded().expect("the embedded suite is valid");

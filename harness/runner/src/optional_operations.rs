@@ -24,7 +24,7 @@ use pmi_scenario::suite::Suite;
 use pmi_scenario::{signature, visit};
 use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation, Proc, Version, protocol};
 
-/// The optional operations of an implementation, with a reason for each one that it lacks.
+/// The optional operations of an implementation, with a reason for each missing operation.
 #[derive(Default)]
 pub(crate) struct OptionalOperations {
     /// For each optional operation in a dialect: true if it is supported, or else the reason.
@@ -81,7 +81,7 @@ impl OptionalOperations {
     }
 }
 
-/// Returns whether the scenario names the number of the first argument, by itself or in the spelling of an operation.
+/// Returns whether the scenario refers to the number of the first argument, directly or in the spelling of an operation.
 fn names_first_argument(scenario: &Scenario) -> bool {
     visit::names(&scenario.body, FIRST_ARGUMENT)
 }
@@ -220,7 +220,7 @@ pub fn offered_operations(
         Some(offered) => *offered,
         None if implementation.has_upstream() => false,
         None => probe_operation(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
-            // If the operation itself fails like this, every session that uses it would only show that failure.
+            // If the operation itself crashes or hangs, every session that uses it would only show that failure.
             let went_wrong = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
             support == ProbeResult::Acknowledged && !went_wrong && outcome.unjudged.is_none()
         }),
@@ -268,7 +268,7 @@ pub(crate) fn probe_operation(
 ) -> Option<(ScenarioOutcome, ProbeResult)> {
     // For each operation, the probes in PMI-1 and in PMI-2.
     let (texts, operation) = match (iut, need) {
-        // These are known without a probe.
+        // These capabilities are known without a probe.
         (_, Capability::Upstream | Capability::Fd | Capability::Port | Capability::Singleton) => return None,
         // No scenario judges how a library spawns processes under its own process manager.
         (Iut::Library(library, ..), Capability::Spawn | Capability::Standalone)
@@ -350,7 +350,7 @@ fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Option<St
     }
 }
 
-/// Returns whether a request with this beginning was sent.
+/// Returns whether a request that begins with `request` was sent.
 fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
     let begins = |bytes: &[u8]| {
         bytes.starts_with(request) || bytes.get(HEADER..).is_some_and(|body| body.starts_with(request))
@@ -360,8 +360,8 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// Returns a server's response to the first request with this beginning. A successful response counts as support, even if the operation
-/// then has no effect. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+/// Returns a server's response to the first request that begins with `request`. A successful response counts as support, even if the
+/// operation then has no effect. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
 fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> ProbeResult {
     let mut connections = Connections::default();
     let mut asked = None;
@@ -520,7 +520,7 @@ pub(crate) fn probe_connection(
         .map(|_| format!("{evidence}, and it sends nothing on PMI_FD"))
 }
 
-/// Returns the evidence that each of several processes believes that it is the only one.
+/// Returns the evidence that each of several processes considers itself the only process.
 fn singletons(events: &[Event]) -> Option<String> {
     let mut told: BTreeMap<Proc, (Option<i32>, Option<i32>)> = BTreeMap::new();
     for event in events {
@@ -555,7 +555,7 @@ fn passes_alone(events: &[Event]) -> Option<String> {
     })
 }
 
-/// The barriers of both APIs.
+/// The barrier functions of both APIs.
 const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 
 /// The reason why a library is not judged by its process manager's messages.
@@ -610,7 +610,7 @@ pub(crate) fn lacks(suite: &Suite, need: Capability, config: &Config, limits: Sc
     lacking(suite, Dialect::Pmi1, need, &Iut::Memory(config.clone()), limits).is_some()
 }
 
-/// Returns the dialects of these scenarios.
+/// Returns the dialects of the selected scenarios.
 pub(crate) fn dialects(selected: &[Arc<Scenario>]) -> BTreeSet<Dialect> {
     selected.iter().map(|s| s.dialect).collect()
 }

@@ -1,5 +1,5 @@
-//! A run of the selected scenarios: each is played against a fresh launch, several at a time. Results are reported in the order of the
-//! suite.
+//! A run of the selected scenarios: each is played against a fresh launch, and several can be played at the same time. Results are reported
+//! in the order of the suite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub struct RunOptions {
     pub give_up: bool,
     /// The number of attempts for each scenario.
     pub attempts: AttemptPolicy,
-    /// This executable, which acts as the tracer when a scenario is repeated after a crash. Without it, crashes are not located.
+    /// The path of this executable, which acts as the tracer when a scenario is repeated after a crash. If `None`, crashes are not located.
     pub tracer: Option<PathBuf>,
     /// The command line that plays one scenario again, without the scenario's name.
     pub replay: String,
@@ -104,7 +104,7 @@ pub trait Observer {
     fn result(&mut self, result: &ScenarioResult);
 }
 
-/// Keeps nothing.
+/// Ignores the progress.
 impl Observer for () {
     fn begin(&mut self, _: &RunHeader) {}
     fn event(&mut self, _: &str, _: &Event) {}
@@ -136,11 +136,11 @@ struct EventBatcher<'a> {
     index: usize,
     sender: &'a mpsc::Sender<WorkerReport>,
     events: Vec<Event>,
-    /// Number of bytes in these events.
+    /// Number of bytes in the batched events.
     bytes: usize,
 }
 
-/// Maximum number of events in a batch, and of bytes in these events.
+/// Maximum number of events in a batch, and maximum number of bytes in these events.
 const BATCH: (usize, usize) = (1024, 1 << 20);
 
 impl EventBatcher<'_> {
@@ -200,11 +200,11 @@ pub fn run(
     let mut cut = BTreeSet::new();
     let mut scenario_errors = false;
     let stop = AtomicBool::new(false);
-    // Launches on several nodes use another command, so unresponsive scenarios are counted separately for them.
+    // Launches on several nodes use a different command, so their unresponsive scenarios are counted separately.
     let kind = |index: usize| usize::from(selected[index].nodes > 1);
     let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
-    // A retry would hide a failure that never occurred alone.
+    // With retries, each failure is examined, because a retry would hide a failure that never occurs alone.
     let neighbours = ConcurrentScenarios::new(!matches!(options.attempts, AttemptPolicy::Retry(_)));
     let unrelated = OnceLock::new();
     let (sender, receiver) = mpsc::channel();
@@ -414,8 +414,8 @@ fn judged(
     result::scenario_result(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
 }
 
-/// Returns the findings that make an outcome red, with the `known` deviations applied. A crash and an outcome that cannot be judged have
-/// none.
+/// Returns the findings that make an outcome red, with the `known` deviations applied. The result is empty for a crash, and for an outcome
+/// that cannot be judged.
 fn failure(
     suite: &Suite,
     scenario: &Scenario,
@@ -469,7 +469,7 @@ fn play_attempts(
     let mut attempts = AttemptMerger::new(options.strict);
     let mut events = Vec::new();
     let (mut unresponsive, mut mistake, mut interrupted) = (false, false, false);
-    // Deviations that were absent from every attempt. One that is absent from some attempts by chance is not stale.
+    // Deviations that were absent from every attempt. A deviation that is absent from some attempts by chance is not stale.
     let mut missed: Option<BTreeSet<usize>> = None;
     for _ in 0..options.attempts.max_attempts() {
         let (outcome, time) = match play() {

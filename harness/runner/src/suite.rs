@@ -10,7 +10,7 @@ use pmi_scenario::ast::SourceFile;
 use pmi_scenario::suite::{self, EXTENSION, Suite, SuiteError};
 use pmi_scenario::{Behaviours, ImplementationKind};
 
-/// An error in reading scenarios.
+/// The reason why scenario files cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The scenarios have errors.
@@ -85,14 +85,14 @@ pub fn export(folder: &Path) -> io::Result<usize> {
     Ok(all.len())
 }
 
-/// Returns the scenario files among these paths and in these folders, with their names in a suite.
+/// Returns the scenario files in `paths`, which are files and folders, with their names in a suite.
 ///
 /// # Errors
 ///
 /// Returns an error if a file cannot be read, or a folder contains no scenarios.
 pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<SourceFile>)>, FilesError> {
     let mut all = Vec::new();
-    // A file that is given twice, or together with its folder, counts once, under its first name.
+    // A file that is given twice, or together with its folder, is used only once, under its first name.
     let mut taken = BTreeSet::new();
     for path in paths {
         let at = |file: &Path| {

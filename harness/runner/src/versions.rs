@@ -210,7 +210,7 @@ fn of_server(
         .collect()
 }
 
-/// Sends these requests, each after the response to the previous one, and returns the responses.
+/// Sends each request of `lines` after the response to the previous request, and returns the responses.
 pub(crate) fn send_requests(
     suite: &Suite,
     iut: &Iut,
@@ -234,8 +234,8 @@ pub(crate) fn send_requests(
     Some(replies)
 }
 
-/// Returns whether the end of a connection after these offers was the end of the whole job. To find out, an additional process, which has
-/// sent nothing yet, makes a request.
+/// Returns whether the whole job ends if the connection ends after the offers in `lines`. To find out, an additional process, which has
+/// sent no data yet, makes a request.
 fn ends_job(suite: &Suite, iut: &Iut, limits: ScenarioLimits, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut asks = lines.to_vec();
@@ -245,7 +245,7 @@ fn ends_job(suite: &Suite, iut: &Iut, limits: ScenarioLimits, lines: &[(u32, &st
     !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), ProbeResponse::Message(..))
 }
 
-/// Returns the scenario that sends these requests.
+/// Returns the scenario that sends the requests in `lines`.
 fn probe_scenario(lines: &[(u32, &str)], frames: bool) -> String {
     use std::fmt::Write;
     let ranks = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
@@ -288,7 +288,7 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeResponse {
             _ => {}
         }
     }
-    // The scenario has waited until no message could follow.
+    // The scenario has waited until no further message could arrive.
     match connection.partial(Direction::FromServer) {
         _ if sent <= before => ProbeResponse::NotSent,
         [] => ProbeResponse::Silence,
@@ -409,7 +409,7 @@ fn of_library(
     rows.collect()
 }
 
-/// Returns the first version that is offered in these events.
+/// Returns the first version that is offered in `events`.
 pub(crate) fn offered_version(events: &[Event]) -> Option<Version> {
     let requests = requests(events).into_iter();
     requests.filter_map(|(framing, text)| Decoded::new(Direction::ToServer, framing, &text).version()).next()
@@ -438,7 +438,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     all
 }
 
-/// Returns the command of a request. A request without one is returned itself, cut to 40 bytes.
+/// Returns the command of a request. Returns the request itself, truncated to 40 bytes, if it has no command.
 pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
     let end = if *framing == Framing::Lines { b' ' } else { b';' };
     let first = text.split(|byte| *byte == end).next().unwrap_or_default();
@@ -475,7 +475,7 @@ fn after_answer(events: &[Event]) -> String {
         None => "waits".to_owned(),
     };
     match asked.as_deref() {
-        // The reference server ends the process after that.
+        // The reference server ends the process after an abort.
         Some("abort") => "aborts".to_owned(),
         Some(asked) => format!("goes on ({asked}), {end}"),
         None => end,

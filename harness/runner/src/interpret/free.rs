@@ -1,7 +1,7 @@
 //! Free schedules: each rank plays its steps as soon as its own responses have arrived, without an order across ranks.
 //!
-//! One thread plays all ranks, so the order of the recorded events is the order in which they happened: an operation whose response was
-//! recorded before the request of another ended before the other began.
+//! A single thread plays all ranks, so the order of the recorded events is the order in which they happened: if the response to an
+//! operation was recorded before the request for another operation, the first operation ended before the other began.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::walk::Position;
 use crate::party::SilenceMeaning;
 
 impl Interpreter<'_> {
-    /// Returns true if the schedule is free and the step waits for its rank, in which case it is stored.
+    /// Returns whether the schedule is free and the step must wait for its rank. If so, stores the step.
     pub(super) fn is_deferred(&mut self, step: &Step, place: Position<'_>) -> bool {
         let StepTarget::Ranks { group, set } = &step.target else { return false };
         let is_message = match (&step.action, step.role) {
@@ -55,7 +55,7 @@ impl Interpreter<'_> {
             if self.process_events(deadline, SilenceMeaning::ResponseDue, &over)?.is_some()
                 && let Some(first) = waiting.first()
             {
-                // No response will come. The step reports that.
+                // No response will arrive. The step reports this.
                 self.play_next(*first)?;
             }
         }

@@ -1,5 +1,5 @@
 //! The part that all kinds of runs share. It connects the party and the judge, and synchronizes them. It passes each expectation to the
-//! judge and waits for it. Meanwhile, it records all events and answers a library's requests to its process manager.
+//! judge and waits until it is met. Meanwhile, it records all events and answers a library's requests to its process manager.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub(super) struct Interpreter<'a> {
     pub(super) skipped_lines: Vec<usize>,
     /// In a free schedule, the steps that each rank has not reached yet.
     pub(super) deferred: BTreeMap<Proc, VecDeque<DeferredStep>>,
-    /// True if nothing is expected, and the sink has a watcher.
+    /// True if the run has no expectations, and the sink has a watcher.
     pub(super) has_watcher: bool,
     /// True if the watcher has ended the scenario.
     pub(super) ended_by_watcher: bool,
@@ -265,7 +265,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Processes events until `over`, or until no more arrive; then returns the proof of silence.
+    /// Processes events until `over` returns true, or until no more events will arrive. In the latter case, returns the proof of silence.
     pub(super) fn process_events(
         &mut self,
         deadline: Instant,
@@ -334,7 +334,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    // ----- as the process manager of a library ----------------------------------------------------------------------
+    // ----- the process manager of a library -------------------------------------------------------------------------
 
     pub(super) fn manager(&mut self) -> Result<&mut LibraryManager, ScenarioError> {
         self.manager

@@ -3,8 +3,8 @@
 //!
 //! The library decides when it makes a request: for the limits in `PMI_Init` or on first use, for the mapping once or at each call. So the
 //! wire lines of a scenario are only needed where they matter. Between a call and its return, `C:` expects a request and `S:` answers it.
-//! Outside of calls, `C:` and `S:` define how such a request is answered from then on. The reference server, in memory, answers all other
-//! requests.
+//! Outside of calls, `C:` and `S:` define how all further requests of this form are answered. The reference server, in memory, answers all
+//! other requests.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -57,7 +57,7 @@ pub fn play(
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);
     interpreter.recorder.record(EventKind::Launched { command, ranks: scenario.ranks, nodes });
-    // If the run ended early, the judge already knows why.
+    // If the run ended early, the judge has already received the reason.
     let _ = interpreter.run_calls(fragments);
     let Recorder { events, judge, .. } = interpreter.recorder;
     Ok(judge.finish(events))
@@ -109,7 +109,7 @@ impl Interpreter<'_> {
         };
         let procs: Vec<Proc> = ranks.into_iter().map(|rank| Proc { group: 0, rank }).collect();
         if let StepAction::Call(call) = &step.action {
-            // All calls begin before the runner waits for the first, so that a collective call needs only one line.
+            // All calls begin before the runner waits for the first one to return, so that a collective call needs only one line.
             for p in procs.iter().filter(|_| call.function.is_some()) {
                 let held = call.result.is_none() && self.is_scripted(place.rest, p.rank);
                 self.begin(*p, call, held)?;
@@ -227,7 +227,7 @@ impl Interpreter<'_> {
         if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
             return Err(WalkEnd::Mistake(format!("the call has no out argument {}", name.value)));
         }
-        // If a scenario tests errors, a call that must succeed is its control, and cites the tested requirement.
+        // In a scenario that tests errors, a call that must succeed is the control, and cites the tested requirement.
         let succeeds = signature::code(&wanted.value) == Some(signature::SUCCESS);
         if succeeds && !cites && signature::is_about_failures(&self.cited) {
             self.cited = begun.function.effect_requirement.to_owned();

@@ -13,7 +13,7 @@ use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
 
 /// Prefix of the kvsnames that the reference server assigns.
 pub const KVS_PREFIX: &str = "library-kvs-";
-/// Descriptor for PMI_FD if the scenario names none. This number is rarely in use, so it can be reserved.
+/// The value of PMI_FD if the scenario does not specify it. This descriptor number is rarely in use, so it can be reserved.
 const PMI_FD: &str = "50";
 
 /// The process manager of a library under test.
@@ -27,7 +27,7 @@ pub(super) struct LibraryManager {
     pub(super) rules: BTreeMap<Proc, Vec<ResponseRule>>,
 }
 
-/// A rule for the responses to requests of one form.
+/// A rule for the response to each request of the same form.
 pub(super) struct ResponseRule {
     pub(super) request: Vec<Template>,
     pub(super) responses: Vec<ManagerResponse>,

@@ -58,7 +58,7 @@ impl StepReceiver for Interpreter<'_> {
         let (group, set) = match &step.target {
             StepTarget::Job => return self.job_step(&step.action),
             StepTarget::Ranks { group, set } => (*group, set),
-            // The walk has replaced the name with the number.
+            // The walk has replaced the group's name with its number.
             StepTarget::Spawned { .. } => return Err(WalkEnd::Mistake("a group without its number".into())),
         };
         for rank in self.members(group, set) {

@@ -12,11 +12,11 @@ use crate::party::proxy::UpstreamCommand;
 pub trait RunWatcher {
     /// Receives the memory of the implementation's processes when all ranks have started.
     fn started(&mut self, memory: Vec<Memory>);
-    /// Receives their current memory. Returns true to end the run because the memory is too large.
+    /// Receives the current memory of the implementation's processes. Returns true to end the run because they use too much memory.
     fn exceeds_memory(&mut self, memory: Vec<Memory>) -> bool;
     /// Receives the time that a step waited for its message.
     fn received(&mut self, waited: Duration);
-    /// Receives the proof that no message arrived for a step, and the time that it waited. Returns false if the implementation may be
+    /// Receives the proof that no message arrived for a step, and the time that the step waited. Returns false if the implementation may be
     /// waiting for the harness.
     fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
     /// Receives an order to the upstream of a proxy.
@@ -42,7 +42,7 @@ impl EventSink for () {
 /// Maximum number of stored bytes of all reads and writes.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 
-/// Maximum number of stored bytes of one read or write in the transcript; the monitor sees all of them.
+/// Maximum number of stored bytes of a read or write in the transcript. The monitor receives all bytes.
 pub const MAX_KEPT_MESSAGE: usize = 64 * 1024;
 
 /// Numbers the events, stores them, and passes them to the monitor.
@@ -60,7 +60,7 @@ pub struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Starts the clock.
+    /// Creates a recorder whose clock starts now.
     pub fn new(sink: &'a mut dyn EventSink, judge: Judge) -> Self {
         Self {
             start: Instant::now(),
@@ -72,7 +72,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Records an event; returns its number.
+    /// Records an event, and returns its number.
     pub fn record(&mut self, kind: EventKind) -> u64 {
         let seq = self.events.len() as u64;
         let time_us = self.start.elapsed().as_micros() as u64;

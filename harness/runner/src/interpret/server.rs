@@ -19,7 +19,7 @@ use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 /// Time within which an implementation may end by itself after it has hung.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
-/// Interval between two looks at the events while a step waits.
+/// Interval at which events are processed during a `wait` step.
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum time for the events that have already arrived when a scenario ends early.
@@ -41,7 +41,7 @@ pub fn play(
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let recorder = Recorder::new(sink, Judge::new(PartyKind::Server, requires));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
-    // If the run ended early, the judge knows the reason.
+    // If the run ended early, the judge has already received the reason.
     if interpreter.run(fragments).is_err() {
         interpreter.read_last_words();
     }

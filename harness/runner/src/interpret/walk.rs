@@ -129,15 +129,15 @@ impl<'a> StepWalk<'a> {
                     let fragment = (self.fragments)(&name.value).ok_or_else(|| {
                         ScenarioError::Mistake(format!("unknown fragment \"{}\"", name.value))
                     })?;
-                    let told = |parameter: &'_ Parameter| {
+                    let argument = |parameter: &'_ Parameter| {
                         with.iter().find(|(name, _)| *name == parameter.name).map(|(_, value)| value)
                     };
-                    let told: Vec<(&str, &Template)> = fragment
+                    let arguments: Vec<(&str, &Template)> = fragment
                         .parameters
                         .iter()
-                        .filter_map(|p| Some((p.name.value.as_str(), told(p).or(p.default.as_ref())?)))
+                        .filter_map(|p| Some((p.name.value.as_str(), argument(p).or(p.default.as_ref())?)))
                         .collect();
-                    let before = steps.scope().bind_temporarily(&told)?;
+                    let before = steps.scope().bind_temporarily(&arguments)?;
                     self.body(steps, &fragment.body, &fragment.source, Some(place), deeper()?)?;
                     steps.scope().restore(before);
                 }

@@ -16,11 +16,11 @@ pub enum MeasuredPhase {
     Init,
     /// Every rank enters a barrier and is released, for the first time.
     FirstBarrier,
-    /// Every rank passes another barrier.
+    /// Every rank passes a barrier after the first.
     Barrier,
     /// Every rank passes its first PMI-2 fence.
     FirstFence,
-    /// Every rank passes another fence.
+    /// Every rank passes a PMI-2 fence after the first.
     Fence,
     /// Every rank puts a value.
     Put,
@@ -70,18 +70,18 @@ impl MeasuredPhase {
 pub struct Measurement {
     /// Number of ranks.
     pub ranks: u32,
-    /// Seconds, the median of all rounds. Phases that the manager does not support are omitted.
+    /// Duration of each phase in seconds: the median of all rounds. Phases that the manager does not support are omitted.
     pub seconds: BTreeMap<MeasuredPhase, f64>,
-    /// Responses per second while every rank gets one value after the other; the median of all rounds.
+    /// Responses per second while every rank gets several values, one at a time: the median of all rounds.
     pub requests_per_second: f64,
-    /// Bytes of memory of the launcher and of the manager's processes that serve the ranks, after all have put a value. The maximum of all
-    /// rounds; 0 if it cannot be measured.
+    /// Bytes of memory of the launcher and of the manager's processes that serve the ranks, after every rank has put a value. The maximum
+    /// of all rounds; 0 if the memory cannot be measured.
     pub memory: u64,
-    /// Bytes by which the memory grows with each further key, whose values have 64 bytes; the median of all rounds.
+    /// Bytes by which the memory grows with each further key, whose value has 64 bytes: the median of all rounds.
     pub memory_per_key: f64,
 }
 
-/// The reason why a number of ranks could not be measured.
+/// The reason why a job with a certain number of ranks could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The job could not be started.

@@ -1,4 +1,4 @@
-//! The measured requests of the ranks, in either protocol.
+//! The measured requests from the ranks, in either protocol.
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::by_operation;
@@ -9,7 +9,7 @@ use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, Spawn
 pub(super) enum MeasuredRequest {
     /// Offers the version.
     Offer,
-    /// PMI-2's request after the offer, for this rank.
+    /// PMI-2's request after the offer. Contains the rank.
     Fullinit(u32),
     /// Requests the name of the keyval space, which PMI-1 needs in other requests.
     Kvsname,
@@ -25,7 +25,7 @@ pub(super) enum MeasuredRequest {
     Lookup(String),
     /// Withdraws a name.
     Unpublish(String),
-    /// Starts one process of this program.
+    /// Spawns a process of the contained program.
     Spawn(Vec<u8>),
     /// Finalizes.
     Finalize,
@@ -68,7 +68,7 @@ impl MeasuredRequest {
     }
 }
 
-/// Returns a request to start one process.
+/// Returns a request to spawn a process.
 fn spawn(framing: Framing, agent: &[u8]) -> Vec<u8> {
     let program = SpawnProgram {
         nprocs: 1,

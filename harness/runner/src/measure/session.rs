@@ -40,7 +40,7 @@ pub(super) struct MeasuredJob {
     phase: MeasuredPhase,
     connections: HashMap<Proc, Connection>,
     kvsname: Vec<u8>,
-    /// The last line of its standard error.
+    /// The last line that the job has written to standard error.
     last_error_line: Option<String>,
     /// Dropped after the party, which uses these descriptors.
     _room: RaisedLimit,
@@ -151,7 +151,7 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// Checks that the processes are ranks of one job, because many one-process jobs would show no growth.
+    /// Checks that the processes are ranks of a single job, because many jobs of one process would show no growth.
     fn check_rank(
         &self,
         env: &BTreeMap<String, String>,
@@ -229,7 +229,7 @@ impl MeasuredJob {
         Ok(result)
     }
 
-    /// Makes every rank's requests, each after the response to the previous one.
+    /// Makes each rank's requests, each after the response to the rank's previous request.
     pub(super) fn each(
         &mut self,
         phase: MeasuredPhase,
@@ -292,7 +292,7 @@ impl MeasuredJob {
         Ok(RequestResult { time: start.elapsed(), refused, last })
     }
 
-    /// Returns the messages that these bytes complete.
+    /// Returns the messages that `bytes` complete.
     fn receive(&mut self, proc: Proc, bytes: &[u8]) -> Vec<Vec<u8>> {
         let Some(connection) = self.connections.get_mut(&proc) else { return Vec::new() };
         connection.push(Direction::FromServer, bytes);

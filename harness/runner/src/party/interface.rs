@@ -10,12 +10,12 @@ use pmi_wire::Proc;
 
 use super::proxy::UpstreamCommand;
 
-/// The result of waiting.
+/// The result of a wait for an event.
 #[derive(Debug)]
 pub enum Incoming {
     /// An event has happened.
     Event(EventKind),
-    /// No event will happen, with the proof. For [`SilenceProof::Timeout`], only the deadline has passed.
+    /// No event will happen, for the contained reason. [`SilenceProof::Timeout`] proves only that the deadline has passed.
     Nothing(SilenceProof),
     /// The user has interrupted the run.
     Interrupted,
@@ -24,7 +24,7 @@ pub enum Incoming {
 /// The meaning of a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SilenceMeaning {
-    /// Nothing is expected.
+    /// No message is expected.
     Expected,
     /// Silence is one of several valid outcomes.
     Valid,
@@ -33,7 +33,7 @@ pub enum SilenceMeaning {
 }
 
 /// The party that the interpreter drives: a server with its connections and the processes that it has started, or the processes of a
-/// library. A program under test has none; see `party/program/job.rs`.
+/// library. A program under test is driven without a party; see `party/program/job.rs`.
 ///
 /// A party transfers bytes and reports facts. It does not judge.
 pub trait Party {
@@ -41,9 +41,9 @@ pub trait Party {
     fn send(&mut self, to: Proc, bytes: &[u8]);
     /// Closes the runner's end of the connection.
     fn close(&mut self, proc: Proc);
-    /// Makes the process exit with this status, and closes the runner's end.
+    /// Makes the process exit with `status`, and closes the runner's end of the connection.
     fn exit(&mut self, proc: Proc, status: u8);
-    /// Makes the process kill itself with this signal, and closes the runner's end.
+    /// Makes the process kill itself with `signal`, and closes the runner's end of the connection.
     fn kill(&mut self, proc: Proc, signal: u8);
     /// Waits for the next event, until the deadline. If a response may arrive, a server that only seems to wait is given more time.
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming;
@@ -69,8 +69,8 @@ pub trait Party {
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())
     }
-    /// Ends everything that is still running, through the launcher if possible. Returns the actions taken, and the launcher's output until
-    /// then.
+    /// Ends all remaining processes of the job, through the launcher if possible. Returns the actions taken, and the launcher's output that
+    /// was not reported yet.
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A loaded machine extends waits at most by this factor.
 const MAX_SLOWDOWN: f64 = 10.0;
 
-/// Bounds of one scenario.
+/// The limits of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct ScenarioLimits {
     /// Maximum wait for the expectation of a step.
@@ -43,7 +43,8 @@ fn current_slowdown() -> f64 {
     std::fs::read_to_string("/proc/loadavg").map_or(1.0, |load| slowdown(&load, *PROCESSORS))
 }
 
-/// Returns the number of runnable threads per processor, from the contents of `/proc/loadavg`: on average, or now.
+/// Returns the number of runnable threads per processor, from the contents of `/proc/loadavg`: the average or the current number, whichever
+/// is higher.
 fn slowdown(load: &str, processors: usize) -> f64 {
     let mut fields = load.split_whitespace();
     let average = fields.next().and_then(|average| average.parse().ok()).unwrap_or(0.0_f64);

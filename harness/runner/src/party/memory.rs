@@ -139,14 +139,14 @@ impl MemoryParty {
         }
     }
 
-    /// Sets the status of the job, unless it already has one other than 0.
+    /// Sets the status of the job, unless it already has a status other than 0.
     fn fail(&mut self, status: i32) {
         if self.status == 0 {
             self.status = status;
         }
     }
 
-    /// Ends these processes, as the server does when a job fails with this status.
+    /// Ends `procs`, as the server does when a job fails with `status`.
     fn end_by_server(&mut self, procs: Vec<Proc>, status: i32) {
         for proc in procs {
             self.queue.push_back(EventKind::ClosedByServer { proc });

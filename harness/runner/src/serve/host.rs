@@ -54,7 +54,7 @@ pub(crate) trait Host {
     fn connection_method(&self) -> ConnectionMethod;
     /// Returns the first message to a process that has requested a process manager.
     fn welcome(&mut self) -> Vec<u8>;
-    /// A process has started a program as its process manager, with these arguments.
+    /// A process has started a program as its process manager, with the given arguments.
     fn manager_requested(&mut self, _args: Vec<Bytes>) {}
     /// Identifies the process of a connection by its first line, and returns the response; `None` if it belongs to no process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;

@@ -28,12 +28,12 @@ use super::listener::{FirstLine, Listener};
 use super::remote::Remote;
 use pmi_judge::event::Exit;
 
-/// Maximum number of consecutive reads from one rank before the others get their turn.
+/// Maximum number of consecutive reads from a single rank before the server reads from the other ranks.
 const MAX_READS: usize = 16;
 /// Maximum number of reads from a rank that has ended. It can no longer write, but processes that it left running might never stop.
 const MAX_LAST_READS: usize = 64;
 
-/// Time for requests to gather, for faults that show when several arrive at the same time.
+/// Time for requests to gather, for faults that show when several requests arrive at the same time.
 const GATHERING_TIME: Duration = Duration::from_micros(300);
 
 /// A source of events: signals, or a process by its index.
@@ -116,7 +116,7 @@ struct JobGroup {
 pub(crate) struct Job<H> {
     mode: JobMode,
     command: Vec<OsString>,
-    /// Starts the processes on other hosts; `None` if this process starts them.
+    /// The command that starts the processes on other hosts; `None` if this process starts them.
     remote: Option<Remote>,
     host: H,
     launcher: Launcher,
@@ -272,7 +272,7 @@ impl<H: Host> Job<H> {
         self.add(id, StartedProcess { child, socket: None }, name, [None, None])
     }
 
-    /// Returns whether a process connects itself, and does not inherit its connection.
+    /// Returns whether a process makes its own connection instead of inheriting it.
     fn connects_by_itself(&self, id: Proc) -> bool {
         match self.host.connection_method() {
             ConnectionMethod::Fd => false,
@@ -338,10 +338,10 @@ impl<H: Host> Job<H> {
     }
 
     fn start_each(&mut self, group: GroupId, programs: Vec<(Executable, u64)>) -> io::Result<()> {
-        // If any program cannot be started, none is started.
         if let Some(remote) = self.remote.clone() {
             return self.launch_each(&remote, group, &programs);
         }
+        // All programs are found before any process is started, so that a missing program leaves no process behind.
         let commands = programs.iter().map(|(program, n)| {
             let file = program.resolve()?;
             Ok((program, self.launcher.command(program, &file)?, file, *n))
@@ -372,21 +372,21 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Starts one process from a command, and adds to its environment.
+    /// Starts a process from a command, and adds the server's variables to its environment.
     fn start_one(&mut self, id: Proc, command: &mut Command) -> io::Result<StartedProcess> {
         let number = match self.host.descriptor(id) {
             Some(number) => number,
             None => inherited::number()?,
         };
-        let by_door = self.connects_by_itself(id);
-        let place = match self.listener.as_ref().filter(|_| by_door).and_then(Listener::address) {
+        let connects_by_itself = self.connects_by_itself(id);
+        let place = match self.listener.as_ref().filter(|_| connects_by_itself).and_then(Listener::address) {
             Some(address) => address.to_string(),
             // A process that does not connect gets a descriptor number that no process has open.
             None if !self.host.connects(id) => "1021".to_owned(),
             None => number.to_string(),
         };
         command.env_remove("PMI_FD").envs(self.host.environment(id, &place));
-        match by_door {
+        match connects_by_itself {
             true => self.launcher.start_unconnected(command),
             false => self.launcher.start_connected(command, number),
         }
@@ -553,7 +553,7 @@ impl<H: Host> Job<H> {
         self.processes[index].connection.as_ref().is_some_and(|(connection, _)| connection.is_blocked())
     }
 
-    /// Reads from a rank, but leaves time for the others.
+    /// Reads from a rank, with at most [`MAX_READS`] reads, so that the other ranks are also served.
     fn readable(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..MAX_READS {
             let process = &mut self.processes[index];
@@ -602,8 +602,8 @@ impl<H: Host> Job<H> {
         if process.child.is_foreign() {
             return self.ended(index, &mut []);
         }
-        // A process loses its connection a moment before it can be waited for. Its exit status is more informative than the end of its
-        // connection, and must be reported first.
+        // The kernel closes a process's connection shortly before the process can be waited for. Its exit status is more informative than
+        // the end of its connection, and must be reported first.
         if self.host.is_joined(process.id) && is_exiting(process.child.pid()) {
             return Ok(());
         }
@@ -745,7 +745,7 @@ impl<H: Host> Job<H> {
         });
     }
 
-    /// Closes one connection, and kills its process if `end` is set.
+    /// Closes a process's connection, and kills the process if `end` is true.
     fn close(&mut self, id: Proc, end: bool) {
         let Some(index) = self.index(id) else { return };
         let process = &mut self.processes[index];
@@ -782,7 +782,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Sets the job's status to the first one that is not 0.
+    /// Sets the job's status to `status` if that is its first nonzero status.
     fn settle(&mut self, status: i32) {
         if status != 0 {
             self.status.get_or_insert(status);

@@ -20,13 +20,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Descriptors that this process needs in addition to those of the ranks: standard streams, epoll, signals, the one that ranks inherit,
 /// and those that this process may have inherited.
 const SPARE_DESCRIPTORS: u64 = 64;
-/// For each process: its connection and its pidfd.
+/// Number of descriptors for each process: its connection and its pidfd.
 const DESCRIPTORS_PER_PROCESS: u64 = 2;
 
 /// A process that was started.
 pub(super) struct StartedProcess {
     pub(super) child: Child,
-    /// The server's end of its connection, if it was given one.
+    /// The server's end of the process's connection, if the server made it.
     pub(super) socket: Option<OwnedFd>,
 }
 
@@ -58,7 +58,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// Returns a command for the program, which is in this file. Each start of the command starts one process.
+    /// Returns a command that runs the program from `file`. Each start of the command starts one process.
     pub(super) fn command(&self, program: &Executable, file: &Path) -> io::Result<Command> {
         let mut command = Command::new(file);
         pmi_process::prepare(&mut command);
@@ -90,7 +90,7 @@ impl Launcher {
     }
 
     fn start(&self, command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Child> {
-        // The lower limit does not affect open descriptors, and it is raised again before another one is opened.
+        // The lower limit does not affect open descriptors, and is raised again before the next descriptor is opened.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
             setrlimit(Resource::Nofile, *limit)?;
@@ -109,7 +109,7 @@ pub(crate) struct Executable {
     pub(crate) name: OsString,
     pub(crate) args: Vec<OsString>,
     pub(crate) dir: Option<PathBuf>,
-    /// Folders to search for it before `PATH`.
+    /// Folders that are searched for the program before those in `PATH`.
     pub(crate) path: Option<OsString>,
 }
 
@@ -164,7 +164,7 @@ impl Executable {
     }
 }
 
-/// Returns whether it is a file that may be executed.
+/// Returns whether `file` is a file that may be executed.
 pub(crate) fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }

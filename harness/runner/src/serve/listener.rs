@@ -18,7 +18,7 @@ use pmi_wire::port::MAX_RESPONSE;
 
 use pmi_judge::event::Bytes;
 
-/// Maximum number of connections on which nothing has been received yet; beyond it, the oldest is closed.
+/// Maximum number of connections that have not sent any data yet. If there are more, the oldest is closed.
 const MAX_SILENT_CONNECTIONS: usize = 1024;
 
 /// A connection that is not assigned to a process yet.
@@ -32,7 +32,7 @@ struct PendingConnection {
 /// The listening socket, and the connections that it has accepted.
 #[derive(Default)]
 pub(super) struct Listener {
-    /// `None` if this process connects to the other one.
+    /// `None` if this process connects to the process that has requested a process manager.
     listener: Option<TcpListener>,
     /// The socket for programs that a process has started as its process manager. `managers` are the programs that have reported there, by
     /// the numbers of the connections that they have passed on.
@@ -51,7 +51,7 @@ pub(super) struct FirstLine {
 }
 
 impl Listener {
-    /// Listens on a free port of this address.
+    /// Listens on a free port of `address`.
     pub(super) fn open<S: Copy>(address: IpAddr, reactor: &mut Reactor<S>, source: S) -> io::Result<Self> {
         let listener = TcpListener::bind((address, 0)).map_err(context(address))?;
         listener.set_nonblocking(true)?;
@@ -125,7 +125,7 @@ impl Listener {
         self.pending.is_empty()
     }
 
-    /// Adds a connection, and sends `welcome` on it; returns its number.
+    /// Adds a connection, and sends `welcome` on it. Returns the number of the connection.
     pub(super) fn add<S: Copy>(
         &mut self,
         stream: OwnedFd,
@@ -137,7 +137,7 @@ impl Listener {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut connection = NonBlockingStream::new(OwnedFd::from(stream));
-        // A new connection accepts this few bytes at once.
+        // The socket buffer of a new connection has room for the whole message.
         connection.push(welcome);
         connection.flush();
         let key = reactor.add(&connection, source(self.next), WatchMode::Read)?;
@@ -146,7 +146,7 @@ impl Listener {
         Ok(self.next - 1)
     }
 
-    /// Returns the address for `PMI_PORT`.
+    /// Returns the address that `PMI_PORT` must contain.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref()?.local_addr().ok()
     }

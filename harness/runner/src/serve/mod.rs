@@ -17,8 +17,8 @@
 //!
 //! # Exit status
 //!
-//! The status is 0 if every process, including spawned ones, exited with 0. Otherwise, it is the status of the first that did not, in order
-//! of time.
+//! The status is 0 if every process, including spawned ones, exited with 0. Otherwise, it is the first status other than 0, in order of
+//! time.
 //!
 //! * A killed process counts as 128 + signal.
 //! * An aborted program counts with the status of its abort, at the time of the abort; the processes that are killed because of it do not
@@ -56,9 +56,10 @@ pub struct ServeOptions {
     pub command: Vec<OsString>,
     /// A running process that has requested a process manager, and takes the place of the program.
     pub caller: Option<Caller>,
-    /// The hosts of its processes, if they do not run on this one. They connect through `PMI_PORT`, which the configuration must allow.
+    /// The hosts of the processes, if they do not run on this host. They connect through `PMI_PORT`, which the configuration must allow.
     pub remote: Option<Remote>,
-    /// The file with the state of the previous job, for faults that show only in a later job. This job leaves its own there.
+    /// The file with the state of the previous job, for faults that show only in a later job. At its end, this job writes its own state
+    /// there.
     pub state: Option<PathBuf>,
     /// True to log the starts and exits of processes on stderr.
     pub verbose: bool,
@@ -91,7 +92,7 @@ pub fn run(options: ServeOptions) -> io::Result<i32> {
     status
 }
 
-/// Reads the state of the previous job, which is empty without a file.
+/// Reads the state of the previous job. The state is empty if the file does not exist.
 fn earlier_job(file: &Path) -> io::Result<EarlierJob> {
     match fs::read_to_string(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(EarlierJob::default()),
@@ -99,7 +100,7 @@ fn earlier_job(file: &Path) -> io::Result<EarlierJob> {
     }
 }
 
-/// Writes the state of a job, whole or not at all, because other jobs may read it.
+/// Writes the state of a job atomically, because other jobs may read the file at the same time.
 fn keep_job(file: &Path, job: &EarlierJob) -> io::Result<()> {
     let part = file.with_extension(std::process::id().to_string());
     fs::write(&part, toml::to_string(job).map_err(io::Error::other)?)?;

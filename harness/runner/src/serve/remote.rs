@@ -12,7 +12,7 @@ use super::launch::Executable;
 
 /// Placeholder for the host in a launch command.
 const HOST_PLACEHOLDER: &str = "{host}";
-/// Placeholder for the command to run there, as one word for its shell.
+/// Placeholder for the command that the shell on the host runs, as a single word.
 const COMMAND_PLACEHOLDER: &str = "{command}";
 
 /// The hosts that processes run on, and the command that starts them.
@@ -26,7 +26,7 @@ pub struct Remote {
     listen: IpAddr,
 }
 
-/// An error in these options.
+/// An error in the options for remote processes.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The launch command cannot be split into words.
@@ -68,7 +68,7 @@ impl Remote {
         self.listen
     }
 
-    /// Returns the local command that starts a rank of a group of this size on its host, with these variables added to its environment.
+    /// Returns the local command that starts a rank of a group of `size` ranks on its host, with the variables in `environment` added.
     pub(super) fn program(
         &self,
         program: &Executable,
@@ -90,8 +90,8 @@ impl Remote {
     }
 }
 
-/// Returns the command for the shell on the host: it changes to the same folder, and runs the program with the variables. Each part is
-/// quoted, so that blanks and quotes in it have no meaning to that shell.
+/// Returns the command for the shell on the host: it changes to the program's working directory, and runs the program with the variables.
+/// Each part is quoted, so that blanks and quotes in it have no meaning to that shell.
 fn command(program: &Executable, environment: &[(String, String)], here: &Path) -> String {
     let dir = program.dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
     let quoted = |text: &[u8]| shell_words::quote(&String::from_utf8_lossy(text)).into_owned();

@@ -41,13 +41,13 @@ const UNWRITTEN_MAX: usize = 8 << 20;
 
 /// A library under test.
 pub struct Library {
-    /// Absolute path of its file.
+    /// Absolute path of the library's file.
     pub path: PathBuf,
     /// Path of this command's own binary, which also runs as the process that loads the library.
     pub binary: PathBuf,
-    /// Variables that are added to the environment of these processes.
+    /// Variables that are added to the environment of the processes that load the library.
     pub env: BTreeMap<String, String>,
-    /// The library's own process manager, which starts the processes. Without one, the runner is the process manager.
+    /// The library's own process manager, which starts the processes. If `None`, the runner is the process manager.
     pub server: Option<Box<Implementation>>,
 }
 
@@ -71,12 +71,12 @@ struct LaunchedProcess {
     /// `None` for a process that a launcher has started, or that never connected.
     launch: Option<Launch>,
     control: Option<(Channel, ReactorKey)>,
-    /// The runner's end of its PMI_FD.
+    /// The runner's end of the process's PMI_FD.
     pmi: Option<(NonBlockingStream, ReactorKey)>,
     output: Output,
-    /// The file that receives its standard error if a launcher has started it. It is read after the process has ended.
+    /// The file that receives the standard error of a process that a launcher has started. It is read after the process has ended.
     stderr: Option<File>,
-    /// The same process, to detect its exit status or signal.
+    /// A handle of the process, to detect its exit status or signal.
     foreign_process: Option<ForeignProcess>,
     /// The last called function.
     function: String,
@@ -85,10 +85,10 @@ struct LaunchedProcess {
     gone: bool,
 }
 
-/// The processes of one scenario. Those that remain are ended when this is dropped.
+/// The processes of a scenario. The remaining processes are ended when this is dropped.
 pub(crate) struct LibraryParty<'a> {
     library: &'a Library,
-    /// `None` before anything is started.
+    /// `None` before a process is started.
     reactor: Option<Reactor<LaunchSource>>,
     processes: BTreeMap<u32, LaunchedProcess>,
     queue: VecDeque<EventKind>,
@@ -156,7 +156,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// Returns the command that has started the processes: that of the launcher, or else the library's path.
+    /// Returns the command that has started the processes: the launcher's command, or else the library's path.
     pub(crate) fn command(&self) -> Vec<String> {
         match &self.job {
             Some(job) => job.command.clone(),

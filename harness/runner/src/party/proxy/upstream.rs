@@ -423,28 +423,28 @@ impl Upstream {
     }
 
     fn request(&mut self, proxy_group: usize, route: i32, text: &[u8]) {
-        let asked = match body(text) {
+        let request = match body(text) {
             Some(text) => ForwardedRequest { proxy_group, route, text, framed: true },
             None => {
                 let end = text.iter().rposition(|b| !matches!(b, 0 | b'\n')).map_or(0, |at| at + 1);
                 ForwardedRequest { proxy_group, route, text: text[..end].to_vec(), framed: false }
             }
         };
-        if !asked.framed && matches!(asked.command(), b"put" | b"mput") {
-            let pairs = pairs(&asked.text);
+        if !request.framed && matches!(request.command(), b"put" | b"mput") {
+            let pairs = pairs(&request.text);
             self.report_puts(proxy_group, &pairs);
             return self.put(self.proxy_groups[proxy_group].group, pairs);
         }
         // An abort has no response.
-        let may_wait = asked.command() != b"abort";
-        let held = may_wait && self.held_commands.iter().any(|name| name.as_bytes() == asked.command());
-        let id = self.report_request(proxy_group, asked.text.clone(), held);
+        let may_wait = request.command() != b"abort";
+        let held = may_wait && self.held_commands.iter().any(|name| name.as_bytes() == request.command());
+        let id = self.report_request(proxy_group, request.text.clone(), held);
         if !self.held_commands.is_empty() && self.answerable_requests.len() < MAX_HELD_REQUESTS {
-            self.answerable_requests.insert(id, asked.clone());
+            self.answerable_requests.insert(id, request.clone());
         }
         match held {
             true => drop(self.held.insert(id)),
-            false => self.serve(id, &asked),
+            false => self.serve(id, &request),
         }
     }
 

@@ -114,6 +114,11 @@ pub(crate) fn request_of(message: &Decoded<'_>) -> (Option<Op>, bool) {
     (name.and_then(|name| Op::of_request(message.framing, name)), is_complete)
 }
 
+/// Returns whether a request enters the barrier of all ranks, given its operation and whether it is complete.
+pub(crate) fn enters_barrier(message: &Decoded<'_>, (op, is_complete): (Option<Op>, bool)) -> bool {
+    is_complete && op.is_some_and(|op| op.is(&["barrier"])) && message.value("group").is_none()
+}
+
 /// Parses lines that are a complete PMI-1 spawn request.
 pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
     let mut collector = SpawnCollector::new(SpawnLimits::default());

@@ -1,6 +1,8 @@
 //! Minimizes a case as long as it still shows the same failure.
 
-use pmi_scenario::ast::{Expr, Piece, Template};
+use std::ops::Range;
+
+use pmi_scenario::ast::{Expr, ImplementationKind, Piece, Template};
 use pmi_wire::Framing;
 
 use crate::session::case::Case;
@@ -16,7 +18,7 @@ pub(crate) fn shrink(
     bytes: bool,
     shows_failure: &mut dyn FnMut(&Case) -> bool,
 ) -> Case {
-    let mut shrinker = Shrinker { best: case, budget, bytes, shows_failure };
+    let mut shrinker = Shrinker::new(case, budget, bytes, shows_failure);
     shrinker.drop_earlier();
     shrinker.order();
     shrinker.shrink();
@@ -25,8 +27,7 @@ pub(crate) fn shrink(
     let Some(earlier) = best.earlier.take() else { return best };
     let mut shows_after =
         |earlier: &Case| best.with_earlier_job(earlier).is_some_and(|case| shows_failure(&case));
-    let mut shrinker =
-        Shrinker { best: *earlier, budget: left, bytes: false, shows_failure: &mut shows_after };
+    let mut shrinker = Shrinker::new(*earlier, left, false, &mut shows_after);
     shrinker.shrink();
     let earlier = shrinker.best;
     best.earlier = Some(Box::new(earlier));
@@ -39,7 +40,7 @@ pub(crate) fn drop_steps_only(
     budget: usize,
     shows_failure: &mut dyn FnMut(&Case) -> bool,
 ) -> Case {
-    let mut shrinker = Shrinker { best: case, budget, bytes: false, shows_failure };
+    let mut shrinker = Shrinker::new(case, budget, false, shows_failure);
     shrinker.drop_earlier();
     shrinker.cut_tail();
     shrinker.drop_steps();
@@ -52,9 +53,16 @@ struct Shrinker<'a> {
     budget: usize,
     bytes: bool,
     shows_failure: &'a mut dyn FnMut(&Case) -> bool,
+    /// True if all ranks enter every barrier of the case. A smaller case then does the same, so that its barriers are answered.
+    whole_barriers: bool,
 }
 
-impl Shrinker<'_> {
+impl<'a> Shrinker<'a> {
+    fn new(best: Case, budget: usize, bytes: bool, shows_failure: &'a mut dyn FnMut(&Case) -> bool) -> Self {
+        let whole_barriers = best.tests() == ImplementationKind::Server && best.has_whole_barriers();
+        Self { best, budget, bytes, shows_failure, whole_barriers }
+    }
+
     /// Minimizes the case in every way, until nothing changes.
     fn shrink(&mut self) {
         loop {
@@ -75,7 +83,11 @@ impl Shrinker<'_> {
 
     /// Plays a candidate, and keeps it if it shows the failure.
     fn try_one(&mut self, mut candidate: Case) -> bool {
-        if self.budget == 0 || !candidate.repair() || candidate.is_same(&self.best) {
+        if self.budget == 0
+            || !candidate.repair()
+            || candidate.is_same(&self.best)
+            || self.whole_barriers && !candidate.has_whole_barriers()
+        {
             return false;
         }
         self.budget -= 1;
@@ -101,13 +113,22 @@ impl Shrinker<'_> {
         }
     }
 
+    fn without_steps(&self, steps: Range<usize>) -> Case {
+        let mut candidate = self.best.clone();
+        if self.whole_barriers {
+            candidate.drop_steps_and_barriers(steps);
+        } else {
+            candidate.drop_steps(steps);
+        }
+        candidate
+    }
+
     /// Finds the shortest prefix of the steps by bisection.
     fn cut_tail(&mut self) {
         let mut low = 0;
         while low < self.best.len() {
             let middle = low + (self.best.len() - low) / 2;
-            let mut candidate = self.best.clone();
-            candidate.drop_steps(middle..candidate.len());
+            let candidate = self.without_steps(middle..self.best.len());
             if !self.try_one(candidate) {
                 low = middle + 1;
             }
@@ -123,8 +144,7 @@ impl Shrinker<'_> {
         loop {
             let mut at = 0;
             while at < self.best.len() && self.budget > 0 {
-                let mut candidate = self.best.clone();
-                candidate.drop_steps(at..(at + size).min(candidate.len()));
+                let candidate = self.without_steps(at..(at + size).min(self.best.len()));
                 if !self.try_one(candidate) {
                     at += size;
                 }
@@ -307,12 +327,14 @@ impl Shrinker<'_> {
 mod tests {
     use super::*;
     use crate::generate::case_from_number;
+    use crate::generate::server::free;
     use crate::generate::server::scope::{DialectChoice, SessionFeatures};
+    use crate::session::decisions::draw_bytes;
     use crate::session::fields::text;
     use crate::session::pieces::bytes_of;
     use crate::session::statement::{AwaitedResponse, join, leave, rank_of, sent, wait, write};
     use pmi_scenario::ast::Dialect;
-    use pmi_scenario::ast::{ImplementationKind, Statement};
+    use pmi_scenario::ast::Statement;
 
     fn server(ranks: u32, body: Vec<Statement>) -> Case {
         Case::new(ImplementationKind::Server, ranks, body)
@@ -369,6 +391,42 @@ mod tests {
             let small = shrink(case, 2000, true, &mut shows_failure);
             assert_eq!((small.ranks(), small.len()), (1, 1), "{}", small.text());
         }
+    }
+
+    #[test]
+    fn free_session_keeps_whole_barriers() {
+        let scope = SessionFeatures { free_ranks: 4, spawn: false, ..SessionFeatures::default() };
+        for number in 0..10 {
+            let bytes = draw_bytes(5, number);
+            let case = free::session(scope, &mut arbitrary::Unstructured::new(&bytes)).unwrap();
+            assert!(case.scenario.is_free && case.has_whole_barriers(), "{}", case.text());
+            let mut plays = 0;
+            // A race between puts and barriers that no fixed order shows, and that needs two ranks.
+            let small = shrink(case, 2000, true, &mut |case: &Case| {
+                plays += 1;
+                assert!(case.has_whole_barriers(), "{}", case.text());
+                case.scenario.is_free && case.ranks() > 1 && case.text().contains("barrier_in")
+            });
+            let text = small.text();
+            assert!(plays > 10 && small.ranks() == 2, "{text}");
+            let entries = text.lines().filter(|line| line.contains("send") && line.contains("barrier_in"));
+            assert_eq!(entries.count(), 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn barrier_without_all_ranks_needs_no_response() {
+        let enters = |rank| write(rank, vec![text("cmd=barrier_in")], false);
+        let released = |rank| wait(rank, AwaitedResponse::Due(pmi_wire::Operation::Barrier.into()));
+        let with = |ranks| {
+            let mut steps = vec![join(Dialect::Pmi1), enters(0)];
+            steps.extend((1..ranks).map(enters));
+            steps.extend([released(0), enters(0), released(0)]);
+            let mut case = server(2, steps);
+            assert!(case.repair());
+            case.scenario.body.into_iter().filter(|step| *step == released(0)).count()
+        };
+        assert_eq!((with(1), with(2)), (0, 1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A case of a campaign: a scenario with metadata.
 
+mod barriers;
 pub(crate) mod bindings;
 mod bodies;
 mod spawn_guard;

@@ -7,11 +7,11 @@ use pmi_wire::{Decoded, Direction, Framing};
 
 use crate::session::op::Op;
 use crate::session::pieces::written_bytes;
-use crate::session::reading::{MessageReader, WireMessage, request, request_of};
+use crate::session::reading::{MessageReader, WireMessage, enters_barrier, request_of};
 use crate::session::statement::{AwaitedResponse, ServerStep, wait};
 
 /// Adapts every wait to the request before it. If requests were removed, their responses do not arrive, but others may. A wait without any
-/// request is removed, unless it is optional.
+/// request is removed, unless it is optional. A barrier that not all ranks enter has no response.
 pub(crate) fn adapt_waits(scenario: &mut Scenario) {
     replace_waits(scenario, |_, answer, asked| match (answer, asked) {
         (AwaitedResponse::Optional, _) => Some(answer),
@@ -59,8 +59,9 @@ fn replace_waits(
             Some(ServerStep::Wait { rank, answer }) => (rank, answer),
             _ => return true,
         };
+        let passed = open.iter().map(|open| open.barriers).min().unwrap_or(0);
         let front = open.get_mut(rank as usize).and_then(|open| open.unanswered.pop_front());
-        let fits = fit(number, answer, front.map(|request| request.front_request(&attributes)));
+        let fits = fit(number, answer, front.map(|request| request.front_request(&attributes, passed)));
         if let Some(fits) = fits.filter(|fits| *fits != answer) {
             *statement = wait(rank, fits);
         }
@@ -85,15 +86,18 @@ struct UnansweredMessage {
     is_proper: bool,
     /// The node attribute that the response depends on.
     waits_for: Option<Vec<u8>>,
+    /// The number of barriers that all ranks must have entered before the response.
+    barriers: usize,
 }
 
 impl UnansweredMessage {
     fn new(op: Option<Op>, is_proper: bool) -> Self {
-        Self { op, is_proper, waits_for: None }
+        Self { op, is_proper, waits_for: None, barriers: 0 }
     }
 
-    fn front_request(&self, attributes: &HashSet<Vec<u8>>) -> FrontRequest {
-        let is_there = self.waits_for.as_ref().is_none_or(|key| attributes.contains(key));
+    fn front_request(&self, attributes: &HashSet<Vec<u8>>, passed: usize) -> FrontRequest {
+        let is_there =
+            self.waits_for.as_ref().is_none_or(|key| attributes.contains(key)) && self.barriers <= passed;
         FrontRequest { op: self.op, is_due: self.is_proper && is_there }
     }
 }
@@ -104,6 +108,8 @@ struct PendingRequests {
     unanswered: VecDeque<UnansweredMessage>,
     /// The node attributes that its last write has put.
     puts: Vec<Vec<u8>>,
+    /// The number of barriers of all ranks that it has entered.
+    barriers: usize,
     /// True if the last message was a program of a PMI-1 spawn, which may have more programs.
     spawning: bool,
     reader: MessageReader,
@@ -114,6 +120,7 @@ impl PendingRequests {
         Self {
             unanswered: VecDeque::new(),
             puts: Vec::new(),
+            barriers: 0,
             spawning: false,
             reader: MessageReader::new(framing),
         }
@@ -133,8 +140,10 @@ impl PendingRequests {
     fn line(&mut self, line: &[u8]) {
         let spawns = line.starts_with(b"mcmd=spawn");
         if !(spawns && self.spawning) {
-            let (op, is_proper) = request(Framing::Lines, line);
-            self.unanswered.push_back(UnansweredMessage::new(op, is_proper));
+            let message = Decoded::new(Direction::ToServer, Framing::Lines, line);
+            let (op, is_proper) = request_of(&message);
+            let barriers = self.enter(&message, (op, is_proper));
+            self.unanswered.push_back(UnansweredMessage { op, is_proper, waits_for: None, barriers });
         }
         self.spawning = spawns;
     }
@@ -152,6 +161,14 @@ impl PendingRequests {
             }
             _ => None,
         };
-        self.unanswered.push_back(UnansweredMessage { op, is_proper, waits_for });
+        let barriers = self.enter(&message, (op, is_proper));
+        self.unanswered.push_back(UnansweredMessage { op, is_proper, waits_for, barriers });
+    }
+
+    /// Counts a request that enters a barrier. Returns the number of this barrier, or 0 for any other request.
+    fn enter(&mut self, message: &Decoded<'_>, request: (Option<Op>, bool)) -> usize {
+        let enters = enters_barrier(message, request);
+        self.barriers += usize::from(enters);
+        if enters { self.barriers } else { 0 }
     }
 }

@@ -1,0 +1,72 @@
+//! The barriers of a case. A process manager releases a barrier only after all ranks have entered it, so a case keeps a barrier of all ranks
+//! or of none.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use pmi_scenario::ast::Statement;
+use pmi_wire::{Decoded, Direction, Framing};
+
+use super::Case;
+use crate::session::pieces::written_bytes;
+use crate::session::reading::{MessageReader, WireMessage, enters_barrier, request_of};
+use crate::session::statement::ServerStep;
+
+/// Returns the rank that writes this statement, and the number of barriers that it enters with it.
+fn entries(statement: &Statement, framing: Framing) -> Option<(u32, usize)> {
+    let Some(ServerStep::Write { rank, encoding, lines, partial: false }) = ServerStep::of(statement) else {
+        return None;
+    };
+    let enters = |framing, text: &[u8]| {
+        let message = Decoded::new(Direction::ToServer, framing, text);
+        enters_barrier(&message, request_of(&message))
+    };
+    let said = MessageReader::new(framing).push(&written_bytes(encoding, lines, false));
+    let is_entry = |message: &&WireMessage| match message {
+        WireMessage::Line(line) => enters(Framing::Lines, line),
+        WireMessage::Body(body) => enters(Framing::Frames, body),
+        WireMessage::NoFrame => false,
+    };
+    Some((rank, said.iter().filter(is_entry).count()))
+}
+
+impl Case {
+    /// Returns the number of barriers of each rank, and of each statement the numbers of the barriers that it enters.
+    fn barriers(&self) -> (Vec<usize>, Vec<Range<usize>>) {
+        let mut entered = vec![0; self.ranks() as usize];
+        let of = |statement: &Statement| {
+            let (rank, count) = entries(statement, self.scenario.dialect.framing())?;
+            let number = entered.get_mut(rank as usize)?;
+            *number += count;
+            Some(*number - count..*number)
+        };
+        let numbers = self.scenario.body.iter().map(of).map(Option::unwrap_or_default).collect();
+        (entered, numbers)
+    }
+
+    /// Returns whether all ranks enter every barrier that one of them enters.
+    pub(crate) fn has_whole_barriers(&self) -> bool {
+        let (entered, _) = self.barriers();
+        entered.windows(2).all(|two| two[0] == two[1])
+    }
+
+    /// Removes these steps. If they enter a barrier, the other ranks' steps that enter it are removed as well.
+    pub(crate) fn drop_steps_and_barriers(&mut self, steps: Range<usize>) {
+        let (_, numbers) = self.barriers();
+        let settings = self.settings();
+        let is_dropped = |at: usize| steps.contains(&(at + settings));
+        let dropped: BTreeSet<usize> =
+            (0..numbers.len()).filter(|at| is_dropped(*at)).flat_map(|at| numbers[at].clone()).collect();
+        let mut others: Vec<usize> = (0..numbers.len())
+            .filter(|at| !is_dropped(*at) && numbers[*at].clone().any(|number| dropped.contains(&number)))
+            .collect();
+        // From behind, so that the positions before stay valid.
+        while let Some(at) = others.pop_if(|at| *at + settings >= steps.end) {
+            self.drop_steps(at + settings..at + settings + 1);
+        }
+        self.drop_steps(steps);
+        for at in others.into_iter().rev() {
+            self.drop_steps(at + settings..at + settings + 1);
+        }
+    }
+}

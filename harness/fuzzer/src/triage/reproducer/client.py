@@ -1,11 +1,7 @@
 import os, re, socket, subprocess, sys, time
 COMMAND = @COMMAND@  # or the words after the name of this script
 ranks, kept = {}, {}
-def start(who, env):  # starts the program as this rank, with its end of the connection at PMI_FD
-    ours, theirs = socket.socketpair()
-    env = {**{k: v for k, v in os.environ.items() if k[:3] != "PMI"}, "PMI_FD": str(theirs.fileno()), **env}
-    ranks[who] = ours, subprocess.Popen(sys.argv[1:] or COMMAND, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-    theirs.close()
+@START@
 def each(who):  # "0.0-3": ranks 0 to 3
     for group, first, last in re.findall(r"(\d+)\.(\d+)-?(\d*)", who):
         yield from ((f"{group}.{n}", *ranks[f"{group}.{n}"]) for n in range(int(first), int(last or first) + 1))

@@ -110,8 +110,65 @@ mod tests {
         let about =
             FindingSummary { title: "t", expected: "lives", seen: &finding.seen, run_counts: Some((2, 200)) };
         let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
-        assert!(script.contains("signal 13; a race: the launcher dies only if"), "{script}");
+        assert!(
+            script.contains("signal 13, in 2 of 200 runs (1 %); a race: the launcher dies only if"),
+            "{script}"
+        );
         assert!(script.lines().count() <= LINES && is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_of_a_program_offers_a_port() {
+        let env = [("PMI_ID", "0"), ("PMI_PORT", "127.0.0.1:4711")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let started = EventKind::Started { proc: proc(0), env, args: Vec::new(), bad_fd: None };
+        let [initack, response] = [(); 2].map(|()| Bytes(Vec::new()));
+        let greeted = EventKind::Greeted { proc: proc(0), initack, response };
+        let mut events = events(vec![started, greeted, asks(0, "cmd=x\n")]);
+        let command = vec!["./a.out".to_owned()];
+        events[0] = Event::new(0, EventKind::Launched { command, ranks: 1, nodes: 1 });
+        let finding = Finding { seq: 3, ..Finding::new("x", PartyKind::Client, "y", "\"cmd=x\"") };
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = FindingSummary { title: "t", expected: "y", seen: &finding.seen, run_counts: None };
+        let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
+        assert!(script.contains("cmd=set size=1") && !script.contains("PMI_FD"), "{script}");
+        assert!(is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_makes_stray_connections() {
+        let stray = Proc { group: Proc::STRAY_GROUP, rank: 0 };
+        let bytes = Bytes(b"cmd=initack pmiid=77\n".to_vec());
+        let [initack, response] = [(); 2].map(|()| Bytes(Vec::new()));
+        let greeted = EventKind::Greeted { proc: proc(0), initack, response };
+        let session = vec![
+            greeted,
+            EventKind::ToServer { proc: stray, bytes },
+            EventKind::ClosedByServer { proc: proc(0) },
+        ];
+        let script = script(session, 3, "the end of the connection").unwrap();
+        let [connects, sends, ends] = [
+            format!("stray(\"{}.0\", \"0.0-1\")", Proc::STRAY_GROUP),
+            "b\"cmd=initack pmiid=77\\n\")".to_owned(),
+            "recv(\"0.0\", b\"\")".to_owned(),
+        ]
+        .map(|part| script.find(&part).unwrap_or_else(|| panic!("no {part} in {script}")));
+        assert!(connects < sends && sends < ends && is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_detects_the_death_of_a_daemon() {
+        let died = EventKind::Crashed { name: "slurmstepd".to_owned(), signal: 11 };
+        let events = events(vec![asks(0, "cmd=x\n"), died]);
+        let seen = "slurmstepd died of signal 11";
+        let finding = Finding::new(builtin_requirements::NO_CRASH, PartyKind::Server, "lives", seen);
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = FindingSummary { title: "t", expected: "lives", seen, run_counts: None };
+        let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
+        let before = script.find("before = managers()").unwrap();
+        assert!(before < script.find("b\"cmd=x").unwrap(), "{script}");
+        assert!(script.contains("\"slurmstepd\" in before and \"slurmstepd\" not in said"), "{script}");
+        assert!(!script.contains("hydra_pmi_proxy") && is_python(&script), "{script}");
     }
 
     #[test]
@@ -123,7 +180,12 @@ mod tests {
         let about =
             FindingSummary { title: "t", expected: "z", seen: "\"cmd=y\"", run_counts: Some((2, 200)) };
         let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
-        assert!(script.contains("\n# seen: \"cmd=y\", in 2 of 200 runs\n"), "{script}");
+        assert!(script.contains("\n# seen: \"cmd=y\", in 2 of 200 runs (1 %)\n"), "{script}");
+        assert!(
+            script.contains("does not show; it shows in 2 of 200 runs (1 %), so run this again"),
+            "{script}"
+        );
+        assert!(is_python(&script), "{script}");
     }
 
     #[test]

@@ -170,6 +170,8 @@ pub(super) fn program(
                     let _ = writeln!(server, "    answer({}, {text}, {length});", proc.rank);
                     continue;
                 }
+                // A message that the framing of the connection does not complete is not received as a whole.
+                is_seen |= at && !messages.is_empty();
                 for (text, framing) in messages {
                     let framed = framing == Framing::Frames;
                     let whole = match framing {
@@ -185,7 +187,6 @@ pub(super) fn program(
                         u8::from(framed)
                     );
                 }
-                is_seen |= at;
             }
             EventKind::NoResponse { proc, .. } if at => drop(hangs.insert(proc.rank)),
             EventKind::StillRunning { procs, .. } if at => hangs.extend(procs.iter().map(|proc| proc.rank)),
@@ -208,10 +209,11 @@ pub(super) fn program(
     }
     let ranks = calls.keys().next_back().map_or(1, |last| last + 1);
     let mut text = format!(
-        "/* {}\n   seen: {}\n   cc -o reproducer THIS_FILE -ldl && ./reproducer [LIBRARY]: exits with 1 if the symptom shows, else 0. */\n\
+        "/* {}\n   seen: {}{}\n   cc -o reproducer THIS_FILE -ldl && ./reproducer [LIBRARY]: exits with 1 if the symptom shows, else 0. */\n\
          #define RANKS {ranks}\n#define OUTS {}\n{START}\n",
         c_comment(about.title),
         c_comment(about.seen),
+        about.chance().map(|chance| format!(", {chance}")).unwrap_or_default(),
         outs.len().max(1)
     );
     for rank in 0..ranks {

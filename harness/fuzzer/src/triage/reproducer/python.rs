@@ -19,6 +19,24 @@ real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy n
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
 
+/// Starts a rank of a program under test with an inherited connection.
+const START_BY_FD: &str = "\
+def start(who, env):  # starts the program as this rank, with its end of the connection at PMI_FD
+    ours, theirs = socket.socketpair()
+    env = {**{k: v for k, v in os.environ.items() if k[:3] != \"PMI\"}, \"PMI_FD\": str(theirs.fileno()), **env}
+    ranks[who] = ours, subprocess.Popen(sys.argv[1:] or COMMAND, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+    theirs.close()";
+
+/// Starts a rank of a program under test that opens its connection itself.
+const START_BY_PORT: &str = "\
+def start(who, env):  # starts the program as this rank, and accepts its connection to PMI_PORT
+    door, rank = socket.create_server((\"127.0.0.1\", 0)), env[\"PMI_ID\"]
+    env = {**{k: v for k, v in os.environ.items() if k[:3] != \"PMI\"}, **env, \"PMI_PORT\": f\"127.0.0.1:{door.getsockname()[1]}\"}
+    process = subprocess.Popen(sys.argv[1:] or COMMAND, env=env, stdin=subprocess.DEVNULL)
+    door.settimeout(10), (ours := door.accept()[0]).recv(4096)  # cmd=initack pmiid=RANK
+    ours.sendall(f\"cmd=initack rc=0 rank={rank} size=@SIZE@ appnum=0 debug=0\\ncmd=set size=@SIZE@\\ncmd=set rank={rank}\\ncmd=set debug=0\\n\".encode())
+    ranks[who] = ours, process";
+
 /// The process passes on the connection that it has inherited.
 const BY_FD: &str = "    \
 told = repr((f\"{sys.argv[3]}.{env['PMI_RANK']}\", os.getpid(), env, sys.argv[4:])).encode()
@@ -67,19 +85,35 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 /// The remark in a script that pauses the launcher.
 const RACE_REMARK: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
 
+/// Makes a connection that belongs to no rank.
+const STRAY: &str = "\
+def stray(name, all):
+    ranks[name] = socket.create_connection(list(each(all))[0][4][\"PMI_PORT\"].rsplit(\":\", 1)), socket.socketpair()[0], 0, {}, []
+";
+
+/// Returns the names of the processes that have started the ranks, as long as they are the parents of the ranks.
+const MANAGERS: &str = "\
+def managers():  # a process whose parent has ended gets another parent
+    parents = [open(f\"/proc/{rank[2]}/stat\").read().rpartition(\")\")[2].split()[1] for rank in ranks.values() if os.path.exists(f\"/proc/{rank[2]}\")]
+    return [open(f\"/proc/{pid}/comm\").read().strip() for pid in parents if os.path.exists(f\"/proc/{pid}\")]
+";
+
+/// Keeps them before the last step.
+const MANAGERS_BEFORE: &str = "before = managers()";
+
 /// The end of every script.
 const SCRIPT_END: &str = "\
 [control.close() for _, control, *_ in ranks.values()]
 try: job.wait(3)
 except subprocess.TimeoutExpired: os.killpg(job.pid, 9)
-print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show@AGAIN@\")
 sys.exit(shutil.rmtree(here) or int(shown))
 ";
 
 /// The end of every script for a program under test.
 const END_OF_PROGRAM: &str = "\
 for _, process in ranks.values(): process.kill()
-print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show@AGAIN@\")
 sys.exit(int(shown))
 ";
 
@@ -118,11 +152,13 @@ impl PythonScript<'_> {
             _ if is_held => LAUNCH_HELD,
             _ => LAUNCH,
         };
+        let by_port = self.session.connection_method == ConnectionMethod::Port;
+        let is_start = |step: &&(Proc, ReproducerStep)| matches!(step.1, ReproducerStep::Start(_));
+        let size = self.session.steps.iter().filter(is_start).count();
         let start = start
-            .replace(
-                "@CONNECT@",
-                if self.session.connection_method == ConnectionMethod::Port { BY_PORT } else { BY_FD },
-            )
+            .replace("@CONNECT@", if by_port { BY_PORT } else { BY_FD })
+            .replace("@START@", if by_port { START_BY_PORT } else { START_BY_FD })
+            .replace("@SIZE@", &size.to_string())
             .replace("@LAUNCH@", launch)
             .replace("@COMMAND@", &format!("[{}]", words.join(", ")))
             .replace("@GROUPS@", &groups.to_string())
@@ -133,24 +169,35 @@ impl PythonScript<'_> {
                 let last = format!("said, shown = {}", last.text(*of_program));
                 before.iter().map(|call| call.text(*of_program)).chain([last]).collect()
             }
+            (FinalCheck::ManagerDies { .. }, Some((last, before))) => {
+                let last = [MANAGERS_BEFORE.to_owned(), last.text(*of_program)];
+                before.iter().map(|call| call.text(*of_program)).chain(last).collect()
+            }
             _ => calls.iter().map(|call| call.text(*of_program)).collect(),
         };
-        let chance = match self.about.run_counts {
-            _ if is_held => format!("; {RACE_REMARK}"),
-            Some((times, played)) => format!(", in {times} of {played} runs"),
-            None => String::new(),
-        };
+        let chance = self.about.chance();
+        let seen = chance.as_ref().map(|chance| format!(", {chance}")).unwrap_or_default();
+        let race = if is_held { format!("; {RACE_REMARK}") } else { String::new() };
+        let again =
+            chance.map(|chance| format!("; it shows {chance}, so run this again")).unwrap_or_default();
         let head = format!(
-            "#!/usr/bin/env python3\n# {}\n# seen: {}{chance}\n",
+            "#!/usr/bin/env python3\n# {}\n# seen: {}{seen}{race}\n",
             comment(self.about.title),
             comment(self.about.seen)
         );
-        let defined = if calls.iter().any(|call| call.contains("letters(")) {
-            format!("{LETTERS_DEFINED}\n")
-        } else {
-            String::new()
-        };
-        let end = self.check_symptom() + &end.replace("@EXPECTED@", &string(&comment(self.about.expected)));
+        let mut defined = String::new();
+        if calls.iter().any(|call| call.contains("letters(")) {
+            defined += LETTERS_DEFINED;
+            defined.push('\n');
+        }
+        if matches!(look, FinalCheck::ManagerDies { .. }) {
+            defined += MANAGERS;
+        }
+        if calls.iter().any(|call| call.starts_with("stray(")) {
+            defined += STRAY;
+        }
+        let end = self.check_symptom()
+            + &end.replace("@EXPECTED@", &string(&comment(self.about.expected))).replace("@AGAIN@", &again);
         let others = [&head, &start, &defined, &end].map(|part| part.lines().count()).iter().sum::<usize>();
         let steps = join_statements(&calls, LINES.saturating_sub(others).max(1));
         format!("{head}{start}{defined}{steps}{end}")
@@ -222,6 +269,14 @@ impl PythonScript<'_> {
                      said = {said}\nshown = {shown}  # signal {signal}\n"
                 )
             }
+            FinalCheck::ManagerDies { name, signal } => {
+                // The kernel cuts the name of a process after 15 bytes.
+                let name = string(&name.chars().take(15).collect::<String>());
+                format!(
+                    "[time.sleep(0.1) for _ in range(60) if {name} in managers()]; said = managers()\n\
+                     shown = {name} in before and {name} not in said  # signal {signal}\n"
+                )
+            }
             FinalCheck::Ends(proc, exit) => {
                 let status = exit.map_or("None".to_owned(), |exit| status(exit).to_string());
                 format!("said = ended({})\nshown = said == {status}\n", ranks(&[*proc]))
@@ -259,6 +314,9 @@ impl ScriptCall<'_> {
                 format!("recv({who}, {text}{})", framed(framing))
             }
             ReproducerStep::Start(env) => format!("start({who}, {})", dictionary(env)),
+            ReproducerStep::Stray { ranks, .. } => {
+                format!("stray({who}, \"0.0-{}\")", ranks.saturating_sub(1))
+            }
             ReproducerStep::Kill(_) if of_program => {
                 format!("[process.kill() for _, _, process in each({who})]")
             }

@@ -18,10 +18,18 @@ pub(super) enum ReproducerStep {
     Receive(Option<Vec<u8>>, Framing),
     /// A program under test is started as this rank.
     Start(BTreeMap<String, String>),
+    /// A connection to the port of the server that belongs to no rank, after all ranks of the first group have theirs.
+    Stray {
+        number: u32,
+        ranks: u32,
+    },
     Close,
     Exit(i32),
     Kill(i32),
 }
+
+/// The process whose exit status a script records, because the launcher starts it.
+const HYDRA_PROXY: &str = "hydra_pmi_proxy";
 
 /// The check after all steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +44,8 @@ pub(super) enum FinalCheck {
     Environment(Proc, BTreeMap<String, String>),
     /// A process, or the launcher, is killed by a signal.
     Death { launcher: bool, signal: i32 },
+    /// The process of this name that has started the ranks is killed by a signal.
+    ManagerDies { name: String, signal: i32 },
     /// A process of the program under test ends like this; `None` if it continues.
     Ends(Proc, Option<Exit>),
     /// One of its processes is killed by this signal.
@@ -197,6 +207,7 @@ impl ReproducerSession {
             steps: Vec::new(),
             final_check: None,
             expected: None,
+            ranks: 1,
         };
         for event in &events[..reader.last_step(events)] {
             reader.take(event);
@@ -207,6 +218,11 @@ impl ReproducerSession {
         let look = match (reader.final_check.take(), symptom) {
             (Some(look), _) => look,
             (None, Symptom::Death { signal, .. }) if of_program => FinalCheck::Dies(*signal),
+            (None, Symptom::Death { name, signal })
+                if !name.starts_with("the launcher") && name != HYDRA_PROXY =>
+            {
+                FinalCheck::ManagerDies { name: name.clone(), signal: *signal }
+            }
             (None, Symptom::Death { name, signal }) => {
                 FinalCheck::Death { launcher: name.starts_with("the launcher"), signal: *signal }
             }
@@ -243,6 +259,8 @@ struct StepReader<'a> {
     final_check: Option<FinalCheck>,
     /// The process of the last expectation; `None` for the job.
     expected: Option<Proc>,
+    /// The number of ranks of the first group.
+    ranks: u32,
 }
 
 impl StepReader<'_> {
@@ -266,6 +284,13 @@ impl StepReader<'_> {
             EventKind::ToServer { proc, bytes } if proc.group < Proc::STRAY_GROUP => {
                 self.carried(*proc, Direction::ToServer, &bytes.0, seen);
             }
+            EventKind::ToServer { proc, bytes } if proc.group == Proc::STRAY_GROUP => {
+                if self.steps.iter().all(|(of, _)| of != proc) {
+                    self.step(*proc, ReproducerStep::Stray { number: proc.rank, ranks: self.ranks });
+                }
+                self.sends(*proc, &bytes.0);
+            }
+            EventKind::Launched { ranks, .. } => self.ranks = *ranks,
             EventKind::FromServer { proc, bytes } if proc.group < Proc::STRAY_GROUP => {
                 self.carried(*proc, Direction::FromServer, &bytes.0, seen);
             }

@@ -42,6 +42,15 @@ pub struct FindingSummary<'a> {
     pub run_counts: Option<(u32, u32)>,
 }
 
+impl FindingSummary<'_> {
+    /// Returns the frequency of a finding that only some runs show, as `in 2 of 200 runs (1 %)`.
+    pub(super) fn chance(&self) -> Option<String> {
+        let (times, played) = self.run_counts?;
+        let percent = f64::from(times) * 100.0 / f64::from(played.max(1));
+        Some(format!("in {times} of {played} runs ({percent:.0} %)"))
+    }
+}
+
 /// A standalone program that shows a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reproducer {

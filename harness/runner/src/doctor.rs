@@ -407,22 +407,26 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
             let seen = match proof {
                 SilenceProof::Polled => {
-                    "cannot be proved, since the process manager polls: accepted where silence is allowed, else the time limit decides"
+                    "cannot be proved: its processes wake periodically without sending anything"
                 }
-                _ => {
-                    "cannot be proved: the process manager waits with a timer, is busy, or cannot be inspected; the time limit decides"
+                _ if cfg!(target_os = "linux") => {
+                    "cannot be proved: a process waits with a time limit, is busy, or waits for another program"
                 }
+                _ => "cannot be proved: the processes can be inspected on Linux only",
             };
             let most = limits.step.as_secs_f64();
-            let remedy = format!(
-                "each missing response takes {most} s: --timeout 1 shortens it, -j plays more at a time"
-            );
+            let which = if proof == SilenceProof::Polled {
+                "a silence that a scenario allows is accepted soon; a missing response"
+            } else {
+                "each silence"
+            };
+            let remedy = format!("{which} takes {most} s: --timeout 1 shortens it, -j plays more at a time");
             DoctorStep::new(what, StepState::WorksWithFindings, seen).with(remedy)
         }
         None => DoctorStep::new(
             what,
             StepState::WorksWithFindings,
-            "a barrier ended before one rank had entered it",
+            "could not be examined: a barrier ended before one rank had entered it, which the run will report",
         ),
     }
 }

@@ -4,48 +4,19 @@
 //! It shares no code with the harness, so that tests can detect wrong assumptions in the harness. It puts a key, enters the fence, gets the
 //! keys of all ranks and an attribute of its node, and prints them.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::exit;
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::Signal;
 
-use super::faulty_program::goes_alone;
+use super::faulty_program::{Tuples, crash, fail, goes_alone, lost};
 use super::selected_faults::{is_selected, variable, wait_for_ever};
 
 /// Maximum length of an accepted body.
 const BODY_MAX: usize = 64 * 1024;
-
-pub(super) fn fail(what: &str) -> ! {
-    eprintln!("faulty-pmi2-program: {what}");
-    exit(1)
-}
-
-pub(super) fn crash() -> ! {
-    // Rust's handler for stack overflows may catch the first signal. It then removes itself.
-    for _ in 0..2 {
-        _ = kill_process(getpid(), Signal::SEGV);
-    }
-    fail("the signal did not end the process")
-}
-
-fn lost() -> ! {
-    if is_selected("waits-after-close") {
-        wait_for_ever();
-    }
-    if is_selected("well-after-close") {
-        exit(0);
-    }
-    if is_selected("crashes-after-close") {
-        crash();
-    }
-    fail("the connection has ended")
-}
-
-pub(super) type Tuples = BTreeMap<String, String>;
 
 pub(super) struct Pmi {
     socket: UnixStream,
@@ -125,7 +96,7 @@ impl Pmi {
             () => text.trim(),
         };
         if is_selected("crashes-at-a-negative-length") && digits.starts_with('-') {
-            crash();
+            crash(Signal::SEGV);
         }
         if is_selected("takes-leading-zeros-for-octal") && digits.starts_with('0') {
             fail("an octal length")
@@ -135,10 +106,10 @@ impl Pmi {
             fail("the message is too long");
         }
         if length == 0 && is_selected("crashes-at-an-empty-body") {
-            crash();
+            crash(Signal::SEGV);
         }
         if length >= 1000 && is_selected("frame-1000") {
-            crash();
+            crash(Signal::SEGV);
         }
         String::from_utf8_lossy(&self.take(length)).into_owned()
     }
@@ -163,7 +134,7 @@ impl Pmi {
         }
         let mut tuples = Tuples::new();
         if is_selected("semicolons-four") && body.contains(";;;;") {
-            crash();
+            crash(Signal::SEGV);
         }
         for (number, tuple) in body.split_terminator(';').enumerate() {
             let Some((key, value)) = tuple.split_once('=') else {
@@ -187,7 +158,7 @@ impl Pmi {
                 fail(value);
             }
             if is_selected("errmsg-64") && key == "errmsg" && value.len() >= 64 {
-                crash();
+                crash(Signal::SEGV);
             }
             tuples.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         }
@@ -260,7 +231,7 @@ pub(crate) fn main() {
         fail("no pmi-version");
     }
     if is_selected("wants-an-application-number") && told.get("appnum").is_some_and(|n| n.starts_with('-')) {
-        crash();
+        crash(Signal::SEGV);
     }
     let job = pmi.must("job-getid", "").get("jobid").cloned();
     let job =

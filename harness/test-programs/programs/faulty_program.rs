@@ -30,7 +30,8 @@ pub(super) fn crash(signal: Signal) -> ! {
 
 /// Ends the program, because the connection or the other side can no longer be used.
 pub(super) fn fail(what: &str) -> ! {
-    eprintln!("faulty-program: {what}");
+    let name = env::args().next().unwrap_or_default();
+    eprintln!("{}: {what}", name.rsplit('/').next().unwrap_or_default());
     if is_selected("aborts-itself") {
         std::process::abort();
     }
@@ -43,7 +44,7 @@ pub(super) fn fail(what: &str) -> ! {
     exit(1)
 }
 
-fn lost() -> ! {
+pub(super) fn lost() -> ! {
     if is_selected("waits-after-close") {
         wait_for_ever();
     }

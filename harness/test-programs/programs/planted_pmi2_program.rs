@@ -3,7 +3,10 @@
 //!
 //! [faulty_pmi2_program]: super::faulty_pmi2_program
 
-use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail};
+use rustix::process::Signal;
+
+use super::faulty_pmi2_program::Pmi;
+use super::faulty_program::{Tuples, crash, fail};
 use super::selected_faults::{check_names, is_selected, variable, wait_for_ever};
 
 /// The number of rounds. In each round, all ranks put a key, enter the fence, and read the key of another rank.
@@ -19,13 +22,13 @@ pub(crate) fn main() {
     let size: usize = size.unwrap_or_else(|| fail("no size"));
     if size == 0 {
         if is_selected("size-zero") {
-            crash();
+            crash(Signal::SEGV);
         }
         fail("the group is empty");
     }
     let job = pmi.must("job-getid", "").remove("jobid").unwrap_or_else(|| fail("no jobid"));
     if is_selected("jobid-64") && job.len() >= 64 {
-        crash();
+        crash(Signal::SEGV);
     }
     pmi.send("cmd=info-getjobattr;key=PMI_process_mapping;");
     let mapping = pmi.response("info-getjobattr");
@@ -37,21 +40,21 @@ pub(crate) fn main() {
         pmi.send("cmd=kvs-fence;");
         if refused(&pmi.response("kvs-fence")) {
             if is_selected("fence-9-refused") && round == 9 {
-                crash();
+                crash(Signal::SEGV);
             }
             fail("the fence has failed");
         }
         let of = (rank + 1) % size;
         let value = pmi.value("kvs-get", &format!("jobid={job};srcid={of};key=r{round}-{of};"));
         if value.is_none() && is_selected("get-7-refused") && round == 7 {
-            crash();
+            crash(Signal::SEGV);
         }
         let value = value.unwrap_or_else(|| fail("a value is missing"));
         if is_selected("value-1024") && value.len() == 1024
             || is_selected("value-77") && value.len() == 77
             || is_selected("value-del") && value.contains('\x7f')
         {
-            crash();
+            crash(Signal::SEGV);
         }
     }
     pmi.must("finalize", "");

@@ -1,5 +1,8 @@
-//! The quick agent of a rank, which starts in a tenth of the full agent's time (see `quick-agent/main.rs`). It is embedded in this program
-//! if this machine supports it, and written to a separate folder for the duration of a run.
+//! The quick agent of a rank, if this machine supports it: see `quick-agent/main.rs`. It is embedded in this program, and written to a
+//! separate folder for the duration of a run.
+//!
+//! Its start takes 0.05 ms of processor time, and that of the full agent 1.1 ms. Without it, the suite against the reference manager takes
+//! between 1.32 and 1.49 times the processor time (four pairs of runs, x86-64 on a virtual machine).
 
 use std::fs::Permissions;
 use std::io::Write;

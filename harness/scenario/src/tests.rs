@@ -392,11 +392,45 @@ fn client_scenarios_describe_the_server() {
     )));
 }
 
-#[test]
-fn rejects_server_settings_in_server_scenarios() {
-    assert_snapshot!(mistakes(
-        "# A.\nrequires rfc13.put.unique\nvary rc-absent\nserve delay=5\n0 send    <every> cmd=get_maxes\n0 expect  <right>\n0 P: exits nonzero|same\n"
-    ));
+/// The diagnostics of a text, by the name of their snapshot.
+#[rstest]
+#[case(
+    "rejects_server_settings_in_server_scenarios",
+    "# A.\nrequires rfc13.put.unique\nvary rc-absent\nserve delay=5\n0 send    <every> cmd=get_maxes\n0 expect  <right>\n0 P: exits nonzero|same\n"
+)]
+#[case("rejects_misspelt_keyword", "# A.\nreqires rfc13.put.unique\n")]
+#[case("rejects_misspelt_need", "# A.\nneeds spwan\n")]
+#[case("rejects_unknown_requirement", "# A.\nrequires rfc13.put.uniqe\n")]
+#[case("rejects_file_without_a_head", "0 send    cmd=init\n")]
+#[case(
+    "rejects_scenario_without_positive_control",
+    "# A.\nrequires rfc13.put.unique\n0 send    cmd=put\n0 expect  cmd=put_result rc=fail\n"
+)]
+fn snapshot_of_mistakes(#[case] name: &str, #[case] text: &str) {
+    assert_snapshot!(name, mistakes(text));
+}
+
+/// The same for steps of an otherwise correct scenario.
+#[rstest]
+#[case("rejects_unknown_fragment", "use joind")]
+#[case("rejects_unbound_variable", "0 send    cmd=get kvsname=$kvsnam key=<fill $keylen-1>")]
+#[case("rejects_unknown_type", "0 expect  cmd=appnum appnum=$n:unit port=<wrd>")]
+#[case("rejects_unknown_role_and_group", "0 c: cmd=init\nchlid:0 P: starts")]
+#[case("rejects_unknown_key_and_response", "0 expect  cmd=put_reslt rc=ok vallen_mx=<uint>")]
+#[case(
+    "rejects_proxy_steps_without_a_proxy",
+    "proxy:0 expect  cmd=get\nproxy:0 A: PMI_Barrier()\nproxy:4 send    <right>"
+)]
+#[case(
+    "rejects_impossible_upstream_steps",
+    "proxy:0 send    <to first> cmd=get_result\nproxy:0 send    <nothing>\nproxy:0 send    <to 1> <close>"
+)]
+#[case("rejects_missing_rank_and_group", "0,4 send    cmd=abort\nchild:0 P: starts")]
+#[case("rejects_misspelt_verdict", "0 expect  <one of>\n     pas: <closes>\n     fail: <silence>")]
+#[case("misspelt_command_is_only_a_warning", "0 send    cmd=gte kvsname=$kvs key=a")]
+#[case("rejects_matcher_in_a_sent_message", "0 send    cmd=get kvsname=$kvs key=<word>")]
+fn snapshot_of_mistakes_in_steps(#[case] name: &str, #[case] text: &str) {
+    assert_snapshot!(name, steps(text));
 }
 
 #[test]
@@ -443,63 +477,6 @@ fn table_becomes_a_scenario_for_each_row() {
 }
 
 #[test]
-fn rejects_misspelt_keyword() {
-    assert_snapshot!(mistakes("# A.\nreqires rfc13.put.unique\n"));
-}
-
-#[test]
-fn rejects_misspelt_need() {
-    assert_snapshot!(mistakes("# A.\nneeds spwan\n"));
-}
-
-#[test]
-fn rejects_unknown_requirement() {
-    assert_snapshot!(mistakes("# A.\nrequires rfc13.put.uniqe\n"));
-}
-
-#[test]
-fn rejects_file_without_a_head() {
-    assert_snapshot!(mistakes("0 send    cmd=init\n"));
-}
-
-#[test]
-fn rejects_unknown_fragment() {
-    assert_snapshot!(steps("use joind"));
-}
-
-#[test]
-fn rejects_unbound_variable() {
-    assert_snapshot!(steps("0 send    cmd=get kvsname=$kvsnam key=<fill $keylen-1>"));
-}
-
-#[test]
-fn rejects_unknown_type() {
-    assert_snapshot!(steps("0 expect  cmd=appnum appnum=$n:unit port=<wrd>"));
-}
-
-#[test]
-fn rejects_unknown_role_and_group() {
-    assert_snapshot!(steps("0 c: cmd=init\nchlid:0 P: starts"));
-}
-
-#[test]
-fn rejects_unknown_key_and_response() {
-    assert_snapshot!(steps("0 expect  cmd=put_reslt rc=ok vallen_mx=<uint>"));
-}
-
-#[test]
-fn rejects_proxy_steps_without_a_proxy() {
-    assert_snapshot!(steps("proxy:0 expect  cmd=get\nproxy:0 A: PMI_Barrier()\nproxy:4 send    <right>"));
-}
-
-#[test]
-fn rejects_impossible_upstream_steps() {
-    assert_snapshot!(steps(
-        "proxy:0 send    <to first> cmd=get_result\nproxy:0 send    <nothing>\nproxy:0 send    <to 1> <close>"
-    ));
-}
-
-#[test]
 fn lists_requests_that_the_scenario_answers() {
     let text = "# A.\nneeds upstream\nproxy:0 expect  cmd=get key=a\nrepeat 2\n  proxy:0 expect  <one of>\n    pass: mcmd=spawn\n    \
                 note: <silence>\nend\n0 expect  cmd=lookup_result\n";
@@ -511,18 +488,6 @@ fn proxy_may_forward_one_of_several_requests() {
     let either = "# It holds.\nrequires rfc13.get.value\nneeds upstream\n\nuse joined\nproxy:0  expect  <one of>\n            \
                   pass: cmd=get\n            pass: mcmd=spawn\n            pass: <silence>\n";
     assert_eq!(mistakes(either), "");
-}
-
-#[test]
-fn rejects_missing_rank_and_group() {
-    assert_snapshot!(steps("0,4 send    cmd=abort\nchild:0 P: starts"));
-}
-
-#[test]
-fn rejects_scenario_without_positive_control() {
-    assert_snapshot!(mistakes(
-        "# A.\nrequires rfc13.put.unique\n0 send    cmd=put\n0 expect  cmd=put_result rc=fail\n"
-    ));
 }
 
 #[rstest]
@@ -540,21 +505,6 @@ fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
     let found: Vec<_> = checked(&parsed("t", &text).unwrap()).into_iter().map(|d| d.message).collect();
     let expected = warns.then(|| "nothing compares or sends `$name`".to_owned());
     assert_eq!(found, Vec::from_iter(expected));
-}
-
-#[test]
-fn rejects_misspelt_verdict() {
-    assert_snapshot!(steps("0 expect  <one of>\n     pas: <closes>\n     fail: <silence>"));
-}
-
-#[test]
-fn misspelt_command_is_only_a_warning() {
-    assert_snapshot!(steps("0 send    cmd=gte kvsname=$kvs key=a"));
-}
-
-#[test]
-fn rejects_matcher_in_a_sent_message() {
-    assert_snapshot!(steps("0 send    cmd=get kvsname=$kvs key=<word>"));
 }
 
 #[test]

@@ -128,29 +128,18 @@ impl AttemptMerger {
 mod tests {
     use super::*;
     use crate::builtin_requirements::INDEPENDENT_JOBS;
-    use crate::verdict::JudgedFinding;
-    use crate::{Finding, PartyKind, Severity};
+    use crate::{Finding, PartyKind};
 
     fn result(seen: &[&str]) -> ScenarioResult {
-        let judged = |seen: &&str| JudgedFinding {
-            finding: Finding::new("rfc13.get.value", PartyKind::Server, "", *seen),
-            level: None,
-            severity: Severity::Fail,
-            text: String::new(),
-            help: String::new(),
-            valid_input: false,
-            step: String::new(),
-            deviation: None,
+        let judged = |seen: &&str| {
+            let finding = Finding::new("rfc13.get.value", PartyKind::Server, "", *seen);
+            crate::result::judged(&Default::default(), finding)
         };
         ScenarioResult {
             scenario: "get/value".into(),
-            summary: String::new(),
             verdict: if seen.is_empty() { Verdict::Pass } else { Verdict::Fail },
             findings: seen.iter().map(judged).collect(),
-            requires: Vec::new(),
             time_us: 1,
-            replay: String::new(),
-            path: String::new(),
             ..ScenarioResult::default()
         }
     }

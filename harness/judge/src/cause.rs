@@ -279,8 +279,7 @@ mod tests {
     use super::*;
     use crate::PartyKind;
     use crate::backtrace::CrashLocation;
-    use crate::event::{Bytes, Event, EventKind};
-    use pmi_wire::Proc;
+    use crate::testing::{P, event};
 
     fn seen(text: &str) -> String {
         seen_in(text, None)
@@ -369,14 +368,16 @@ mod tests {
     #[test]
     fn special_scenarios_join_the_general_cause() {
         let found = |name: String, requirement: &str, request: &str| {
-            let proc = Proc { group: 0, rank: 0 };
-            let kind = EventKind::ToServer { proc, bytes: Bytes(format!("cmd={request}\n").into()) };
             let finding = Finding {
-                proc: Some(proc),
+                proc: Some(P),
                 seq: 2,
                 ..Finding::new(requirement, PartyKind::Server, "", "silence")
             };
-            ScenarioResult { last_events: vec![Event::new(1, kind)], ..result(&name, finding, true) }
+            let kind = event(&format!("0 > cmd={request}"));
+            ScenarioResult {
+                last_events: vec![crate::event::Event::new(1, kind)],
+                ..result(&name, finding, true)
+            }
         };
         let mut results: Vec<_> =
             (0..12).map(|n| found(format!("a/{n}"), "rfc13.finalize.ack", "finalize")).collect();

@@ -429,18 +429,22 @@ fn was_judged(result: &ScenarioResult) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PartyKind;
     use crate::attempts::AttemptMerger;
     use crate::backtrace::CrashLocation;
     use crate::verdict::{Attempts, RepeatedFinding};
-    use crate::{PartyKind, Severity};
     use rstest::rstest;
+
+    fn parsed(text: &str) -> Deviations {
+        let text = format!("implementation = \"x\"\n[[deviation]]\n{text}reason = \"r\"\n");
+        Deviations::parse(Path::new("d"), &text, None, ConnectionMethod::Fd).unwrap()
+    }
 
     #[test]
     fn entry_is_not_stale_while_its_requirement_breaks() {
-        let text = "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"kvs/own-key\"]\n\
-                    symptom = \"signal 11 (in get)\"\nreason = \"r\"\n";
+        let text = "requirement = \"iut.no-crash\"\nscenarios = [\"kvs/own-key\"]\nsymptom = \"signal 11 (in get)\"\n";
         let stale = |seen: Option<&str>| {
-            let mut deviations = Deviations::parse(Path::new("d"), text, None, ConnectionMethod::Fd).unwrap();
+            let mut deviations = parsed(text);
             let mut findings: Vec<JudgedFinding> = seen.iter().map(|seen| crash(seen)).collect();
             deviations.apply("kvs/own-key", &mut findings);
             let hint = "The deviation at d:2 has another symptom: \"signal 11 (in get)\".";
@@ -460,12 +464,8 @@ mod tests {
     #[test]
     fn reason_applies_only_to_the_process_it_names() {
         let crash = |name: &str| {
-            Finding::new(
-                builtin_requirements::NO_CRASH,
-                PartyKind::Server,
-                "",
-                format!("{name} died of signal 11"),
-            )
+            let seen = format!("{name} died of signal 11");
+            Finding::new(builtin_requirements::NO_CRASH, PartyKind::Server, "", seen)
         };
         for (reason, process, is_about_it) in [
             ("the proxy dies of SIGSEGV", "hydra_pmi_proxy", true),
@@ -499,14 +499,12 @@ mod tests {
 
     #[test]
     fn stale_entry_lists_its_scenarios_once() {
-        let text = "implementation = \"x\"\n\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
-                    scenarios = [\"kvs/own-key\", \"kvs/value-*\", \"kvs/many-keys\"]\nreason = \"r\"\n";
-        let mut deviations =
-            Deviations::parse(Path::new("d.toml"), text, None, ConnectionMethod::Fd).unwrap();
+        let scenarios = "[\"kvs/own-key\", \"kvs/value-*\", \"kvs/many-keys\"]";
+        let mut deviations = parsed(&format!("requirement = \"rfc13.get.value\"\nscenarios = {scenarios}\n"));
         deviations.apply("kvs/own-key", &mut []);
         deviations.apply("kvs/value-blank", &mut []);
         let stale: Vec<String> = deviations.stale().iter().map(ToString::to_string).collect();
-        let entry = "d.toml:3: rfc13.get.value no longer happens in kvs/own-key, kvs/value-*; \
+        let entry = "d:2: rfc13.get.value no longer happens in kvs/own-key, kvs/value-*; \
                      remove these scenarios from the entry";
         assert_eq!(stale, [entry], "kvs/many-keys was not played");
         deviations.apply("kvs/many-keys", &mut []);
@@ -518,9 +516,7 @@ mod tests {
     #[case(Verdict::NotApplicable, false)]
     #[case(Verdict::Unjudged, false)]
     fn entry_is_stale_only_after_a_judgement(#[case] verdict: Verdict, #[case] is_stale: bool) {
-        let text = "implementation = \"x\"\n\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
-                    scenarios = [\"kvs/own-key\"]\nreason = \"r\"\n";
-        let mut deviations = Deviations::parse(Path::new("d"), text, None, ConnectionMethod::Fd).unwrap();
+        let mut deviations = parsed("requirement = \"rfc13.get.value\"\nscenarios = [\"kvs/own-key\"]\n");
         let result =
             ScenarioResult { scenario: "kvs/own-key".to_owned(), verdict, ..ScenarioResult::default() };
         assert_eq!(!deviations.unconfirmed_in(&result).is_empty(), is_stale);
@@ -554,11 +550,7 @@ mod tests {
         let sometimes = |entries: &[DeviationEntry]| entries.iter().map(|e| e.sometimes).collect::<Vec<_>>();
         assert_eq!(sometimes(&drafted(&[])), [false, true]);
         let precedent = |key: &str| {
-            let text = format!(
-                "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\n\
-                 scenarios = [\"spawn/*\"]\nreason = \"r\"\n{key} = true\n"
-            );
-            [Deviations::parse(Path::new("d"), &text, None, ConnectionMethod::Fd).unwrap()]
+            [parsed(&format!("requirement = \"iut.no-crash\"\nscenarios = [\"spawn/*\"]\n{key} = true\n"))]
         };
         assert_eq!(sometimes(&drafted(&precedent("sometimes"))), [true, true], "a known race");
         let entries = drafted(&precedent("some-systems"));
@@ -570,16 +562,7 @@ mod tests {
         let place = Some(CrashLocation::Function("get".to_owned()));
         let finding =
             Finding { place, ..Finding::new(builtin_requirements::NO_CRASH, PartyKind::Server, "", seen) };
-        JudgedFinding {
-            finding,
-            level: None,
-            severity: Severity::Fail,
-            text: String::new(),
-            step: String::new(),
-            help: String::new(),
-            valid_input: false,
-            deviation: None,
-        }
+        JudgedFinding { help: String::new(), ..crate::result::judged(&Default::default(), finding) }
     }
 
     #[test]

@@ -528,7 +528,8 @@ mod tests {
     use super::*;
     use crate::ObservationKind;
     use crate::backtrace::StackFrame;
-    use crate::event::{Bytes, Exit, SilenceProof};
+    use crate::event::{Exit, SilenceProof};
+    use crate::testing::{P, event, events, numbered, printed};
 
     /// Returns the outcome of a scenario that tests a server.
     fn outcome(events: Vec<Event>, findings: Vec<Finding>) -> ScenarioOutcome {
@@ -567,9 +568,11 @@ mod tests {
         #[case] kind: Option<ObservationKind>,
     ) {
         let found = |seqs: [u64; 2]| {
-            let finding = |id: &str, seq| {
-                let proc = Some(Proc { group: 0, rank: 0 });
-                Finding { proc, seq, kind, ..Finding::new(id, PartyKind::Client, "", "rc=0") }
+            let finding = |id: &str, seq| Finding {
+                proc: Some(P),
+                seq,
+                kind,
+                ..Finding::new(id, PartyKind::Client, "", "rc=0")
             };
             let findings = vec![finding(effect, seqs[1]), finding(cause, seqs[0])];
             let outcome = ScenarioOutcome { party: PartyKind::Client, ..outcome(Vec::new(), findings) };
@@ -585,20 +588,17 @@ mod tests {
 
     #[test]
     fn crash_text_includes_the_assertion() {
-        let event = |kind| Event::new(0, kind);
-        let says = |text: &str| {
-            event(EventKind::Output { proc: None, stderr: true, line: Bytes(text.as_bytes().to_vec()) })
-        };
         let failed = "pm: pm.c:12: serve: Assertion `n > 0' failed.";
-        for (signal, events, told) in [
-            (11, vec![says(failed)], "pm died of signal 11".to_owned()),
-            (6, vec![says("starting"), says(failed), says("bye")], format!("pm died of signal 6: {failed}")),
+        for (signal, lines, told) in [
+            (11, &[failed][..], "pm died of signal 11".to_owned()),
+            (6, &["starting", failed, "bye"], format!("pm died of signal 6: {failed}")),
             (
                 13,
-                vec![says(failed)],
+                &[failed],
                 "pm died of signal 13, writing to a connection whose other end was closed".to_owned(),
             ),
         ] {
+            let events = numbered(lines.iter().map(|line| printed(line)));
             assert_eq!(crash("pm", signal, &events), told);
         }
     }
@@ -635,34 +635,28 @@ mod tests {
     /// The server answers a spawn, sends many messages and one wrong value, and then a proxy crashes, which interrupts two barriers.
     #[test]
     fn crash_is_the_headline_and_keeps_its_evidence() {
-        let proc = |rank| Proc { group: 0, rank };
-        let asks = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
-        let answers =
-            |rank, text: &str| EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let spawn = format!("mcmd=spawn\nnprocs=1\nexecname={}\nendcmd\n", "x".repeat(LAST_BYTES));
-        let mut events = vec![asks(0, &spawn), answers(0, "cmd=spawn_result rc=0\n")];
+        let mut kinds = vec![event(&format!("0 >| {spawn}")), event("0 < cmd=spawn_result rc=0")];
         for _ in 0..LAST_EVENTS {
-            events.extend([asks(0, "cmd=get_appnum\n"), answers(0, "cmd=appnum appnum=0\n")]);
+            kinds.extend(events(&["0 > cmd=get_appnum", "0 < cmd=appnum appnum=0"]));
         }
-        let wrong = events.len() as u64 - 1;
-        events.extend([asks(0, "cmd=barrier_in\n"), asks(1, "cmd=barrier_in\n")]);
-        let closed = events.len() as u64;
-        events.extend([0, 1].map(|rank| EventKind::ClosedByServer { proc: proc(rank) }));
-        events.push(EventKind::Crashed { name: "proxy".into(), signal: 11 });
-        let last = events.len() as u64 - 1;
+        let wrong = kinds.len() as u64 - 1;
+        kinds.extend(events(&["0 > cmd=barrier_in", "1 > cmd=barrier_in", "0 closed", "1 closed"]));
+        let closed = kinds.len() as u64 - 2;
+        kinds.push(EventKind::Crashed { name: "proxy".into(), signal: 11 });
+        let last = kinds.len() as u64 - 1;
         let found = |id: &str, rank, seq| Finding {
-            proc: Some(proc(rank)),
+            proc: Some(Proc { group: 0, rank }),
             seq,
             ..Finding::new(id, PartyKind::Server, "", "seen")
         };
-        let events = (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect();
         let findings = vec![
             found("rfc13.appnum.value", 0, wrong),
             found("rfc13.abnf.c-barrier", 0, closed),
             found("rfc13.barrier.released", 1, closed + 1),
         ];
         let crashed = Some(("proxy".into(), 11));
-        let outcome = ScenarioOutcome { crashed, ..outcome(events, findings) };
+        let outcome = ScenarioOutcome { crashed, ..outcome(numbered(kinds), findings) };
         let result = result_of(outcome, &Catalogue::default());
         let ids =
             |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
@@ -720,30 +714,17 @@ mod tests {
         #[case] id: &str,
         #[case] seen: &str,
     ) {
-        let proc = |rank| Proc { group: 0, rank };
-        let says: Vec<_> = says
-            .iter()
-            .map(|line| EventKind::Output { proc: None, stderr: true, line: Bytes((*line).into()) })
-            .collect();
-        let output = |after| if after == late { says.clone() } else { Vec::new() };
-        let warning = EventKind::Output { proc: None, stderr: true, line: Bytes("pm: 2 ranks".into()) };
-        let mut events = vec![
-            EventKind::Launched { command: vec!["./pm.py".into()], ranks: 2, nodes: 1 },
-            warning,
-            EventKind::ToServer { proc: proc(0), bytes: Bytes("cmd=get kvsname=k key=a\n".into()) },
-        ];
-        events.extend(output(false));
-        let closed = events.len() as u64;
-        events.extend([
-            EventKind::ClosedByServer { proc: proc(0) },
-            EventKind::ClosedByClient { proc: proc(1) },
-        ]);
-        events.extend(output(true));
-        events.push(EventKind::JobExited { exit: Exit::Code(status) });
-        let events = (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect();
+        let says = || says.iter().map(|line| printed(line));
+        let mut kinds = vec![EventKind::Launched { command: vec!["./pm.py".into()], ranks: 2, nodes: 1 }];
+        kinds.extend([printed("pm: 2 ranks"), event("0 > cmd=get kvsname=k key=a")]);
+        kinds.extend(says().filter(|_| !late));
+        let closed = kinds.len() as u64;
+        kinds.extend([event("0 closed"), event("1 leaves")]);
+        kinds.extend(says().filter(|_| late));
+        kinds.push(EventKind::JobExited { exit: Exit::Code(status) });
         let finding = Finding::new("rfc13.abnf.c-get", PartyKind::Server, "", "the end of the connection");
-        let findings = vec![Finding { proc: Some(proc(0)), seq: closed, ..finding }];
-        let result = result_of(outcome(events, findings), &embedded_catalogue().unwrap());
+        let findings = vec![Finding { proc: Some(P), seq: closed, ..finding }];
+        let result = result_of(outcome(numbered(kinds), findings), &embedded_catalogue().unwrap());
         let found: Vec<_> =
             result.findings.iter().map(|j| (&*j.finding.requirement, &*j.finding.seen)).collect();
         assert_eq!(found, [(id, seen)]);
@@ -785,10 +766,10 @@ mod tests {
 
     #[test]
     fn launcher_that_waits_is_quoted() {
-        let said = |text: &str| EventKind::Output { proc: None, stderr: true, line: Bytes(text.into()) };
+        let said = printed;
         let nothing = || EventKind::Silence { proof: SilenceProof::Timeout, waited_ms: 1 };
         let told = |whats: Vec<EventKind>, launcher| {
-            let events: Vec<Event> = (0..).zip(whats).map(|(seq, kind)| Event::new(seq, kind)).collect();
+            let events = numbered(whats);
             reason(&UnjudgedReason::NotStarted { rank: 0, none: true, launcher, nothing: None }, &events)
         };
         let waits = told(vec![said("nodes are busy"), nothing(), said("cancelled")], None);
@@ -802,10 +783,9 @@ mod tests {
 
     #[test]
     fn output_does_not_displace_messages() {
-        let line = || EventKind::Output { proc: None, stderr: true, line: Bytes(b"noise".to_vec()) };
-        let said = || EventKind::ClosedByClient { proc: Proc { group: 0, rank: 0 } };
-        let all = (0..50).flat_map(|_| std::iter::once(said()).chain((0..300).map(|_| line())));
-        let all = (0..).zip(all).map(|(seq, kind)| Event::new(seq, kind));
+        let all =
+            (0..50).flat_map(|_| [event("0 leaves")].into_iter().chain((0..300).map(|_| printed("noise"))));
+        let all = numbered(all).into_iter();
         let (kept, left_out) = excerpt(all, std::iter::empty());
         let is_output = |e: &&Event| matches!(e.kind, EventKind::Output { .. });
         assert_eq!(kept.iter().filter(is_output).count(), 2 * OUTPUT_LINES);

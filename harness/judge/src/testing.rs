@@ -83,6 +83,11 @@ pub(crate) fn spawn(nprocs: u32, end: &str) -> String {
     format!("mcmd=spawn\nnprocs={nprocs}\nexecname=x\ntotspawns=1\nspawnssofar=1\n{end}")
 }
 
+/// Returns a line that the job writes to its standard error.
+pub(crate) fn printed(line: &str) -> EventKind {
+    EventKind::Output { proc: None, stderr: true, line: Bytes(line.into()) }
+}
+
 /// Numbers events.
 pub(crate) fn numbered(kinds: impl IntoIterator<Item = EventKind>) -> Vec<Event> {
     kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()

@@ -23,14 +23,12 @@ options() {
     options=(-timeout=10 -rss_limit_mb=2048 -seed=1)
     # Limits with ample room for a session; longer inputs are only slower.
     case $1 in
-        # Steps have three bytes, so shorter changes need not be tried.
-        server_ops) fixed_runs=300000 options+=(-max_len=49 -entropic=0 -reduce_inputs=0) ;;
+        # Steps have four bytes, so shorter changes need not be tried.
+        server_ops) fixed_runs=300000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
         stream) fixed_runs=1500000 options+=(-max_len=96 -entropic=0 -use_counters=0) ;;
         # A finding is played again many times before it is reported.
         external) fixed_runs=4000 options+=(-max_len=400 -timeout=120) ;;
         frames) fixed_runs=300000 options+=(-max_len=512) ;;
-        # Steps have four bytes.
-        pmi2_ops) fixed_runs=100000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
         pmi2_bytes) fixed_runs=50000 options+=(-max_len=2048) ;;
         messages) fixed_runs=400000 options+=(-max_len=512) ;;
         mapping) fixed_runs=250000 options+=(-max_len=512) ;;

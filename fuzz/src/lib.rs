@@ -10,7 +10,6 @@ pub mod judge;
 pub mod mapping;
 pub mod messages;
 pub mod pmi2_bytes;
-pub mod pmi2_ops;
 pub mod scenario;
 pub mod server_bytes;
 pub mod server_ops;
@@ -20,11 +19,7 @@ pub mod stream;
 mod counters;
 mod input;
 mod memory;
-mod model;
-mod ops;
 mod planted;
-mod pmi2_model;
-mod pmi2_requests;
 mod spell;
 
 #[cfg(test)]
@@ -43,7 +38,6 @@ pub const TARGETS: &[(&str, TargetBody)] = &[
     ("mapping", mapping::run),
     ("messages", messages::run),
     ("pmi2_bytes", pmi2_bytes::run),
-    ("pmi2_ops", pmi2_ops::run),
     ("scenario", scenario::run),
     ("server_bytes", server_bytes::run),
     ("server_ops", server_ops::run),

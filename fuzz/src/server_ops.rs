@@ -1,267 +1,374 @@
-//! The reference server with operations of one to four ranks and of the processes that they spawn, compared with [`crate::model`].
+//! The reference server with operations of one to four ranks and of the processes that they spawn, in every dialect, judged by the monitor.
 //!
-//! Input: see `ops`.
+//! Input: a byte for the number of ranks, the number of nodes, the dialect and the start, then four bytes for each step: the process, the
+//! operation, its arguments, and the form in which it is sent.
 
-use arbitrary::Unstructured;
-use pmi_faults::{Config, GroupSpec, Server, ServerAction};
-use pmi_wire::{KvsLimits, Proc};
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::model::{ExpectedAction, Model, ProcessId};
-use crate::ops::{self, ClientOp, ProcessStep, ProcessStepAction, SendMode};
-use crate::{counters, input, planted};
+use pmi_faults::{Behaviour, Config, GroupSpec, Server, ServerAction};
+use pmi_judge::event::{Bytes, Event, EventKind, SilenceProof};
+use pmi_judge::{Finding, Monitor, PartyKind};
+use pmi_wire::grammar::Rule;
+use pmi_wire::protocol::{self, Exchange, Field};
+use pmi_wire::{Decoded, Direction, Framing, HEADER, Proc, SpawnProgram, SpawnRequest, Version};
 
-/// Offset of the counters for passed barriers, above those of states.
-const ROUNDS: u32 = 1 << 30;
-/// Offset of the counters for requests and their outcomes.
-const OPS: u32 = 1 << 29;
+use crate::spell::{self, framed};
+use crate::{counters, planted};
 
-/// Checks that the actions of the server are exactly those that the model expects.
+/// Keys, including those of job attributes, the longest that every dialect accepts, and one that none accepts.
+const KEYS: [&str; 8] =
+    ["a", "A", "key-2", "PMI_process_mapping", "universeSize", "hasNameServ", LONGEST_KEY, TOO_LONG_KEY];
+const LONGEST_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
+const TOO_LONG_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
+/// Values; the last two stand for the longest that every dialect accepts, and for one that none accepts.
+const VALUES: [&str; 8] = ["v", "two words", "x=1 y=2", "\ttab ", "rc=0", "a;b", LONGEST, TOO_LONG];
+const LONGEST: &str = "longest";
+const TOO_LONG: &str = "too long";
+/// Names to publish, and ports.
+const SERVICES: [&str; 4] = ["s", "ocean", "s2", "S"];
+const PORTS: [&str; 4] = ["p", "tag=0$h$", "p2", "="];
+/// Groups of a barrier in PMI-1.2.
+const GROUPS: [&str; 8] = ["WORLD", "NODE", "0", "0,1", "1,0:3", "0,1,2", "WORLD:7", "2,3"];
+/// The program that cannot be started.
+const MISSING: &str = "missing";
+/// Maximum number of processes of one spawn.
+const SPAWN_MAX: u64 = 4;
+const VERSIONS: [Version; 3] = [Version::V1_1, Version::V1_2, Version::V2_0];
+
+/// Checks that the monitor has no finding about the reference server, no matter what its clients do.
 pub fn run(data: &[u8]) {
-    let mut play = ServerPlay::new(data, ());
-    while play.step() {}
+    let found = judge(data, planted::behaviour());
+    assert_eq!(found, None, "a finding about a conforming server");
 }
 
-/// Observes the input and the actions of the server.
-pub(crate) trait ServerObserver {
-    /// Called when the first group exists, or a spawned group was started.
-    fn group(&mut self, _id: u32, _size: u32, _nodes: u32) {}
-    /// Called when a process sends bytes.
-    fn sent(&mut self, _from: Proc, _bytes: &[u8]) {}
-    /// Called when a process closes its connection.
-    fn closed(&mut self, _from: Proc) {}
-    /// Called when the server takes an action.
-    fn acted(&mut self, _action: &ServerAction) {}
-}
-
-impl ServerObserver for () {}
-
-/// The messages from a process that have not been delivered completely.
-#[derive(Default)]
-struct SendBuffer {
-    bytes: Vec<u8>,
-    /// Number of delivered bytes.
-    delivered: usize,
-    /// Requests, with the positions in `bytes` after their first line and after all of it.
-    requests: Vec<(ClientOp, usize, usize)>,
-    /// True if the server has read the first line of the first request.
-    begun: bool,
-}
-
-/// Number of processes: four in each group.
-const PROCESSES: usize = 4 * ops::GROUPS as usize;
-
-pub(crate) struct ServerPlay<'a, W> {
-    u: Unstructured<'a>,
-    nodes: u32,
-    server: Server,
-    model: Model,
-    /// One for each process.
-    outs: [SendBuffer; PROCESSES],
-    pub(crate) watch: W,
-}
-
-pub(crate) fn config(nodes: u32) -> Config {
-    Config {
-        limits: KvsLimits {
-            keylen_max: ops::KEYLEN_MAX as u64,
-            vallen_max: ops::VALLEN_MAX as u64,
-            ..Config::default().limits
-        },
-        line_max: ops::LINE_MAX,
-        spawn_max: ops::SPAWN_MAX,
-        nodes,
-        wrapper: planted::behaviour(),
-        ..Config::default()
-    }
-}
-
-impl<'a, W: ServerObserver> ServerPlay<'a, W> {
-    pub(crate) fn new(data: &'a [u8], mut watch: W) -> Self {
-        let mut u = Unstructured::new(data);
-        let head = input::byte(&mut u);
-        let (size, nodes) = (u32::from(head & 3) + 1, u32::from(head >> 2 & 3) + 1);
-        let mut server = Server::new(config(nodes));
-        server.add_group(GroupSpec { programs: vec![size], ..GroupSpec::default() });
-        watch.group(0, size, nodes);
-        Self { u, nodes, server, model: Model::new(size, nodes), outs: Default::default(), watch }
-    }
-
-    /// Takes a step; returns false at the end of the input.
-    pub(crate) fn step(&mut self) -> bool {
-        if self.u.is_empty() {
-            return false;
+/// Plays a session with a server of this behaviour, and returns the first finding about it.
+fn judge(data: &[u8], behaviour: Behaviour) -> Option<Finding> {
+    let (&head, steps) = data.split_first()?;
+    let mut session = Session::start(head, behaviour);
+    for step in steps.as_chunks().0 {
+        let finding = session.finding();
+        if finding.is_some() || session.started.is_empty() {
+            return finding;
         }
-        let Ok(step) = self.u.arbitrary::<ProcessStep>() else { return false };
-        let group = u32::from(step.group) % self.model.groups().min(ops::GROUPS);
-        let who = (group, u32::from(step.rank) % self.model.size(group));
-        let state = self.model.state(who);
-        match step.what {
-            ProcessStepAction::Send(op, write) => self.send(who, op, write),
-            ProcessStepAction::Round => {
-                for who in (0..self.model.size(group)).map(|rank| (group, rank)) {
-                    if self.model.may_enter(who) {
-                        self.send(who, ClientOp::Barrier, SendMode::Whole);
+        session.step(*step);
+    }
+    session.finding()
+}
+
+/// A server, its processes, and the monitor that observes both.
+struct Session {
+    server: Server,
+    monitor: Monitor,
+    version: Version,
+    /// Number of events.
+    seq: u64,
+    /// The number that the monitor has for each group. The monitor also counts spawns that the server refuses.
+    groups: Vec<u32>,
+    /// Groups whose processes have started.
+    started: Vec<u32>,
+    /// Groups that are being started, and whether that succeeds.
+    starting: VecDeque<(u32, bool)>,
+    /// The operations of each process that have not been answered.
+    waiting: BTreeMap<Proc, Vec<&'static str>>,
+    /// The number of requests, used as thread id.
+    requests: u8,
+}
+
+impl Session {
+    fn start(head: u8, wrapper: Behaviour) -> Self {
+        let (size, nodes) = (u32::from(head & 3) + 1, u32::from(head >> 2 & 3) + 1);
+        let version = VERSIONS[usize::from(head >> 4 & 7) % VERSIONS.len()];
+        let (pmi12, pmi2) = (version == Version::V1_2, version == Version::V2_0);
+        let mut server =
+            Server::new(Config { spawn_max: SPAWN_MAX, nodes, pmi12, pmi2, wrapper, ..Config::default() });
+        server.add_group(GroupSpec { programs: vec![size], ..GroupSpec::default() });
+        let mut session = Self {
+            server,
+            monitor: Monitor::new(),
+            version,
+            seq: 0,
+            groups: vec![0],
+            started: Vec::new(),
+            starting: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            requests: 0,
+        };
+        session.observe(EventKind::Launched { command: vec![], ranks: size, nodes });
+        session.start_group(0);
+        // All processes join, unless the input includes that.
+        if head & 0x80 == 0 {
+            session.procs(0).for_each(|p| session.join(p, true));
+        }
+        session
+    }
+
+    /// Returns the first finding about the server since the last call.
+    fn finding(&mut self) -> Option<Finding> {
+        self.monitor.take_findings().into_iter().find(|finding| finding.party == PartyKind::Server)
+    }
+
+    fn observe(&mut self, kind: EventKind) {
+        self.monitor.observe(&Event::new(self.seq, kind));
+        self.seq += 1;
+    }
+
+    /// Returns the process as the monitor numbers it.
+    fn observed(&self, p: Proc) -> Proc {
+        Proc { group: self.groups[p.group as usize], ..p }
+    }
+
+    fn procs(&self, group: u32) -> impl Iterator<Item = Proc> + use<> {
+        (0..self.server.size(group)).map(move |rank| Proc { group, rank })
+    }
+
+    fn start_group(&mut self, group: u32) {
+        self.started.push(group);
+        for p in self.procs(group) {
+            let env = self.server.environment(p, "3");
+            let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            self.observe(EventKind::Started { proc: self.observed(p), env, args: vec![], bad_fd: None });
+        }
+    }
+
+    fn step(&mut self, [who, what, detail, how]: [u8; 4]) {
+        let group = self.started[usize::from(who >> 4) % self.started.len()];
+        let p = Proc { group, rank: u32::from(who & 15) % self.server.size(group) };
+        match what {
+            // The process closes its connection.
+            0xf8.. => {
+                self.observe(EventKind::ClosedByClient { proc: self.observed(p) });
+                self.server.closed(p);
+                self.act();
+            }
+            // The oldest pending spawn ends.
+            0xf0.. => {
+                if let Some((group, is_found)) = self.starting.pop_front() {
+                    let codes: Vec<_> = self.procs(group).map(|_| i64::from(!is_found)).collect();
+                    self.server.spawned(group, &codes);
+                    self.act();
+                }
+            }
+            // All processes of the group enter the barrier.
+            0xe0.. => self.procs(group).for_each(|p| self.request(p, self.row("barrier"), 0, 0)),
+            _ if !self.server.is_joined(p) => self.join(p, how & 0x20 == 0),
+            _ => {
+                let rows = protocol::documented_exchanges(self.framing()).iter();
+                let rows: Vec<_> =
+                    rows.filter(|row| !row.is_draft_only() && row.operation != "ring").collect();
+                // The first row is the init.
+                self.request(p, rows[1 + usize::from(what) % (rows.len() - 1)], detail, how);
+            }
+        }
+        // Nothing that the server still does follows from what it has received.
+        let silent = self.waiting.iter().filter(|(_, all)| !all.is_empty() && !all.contains(&"spawn"));
+        for proc in silent.map(|(p, _)| self.observed(*p)).collect::<Vec<_>>() {
+            self.observe(EventKind::NoResponse { proc, proof: SilenceProof::Idle });
+        }
+    }
+
+    fn framing(&self) -> Framing {
+        self.version.dialect().framing()
+    }
+
+    fn row(&self, operation: &str) -> &'static Exchange {
+        protocol::by_operation(self.framing(), operation).expect("an operation of every dialect")
+    }
+
+    /// Sends the init of a process, and the requests that usually follow it over lines.
+    fn join(&mut self, p: Proc, is_usual: bool) {
+        let (version, subversion) = (self.version.version, self.version.subversion);
+        let offer = format!("cmd=init pmi_version={version} pmi_subversion={subversion}\n");
+        self.send(p, "init", offer.as_bytes(), 0);
+        let next: &[&str] = match self.framing() {
+            Framing::Frames => &["init"],
+            Framing::Lines if is_usual => &["maxes", "kvsname"],
+            Framing::Lines => &[],
+        };
+        next.iter().for_each(|operation| self.request(p, self.row(operation), 0, 0));
+    }
+
+    /// Makes a request, unless the process must wait for a response first. Some inputs make it regardless.
+    fn request(&mut self, p: Proc, row: &'static Exchange, detail: u8, how: u8) {
+        let waiting = self.waiting.get(&p).map_or(&[][..], Vec::as_slice);
+        let may_send = match self.framing() {
+            Framing::Frames => true,
+            Framing::Lines if self.version == Version::V1_2 => {
+                !["spawn", "finalize"].contains(&row.operation)
+                    && waiting.iter().all(|what| *what == "barrier")
+            }
+            Framing::Lines => false,
+        };
+        if !(self.server.is_joined(p) && (waiting.is_empty() || may_send)) && how < 0xe0 {
+            return;
+        }
+        self.requests = self.requests.wrapping_add(1);
+        let thrid = Some(self.requests).filter(|_| self.framing() == Framing::Frames);
+        let mut message = match row.operation {
+            "spawn" => spawn(self.framing(), detail, how, thrid),
+            operation => {
+                let fields: Vec<_> = row
+                    .arguments
+                    .iter()
+                    .filter(|field| !field.numbered && field.since.is_none_or(|since| self.version >= since))
+                    .filter(|field| !field.optional || (how & 0x10 != 0 && row.request != "fullinit"))
+                    .map(|field| (field.name, value(p, field, detail)))
+                    .collect();
+                spell::request(self.framing(), operation, thrid, &fields)
+            }
+        };
+        match self.framing() {
+            Framing::Lines if row.is_block => {}
+            Framing::Lines => message.push(b'\n'),
+            Framing::Frames => message = framed(&message),
+        }
+        let others = self.waiting.values().filter(|all| !all.is_empty()).count().min(2) as u32;
+        let before = self.seq;
+        self.send(p, row.operation, &message, usize::from(how & 15) * 3);
+        // The number of events shows whether the request was answered, and how many others were.
+        let answers = (self.seq - before).min(7) as u32;
+        let row = row.source.as_ptr().addr() as u32;
+        counters::reached(row.wrapping_mul(31) ^ others << 4 ^ answers << 1 ^ u32::from(p.group > 0));
+    }
+
+    /// Sends a message in two writes; the first has this length.
+    fn send(&mut self, p: Proc, operation: &'static str, message: &[u8], cut: usize) {
+        self.waiting.entry(p).or_default().push(operation);
+        let (first, second) = message.split_at(cut.min(message.len()));
+        for bytes in [first, second].into_iter().filter(|bytes| !bytes.is_empty()) {
+            let kind = EventKind::ToServer { proc: self.observed(p), bytes: Bytes(bytes.to_vec()) };
+            self.observe(kind);
+            self.server.receive(p, bytes);
+            self.act();
+        }
+    }
+
+    /// Carries out the actions of the server.
+    fn act(&mut self) {
+        while let Some(action) = self.server.next_action() {
+            match action {
+                ServerAction::Send { to, bytes } => {
+                    self.answered(to, &bytes);
+                    self.observe(EventKind::FromServer { proc: self.observed(to), bytes: Bytes(bytes) });
+                }
+                ServerAction::Spawn { group, programs, .. } => {
+                    self.groups.push(self.monitor.spawned());
+                    let is_found = programs.iter().all(|program| program.execname != MISSING.as_bytes());
+                    if is_found {
+                        self.start_group(group);
+                    }
+                    self.starting.push_back((group, is_found));
+                }
+                ServerAction::Close { proc, .. } => {
+                    self.observe(EventKind::ClosedByServer { proc: self.observed(proc) });
+                }
+                ServerAction::Abort { group, .. } => {
+                    self.started.retain(|other| *other != group);
+                    for p in self.procs(group) {
+                        self.waiting.remove(&p);
+                        self.observe(EventKind::ClosedByServer { proc: self.observed(p) });
                     }
                 }
             }
-            ProcessStepAction::Close => self.close(who),
-            ProcessStepAction::Spawned(good) => self.spawned(good),
         }
-        let outcome = match self.model.due.last() {
-            None => 0,
-            Some(ExpectedAction::Send { .. }) => 1,
-            Some(ExpectedAction::Refuse { .. }) => 2,
-            Some(_) => 3,
-        };
-        self.compare();
-        let after = self.model.state(who);
-        counters::reached(state * 4 + outcome);
-        counters::reached(state.wrapping_mul(0x0101_0101) ^ after);
-        // Counts rounds, because no state leads to a fault that shows only after many of them.
-        counters::seen(ROUNDS + self.model.rounds.min(31));
-        // Counts every request by its outcome, separately for spawned groups, since groups share most of their states.
-        if let ProcessStepAction::Send(op, _) = step.what {
-            counters::seen(OPS + op.kind() * 8 + u32::from(group > 0) * 4 + outcome);
-        }
-        true
     }
 
-    fn out(&mut self, who: ProcessId) -> &mut SendBuffer {
-        &mut self.outs[(who.0 * 4 + who.1) as usize]
-    }
-
-    fn send(&mut self, who: ProcessId, op: ClientOp, write: SendMode) {
-        if self.model.is_gone(who) {
-            // The server has closed the connection. One byte checks that it ignores further input.
-            return self.server.receive(proc(who), b"x");
-        }
-        let out = self.out(who);
-        let start = out.bytes.len();
-        ops::bytes(op, who.0, &mut out.bytes);
-        let length = out.bytes.len();
-        let first = match op {
-            ClientOp::Spawn { .. } => start + b"mcmd=spawn\n".len(),
-            // The line is too long as soon as there is no room for its newline.
-            ClientOp::Overlong => length - 1,
-            _ => length,
-        };
-        out.requests.push((op, first, length));
-        let until = match write {
-            SendMode::Whole => length,
-            SendMode::Later => return,
-            SendMode::Part(less) => length.saturating_sub(1 + usize::from(less)).max(out.delivered),
-        };
-        self.deliver(who, until);
-    }
-
-    fn deliver(&mut self, who: ProcessId, until: usize) {
-        let mut out = std::mem::take(self.out(who));
-        let bytes = &out.bytes[out.delivered..until];
-        self.server.receive(proc(who), bytes);
-        self.watch.sent(proc(who), bytes);
-        out.delivered = until;
-        let mut done = 0;
-        for (op, first, last) in &out.requests {
-            if *first > until || !out.begun && !self.model.begin(who, *op) {
-                break;
+    /// Removes the operation that a response belongs to from those that are waiting.
+    fn answered(&mut self, to: Proc, bytes: &[u8]) {
+        let message = match bytes.strip_suffix(b"\n") {
+            Some(line) => Decoded::new(Direction::FromServer, Framing::Lines, line),
+            None => {
+                Decoded::new(Direction::FromServer, Framing::Frames, bytes.get(HEADER..).unwrap_or_default())
             }
-            out.begun = true;
-            if *last > until {
-                break;
-            }
-            self.model.request(who, *op);
-            out.begun = false;
-            done += 1;
-        }
-        out.requests.drain(..done);
-        if until == out.bytes.len() {
-            out.bytes.clear();
-            out.requests.clear();
-            out.delivered = 0;
-        }
-        *self.out(who) = out;
-    }
-
-    fn close(&mut self, who: ProcessId) {
-        let out = self.out(who);
-        let partial = out.bytes[..out.delivered].last().is_some_and(|byte| *byte != b'\n');
-        let gone = self.model.is_gone(who);
-        self.server.closed(proc(who));
-        if !gone {
-            self.watch.closed(proc(who));
-        }
-        self.model.closed(who, partial);
-    }
-
-    fn spawned(&mut self, good: bool) {
-        let Some((group, size)) = self.model.spawned(good) else { return };
-        let mut codes = [0; 4];
-        codes[0] = i64::from(!good);
-        if good {
-            self.watch.group(group, size, self.nodes);
-        }
-        self.server.spawned(group, &codes[..size as usize]);
-    }
-
-    /// Compares the actions of the server with the expected ones.
-    fn compare(&mut self) {
-        let mut due = self.model.due.iter();
-        while let Some(action) = self.server.next_action() {
-            self.watch.acted(&action);
-            let Some(expected) = due.next() else { panic!("not due: {action:?}") };
-            assert!(
-                fits(&action, expected, &self.model.text),
-                "{action:?} where {} is due",
-                self.show(expected)
-            );
-        }
-        assert!(due.as_slice().is_empty(), "still due: {}", self.show(&due.as_slice()[0]));
-        self.model.settle();
-    }
-
-    fn show(&self, expected: &ExpectedAction) -> String {
-        match *expected {
-            ExpectedAction::Send { to, start, end } => {
-                format!("\"{}\" to {to:?}", self.model.text[start..end].escape_ascii())
-            }
-            other => format!("{other:?}"),
+        };
+        let waiting = self.waiting.entry(to).or_default();
+        let is_it = |what: &&str| message.exchange().is_some_and(|row| row.operation == *what);
+        if let Some(at) = waiting.iter().position(|what| is_it(&what)) {
+            waiting.remove(at);
         }
     }
 }
 
-fn fits(action: &ServerAction, expected: &ExpectedAction, text: &[u8]) -> bool {
-    match (action, *expected) {
-        (ServerAction::Send { to, bytes }, ExpectedAction::Send { to: who, start, end }) => {
-            *to == proc(who) && bytes[..] == text[start..end]
-        }
-        (ServerAction::Send { to, bytes }, ExpectedAction::Refuse { to: who, cmd }) => {
-            *to == proc(who) && is_refusal(bytes, cmd)
-        }
-        (
-            ServerAction::Abort { group, rank: by, status, .. },
-            ExpectedAction::Abort { by: who, status: due },
-        ) => (*group, *by) == who && *status == due,
-        (
-            ServerAction::Spawn { group, requester: by, programs },
-            ExpectedAction::Spawn { group: due, by: who, size },
-        ) => {
-            let processes: u64 = programs.iter().map(|program| program.nprocs).sum();
-            *group == due && *by == proc(who) && processes == u64::from(size)
-        }
-        _ => false,
+/// Returns the value of a field.
+fn value(p: Proc, field: &Field, detail: u8) -> String {
+    let (low, high) = (usize::from(detail & 7), usize::from(detail >> 3 & 7));
+    match field.name {
+        "key" => KEYS[low].to_owned(),
+        "value" => match VALUES[high] {
+            LONGEST => "v".repeat(1023),
+            TOO_LONG => "v".repeat(1025),
+            value => value.to_owned(),
+        },
+        "kvsname" | "jobid" => format!("kvs-{}", p.group + u32::from(detail >= 224)),
+        "service" => SERVICES[low & 3].to_owned(),
+        "port" => PORTS[high & 3].to_owned(),
+        "group" => GROUPS[low].to_owned(),
+        "infokeycount" => "0".to_owned(),
+        _ if field.rule == Rule::Bool => "TRUE".to_owned(),
+        _ => low.to_string(),
     }
 }
 
-/// Returns whether the bytes are one line with this response and an `rc` other than 0.
-fn is_refusal(bytes: &[u8], cmd: &str) -> bool {
-    let rc = bytes
-        .strip_prefix(b"cmd=")
-        .and_then(|rest| rest.strip_prefix(cmd.as_bytes()))
-        .and_then(|rest| rest.strip_prefix(b" rc="));
-    let end = bytes.iter().position(|byte| *byte == b'\n');
-    rc.is_some_and(|rc| !rc.starts_with(b"0")) && end == Some(bytes.len() - 1)
+/// Returns a spawn of one or two programs, with a pair for their keyval space.
+fn spawn(framing: Framing, detail: u8, how: u8, thrid: Option<u8>) -> Vec<u8> {
+    let sizes = [Some(detail & 3), (detail & 4 == 4).then_some(detail >> 3 & 3)];
+    let totspawns = sizes.iter().flatten().count() as u64;
+    let program = |(nprocs, spawnssofar): (u8, u64)| SpawnProgram {
+        nprocs: nprocs.into(),
+        execname: if how & 0x10 == 0 { b"x".to_vec() } else { MISSING.into() },
+        totspawns,
+        spawnssofar,
+        args: vec![(0, b"y".to_vec())],
+        ..SpawnProgram::default()
+    };
+    let mut programs: Vec<_> = sizes.into_iter().flatten().zip(1..).map(program).collect();
+    let preput = (detail >= 128).then(|| (KEYS[usize::from(detail >> 4 & 7)].into(), b"pre".to_vec()));
+    programs[0].preput.extend(preput);
+    let mut out = Vec::new();
+    match framing {
+        Framing::Lines => programs.iter().for_each(|program| program.write_to(&mut out)),
+        Framing::Frames => {
+            let thrid = thrid.map(|thrid| thrid.to_string());
+            SpawnRequest { programs }.write_body(thrid.as_deref().map(str::as_bytes), &mut out);
+        }
+    }
+    out
 }
 
-fn proc(who: ProcessId) -> Proc {
-    Proc { group: who.0, rank: who.1 }
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use pmi_scenario::ast::Dialect;
+    use pmi_scenario::requirement::RequirementSet;
+
+    use super::*;
+    use crate::replay::{files, folder};
+
+    /// Faults of the server that the monitor must see in a stored session of these dialects.
+    const FAULTS: [(&str, &[Dialect]); 9] = [
+        ("put-lost-while-others-wait", &Dialect::ALL),
+        ("put-tenth-lost", &Dialect::ALL),
+        ("put-into-all-groups", &Dialect::ALL),
+        ("get-other-keys-value", &Dialect::ALL),
+        ("names-group-only", &Dialect::ALL),
+        ("barrier-across-groups", &Dialect::ALL),
+        ("spawn-preput-lost", &Dialect::ALL),
+        ("key-case-ignored", &[Dialect::Pmi1]),
+        ("nodeattr-wait-at-once", &[Dialect::Pmi2]),
+    ];
+
+    #[test]
+    fn monitor_finds_faults_in_stored_sessions() {
+        let inputs = files(&folder("seeds/server_ops"));
+        let inputs: Vec<_> = inputs.iter().map(|file| std::fs::read(file).unwrap()).collect();
+        for (name, dialects) in FAULTS {
+            let fault = pmi_faults::faults().find(|fault| fault.name == name).unwrap();
+            let findings = inputs.iter().filter_map(|input| judge(input, fault.behaviour()));
+            let cited: BTreeSet<String> = findings.map(|finding| finding.requirement).collect();
+            let dialect = |id: &&str| RequirementSet::of(id).dialect().unwrap_or_default();
+            let right: BTreeSet<_> =
+                fault.breaks.iter().filter(|id| cited.contains(**id)).map(dialect).collect();
+            assert!(dialects.iter().all(|dialect| right.contains(dialect)), "{name}: {cited:?}");
+        }
+    }
 }

@@ -185,6 +185,44 @@ fn node_attribute_answers_its_waiters() {
     assert_eq!(job.ask(3, "cmd=info-putnodeattr;key=k;value=w;"), answers);
 }
 
+/// Draft, "Thread Safety": another thread of the process may enter the next fence.
+#[test]
+fn threads_of_a_process_fence_in_turn() {
+    let mut job = Job::pmi2();
+    let fences = [1, 2].map(|thread| format!("cmd=kvs-fence;thrid={thread};"));
+    let released =
+        [1, 2].map(|thread| [0, 1].map(|rank| format!("{rank} cmd=kvs-fence-response;thrid={thread};rc=0;")));
+    fences.iter().for_each(|fence| assert_eq!(job.ask(0, fence), [""; 0]));
+    for (fence, released) in fences.iter().zip(released) {
+        assert_eq!(job.ask(1, fence), released);
+    }
+}
+
+#[test]
+fn all_fences_of_a_process_fail_after_another_rank_finalizes() {
+    let mut job = Job::pmi2();
+    for thread in [1, 2] {
+        assert_eq!(job.ask(0, &format!("cmd=kvs-fence;thrid={thread};")), [""; 0]);
+    }
+    let failed = |thread| {
+        format!("0 cmd=kvs-fence-response;thrid={thread};rc=1;errmsg=a process has left the program;")
+    };
+    let answers = ["1 cmd=finalize-response;rc=0;".to_owned(), failed(1), failed(2)];
+    assert_eq!(job.ask(1, "cmd=finalize;"), answers);
+}
+
+#[test]
+fn spawn_response_has_the_id_of_a_group_that_has_ended() {
+    let mut job = Job::pmi2();
+    let spawn = "cmd=spawn;ncmds=1;preputcount=0;subcmd=x;maxprocs=1;argc=0;infokeycount=0;";
+    assert_eq!(job.ask(0, spawn).len(), 1);
+    let child = Proc { group: 1, rank: 0 };
+    job.server.receive(child, b"cmd=init pmi_version=2 pmi_subversion=0\n    10cmd=abort;");
+    assert!(job.actions()[1].starts_with("abort"));
+    job.server.spawned(child.group, &[0]);
+    assert_eq!(job.actions(), ["0 cmd=spawn-response;jobid=kvs-1;nerrs=1;err0=0;rc=0;"]);
+}
+
 #[rstest]
 #[case("cmd=kvs-get;", "abort: protocol error: the key \"key\" is missing: \"cmd=kvs-get;\"")]
 #[case("cmd=fullinit;", "abort: protocol error: fullinit twice: \"cmd=fullinit;\"")]

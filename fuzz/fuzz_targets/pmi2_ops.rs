@@ -1,4 +1,0 @@
-//! See `pmi_fuzz::pmi2_ops`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| pmi_fuzz::pmi2_ops::run(data));

@@ -24,7 +24,7 @@ options() {
     # Limits with ample room for a session; longer inputs are only slower.
     case $1 in
         # Steps have four bytes, so shorter changes need not be tried.
-        server_ops) fixed_runs=300000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
+        server_ops) fixed_runs=20000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
         stream) fixed_runs=1500000 options+=(-max_len=96 -entropic=0 -use_counters=0) ;;
         # A finding is played again many times before it is reported.
         external) fixed_runs=4000 options+=(-max_len=400 -timeout=120) ;;

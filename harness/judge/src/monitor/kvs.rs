@@ -236,8 +236,8 @@ impl Monitor {
             return;
         }
         let is_line = message.framing == Framing::Lines;
-        // PMI-2 servers may refuse a pair and keep a part of it, but not in place of another value.
-        if is_line || group.kvs.puts(key).len() > 1 {
+        // PMI-2 servers may refuse a pair and keep a part of it, but not in place of another value. Reserved keys have values of the server.
+        if is_line || group.kvs.puts(key).len() > 1 || key.starts_with(RESERVED_PREFIX) {
             group.kvs.record_refusal(key, value, p.rank);
         }
         if valid && !self.may_abort(p) {

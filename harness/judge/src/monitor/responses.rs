@@ -352,7 +352,10 @@ impl Monitor {
         match &pending.detail {
             RequestDetail::Barrier(number) => !entered(number.unwrap_or_default()),
             RequestDetail::Get { barriers_left: left, .. } => !entered(*left),
-            RequestDetail::GetNode { key, wait, .. } => wait.is_some() && !self.has_node_attribute(p, key),
+            // The nodes of spawned groups are unknown, so the value may exist on another node.
+            RequestDetail::GetNode { key, wait, .. } => {
+                wait.is_some() && (p.group != 0 || !self.has_node_attribute(p, key))
+            }
             RequestDetail::Unclear => true,
             // A ring ends when all processes have joined it, which the monitor does not track.
             _ => pending.row.is_some_and(|row| row.operation == "ring"),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use pmi_wire::protocol::Exchange;
 use pmi_wire::{
-    Connection, Decoded, Direction, Framing, KvsLimits, Operation, Proc, SpawnCollector, SpawnRequest,
-    Version,
+    Connection, Decoded, Direction, Framing, KvsLimits, MAPPING_KEY, Operation, Proc, SpawnCollector,
+    SpawnRequest, Version,
 };
 
 use super::group_barrier_state::{GroupBarrierLog, GroupBarrierName};
@@ -538,7 +538,9 @@ impl Monitor {
         let group = self.group(id);
         (group.nodes, group.parents) = (nodes, parents);
         group.set_requested_size(size);
-        preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
+        // The server has its own value for the mapping.
+        let preput = preput.into_iter().filter(|(key, _)| key != MAPPING_KEY);
+        preput.for_each(|(key, value)| group.kvs.preput(key, value));
     }
 
     /// Returns the reason why the server's behaviour towards this process cannot be judged, if there is one.

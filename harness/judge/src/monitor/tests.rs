@@ -487,6 +487,8 @@ fn fence_makes_earlier_puts_visible() {
 #[case(&["0 >> cmd=nonsense;", "0 << cmd=nonsense-response;rc=9;"], &[])]
 #[case(&["0 >> cmd=kvs-get;key=k;", "0 << cmd=kvs-get-response;rc=0;found=TRUE;value=x;"], &["pmi2.common.get.miss"])]
 #[case(&["0 >> cmd=kvs-get;key=k;", "0 << cmd=kvs-get-response;rc=0;found=1;"], &["pmi2.common.get.found"])]
+// A refused put of a reserved key leaves the server's value.
+#[case(&["0 >> cmd=kvs-put;key=PMI_k;value=v;", "0 << cmd=kvs-put-response;rc=1;", "0 >> cmd=kvs-get;key=PMI_k;", "0 << cmd=kvs-get-response;rc=0;found=TRUE;value=x;"], &[])]
 #[case(&["0 >> cmd=name-lookup;name=n;", "0 << cmd=name-lookup-response;rc=0;port=p;"], &["pmi2.common.names.miss"])]
 fn checks_each_answer_against_its_request(#[case] said: &[&str], #[case] broken: &[&str]) {
     assert_eq!(found(2, said), broken);

@@ -119,7 +119,7 @@ pub enum ServerRequest<'a> {
     },
     /// Leaves PMI: `finalize`.
     Finalize,
-    /// A request that has neither an effect nor a result.
+    /// A request that changes nothing and has no result.
     Plain,
     /// A request that only the draft describes and no known server supports.
     Unsupported,

@@ -154,7 +154,7 @@ impl<'a> StepWalk<'a> {
                         self.body(steps, body, source, line, deeper()?)?;
                     }
                 }
-                // Suites contain no such block any more.
+                // A suite that has been read does not contain such blocks.
                 Statement::Only { .. } => {}
                 Statement::Step(step) => {
                     let step = resolve_group(steps.scope(), step)?;

@@ -23,7 +23,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(150);
 /// Maximum time until a server that ends has closed all connections.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
-/// A limit for lengths, because a server may announce a larger one than the runner should send.
+/// Upper bound for the maximum lengths that a server announces, because the runner should not send longer values.
 const MAX_LENGTH: i64 = 1 << 20;
 
 /// The result of playing a scenario without expectations.
@@ -35,7 +35,7 @@ pub struct WatchedRun {
     pub exit: Option<Exit>,
     /// Number of events when the last step was done. The events after that belong to the end of the job.
     pub steps_done: usize,
-    /// The proof of silence if the job did not end although every process had.
+    /// The proof of silence if the job did not end although every process had ended.
     pub running_job_proof: Option<SilenceProof>,
 }
 
@@ -94,7 +94,7 @@ impl Interpreter<'_> {
         let started = judge.started_processes();
         let closed = started.iter().filter(|p| judge.is_closed(**p)).count();
         if (1..started.len()).contains(&closed) {
-            // The run is over in any case.
+            // The run ends here in any case.
             let _ = self.process_events(Instant::now() + CLOSE_TIME, SilenceMeaning::Expected, &|_| false);
         }
     }

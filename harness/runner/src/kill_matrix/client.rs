@@ -236,7 +236,7 @@ fn try_fault(fault: &ClientFault) -> ClientFaultResult {
     }
 }
 
-/// Plays all of these on one thread, which takes a fraction of a second.
+/// Plays the sessions with each fault and variation on a single thread, which takes a fraction of a second.
 pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariation]) -> ClientMatrix {
     let plain = |name, about, plain| ClientVariation {
         name,

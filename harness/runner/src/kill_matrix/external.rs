@@ -48,11 +48,11 @@ impl ExternalResult {
 pub struct ExternalMatrix<'a> {
     /// The suite.
     pub suite: &'a Suite,
-    /// A program or a library.
+    /// The kind of the implementation: a program or a library.
     pub under_test: ImplementationKind,
     /// The dialect to play.
     pub dialect: Dialect,
-    /// Returns the implementation with these faults; without any if the name is empty.
+    /// Returns the implementation with the named faults, or without a fault if the name is empty.
     pub with_fault: &'a (dyn Fn(&str) -> Iut + Sync),
     /// The options of each run.
     pub options: RunOptions,
@@ -64,7 +64,7 @@ pub struct ExternalMatrix<'a> {
 type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 impl ExternalMatrix<'_> {
-    /// Plays these entries, and returns their results in the same order.
+    /// Plays the scenarios about each of the `faults`, and returns the results in the same order.
     pub fn run(&self, faults: &[&'static ExternalFault]) -> Vec<ExternalResult> {
         let clean = self.play_without_faults(faults);
         in_parallel(faults.len(), self.jobs, |number| self.result(faults[number], &clean))
@@ -125,7 +125,7 @@ impl ExternalMatrix<'_> {
         self.scenarios().filter(|scenario| scenario.name == name).collect()
     }
 
-    /// Plays the scenarios about the requirements that a fault breaks, until one cites one of them.
+    /// Plays the scenarios about the requirements that a fault breaks, until a scenario cites one of these requirements.
     fn find_in_any(&self, fault: &ExternalFault, kill: &ExternalKill, result: &mut ExternalResult) -> bool {
         let tests =
             |s: &Arc<Scenario>| s.requires.iter().any(|id| kill.requirements.contains(&id.value.as_str()));
@@ -170,7 +170,7 @@ impl ExternalMatrix<'_> {
     }
 }
 
-/// Returns the first finding of a scenario that should have one of these verdicts.
+/// Returns the first finding of a scenario whose verdict is none of `lawful`.
 fn unlawful(result: &ScenarioResult, lawful: &[Verdict]) -> Option<String> {
     let is_fine = lawful.contains(&result.verdict);
     let finding = result.findings.first().map(|f| f.finding.requirement.as_str());

@@ -104,7 +104,7 @@ impl RoundResults {
         Ok(())
     }
 
-    /// Measures one request by every rank. A refusal is an error.
+    /// Measures one request from every rank. A refusal is an error.
     fn ask(
         &mut self,
         session: &mut MeasuredJob,
@@ -116,7 +116,7 @@ impl RoundResults {
         Ok(())
     }
 
-    /// Measures names. A manager that refuses the first request does not support them.
+    /// Measures requests about names. A manager that refuses the first request does not support names.
     fn names(&mut self, session: &mut MeasuredJob) -> Result<(), MeasureError> {
         let ranks = session.ranks();
         let name = |rank: u32| format!("measured-{rank}");

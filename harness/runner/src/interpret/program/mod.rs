@@ -76,7 +76,7 @@ impl ProgramRun<'_> {
         let measure = script.is_unusual() || script.needs_plain_output();
         let plain = measure.then(|| self.program.plain_runs(self.ranks, || self.plain()));
         if let Some(plain) = &plain {
-            // A plain run that was interrupted proves nothing.
+            // The result of an interrupted plain run is not used.
             recorder.record(match self.interrupted.load(Ordering::Relaxed) {
                 true => EventKind::Abandoned(AbandonReason::Interrupted),
                 false => EventKind::PlainRun(plain.run.clone()),
@@ -116,7 +116,7 @@ impl ProgramRun<'_> {
         self.program.start(script, self.ranks, self.limits, self.interrupted, &mut record)
     }
 
-    /// Returns the result of plain runs. Two are made, because output that changes from run to run cannot be compared.
+    /// Returns the result of two plain runs. Output that differs between them cannot be compared.
     fn plain(&self) -> PlainBehavior {
         let first = self.plain_once();
         let again = || self.plain_once();

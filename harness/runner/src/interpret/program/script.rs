@@ -23,7 +23,7 @@ const MAX_STEPS: usize = 100_000;
 
 #[derive(Debug, Clone)]
 enum ScriptEntry {
-    /// A request, as the scenario writes it, and whether it matches every such request.
+    /// A request in the scenario, and whether the rule applies to every matching request.
     Trigger(Template, bool),
     Action(ScriptAction),
     Expect(ExpectationKind),
@@ -228,7 +228,7 @@ fn concerns(target: &StepTarget, p: Proc) -> bool {
 struct ScriptCompiler<'a> {
     script: &'a mut Script,
     line: usize,
-    /// The requirement for steps that cite none.
+    /// The requirement for steps that do not cite a requirement.
     default_requirement: String,
     scope: Scope,
 }

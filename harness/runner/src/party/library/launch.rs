@@ -323,7 +323,7 @@ impl<'a> LibraryParty<'a> {
                     }
                     job.agent_listener.accept(reactor, LaunchSource::PendingAgent);
                     job.agent_listener.pending().into_iter().for_each(|id| job.greet(id, list, reactor));
-                    // Ranks that have not connected yet never will.
+                    // Ranks that have not connected yet will never connect.
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
@@ -383,7 +383,7 @@ impl Party for LibraryParty<'_> {
         self.dismiss(proc.rank, &AgentOrder::Kill(signal));
     }
 
-    /// A library acts immediately or not at all, so an expected response needs no extra time.
+    /// A library responds immediately or never, so the wait for a response is not extended.
     fn next(&mut self, deadline: Instant, _: SilenceMeaning) -> Incoming {
         let mut slice = Duration::from_micros(500);
         loop {
@@ -417,7 +417,7 @@ impl Party for LibraryParty<'_> {
 }
 
 impl LaunchedProcess {
-    /// Reads everything that is available. The library's messages are reported before the return of its call.
+    /// Reads all available data. The library's messages are reported before the return of its call.
     fn read(&mut self, proc: Proc, reactor: &mut Reactor<LaunchSource>, tell: &mut dyn FnMut(EventKind)) {
         if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {
             pmi.flush();

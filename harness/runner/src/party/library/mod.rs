@@ -18,7 +18,7 @@ pub use launch::Library;
 pub(crate) use launch::LibraryParty;
 pub use object::UnreadableLibrary;
 
-/// Returns the functions that a library exports; empty if its file cannot be read.
+/// Returns the functions that a library exports. The result is empty if the library's file cannot be read.
 pub fn exports(path: &Path) -> Vec<String> {
     match object::read(path) {
         Ok(EventKind::LibraryFile { functions, .. }) => functions,
@@ -35,14 +35,14 @@ pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }
 
-/// Returns the dialects whose C API a library exports. A library that exports neither is treated as one with RFC 13's API, so that loading
-/// it reports the error.
+/// Returns the dialects whose C API a library exports. A library that exports neither API is treated as one with RFC 13's API, so that
+/// loading it reports the error.
 pub fn apis_or_first(path: &Path) -> Vec<Dialect> {
     let apis = apis(path);
     if apis.is_empty() { vec![Dialect::default()] } else { apis }
 }
 
-/// Returns the dialects whose C API a library exports; empty if its file cannot be read.
+/// Returns the dialects whose C API a library exports. The result is empty if the library's file cannot be read.
 pub fn apis(path: &Path) -> Vec<Dialect> {
     let functions = exports(path);
     let has =

@@ -22,8 +22,8 @@ use crate::serve::host::{Host, JobView, NextTick};
 use pmi_judge::crash::is_broken_memory;
 use pmi_judge::event::{AbandonReason, Bytes, EventKind, Exit, HangProof};
 
-/// Interval between checks of whether a process has read what was written to it. `MAX_READ_WAIT` limits the wait for that, since a process
-/// that is not reading at the moment would delay everything.
+/// Interval between checks of whether a process has read the bytes that were written to it. `MAX_READ_WAIT` limits the wait, since a
+/// process that is not reading would delay all other processes.
 const READ_CHECK_INTERVAL: Duration = Duration::from_micros(50);
 const MAX_READ_WAIT: Duration = Duration::from_millis(20);
 /// Time without events before the first check for idleness, and the maximum interval between later checks. The interval doubles each time.
@@ -36,7 +36,7 @@ const MAX_JOB_FACTOR: u32 = 24;
 const MAX_EVENTS: usize = 100_000;
 /// A program that prints this number of bytes between two messages does not report its progress.
 const OUTPUT_FLOOD: usize = 1 << 16;
-/// A program that prints less may take this number of times the limit of a step.
+/// A program that prints fewer bytes may take as long as the time limit of a step multiplied by this factor.
 const PRINTING_FACTOR: u32 = 4;
 
 /// Receives each event with the line of the scenario that is being played.
@@ -79,7 +79,7 @@ pub(super) struct ProgramJob<'a> {
     /// Time of the last event, and of the last event other than output, which a program can write forever.
     last: Instant,
     progress: Instant,
-    /// The number of bytes that the processes have printed since then.
+    /// Number of bytes that the processes have printed since the last event other than output.
     output_length: usize,
     /// Time of the next check for idleness, and the interval after it.
     idle_check: (Instant, Duration),
@@ -271,7 +271,7 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    // ----- what the server does ------------------------------------------------------------------------------------
+    // ----- actions of the server -----------------------------------------------------------------------------------
 
     fn drain(&mut self) {
         while let Some(action) = self.server.next_action() {
@@ -300,7 +300,7 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Handles the abort of a process group, which ends at once unless a process has requested it.
+    /// Handles the abort of a process group. The group ends immediately unless one of the processes has requested the abort.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(EventKind::Aborted { by, reason });
         if self.processes.get(&by).is_some_and(|process| process.requested_abort) {
@@ -310,8 +310,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Ends the groups whose abort is pending: all of them, or those in which each process that has requested it has ended. Returns whether
-    /// there is one.
+    /// Ends the groups whose abort is pending: all of them, or those in which each process that has requested the abort has ended. Returns
+    /// whether there is such a group.
     fn end_aborted_groups(&mut self, all: bool) -> bool {
         let is_running = |(p, process): (&Proc, &ProgramProcess), by: &Proc| {
             p.group == by.group && process.requested_abort && process.exit.is_none()
@@ -323,7 +323,7 @@ impl<'a> ProgramJob<'a> {
     }
 
     /// Ends a process group as a process manager would, except for processes that must end by themselves. A process that is aborted at the
-    /// request of another one cannot foresee this, so it is ended as any process manager would end it.
+    /// request of another process cannot foresee this, so it is ended as any process manager would end it.
     fn end_group(&mut self, group: GroupId, requested: bool) {
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == group).collect();
         for p in group {
@@ -667,7 +667,7 @@ impl Host for ProgramJob<'_> {
         let (quiet, stalled) = (now - self.last, now - self.progress);
         // A process that has not written anything may still be loading its libraries.
         let at_work = self.processes.values().any(|process| process.exit.is_none() && !process.has_written);
-        // Two checks must find the job idle, so that everything written before the first has been received.
+        // Two checks must find the job idle, so that all bytes written before the first check have been received.
         let mut settled = false;
         if !at_work && now >= self.idle_check.0 {
             let idle = self.is_idle(job);
@@ -675,7 +675,7 @@ impl Host for ProgramJob<'_> {
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.idle_check = (now + self.idle_check.1, (self.idle_check.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
-        // A program that reports its progress may still work. One that only prints does not.
+        // A program that reports its progress may still be working. A program that only prints is not.
         let is_printing = quiet < stalled / 2;
         let patience = if is_printing && self.output_length < OUTPUT_FLOOD { PRINTING_FACTOR } else { 1 };
         let is_over =

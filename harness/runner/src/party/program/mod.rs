@@ -30,13 +30,13 @@ pub(crate) use program_server::{ProcessScript, ProgramServer, ScriptAction, Scri
 /// A program under test.
 #[derive(Debug)]
 pub struct Program {
-    /// As the user gave it.
+    /// The command line, as the user gave it.
     pub label: String,
     /// The program and its arguments.
     command: Vec<OsString>,
     /// Default number of processes, if the scenario does not define it.
     pub(crate) ranks: u32,
-    /// The kind of connection that its processes receive.
+    /// The kind of connection that the program's processes receive.
     connection_method: ConnectionMethod,
     /// This executable, which the program finds as `mpiexec` if it is started without a process manager.
     manager: Option<PathBuf>,
@@ -52,13 +52,13 @@ pub enum ProgramError {
     /// The command line cannot be split into words.
     #[error("\"{0}\" cannot be split into words: {1}")]
     Words(String, shell_words::ParseError),
-    /// It is empty.
+    /// The command line is empty.
     #[error(transparent)]
     Empty(#[from] io::Error),
     /// The program does not exist, or cannot be executed.
     #[error("{0}")]
     NotFound(String),
-    /// It is a launcher, which has its own process manager.
+    /// The program is a launcher, which has its own process manager.
     #[error(
         "--client: {0} is a launcher; name only the program, which is started under the reference process manager. To test {0}, use --server; to judge both sides of one of its jobs: pmi-conform record -- {1}"
     )]
@@ -90,7 +90,7 @@ pub(crate) type Outputs = BTreeMap<Proc, Vec<u8>>;
 pub(crate) struct FinishedJob {
     pub(crate) result: io::Result<()>,
     pub(crate) output: Outputs,
-    /// True if some output is longer than the part that is kept.
+    /// True if the output of some process is longer than the part that is kept.
     pub(crate) output_cut: bool,
 }
 
@@ -136,12 +136,12 @@ impl Program {
         self.ranks = 1;
     }
 
-    /// Makes its processes connect themselves: they receive only `PMI_PORT` and `PMI_ID`.
+    /// Makes the program's processes connect by themselves: they receive only `PMI_PORT` and `PMI_ID`.
     pub fn connect_by_port(&mut self) {
         self.connection_method = ConnectionMethod::Port;
     }
 
-    /// Returns the kind of connection that its processes receive.
+    /// Returns the kind of connection that the program's processes receive.
     pub(crate) fn connection_method(&self) -> ConnectionMethod {
         self.connection_method
     }
@@ -162,7 +162,7 @@ impl Program {
         Executable::new(&self.command).ok()?.resolve().ok()
     }
 
-    /// Returns the result of plain runs with this number of processes. Calls `run` the first time.
+    /// Returns the result of plain runs with the given number of processes. Calls `run` only the first time.
     pub(crate) fn plain_runs(&self, ranks: u32, run: impl FnOnce() -> PlainBehavior) -> Arc<PlainBehavior> {
         let cell = Arc::clone(
             self.plain_runs.lock().unwrap_or_else(PoisonError::into_inner).entry(ranks).or_default(),

@@ -22,7 +22,7 @@ pub(super) enum PendingOutput {
     Close,
     /// The end of the process, by the process manager.
     End,
-    /// A kill of the process, as if it had died by accident.
+    /// A kill of the process, which simulates a crash.
     Kill,
 }
 
@@ -102,19 +102,19 @@ impl ProgramProcess {
         }
     }
 
-    /// Returns the next message that it has sent.
+    /// Returns the next message that the process has sent.
     pub(super) fn next_message(&mut self) -> Option<Result<(Framing, Vec<u8>), FramingError>> {
         let message = self.connection.next(Direction::ToServer)?;
         Some(message.map(|message| (message.framing, message.text.to_vec())))
     }
 
-    /// Reads bytes that are sent to it, since a response may negotiate the framing of its next messages.
+    /// Reads bytes that are sent to the process, since a response may negotiate the framing of the process's next messages.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.connection.push(Direction::FromServer, bytes);
         while self.connection.next(Direction::FromServer).is_some() {}
     }
 
-    /// Returns whether it must end by itself, even if its program is aborted.
+    /// Returns whether the process must end by itself, even if its program is aborted.
     pub(super) fn must_exit_itself(&self) -> bool {
         self.script.expectations.iter().any(|(_, e)| e.kind.requires_own_exit())
     }
@@ -157,12 +157,12 @@ impl ProgramProcess {
         self.closed_by_runner || self.has_closed
     }
 
-    /// Returns whether the runner ended it, in which case its exit shows nothing.
+    /// Returns whether the runner ended the process, in which case its exit is not judged.
     pub(super) fn was_ended(&self) -> bool {
         self.end_reason.is_some()
     }
 
-    /// Keeps what it wrote to standard output.
+    /// Keeps bytes that the process wrote to standard output.
     pub(super) fn printed(&mut self, bytes: &[u8]) {
         let room = MAX_OUTPUT_SIZE - self.output.len();
         self.output.extend_from_slice(&bytes[..bytes.len().min(room)]);

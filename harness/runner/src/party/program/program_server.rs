@@ -11,7 +11,7 @@ use pmi_wire::Proc;
 /// An action of the server.
 #[derive(Debug, Clone)]
 pub(crate) enum ScriptAction {
-    /// Sends these lines.
+    /// Sends the contained lines.
     Send(WriteMode, Vec<Template>),
     /// Sends a bare newline.
     Empty,
@@ -26,7 +26,7 @@ pub(crate) enum ScriptAction {
 /// The server's reaction to a request from one process.
 #[derive(Debug)]
 pub(crate) struct ServerRule {
-    /// The request, and whether the rule applies to every matching one; `None` for actions at the start.
+    /// The request, and whether the rule applies to every matching request; `None` for actions at the start.
     pub(crate) trigger: Option<(Pattern, bool)>,
     /// The actions; empty for the server's own response.
     pub(crate) actions: Vec<ScriptAction>,
@@ -38,9 +38,9 @@ pub(crate) struct ServerRule {
 /// The part of a scenario for one process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessScript {
-    /// Changes of its environment; `None` removes a variable.
+    /// Changes to the environment of the process; `None` removes a variable.
     pub(crate) env: Vec<(String, Option<String>)>,
-    /// The reactions to its requests, in order.
+    /// The reactions to the requests from the process, in order.
     pub(crate) rules: Vec<ServerRule>,
     /// The expectations for the process, each with its line of the scenario.
     pub(crate) expectations: Vec<(usize, Expectation)>,
@@ -58,7 +58,7 @@ pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
     /// Returns the delay of each response.
     fn delay(&self) -> Duration;
-    /// Returns the number of bytes of each response that are written before the rest; 0 writes it whole.
+    /// Returns the number of bytes of each response that are written before the rest. If 0, the response is written in one piece.
     fn first_write(&self) -> usize;
     /// Returns the part of the scenario for a process in a group of `size`.
     ///

@@ -22,7 +22,7 @@ fn guess_family(file: &[u8]) -> Option<Family> {
 
 /// The version information of a launcher.
 enum LauncherVersion {
-    /// A version whose proxies speak this protocol.
+    /// A version whose proxies speak the contained protocol.
     Supported(Family),
     /// A version whose protocol is not supported.
     Unsupported(semver::Version),

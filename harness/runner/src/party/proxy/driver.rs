@@ -27,7 +27,8 @@ use pmi_judge::event::{EventKind, Exit};
 use pmi_wire::hydra::Family;
 use pmi_wire::hydra::LaunchProgram;
 
-/// Environment variables that a proxy and its processes inherit. Others may come from an outer launcher and would mislead the proxy.
+/// Environment variables that a proxy and its processes inherit. Other variables may come from an outer launcher and would mislead the
+/// proxy.
 const ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
@@ -41,7 +42,7 @@ pub struct UpstreamOptions {
     pub proxy: PathBuf,
     /// The protocol of the proxy.
     pub family: Family,
-    /// True if its processes connect themselves, through PMI_PORT.
+    /// True if the proxy's processes connect by themselves, through PMI_PORT.
     pub pmi_port: bool,
     /// Number of processes.
     pub ranks: u32,
@@ -56,13 +57,13 @@ pub struct UpstreamOptions {
 /// The end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobEnd {
-    /// With this exit status (see the [module](super)).
+    /// The job ended with the contained exit status (see the [module](super)).
     Status(i32),
-    /// A proxy was killed by this signal.
+    /// A proxy was killed by the contained signal.
     Signal(i32),
 }
 
-/// Starts proxies, and serves them until the last has ended.
+/// Starts proxies, and serves them until all of them have ended.
 ///
 /// # Errors
 ///
@@ -191,7 +192,7 @@ impl ProxyDriver {
                         if connection.is_blocked() {
                             self.reactor.set(*key, WatchMode::ReadWrite)?;
                         }
-                        // It is still read from, because it may need to finish writing before it reads.
+                        // The driver still reads from the proxy, which may need to finish writing before it reads.
                         if connection.unwritten() > UNWRITTEN_MAX {
                             log(format_args!("proxy {link} does not read the responses"));
                             return Ok(Some(JobEnd::Status(1)));
@@ -430,7 +431,7 @@ fn find(program: SpawnProgram) -> io::Result<LaunchProgram> {
     Ok(LaunchProgram { argv, dir: program.dir.map(|d| d.into_os_string().into_vec()) })
 }
 
-/// Logs one line to standard error. A failed write is ignored.
+/// Logs a line to standard error. A failed write is ignored.
 fn log(line: std::fmt::Arguments<'_>) {
     _ = io::stderr().write_all(format!("hydra-upstream: {line}\n").as_bytes());
 }

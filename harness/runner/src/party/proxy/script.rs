@@ -17,16 +17,16 @@ use pmi_judge::event::{Bytes, EventKind};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerCommand {
-    /// The scenario answers requests of these names (`get`, `spawn` ...).
+    /// The scenario answers requests with the contained names (`get`, `spawn` ...).
     Hold(Vec<String>),
-    /// Send this to a proxy of the first process group.
+    /// Send a message to a proxy of the first process group.
     #[serde(rename = "answer")]
     Response {
         /// Number of the proxy.
         proxy: u32,
-        /// Number of the request that this answers, even if it was answered before; `None` for an unrequested message.
+        /// Number of the request that the message answers, even if the request was answered before; `None` for an unrequested message.
         to: Option<u64>,
-        /// The text, with its newline.
+        /// The text of the message, with its newline.
         text: Bytes,
     },
     /// Serve a held request as usual.
@@ -47,7 +47,7 @@ pub(super) fn runner() -> Option<(Channel, RunnerCommand)> {
     Some((runner, first))
 }
 
-/// Returns whether the upstream may report this event, which must be a fact about a proxy.
+/// Returns whether the upstream may report an event of this kind. It may report only facts about proxies.
 pub(crate) fn is_report(kind: &EventKind) -> bool {
     matches!(
         kind,

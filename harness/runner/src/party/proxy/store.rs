@@ -35,8 +35,8 @@ fn proxy_client(group: GroupId) -> Proc {
 }
 
 impl Store {
-    /// Creates a store for groups on this number of nodes. Its limits on keys and values are large, because the proxies enforce the real
-    /// ones, and everything that they accepted must be stored here.
+    /// Creates a store for groups on `nodes` nodes. Its limits on keys and values are large, because the proxies enforce the real limits,
+    /// and each pair that they accepted must be stored here.
     pub(super) fn new(nodes: u32) -> Self {
         let config = Config::default();
         let limits = KvsLimits { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.limits };
@@ -45,7 +45,7 @@ impl Store {
         Self { server: Server::new(config), pmi2_server: second, spawned_by_pmi2: HashSet::new() }
     }
 
-    /// Adds the first process group. Others are added by spawns.
+    /// Adds the first process group. Spawns add further groups.
     pub(super) fn add_group(&mut self, ranks: u32) -> GroupId {
         let group = self.server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         self.pmi2_server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
@@ -99,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Forwards a request, given without its last newline.
+    /// Forwards a request, given without its trailing newline.
     pub(super) fn request(&mut self, group: GroupId, text: &[u8]) -> Vec<StoreResult> {
         self.server.receive(proxy_client(group), text);
         self.server.receive(proxy_client(group), b"\n");
@@ -138,7 +138,7 @@ impl Store {
     }
 }
 
-/// Returns a group with the number of processes that these programs request.
+/// Returns a group with the number of processes that `programs` request.
 fn of_programs(programs: &[SpawnProgram]) -> GroupSpec {
     let counts = programs.iter().map(|program| program.nprocs as u32).collect();
     GroupSpec { programs: counts, spawned: true, ..GroupSpec::default() }

@@ -41,7 +41,7 @@ pub(super) enum DriverOrder {
     },
     /// Report to the runner, before the orders that follow.
     Report(Box<EventKind>),
-    /// End everything.
+    /// End all proxies and the job.
     End {
         status: i32,
         reason: String,
@@ -58,7 +58,7 @@ struct ProxyGroup {
     proxy: u32,
     link: usize,
     launch: GroupLaunch,
-    /// True if its proxy has reported the process ids.
+    /// True if the proxy has reported the process ids of the group.
     started: bool,
     ended: bool,
 }
@@ -95,7 +95,7 @@ struct FencedProcess {
 struct Barrier {
     /// The group's own name of the barrier, if barriers have names.
     name: Option<Vec<u8>>,
-    /// Number of processes that must enter it.
+    /// Number of processes that must enter the barrier.
     total: u64,
     /// Proxies that reported processes: the proxy, its number of processes, and the number of its reports.
     entered: Vec<(u32, u64, u32)>,
@@ -112,7 +112,7 @@ struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    /// Returns its name: `get`, `spawn` ...
+    /// Returns the name of the request: `get`, `spawn` ...
     fn command(&self) -> &[u8] {
         if self.framed {
             let first = self.text.split(|b| *b == b';').next().unwrap_or_default();
@@ -123,7 +123,7 @@ impl ForwardedRequest {
         command.strip_prefix(b"cmd=").unwrap_or(first)
     }
 
-    /// Returns the name of its barrier.
+    /// Returns the name of the barrier in the request.
     fn barrier(&self) -> Option<&[u8]> {
         self.text.split(|b| *b == b' ').find_map(|word| word.strip_prefix(b"group="))
     }
@@ -135,7 +135,7 @@ const MAX_HELD_REQUESTS: usize = 100_000;
 /// Finds the file of a program to be spawned.
 pub(super) type ProgramFinder = Box<dyn Fn(SpawnProgram) -> io::Result<LaunchProgram>>;
 
-/// The state machine.
+/// The state machine of the upstream.
 pub(super) struct Upstream {
     family: Family,
     nodes: u32,
@@ -473,7 +473,7 @@ impl Upstream {
                 let words: Vec<&[u8]> = words.collect();
                 self.enter(proxy_group, &words);
             }
-            // Only proxy clients send these, see [`Store`].
+            // Only proxy clients send these requests, see [`Store`].
             b"cmd=init" | b"cmd=finalize" => {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
@@ -498,7 +498,7 @@ impl Upstream {
         let group = self.proxy_groups[proxy_group].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match asked.command() {
-            // Only proxy clients send these, see [`Store`].
+            // Only proxy clients send these requests, see [`Store`].
             b"fullinit" | b"finalize" => {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
@@ -556,7 +556,7 @@ impl Upstream {
         let (mut out, mut left) = (BTreeSet::new(), VecDeque::new());
         for fenced in std::mem::take(fenced) {
             if !out.insert((fenced.proxy_group, fenced.route)) {
-                // It has already entered the next fence.
+                // The process has already entered the next fence.
                 left.push_back(fenced);
                 continue;
             }
@@ -616,7 +616,7 @@ impl Upstream {
         for (key, value) in pairs {
             match self.store.put(group, &key, &value) {
                 Ok(true) => self.groups[group as usize].unsent_pairs.push((key, value)),
-                // Refused. The proxy has already answered its client.
+                // The put was refused. The proxy has already answered its client.
                 Ok(false) => {}
                 Err(StoreResult::Abort { status, reason }) => return self.aborted(status, reason),
                 Err(_) => {}
@@ -677,7 +677,7 @@ impl Upstream {
         }
     }
 
-    /// Ends the job if processes wait in a barrier for others that have ended. A proxy cannot detect this, since it only serves its own
+    /// Ends the job if processes wait in a barrier for processes that have ended. A proxy cannot detect this, since it only serves its own
     /// processes.
     fn check_barriers(&mut self, group: GroupId) {
         let whole = |b: &Barrier| b.total == u64::from(self.store.size(group));
@@ -898,7 +898,7 @@ mod tests {
         assert_eq!(told[0], DriverOrder::Start { link: 1, group: 1, proxy: 0 });
     }
 
-    /// Returns the message to a client that answers a PMI-2 request, without the length of the frame.
+    /// Returns the response to a client's PMI-2 request, without the length of the frame.
     fn frame_reply(link: usize, route: i32, body: &str) -> DriverOrder {
         let address = FrameAddress { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
         DriverOrder::Send { link, bytes: address.frame(route, format!("{:>6}{body}", body.len()).as_bytes()) }
@@ -908,7 +908,8 @@ mod tests {
     fn answers_pmi2_requests_of_every_generation() {
         let done = |route| frame_reply(0, route, "cmd=kvs-put-response;thrid=7;rc=0;");
         for (key, text) in [
-            // A complete frame, one with a NUL for the last semicolon, one without the semicolon, and a body without its length.
+            // A complete frame, a frame with a NUL instead of the trailing semicolon, a frame without the semicolon, and a body without the
+            // length.
             ("a", &b"    34cmd=kvs-put;thrid=7;key=a;value=v;"[..]),
             ("b", b"    34cmd=kvs-put;thrid=7;key=b;value=v\0"),
             ("c", b"34    cmd=kvs-put;thrid=7;key=c;value=v"),

@@ -385,7 +385,7 @@ impl Implementation {
             None => detect(proxy, version_output.as_deref()).map_err(|e| ProxyCheckError(e.to_string()))?,
         };
         self.family = Some(family);
-        // MPICH's proxies catch alarms as its mpiexec does, but set none.
+        // MPICH's proxies catch SIGALRM, as its mpiexec does, but never set an alarm.
         self.uses_alarms &= family == Family::Intel;
         let mut command = vec![binary.to_string_lossy().into_owned(), "hydra-upstream".into()];
         command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
@@ -460,12 +460,12 @@ impl Implementation {
         self.cancel.as_deref() == Some(CANCEL_STEPS)
     }
 
-    /// Returns the command for one node, with its placeholders.
+    /// Returns the command for one node, which still contains the placeholders.
     pub fn template(&self) -> &[String] {
         &self.command
     }
 
-    /// Replaces the path of its program.
+    /// Replaces the path of the program that its command starts.
     pub fn set_program(&mut self, path: String) {
         self.command[0] = path;
     }
@@ -476,7 +476,7 @@ impl Implementation {
         file.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Makes its processes connect through PMI_PORT. Known launchers get an option; the user's template must contain it.
+    /// Makes the processes of a launch connect through PMI_PORT. A known launcher gets an option; a user's template must contain it.
     ///
     /// # Errors
     ///
@@ -501,8 +501,8 @@ impl Implementation {
         Ok(())
     }
 
-    /// Makes it serve a process that it has not started and that requests a process manager. Known launchers get an option; the user's
-    /// template must contain it.
+    /// Makes the implementation serve a process that it has not started and that requests a process manager. A known launcher gets an
+    /// option; a user's template must contain it.
     ///
     /// # Errors
     ///
@@ -521,7 +521,7 @@ impl Implementation {
         Ok(())
     }
 
-    /// Checks that its commands can be started.
+    /// Checks that the implementation's commands can be started.
     ///
     /// # Errors
     ///
@@ -569,7 +569,7 @@ impl Implementation {
         Ok(())
     }
 
-    /// Returns the implementation with these words before its commands, as a scenario's `launch` requires. Returns `None` for a proxy, whose
+    /// Returns the implementation with `words` before its commands, as a scenario's `launch` requires. Returns `None` for a proxy, whose
     /// launcher is the runner.
     pub(crate) fn launched_by(&self, words: &str) -> Option<Self> {
         if self.proxy.is_some() {
@@ -583,7 +583,7 @@ impl Implementation {
         Some(launched)
     }
 
-    /// Returns the reason why it cannot start this number of processes on this number of nodes, or `None` if it can.
+    /// Returns the reason why the implementation cannot start `ranks` processes on `nodes` nodes, or `None` if it can.
     pub fn capacity_problem(&self, ranks: u32, nodes: u32) -> Option<String> {
         if self.connection_method == ConnectionMethod::Singleton && ranks > 1 {
             return Some("a process that asks for a process manager itself is alone in its group".to_owned());
@@ -620,7 +620,7 @@ impl Implementation {
         self.cancel.as_ref().map(|command| command.replace(JOB_PLACEHOLDER, job))
     }
 
-    /// Returns the command line for this number of ranks and nodes. `agent` contains the words that start an agent, and `job` is a name for
+    /// Returns the command line for `ranks` ranks on `nodes` nodes. `agent` contains the words that start an agent, and `job` is a name for
     /// launchers that name their jobs.
     pub fn command(&self, ranks: u32, nodes: u32, agent: &[String], job: &str) -> Vec<String> {
         let words = match &self.command_nodes {

@@ -618,6 +618,8 @@ pub enum ProcessAction {
     Kill(u8),
     /// `P: wait N`: the process does nothing for N seconds.
     Wait(u8),
+    /// `P: pause`: the process is stopped by SIGSTOP and reads nothing until the other ranks wait.
+    Pause,
     /// `P: exits STATUS`, if a client is under test: the process exits by itself with this status.
     Exits(ExitPattern),
     /// `P: exits nonzero|same`, if a client is under test: the process exits by itself, with status 0 only if its output equals that of the

@@ -51,9 +51,12 @@ impl Step {
     /// Returns the side that acts in the step if `tests` is under test.
     pub fn actor(&self, tests: ImplementationKind) -> Actor {
         match &self.action {
-            StepAction::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_) | ProcessAction::Wait(_)) => {
-                Actor::Harness
-            }
+            StepAction::Process(
+                ProcessAction::Exit(_)
+                | ProcessAction::Kill(_)
+                | ProcessAction::Wait(_)
+                | ProcessAction::Pause,
+            ) => Actor::Harness,
             // Servers start processes with an environment; for programs and libraries, the harness sets it.
             StepAction::Process(ProcessAction::Env(..)) if tests != ImplementationKind::Server => {
                 Actor::Harness

@@ -22,8 +22,19 @@ const MAX_NODES: u32 = 4_096;
 
 const PARTIES: &[&str] = &["server", "client", "library"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
-const PROCESS_WORDS: &[&str] =
-    &["starts", "has", "is ended", "ends", "exits", "prints the same", "exit", "kill", "wait", "set"];
+const PROCESS_WORDS: &[&str] = &[
+    "starts",
+    "has",
+    "is ended",
+    "ends",
+    "exits",
+    "prints the same",
+    "exit",
+    "kill",
+    "wait",
+    "pause",
+    "set",
+];
 const JOB_WORDS: &[&str] = &["exits", "logs"];
 
 /// Returns the text of a comment, without `#` and the blank after it.
@@ -846,6 +857,7 @@ impl<'a> Parser<'a> {
         let tests = self.scenario.tests;
         let action = match (self.text_at(word), self.text_at(argument)) {
             ("starts", "") => ProcessAction::Started,
+            ("pause", "") => ProcessAction::Pause,
             ("is", "ended") => ProcessAction::IsEnded,
             ("ends", "") if tests == ImplementationKind::Library => ProcessAction::IsEnded,
             ("ends", "") => ProcessAction::Ends,
@@ -868,7 +880,7 @@ impl<'a> Parser<'a> {
             ("exit", _) => return self.byte(argument, 0, 255).map(ProcessAction::Exit),
             ("kill", _) => return self.byte(argument, 1, 64).map(ProcessAction::Kill),
             ("wait", _) => return self.byte(argument, 1, 60).map(ProcessAction::Wait),
-            ("starts" | "ends", _) => {
+            ("starts" | "ends" | "pause", _) => {
                 self.reject_argument(word, argument);
                 return None;
             }

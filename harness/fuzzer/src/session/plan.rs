@@ -111,7 +111,7 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                         _ => wait(rank, AwaitedResponse::Optional),
                     }
                 }
-                Some(ServerStep::Join | ServerStep::Leave) => statement,
+                Some(ServerStep::Join | ServerStep::Leave | ServerStep::Pause) => statement,
                 // If the program may have ended, the spawned processes may never start.
                 Some(ServerStep::Children { group }) if !valid || !bound.has_spawned(group) => continue,
                 Some(ServerStep::Children { .. }) => statement,

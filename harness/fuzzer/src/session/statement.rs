@@ -111,6 +111,10 @@ pub(crate) fn kill(rank: u32, signal: u8) -> Statement {
     step(one_rank(rank), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
 }
 
+pub(crate) fn pause(rank: u32) -> Statement {
+    step(one_rank(rank), Role::Process, StepAction::Process(ProcessAction::Pause))
+}
+
 /// The response that a wait expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AwaitedResponse {
@@ -213,6 +217,8 @@ pub(crate) enum ServerStep<'a> {
         rank: u32,
         signal: u8,
     },
+    /// The process is stopped for a moment.
+    Pause,
     PassedOn,
     Upstream(&'a UpstreamAction),
     /// A step of the processes of a spawned group.
@@ -258,6 +264,7 @@ impl<'a> ServerStep<'a> {
             (StepAction::Close, Role::Client) => Self::Close { rank },
             (StepAction::Process(ProcessAction::Exit(status)), _) => Self::Exit { rank, status: *status },
             (StepAction::Process(ProcessAction::Kill(signal)), _) => Self::Kill { rank, signal: *signal },
+            (StepAction::Process(ProcessAction::Pause), _) => Self::Pause,
             (StepAction::OneOf(all), Role::Server) => match &all[..] {
                 [answer, Alternative { grade: Grade::Note, action: StepAction::Silence, .. }] => {
                     Self::Wait { rank, answer: AwaitedResponse::Delayable(answers(&answer.action)?) }

@@ -140,7 +140,10 @@ impl Interpreter<'_> {
             self.recorder.record(EventKind::Abandoned(AbandonReason::Misplaced(why)));
             return Err(WalkEnd::Stopped);
         }
-        for bytes in messages {
+        for (index, bytes) in messages.into_iter().enumerate() {
+            if index > 0 {
+                self.hold_back(p)?;
+            }
             self.recorder.record(EventKind::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
             self.party.send(p, &bytes);
         }
@@ -213,6 +216,11 @@ impl Interpreter<'_> {
                 self.party.kill(p, *signal);
             }
             ProcessAction::Wait(seconds) => self.wait(Duration::from_secs((*seconds).into()))?,
+            ProcessAction::Pause => {
+                self.party.pause(p, true);
+                self.play_others(p)?;
+                self.party.pause(p, false);
+            }
             ProcessAction::Exits(_)
             | ProcessAction::Ends
             | ProcessAction::FailsOrMatches

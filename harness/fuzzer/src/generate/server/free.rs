@@ -1,19 +1,22 @@
 //! Free sessions: each rank is a program of valid requests that runs as fast as responses arrive.
 //!
 //! The requests are chosen so that ranks meet: they get keys while others put them, use the same names, and read everything after the
-//! barrier. Each value begins with its key, so that a mixture of two values is recognized.
+//! barrier. Each value begins with its key, so that a mixture of two values is recognized. A rank may hold back the last byte of a request
+//! while others send theirs; systematic sessions do so with each pair of operations. Some sessions also stop a rank for a moment, or let one
+//! leave early.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::Template;
+use pmi_scenario::ast::{Dialect, Piece, Template};
 
 use super::model::{SessionModel, template_of};
+use super::requests::own_space;
 use super::scope::SessionFeatures;
 use crate::session::case::Case;
 use crate::session::decisions::{percent, pick};
 use crate::session::fields::text;
 use crate::session::pieces::letters;
-use crate::session::plan::{PlannedStep, must_answer, request_of};
-use crate::session::statement::leave;
+use crate::session::plan::{PlannedStep, ask, must_answer, request_of};
+use crate::session::statement::{close, exit, kill, leave, pause};
 
 /// The numbers of ranks; small numbers are played more often, because their launches are faster.
 pub const RANKS: [u32; 8] = [2, 2, 3, 4, 8, 16, 32, 64];
@@ -52,11 +55,89 @@ pub(crate) fn session(scope: SessionFeatures, u: &mut Unstructured<'_>) -> Resul
         }
         model.free_barrier();
     }
-    model.plan.push(PlannedStep::Stmt(leave(dialect)));
+    match model.u.ratio(1, 8)? {
+        true => model.depart([rounds, requests], has_names)?,
+        false => model.plan.push(PlannedStep::Stmt(leave(dialect))),
+    }
     let nodes = if scope.nodes > 1 && model.u.ratio(1, 4)? { 2 } else { 1 };
+    if model.u.ratio(1, 8)? {
+        let at = model.u.choose_index(model.plan.len())?;
+        let pauses = model.plan[at].rank().map(|rank| PlannedStep::Stmt(pause(rank)));
+        model.plan.splice(at + 1..at + 1, pauses);
+    }
+    if model.u.ratio(1, 2)? {
+        for step in &mut model.plan {
+            if model.u.ratio(1, 4)? {
+                hold_back(step);
+            }
+        }
+    }
     let mut case = model.into_case();
     (case.scenario.is_free, case.scenario.nodes) = (true, nodes);
     Ok(case)
+}
+
+/// The operations that overlap in systematic sessions.
+const OVERLAPPING: [&str; 6] = ["barrier", "put", "get", "publish", "lookup", "unpublish"];
+
+/// Number of times that each pair of operations overlaps in a session.
+const OVERLAPS: u32 = 6;
+
+/// Returns the operations that the first rank holds back in systematic sessions.
+pub(crate) fn overlapping(scope: SessionFeatures) -> &'static [&'static str] {
+    if scope.names { &OVERLAPPING } else { &OVERLAPPING[..3] }
+}
+
+/// Generates a session in which two ranks make requests between two barriers. The first holds back the last byte of this operation until the
+/// other has sent its own, or both do.
+pub(crate) fn overlaps(scope: SessionFeatures, dialect: Dialect, held: &str) -> Case {
+    let mut none = Unstructured::new(&[]);
+    let mut model = SessionModel::joined(scope, dialect, 2, &mut none);
+    for (kind, other) in (0..).zip(overlapping(scope)) {
+        for round in kind * OVERLAPS..(kind + 1) * OVERLAPS {
+            let operations = [(0, held), (1, *other)];
+            for (rank, _) in operations.into_iter().filter(|(_, operation)| *operation == "unpublish") {
+                let publish = model.overlapping("publish", rank, round);
+                model.plan.extend(publish);
+            }
+            model.free_barrier();
+            for (rank, operation) in operations {
+                let first = model.plan.len();
+                let steps = model.overlapping(operation, rank, round);
+                model.plan.extend(steps);
+                if rank == 0 || round % 2 == 1 {
+                    model.plan[first..].iter_mut().for_each(hold_back);
+                }
+            }
+            let closing = model.plan.len();
+            model.free_barrier();
+            if held == "barrier" {
+                hold_back(&mut model.plan[closing]);
+            }
+            for rank in 0..2 {
+                for operation in
+                    ["get", "lookup"].into_iter().filter(|operation| *operation == "get" || scope.names)
+                {
+                    let read = model.overlapping(operation, rank, round);
+                    model.plan.extend(read);
+                }
+            }
+        }
+    }
+    model.plan.push(PlannedStep::Stmt(leave(dialect)));
+    let mut case = model.into_case();
+    case.scenario.is_free = true;
+    case
+}
+
+/// Holds back the last byte of a request.
+fn hold_back(step: &mut PlannedStep) {
+    if let PlannedStep::Request { messages, .. } = step
+        && let [message] = &mut messages[..]
+        && let Some(field) = message.last_mut()
+    {
+        field.value.pieces.push(Piece::Cut);
+    }
 }
 
 impl SessionModel<'_, '_> {
@@ -107,6 +188,52 @@ impl SessionModel<'_, '_> {
         })
     }
 
+    /// Returns an operation of one of two ranks; none for the barrier that ends the round. Gets and lookups read what the other rank puts and publishes.
+    fn overlapping(&self, operation: &str, rank: u32, round: u32) -> Vec<PlannedStep> {
+        let of = |rank: u32| text(format!("of-{rank}-{round}"));
+        let value = template_of(&format!("of-{rank}-{round}."), letters(LONG));
+        match operation {
+            "put" => self.request_and_wait(rank, "put", &[own_space(), ("key", of(rank)), ("value", value)]),
+            "get" => self.get_of(rank, of(1 - rank)),
+            "publish" => self.publish_of(rank, of(rank), text(format!("port-{rank}-{round}"))),
+            "unpublish" => self.name_of(rank, operation, of(rank)),
+            "lookup" => self.name_of(rank, operation, of(1 - rank)),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Plans requests without a barrier, during which one rank finalizes and exits, or leaves without that.
+    fn depart(&mut self, [round, requests]: [u32; 2], has_names: bool) -> Result<()> {
+        let (gone, finalizes) = (self.any_rank()?, self.u.arbitrary()?);
+        let op = self.op("finalize");
+        let mut work = Vec::new();
+        for rank in 0..self.ranks {
+            let count = if rank == gone { self.u.int_in_range(0..=requests)? } else { requests };
+            let mut all = Vec::new();
+            for number in 0..count {
+                all.extend(self.free_request(rank, [round, number, requests], has_names)?);
+            }
+            if finalizes {
+                all.extend(ask(rank, op, &[]));
+            }
+            if rank == gone {
+                let ends = match self.u.int_in_range(0..=2)? {
+                    _ if finalizes => exit(rank, 0),
+                    0 => exit(rank, 1),
+                    1 => kill(rank, 9),
+                    _ => close(rank),
+                };
+                all.push(PlannedStep::Stmt(ends));
+            }
+            work.push(all);
+        }
+        // The responses to the others are optional after an end without finalize, which may end the job.
+        let last = if finalizes { self.ranks - 1 } else { 0 };
+        work.swap(gone as usize, last as usize);
+        self.plan.extend(work.into_iter().flatten());
+        Ok(())
+    }
+
     /// Plans a spawn. The processes of the new group run beside those of the first.
     fn spawn_beside(&mut self) -> Result<()> {
         let spawn = self.spawn(0)?;
@@ -114,5 +241,48 @@ impl SessionModel<'_, '_> {
         let children = self.child_requests(self.groups)?;
         self.plan.extend(children.into_iter().map(PlannedStep::Stmt));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pmi_faults::Config;
+
+    use super::*;
+    use crate::generate::server::scope::DialectChoice;
+    use crate::session::decisions::draw_bytes;
+    use crate::session::testing::assert_round_trip;
+    use crate::target::server::{Access, ServerTarget};
+    use crate::target::{Target, Thoroughness, Tracing};
+
+    #[test]
+    fn reference_has_no_races() {
+        let suite = pmi_runner::suite::embedded().unwrap();
+        let server =
+            ServerTarget::new(Access::Memory(Config::default()), suite, Duration::from_secs(1)).unwrap();
+        let mut texts = String::new();
+        for dialect in Dialect::ALL {
+            let dialects = DialectChoice::One(dialect);
+            let scope = SessionFeatures { dialects, free_ranks: 8, nodes: 2, ..SessionFeatures::default() };
+            let held = OVERLAPPING.iter().map(|held| overlaps(scope, dialect, held));
+            let drawn = (0..100).map(|number| {
+                session(scope, &mut Unstructured::new(&draw_bytes(1, number)))
+                    .expect("decisions never run out")
+            });
+            for case in held.chain(drawn) {
+                assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
+                assert_round_trip(&case);
+                let run = server.play(&case, Thoroughness::Fast, Tracing::Off).unwrap();
+                assert!(run.failures.is_empty(), "{:?} {}", run.failures, case.text());
+                texts += &case.text();
+            }
+        }
+        for part in
+            ["<|>", "P: pause", "P: exit 0", "P: exit 1", "P: kill 9", "<close>", "child:*", "nodes 2"]
+        {
+            assert!(texts.contains(part), "{part}");
+        }
     }
 }

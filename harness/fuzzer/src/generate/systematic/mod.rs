@@ -1,6 +1,6 @@
 //! The systematic sessions at the start of a campaign against a server. Each covers all lengths or all bytes of one text, repeats one
-//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length; random sessions would
-//! need hundreds of launches for that.
+//! operation many times, repeats the requests of an earlier job, or lets one operation overlap with each other. They reliably find a fault at
+//! a single length; random sessions would need hundreds of launches for that.
 
 pub(super) mod calls;
 pub(super) mod program_responses;
@@ -8,6 +8,7 @@ pub(super) mod program_responses;
 use arbitrary::Unstructured;
 use pmi_scenario::ast::Dialect;
 
+use crate::generate::server::free;
 use crate::generate::server::jobs::{JobEnding, after_job};
 use crate::generate::server::model::SessionModel;
 use crate::generate::server::scope::SessionFeatures;
@@ -31,6 +32,8 @@ enum ServerSession {
     CollidingKeys,
     /// Many names that are unpublished one by one.
     Withdrawals,
+    /// This operation overlaps with each other.
+    Overlaps(&'static str),
 }
 
 /// Number of texts in a session. A failure in a longer one takes longer to examine.
@@ -116,6 +119,9 @@ fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
             .concat(),
         );
     }
+    if scope.free_ranks > 1 {
+        all.extend(free::overlapping(scope).iter().map(|held| ServerSession::Overlaps(held)));
+    }
     all
 }
 
@@ -129,6 +135,7 @@ fn make_case(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) 
     let made = match through {
         ServerSession::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
         ServerSession::Repeated(operation) => model.repeat_times(*operation, rank, TIMES),
+        ServerSession::Overlaps(held) => return free::overlaps(scope, dialect, held),
         ServerSession::Job(ending) => return after_job(scope, dialect, *ending),
         ServerSession::CollidingKeys => model.put_colliding_keys(rank),
         ServerSession::Withdrawals => {
@@ -173,9 +180,9 @@ mod tests {
             for used in [TextUse::Value, TextUse::Key, TextUse::Service, TextUse::Port] {
                 assert!(of(used).into_iter().eq(1..=texts::longest(dialect, used)), "{used:?}");
             }
-            let all = sessions(scope);
+            let all = sessions(SessionFeatures { free_ranks: 2, ..scope });
             // The book states these numbers.
-            let count = if dialect == Dialect::Pmi1 { 41 } else { 46 };
+            let count = if dialect == Dialect::Pmi1 { 47 } else { 52 };
             assert_eq!(all.len(), count);
             for case in &all {
                 assert!(

@@ -35,7 +35,7 @@ use pmi_process::trace::foreign::{self, ForeignProcess, MAX_DYING_TIME};
 use pmi_process::trace::trace_request;
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{ConnectionMethod, Proc};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Maximum number of bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
@@ -159,6 +159,8 @@ struct PmiConnection {
 }
 
 struct RankState {
+    /// `None` on another machine, where this process id belongs to a different process.
+    pid: Option<Pid>,
     control: Channel,
     /// `None` after the connection to the agent, and thus the process, has ended.
     control_key: Option<ReactorKey>,
@@ -481,10 +483,10 @@ impl ServerParty {
 
     /// Assigns a rank to a process: its PMI_RANK, or the first free one if that is unusable.
     fn introduce(&mut self, mut control: Channel, hello: RankHello) {
-        // On another machine, this process id belongs to a different process.
-        if hello.relay_location.as_ref().is_none_or(|place| place.processes == relay::place().processes) {
-            self.agents.insert(hello.pid);
-        }
+        let is_here =
+            hello.relay_location.as_ref().is_none_or(|place| place.processes == relay::place().processes);
+        self.agents.extend(is_here.then_some(hello.pid));
+        let pid = Pid::from_raw(hello.pid).filter(|_| is_here);
         let (group, env) = (hello.group, hello.variables());
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
         let greeting =
@@ -528,7 +530,7 @@ impl ServerParty {
             location: *place,
         });
         let control_key = self.reactor.add(&control, ServerSource::Control(proc), WatchMode::Read).ok();
-        self.ranks.insert(proc, RankState { control, control_key, pmi, relayed, exit_ordered: false });
+        self.ranks.insert(proc, RankState { pid, control, control_key, pmi, relayed, exit_ordered: false });
         let place = || port::address(env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
         self.port = self.port.or_else(place);
         if let Some(SingletonDialogue { request: asked, answer: said, reply: received }) = hello.singinit {
@@ -952,6 +954,21 @@ impl Party for ServerParty {
 
     fn kill(&mut self, proc: Proc, signal: u8) {
         self.dismiss(proc, &AgentOrder::Kill(signal));
+    }
+
+    fn pause(&mut self, proc: Proc, stops: bool) {
+        let Some(rank) = self.ranks.get_mut(&proc).filter(|rank| !rank.is_gone()) else { return };
+        let (Some(pid), Some(pmi)) = (rank.pid, &mut rank.pmi) else { return };
+        match pmi.key.take() {
+            Some(key) if stops => self.reactor.remove(key),
+            None if !stops => {
+                pmi.key = self.reactor.add(&pmi.connection, ServerSource::Pmi(proc), WatchMode::Read).ok();
+            }
+            // The server has ended the connection.
+            other => return pmi.key = other,
+        }
+        // If the process has just ended, there is nothing to stop.
+        _ = kill_process(pid, if stops { Signal::STOP } else { Signal::CONT });
     }
 
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {

@@ -123,3 +123,32 @@ fn reports_phase_that_cannot_be_measured() {
     let (status, _, error) = measure(&["--server", "mpiexec-that-is-not-there {ranks} {agent}"]);
     assert_eq!(status, 2, "{error}");
 }
+
+/// A soak test finds a race that needs requests of two ranks at once.
+#[test]
+fn soak_samples_the_manager_and_checks_the_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let report = format!("html={}", page.display());
+    let soak = |server: &str, more: &[&str]| {
+        let mut command = Command::new(CONFORM);
+        command.args(["measure", "--server", server, "--ranks", "4", "--soak", "2", "--requests", "4000"]);
+        let Output { status, stdout, stderr } = command.args(more).output().unwrap();
+        (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
+    };
+    for dialect in ["pmi-1.1", "pmi-2"] {
+        let serve = format!("{CONFORM} serve -n {{ranks}} -- {{agent}}");
+        let (status, told) = soak(&serve, &["--dialect", dialect, "--json", "--report", &report]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let samples = told[0]["soak"]["samples"].as_array().unwrap();
+        assert_eq!((status, told[0]["soak"]["findings"].as_array().unwrap().len()), (0, 0), "{told}");
+        assert!(samples.iter().all(|sample| sample["descriptors"].as_u64().unwrap() > 4), "{told}");
+        let requests = |at: usize| samples[at]["requests"].as_u64().unwrap();
+        assert!(requests(0) == 0 && requests(samples.len() - 1) > 0, "{told}");
+        let text = std::fs::read_to_string(&page).unwrap();
+        assert_eq!((text.matches("<svg").count(), text.matches("<circle").count()), (2, 2 * samples.len()));
+    }
+    let serve = format!("{CONFORM} serve --fault race-get-half -n {{ranks}} -- {{agent}}");
+    let (status, told) = soak(&serve, &[]);
+    assert!(status == 1 && told.contains("rfc13.get.value: expected"), "{told}");
+}

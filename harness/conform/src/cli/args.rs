@@ -935,6 +935,12 @@ pub(super) struct Measure {
     /// Launches for each number of ranks, of which the median counts
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rounds: u32,
+    /// Instead, make requests for this time with the largest number of ranks, check the history, and sample memory and descriptors
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["rounds", "budget"])]
+    pub(super) soak: Option<std::time::Duration>,
+    /// Requests of a soak test, distributed evenly over its time
+    #[arg(long, value_name = "N", default_value = "100000", requires = "soak", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) requests: u64,
     /// Longest allowed time, as in `barrier=0.05`; exit with 1 if it takes longer
     #[arg(long, value_name = "PHASE=SECONDS", value_parser = budget)]
     pub(super) budget: Vec<(MeasuredPhase, f64)>,

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use pmi_runner::measure::{
-    MeasureError, MeasuredPhase, Measurement, Plan, RoundResults, growth, memory_per_rank,
+    Load, MeasureError, MeasuredPhase, Measurement, Plan, RoundResults, growth, memory_per_rank, soak,
 };
 use pmi_runner::party::server::{Implementation, LaunchEnvironment, parse_capability};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::print;
 use super::play::ends_on_signals;
-use crate::report::{measure_page, measure_text};
+use crate::report::{measure_page, measure_text, soak_page, soak_text};
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     let environment = LaunchEnvironment::new(ends_on_signals()?, 1)?;
@@ -45,7 +45,11 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
             anyhow::bail!("{}: {why}", server.label);
         }
     }
-    let plan = Plan { dialect: args.dialect, nodes: args.nodes, response_timeout: args.timeout };
+    let plan =
+        Plan { dialect: args.dialect, nodes: args.nodes, response_timeout: args.timeout, is_judged: false };
+    if let (Some(time), Some(ranks)) = (args.soak, counts.last()) {
+        return soak_all(args, &servers, *ranks, plan, Load { time, requests: args.requests }, &environment);
+    }
     let mut measured: Vec<Vec<Measurement>> = servers.iter().map(|_| Vec::new()).collect();
     for ranks in counts {
         let mut rounds: Vec<RoundResults> = servers.iter().map(|_| RoundResults::default()).collect();
@@ -97,6 +101,40 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
         }
     }
     Ok(u8::from(exceeded))
+}
+
+/// Plays a soak test of each process manager.
+fn soak_all(
+    args: &Measure,
+    servers: &[Implementation],
+    ranks: u32,
+    plan: Plan,
+    load: Load,
+    environment: &LaunchEnvironment,
+) -> anyhow::Result<u8> {
+    let mut all = Vec::new();
+    for server in servers {
+        match soak(server, ranks, plan, load, environment) {
+            Ok(soak) => all.push((server.label.as_str(), soak)),
+            Err(MeasureError::Interrupted) => return Ok(INTERRUPTED),
+            Err(error) => {
+                writeln!(anstream::stderr(), "error: {}: {error}", server.label)?;
+                return Ok(UNJUDGED);
+            }
+        }
+    }
+    if args.json {
+        let all = all.iter().map(|(label, soak)| json!({ "of": label, "soak": soak }));
+        print(&format!("{:#}\n", Value::Array(all.collect())))?;
+    } else {
+        let tables = all.iter().map(|(label, soak)| soak_text(label, soak));
+        print(&tables.collect::<Vec<_>>().join("\n"))?;
+    }
+    if let Some(file) = &args.report {
+        let page = soak_page(&all, args.dialect.title(), args.nodes)?;
+        std::fs::write(file, page).with_context(|| file.display().to_string())?;
+    }
+    Ok(u8::from(all.iter().any(|(_, soak)| !soak.findings.is_empty())))
 }
 
 /// Returns the measurements of a process manager as JSON, with the growth of each phase and the memory per rank.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use pmi_runner::measure::{MeasuredPhase, Measurement, growth, memory_per_rank};
+use pmi_runner::measure::{MeasuredPhase, Measurement, Soak, SoakSample, growth, memory_per_rank};
 use serde::Serialize;
 
 use super::plot::{Area, at, path};
@@ -87,14 +87,8 @@ fn memory(measured: &[Measurement]) -> Option<String> {
     Some(told)
 }
 
-/// Formats the measurements of a process manager, compared with `first`.
-pub(crate) fn measure_text(label: &str, measured: &[Measurement], first: Option<&[Measurement]>) -> String {
-    let with = |name: &str, cells: Vec<String>| -> Vec<String> {
-        std::iter::once(name.to_owned()).chain(cells).collect()
-    };
-    let mut rows = vec![with("median", head(measured))];
-    let all = MeasureRow::all(std::iter::once(measured));
-    rows.extend(all.into_iter().map(|row| with(row.name(), row.cells(measured, first))));
+/// Formats a table, with its head in the first row.
+fn table(label: &str, rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..rows[0].len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
@@ -107,6 +101,18 @@ pub(crate) fn measure_text(label: &str, measured: &[Measurement], first: Option<
         widths.iter().map(|width| format!("{}:", "-".repeat(width.saturating_sub(1)))).collect();
     let mut shown = format!("{}\n\n{}{}", text::clean(label), line(&rows[0]), line(&rule));
     rows[1..].iter().for_each(|row| shown.push_str(&line(row)));
+    shown
+}
+
+/// Formats the measurements of a process manager, compared with `first`.
+pub(crate) fn measure_text(label: &str, measured: &[Measurement], first: Option<&[Measurement]>) -> String {
+    let with = |name: &str, cells: Vec<String>| -> Vec<String> {
+        std::iter::once(name.to_owned()).chain(cells).collect()
+    };
+    let mut rows = vec![with("median", head(measured))];
+    let all = MeasureRow::all(std::iter::once(measured));
+    rows.extend(all.into_iter().map(|row| with(row.name(), row.cells(measured, first))));
+    let mut shown = table(label, &rows);
     if let Some(told) = memory(measured) {
         let _ = write!(shown, "\n{told}\n");
     }
@@ -121,9 +127,12 @@ const COLOURS: usize = 6;
 #[derive(Serialize)]
 struct MeasurePage {
     version: &'static str,
-    protocol: &'static str,
-    rounds: u32,
-    nodes: u32,
+    /// A sentence about the run.
+    about: String,
+    /// The horizontal axis.
+    by: &'static str,
+    /// A sentence about the axes.
+    axes: &'static str,
     #[serde(flatten)]
     area: Area,
     managers: Vec<MeasuredManager>,
@@ -136,7 +145,7 @@ struct MeasuredManager {
     colour: usize,
     head: Vec<String>,
     /// Names and cells.
-    rows: Vec<(&'static str, Vec<String>)>,
+    rows: Vec<(String, Vec<String>)>,
     memory: Option<String>,
 }
 
@@ -185,20 +194,160 @@ pub(crate) fn measure_page(
             label: text::clip(&text::clean(label), 300),
             colour: at % COLOURS,
             head: head(measured),
-            rows: rows.iter().map(|row| (row.name(), row.cells(measured, first))).collect(),
+            rows: rows.iter().map(|row| (row.name().to_owned(), row.cells(measured, first))).collect(),
             memory: memory(measured),
         }
     };
     let data = MeasurePage {
         version: env!("CARGO_PKG_VERSION"),
-        protocol,
-        rounds,
-        nodes,
+        about: format!(
+            "{protocol}, {}; {} for each number of ranks. All ranks send their requests at once, and each time lasts until the last rank has \
+             its answer.",
+            place_of(nodes),
+            if rounds == 1 { "one launch".to_owned() } else { format!("medians of {rounds} launches") },
+        ),
+        by: "the number of ranks",
+        axes: "Both axes are logarithmic, so a power of the number of ranks is a straight line.",
         area: AREA,
         managers: managers.iter().enumerate().map(manager).collect(),
         plots: rows.iter().map(|row| plot(*row, managers)).collect(),
     };
     page::render("measure.html", data)
+}
+
+/// Describes the nodes of a run.
+fn place_of(nodes: u32) -> String {
+    if nodes == 1 { "on one node".to_owned() } else { format!("over {nodes} nodes") }
+}
+
+/// Maximum number of samples in the table of a soak test.
+const SHOWN_SAMPLES: usize = 11;
+
+/// The columns of a soak test, without the time.
+const SOAK_HEAD: [&str; 3] = ["requests", "memory", "descriptors"];
+
+/// Returns the time of a sample and its other cells.
+fn soak_row(sample: &SoakSample) -> (String, Vec<String>) {
+    let memory = MeasureRow::Memory.shown(sample.memory as f64);
+    let cells = vec![sample.requests.to_string(), memory, sample.descriptors.to_string()];
+    (format!("{:.1} s", sample.seconds), cells)
+}
+
+/// Returns some of the samples, with the first and the last.
+fn soak_rows(soak: &Soak) -> Vec<(String, Vec<String>)> {
+    let step = soak.samples.len().div_ceil(SHOWN_SAMPLES).max(1);
+    let last = soak.samples.len().saturating_sub(1);
+    let shown = soak.samples.iter().enumerate().filter(|(at, _)| at % step == 0 || *at == last);
+    shown.map(|(_, sample)| soak_row(sample)).collect()
+}
+
+/// Formats the growth of the memory in the second half of a soak test, in which no keys are put, and the findings.
+fn soak_summary(soak: &Soak) -> String {
+    let half = soak.samples.get(soak.samples.len() / 2).filter(|sample| sample.memory > 0);
+    let growth = half.zip(soak.samples.last()).map(|(half, last)| {
+        let requests = last.requests.saturating_sub(half.requests).max(1);
+        let grown = (last.memory as f64 - half.memory as f64) / requests as f64;
+        format!("memory: {:.1} bytes for each further request, in the second half\n", grown.max(0.0))
+    });
+    let history = match soak.findings.len() {
+        0 => "history: some order of the operations explains all responses\n".to_owned(),
+        count => format!("history: {}\n", text::count(count, "finding")),
+    };
+    growth.unwrap_or_default() + &history
+}
+
+/// Formats a soak test of a process manager.
+pub(crate) fn soak_text(label: &str, soak: &Soak) -> String {
+    let head = std::iter::once("time").chain(SOAK_HEAD).map(str::to_owned).collect();
+    let rows = soak_rows(soak).into_iter().map(|(time, cells)| std::iter::once(time).chain(cells).collect());
+    let mut shown = table(label, &std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    let _ = write!(shown, "\n{}", soak_summary(soak));
+    for (finding, messages) in soak.findings.iter().zip(&soak.messages) {
+        let _ = writeln!(
+            shown,
+            "\n{}: expected {}; seen: {}",
+            finding.requirement,
+            text::clean(&finding.expected),
+            text::clean(&finding.seen)
+        );
+        messages.iter().for_each(|message| drop(writeln!(shown, "    {}", text::clean(message))));
+    }
+    shown
+}
+
+/// Returns the page with the soak tests of these process managers.
+///
+/// # Errors
+///
+/// See [`page::render`].
+pub(crate) fn soak_page(all: &[(&str, Soak)], protocol: &'static str, nodes: u32) -> io::Result<String> {
+    let manager = |(at, (label, soak)): (usize, &(&str, Soak))| MeasuredManager {
+        label: text::clip(&text::clean(label), 300),
+        colour: at % COLOURS,
+        head: SOAK_HEAD.map(str::to_owned).to_vec(),
+        rows: soak_rows(soak),
+        memory: Some(soak_summary(soak)),
+    };
+    let ranks = all.first().map_or(0, |(_, soak)| soak.ranks);
+    let data = MeasurePage {
+        version: env!("CARGO_PKG_VERSION"),
+        about: format!(
+            "{protocol}, {} {}. In the first fifth of the requests, the ranks also put keys.",
+            text::count(ranks as usize, "rank"),
+            place_of(nodes)
+        ),
+        by: "time",
+        axes: "Both axes are linear and begin at zero.",
+        area: AREA,
+        managers: all.iter().enumerate().map(manager).collect(),
+        plots: vec![
+            soak_plot(
+                "memory",
+                all,
+                |sample| sample.memory as f64,
+                |value| format!("{:.1} MiB", value / f64::from(1 << 20)),
+            ),
+            soak_plot("descriptors", all, |sample| sample.descriptors as f64, |value| format!("{value:.0}")),
+        ],
+    };
+    page::render("measure.html", data)
+}
+
+/// Plots a quantity of soak tests against time.
+fn soak_plot(
+    name: &'static str,
+    all: &[(&str, Soak)],
+    of: fn(&SoakSample) -> f64,
+    shown: fn(f64) -> String,
+) -> Plot {
+    let most = |of: fn(&SoakSample) -> f64| {
+        all.iter().flat_map(|(_, soak)| &soak.samples).map(of).fold(1e-9, f64::max)
+    };
+    let (longest, highest) = (most(|sample| sample.seconds), most(of));
+    let line = |(colour, (label, soak)): (usize, &(&str, Soak))| {
+        let place = |sample: &SoakSample| (AREA.x(sample.seconds / longest), AREA.y(of(sample) / highest));
+        let point = |sample: &SoakSample| {
+            let (x, y) = place(sample);
+            let label = text::clip(&text::clean(label), 80);
+            Point {
+                x: at(x),
+                y: at(y),
+                what: format!("{label}: {} at {:.1} s", shown(of(sample)), sample.seconds),
+            }
+        };
+        MeasureLine {
+            colour: colour % COLOURS,
+            path: path(soak.samples.iter().map(place)),
+            points: soak.samples.iter().map(point).collect(),
+        }
+    };
+    let quarters = || (0..=4).map(|quarter| f64::from(quarter) / 4.0);
+    Plot {
+        name,
+        across: quarters().map(|along| (at(AREA.x(along)), format!("{:.0} s", along * longest))).collect(),
+        up: quarters().map(|up| (at(AREA.y(up)), shown(up * highest))).collect(),
+        lines: all.iter().enumerate().map(line).collect(),
+    }
 }
 
 /// Returns the position of a value on a logarithmic axis, from 0 to 1.

@@ -53,7 +53,7 @@ pub(crate) use doctor::doctor_text;
 pub(crate) use history::VersionHistory;
 pub(crate) use log::{KeptEvents, LogPart, LogWriter, read_log, read_parts};
 pub(crate) use matrix::{ExtraPages, write_matrix};
-pub(crate) use measure::{measure_page, measure_text};
+pub(crate) use measure::{measure_page, measure_text, soak_page, soak_text};
 pub(crate) use python::write_reproducers;
 pub(crate) use run::{NamedRun, RELAYED_NOTE, Run};
 pub(crate) use tally::counts_text;

@@ -139,6 +139,11 @@ pub fn memory(pid: i32) -> Option<Memory> {
     memory_in(pid, &Stat::of(pid)?)
 }
 
+/// Returns the number of open descriptors of a process; 0 if it cannot be read.
+pub fn descriptors(pid: i32) -> u64 {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |open| open.count() as u64)
+}
+
 fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
     let pages: u64 = stat.number(24)?;
     Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })

@@ -7,6 +7,7 @@
 mod plan;
 mod request;
 mod session;
+mod soak;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,7 @@ use crate::party::server::{Implementation, LaunchEnvironment};
 pub use plan::{MeasureError, MeasuredPhase, Measurement, Plan};
 use request::MeasuredRequest;
 use session::MeasuredJob;
+pub use soak::{Load, Soak, SoakSample, soak};
 
 /// Number of measured barriers after the first.
 const BARRIER_COUNT: usize = 5;

@@ -111,4 +111,6 @@ pub struct Plan {
     pub nodes: u32,
     /// Maximum wait for a response.
     pub response_timeout: Duration,
+    /// True to judge all messages, which takes time.
+    pub is_judged: bool,
 }

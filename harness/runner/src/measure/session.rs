@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{EventKind, SilenceProof};
+use pmi_judge::event::{Bytes, Event, EventKind, SilenceProof};
+use pmi_judge::{Finding, Judge, PartyKind, ScenarioOutcome};
 use pmi_process::descriptors::RaisedLimit;
+use pmi_process::observe::tree;
 use pmi_wire::protocol::by_operation;
 use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
@@ -21,6 +23,20 @@ const DESCRIPTORS_PER_RANK: u64 = 2;
 const SPARE_DESCRIPTORS: u64 = 128;
 /// The process group that is spawned.
 const SPAWNED_GROUP: u32 = 1;
+
+/// The events of a job, and their judge.
+struct JudgedEvents {
+    judge: Judge,
+    events: Vec<Event>,
+}
+
+impl JudgedEvents {
+    fn record(&mut self, kind: EventKind) {
+        let event = Event::new(self.events.len() as u64, kind);
+        self.judge.observe(&event);
+        self.events.push(event);
+    }
+}
 
 /// The result of a measured request.
 pub(super) struct RequestResult {
@@ -40,6 +56,7 @@ pub(super) struct MeasuredJob {
     phase: MeasuredPhase,
     connections: HashMap<Proc, Connection>,
     kvsname: Vec<u8>,
+    judged: Option<JudgedEvents>,
     /// The last line that the job has written to standard error.
     last_error_line: Option<String>,
     /// Dropped after the party, which uses these descriptors.
@@ -69,6 +86,10 @@ impl MeasuredJob {
             phase: MeasuredPhase::Start,
             connections: HashMap::new(),
             kvsname: Vec::new(),
+            judged: plan.is_judged.then(|| JudgedEvents {
+                judge: Judge::without_scenario(PartyKind::Server),
+                events: Vec::new(),
+            }),
             last_error_line: None,
             _room: room,
         };
@@ -83,6 +104,29 @@ impl MeasuredJob {
     /// Returns the bytes of memory of the manager.
     pub(super) fn memory(&self) -> u64 {
         self.party.memory().iter().map(|memory| memory.bytes).sum()
+    }
+
+    /// Returns the number of open descriptors of the manager.
+    pub(super) fn descriptors(&self) -> u64 {
+        self.party.memory().iter().map(|memory| tree::descriptors(memory.pid)).sum()
+    }
+
+    /// Returns the findings of a judged job, each with its messages.
+    pub(super) fn findings(self) -> (Vec<Finding>, Vec<Vec<String>>) {
+        let Some(JudgedEvents { judge, events }) = self.judged else { return Default::default() };
+        let ScenarioOutcome { events, findings, .. } = judge.finish(events);
+        let message = |seq: u64| {
+            let (proc, direction, bytes) = events.get(seq as usize)?.kind.message_bytes()?;
+            let arrow = if direction == Direction::ToServer { "->" } else { "<-" };
+            Some(format!("rank {proc} {arrow} {}", bytes.escape_ascii()))
+        };
+        let of = |finding: &Finding| {
+            let related =
+                if finding.related.is_empty() { vec![finding.seq] } else { finding.related.clone() };
+            related.into_iter().filter_map(message).collect()
+        };
+        let messages = findings.iter().map(of).collect();
+        (findings, messages)
     }
 
     fn unexpected(&self, what: String) -> MeasureError {
@@ -100,6 +144,9 @@ impl MeasuredJob {
                 Err(self.unexpected(format!("{name} died of signal {signal}")))
             }
             Incoming::Event(kind) => {
+                if let Some(judged) = &mut self.judged {
+                    judged.record(kind.clone());
+                }
                 if let EventKind::Output { stderr: true, line, .. } = &kind
                     && !line.0.trim_ascii().is_empty()
                 {
@@ -244,6 +291,9 @@ impl MeasuredJob {
         let bytes = ask.bytes(self.plan.dialect, &self.kvsname);
         if let Some(connection) = self.connections.get_mut(&proc) {
             connection.read(Direction::ToServer, &bytes);
+        }
+        if let Some(judged) = &mut self.judged {
+            judged.record(EventKind::ToServer { proc, bytes: Bytes(bytes.clone()) });
         }
         self.party.send(proc, &bytes);
     }

@@ -30,6 +30,12 @@ impl MonitoredGroup {
         };
         name.members.iter().copied().filter(|rank| entered(rank) < round).collect()
     }
+
+    /// Returns true if a member of this barrier has finalized or ended, so that the barrier may fail or end the program.
+    fn has_lost_member(&self, name: &GroupBarrierName) -> bool {
+        let left_for_good = |rank: &u32| self.ranks.get(*rank).is_some_and(|r| r.finalized || r.is_gone);
+        name.members.iter().any(left_for_good)
+    }
 }
 
 impl Monitor {
@@ -192,8 +198,7 @@ impl Monitor {
         part.left.insert(p.rank, round);
         let known = part.known.clone();
         let missing = group.members_missing(&name, round);
-        let left_for_good = |rank: &u32| group.ranks.get(*rank).is_some_and(|r| r.finalized || r.is_gone);
-        let lost = name.members.iter().any(left_for_good);
+        let lost = group.has_lost_member(&name);
         if ok {
             self.rank(p).required_puts.add(&known);
         }
@@ -229,7 +234,7 @@ impl Monitor {
             let group = self.group(p.group);
             let left =
                 group.group_barriers.get(name).map_or(0, |part| GroupBarrierLog::times(&part.left, p.rank));
-            closed || group.members_missing(name, left + 1).is_empty()
+            (closed && !group.has_lost_member(name)) || group.members_missing(name, left + 1).is_empty()
         });
         if let Some(name) = stuck {
             let expected = format!("barrier_out with the tag {}", name.tag);

@@ -202,7 +202,11 @@ impl Monitor {
             pending.thrid.as_ref().filter(|asked| thrid.as_deref() != Some(asked) && !unknown)
         {
             let expected = format!("thrid={}, as in the request", quote_bytes(asked));
-            self.server_error(p, ids::PMI2_DRAFT_THRID_ECHOED, expected, seen());
+            let is_portable = |b: &u8| matches!(b, b' '..=b'~') && *b != b';';
+            // Servers that send no thrid are common; those that send another one mislead the client.
+            let misled = thrid.is_some() && asked.len() <= 64 && asked.iter().all(is_portable);
+            let id = if misled { ids::PMI2_COMMON_THRID } else { ids::PMI2_DRAFT_THRID_ECHOED };
+            self.server_error(p, id, expected, seen());
         }
         self.rank(p).refused = !message.is_success();
         self.answered(p, pending, message);

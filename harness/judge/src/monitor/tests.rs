@@ -484,6 +484,8 @@ fn fence_makes_earlier_puts_visible() {
 #[case(&["0 >> cmd=job-getid;", "0 << cmd=kvs-fence-response;rc=0;"], &["pmi2.common.response-name"])]
 #[case(&["0 << cmd=job-getid-response;jobid=j;rc=0;"], &["pmi2.common.one-response"])]
 #[case(&["0 >> cmd=job-getid;thrid=7;", "0 << cmd=job-getid-response;jobid=j;rc=0;"], &["pmi2.draft.thrid-echoed"])]
+#[case(&["0 >> cmd=job-getid;thrid=7;", "0 << cmd=job-getid-response;thrid=8;jobid=j;rc=0;"], &["pmi2.common.thrid"])]
+#[case(&["0 >> cmd=job-getid;thrid=\t;", "0 << cmd=job-getid-response;thrid=;jobid=j;rc=0;"], &["pmi2.draft.thrid-echoed"])]
 #[case(&["0 >> cmd=nonsense;", "0 << cmd=nonsense-response;rc=9;"], &[])]
 #[case(&["0 >> cmd=kvs-get;key=k;", "0 << cmd=kvs-get-response;rc=0;found=TRUE;value=x;"], &["pmi2.common.get.miss"])]
 #[case(&["0 >> cmd=kvs-get;key=k;", "0 << cmd=kvs-get-response;rc=0;found=1;"], &["pmi2.common.get.found"])]

@@ -270,7 +270,9 @@ pub(crate) fn soak_text(label: &str, soak: &Soak) -> String {
             text::clean(&finding.expected),
             text::clean(&finding.seen)
         );
-        messages.iter().for_each(|message| drop(writeln!(shown, "    {}", text::clean(message))));
+        for message in messages {
+            let _ = writeln!(shown, "    {}", text::clean(message));
+        }
     }
     shown
 }

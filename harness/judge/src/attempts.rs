@@ -8,11 +8,11 @@ use crate::result::is_interference;
 use crate::symptom;
 use crate::verdict::{Attempts, RepeatedFinding, ScenarioResult, Strictness, Verdict};
 
-/// Maximum number of different findings that are counted.
+/// Maximum number of distinct findings that are counted.
 const MAX_FINDINGS: usize = 200;
 
-/// Merges the results of all attempts into one: the first of the worst attempts, with the findings of all attempts. Memory use does not
-/// grow with the number of attempts.
+/// Merges the results of all attempts into one result: the first of the worst attempts, with the findings of all attempts. Memory use does
+/// not grow with the number of attempts.
 pub struct AttemptMerger {
     strict: Strictness,
     worst: Option<ScenarioResult>,
@@ -24,7 +24,7 @@ pub struct AttemptMerger {
     keys: Vec<(String, String)>,
     /// For each finding, the attempts that show it.
     attempts_with_finding: Vec<Vec<u32>>,
-    /// Number of results added. One result may represent several attempts.
+    /// Number of results added. A result may represent several attempts.
     added: u32,
 }
 
@@ -45,7 +45,7 @@ impl AttemptMerger {
         }
     }
 
-    /// Adds an attempt. Returns whether it represents the scenario so far.
+    /// Adds an attempt. Returns whether it is the worst attempt so far, which represents the scenario.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
         let plays = result
             .attempts
@@ -81,7 +81,7 @@ impl AttemptMerger {
                 self.attempts_with_finding.push(Vec::new());
                 self.found.len() - 1
             });
-            // Several findings of one kind in one attempt count once.
+            // Several findings of the same kind in the same attempt count once.
             if counted.insert(at) {
                 self.found[at].times += 1;
                 self.attempts_with_finding[at].push(self.added);
@@ -95,7 +95,7 @@ impl AttemptMerger {
         self.played
     }
 
-    /// Returns the merged result, or `None` without an attempt. If failures were `retried`, a scenario that also passed is flaky.
+    /// Returns the merged result, or `None` if no attempt was added. If failures were `retried`, a scenario that also passed is flaky.
     #[must_use]
     pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
         let Self { worst, played, red, time_us, mut found, attempts_with_finding: shown, added, .. } = self;

@@ -13,12 +13,12 @@ const MAX_PROCESS_NAME: usize = 15;
 pub struct Backtrace {
     /// The name of the process, which the kernel truncates to 15 bytes.
     pub name: String,
-    /// Its rank, if its environment contains one.
+    /// The rank of the process, if its environment contains a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The signal.
+    /// The number of the signal.
     pub signal: i32,
-    /// The invalid address that it accessed, if that caused the signal.
+    /// The invalid address that the process accessed, if that caused the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     /// The instruction pointer.
@@ -31,7 +31,7 @@ pub struct Backtrace {
     pub frames: Vec<StackFrame>,
 }
 
-/// One call on a stack.
+/// A call on a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename = "Frame")]
 pub struct StackFrame {
@@ -40,10 +40,10 @@ pub struct StackFrame {
     pub module: Option<String>,
     /// The offset of the instruction within that file.
     pub offset: u64,
-    /// The offset within that file at which the function begins.
+    /// The offset within the file at which the function begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<u64>,
-    /// The name of the function, if the file has a symbol for it.
+    /// The name of the function, if the file contains a symbol for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// File and line of the source code, if there is debug information.
@@ -58,7 +58,7 @@ pub struct StackFrame {
 pub enum CrashLocation {
     /// A function with a known name.
     Function(String),
-    /// The beginning of a function without a name, or an instruction if the function is unknown.
+    /// The start of a function without a name, or an instruction if the function is unknown.
     Address {
         /// File name of the program or library.
         module: String,
@@ -67,7 +67,7 @@ pub enum CrashLocation {
     },
 }
 
-/// Prefixes of the names of system libraries. If a process dies in one of them, the caller is to blame.
+/// Prefixes of the names of system libraries. If a process dies in a system library, the caller is to blame.
 const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "libc.so",
     "libc-",
@@ -83,7 +83,7 @@ const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "liblsan",
 ];
 
-/// Functions that end a program or manage its memory and strings. They matter for programs that link the C library statically.
+/// Runtime functions that end a program or manage its memory and strings. Programs that link the C library statically contain them.
 const RUNTIME_FUNCTIONS: [&str; 36] = [
     "abort",
     "raise",
@@ -123,7 +123,7 @@ const RUNTIME_FUNCTIONS: [&str; 36] = [
     "rust_eh_personality",
 ];
 
-/// Prefixes of the names of further such functions.
+/// Prefixes of the names of other runtime functions.
 const RUNTIME_PREFIXES: [&str; 29] = [
     "__GI_",
     "__libc_",
@@ -170,7 +170,7 @@ impl StackFrame {
         self.function.as_deref().is_some_and(ends)
     }
 
-    /// Returns the crash location that this frame represents, or `None` if its address is in no file.
+    /// Returns the crash location that this frame represents, or `None` if its address does not belong to a file.
     fn place(&self) -> Option<CrashLocation> {
         match (&self.function, &self.module) {
             (Some(name), _) => Some(CrashLocation::Function(name.clone())),
@@ -190,7 +190,7 @@ impl Backtrace {
         self.frames.iter().find(|frame| !frame.is_runtime()).or_else(known)
     }
 
-    /// Returns the location of the crash; `None` if nothing is known about the stack.
+    /// Returns the location of the crash; `None` if the stack is unknown.
     pub fn place(&self) -> Option<CrashLocation> {
         self.blamed_frame().and_then(StackFrame::place)
     }
@@ -229,7 +229,7 @@ impl StackFrame {
         }
     }
 
-    /// Returns the address of the instruction, relative to its file if there is one.
+    /// Returns the address of the instruction, relative to its file if the file is known.
     fn at(&self) -> String {
         match &self.module {
             Some(module) => format!("{module}+{}", HexAddress(self.offset)),

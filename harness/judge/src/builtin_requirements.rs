@@ -6,7 +6,7 @@ pub const NO_CRASH: &str = "iut.no-crash";
 /// The expected behaviour in findings about a crash.
 pub(crate) const NO_CRASH_EXPECTED: &str = "its processes end by themselves";
 
-/// The text of [`NO_CRASH`].
+/// The text of the requirement [`NO_CRASH`].
 const NO_CRASH_TEXT: &str = "A process of the implementation must not die of a signal that no other process sent, or of an uncaught exception.";
 
 /// Pseudo requirement for a process under test that does not end.
@@ -33,7 +33,7 @@ const USABLE_VALUES_TEXT: &str =
 pub(crate) const STARTS_PROCESSES: &str = "iut.starts";
 
 /// The text of [`STARTS_PROCESSES`].
-const STARTS_PROCESSES_TEXT: &str = "A process manager starts as many processes as its command asks for, up to the number that `--max-ranks` allows.";
+const STARTS_PROCESSES_TEXT: &str = "A process manager starts the number of processes that its command requests, up to the number that `--max-ranks` allows.";
 
 /// Pseudo requirement for a process manager whose jobs affect each other.
 pub(crate) const INDEPENDENT_JOBS: &str = "iut.jobs-apart";
@@ -63,12 +63,12 @@ const BUILTIN_REQUIREMENTS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Returns the text of one of these requirements; `None` for other ids.
+/// Returns the text of a built-in requirement; `None` for other ids.
 pub fn text(id: &str) -> Option<&'static str> {
     BUILTIN_REQUIREMENTS.iter().find(|(own, ..)| *own == id).map(|(_, text, _)| *text)
 }
 
-/// Returns the help for one of these requirements.
+/// Returns the help for a built-in requirement; `None` for other ids.
 pub(crate) fn help(id: &str) -> Option<&'static str> {
     BUILTIN_REQUIREMENTS.iter().find(|(own, ..)| *own == id).map(|(.., help)| *help)
 }

@@ -47,9 +47,9 @@ const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
 pub enum FindingKind {
     /// A process of the implementation died.
     Crash,
-    /// A value is wrong, or a response reached another process or request.
+    /// A value is wrong, or a response reached the wrong process or request.
     Corruption,
-    /// Anything else.
+    /// A violation of a different kind.
     Violation,
     /// A request was refused.
     Refusal,
@@ -80,27 +80,27 @@ fn is_refusal(seen: &str) -> bool {
     codes.any(|code| code.bytes().any(|byte| byte != b'0'))
 }
 
-/// Findings that probably come from one mistake. Deviations with different reasons are different mistakes.
+/// Findings that probably have the same cause. Deviations with different reasons have different causes.
 #[derive(Debug, Clone)]
 pub struct CommonCause<'a> {
     /// The broken requirement.
     pub requirement: &'a str,
     /// The severity of the findings.
     pub severity: Severity,
-    /// The reason for the deviation that covers them, if there is one.
+    /// The reason for the deviation that covers the findings, if any.
     pub deviation: Option<&'a str>,
-    /// The findings, one for each scenario. The first one represents the cause, and is one that valid input reaches, if there is any. The
-    /// others are in the order of the results.
+    /// The findings, one for each scenario. The first represents the cause; valid input reaches it, if valid input reaches any of them. The
+    /// other findings are in the order of the results.
     pub findings: Vec<(&'a ScenarioResult, &'a JudgedFinding)>,
 }
 
 impl CommonCause<'_> {
-    /// Returns whether the scenarios that show it passed when they were played again.
+    /// Returns whether the scenarios that show this cause passed when they were played again.
     pub fn is_flaky(&self) -> bool {
         self.findings.first().is_some_and(|(result, _)| result.verdict == Verdict::Flaky)
     }
 
-    /// Returns whether valid input reaches it in some scenario.
+    /// Returns whether valid input reaches the cause in at least one scenario.
     pub fn is_valid_input(&self) -> bool {
         self.findings.iter().any(|(_, judged)| judged.valid_input)
     }
@@ -117,7 +117,7 @@ pub fn shape(finding: &Finding) -> String {
     }
 }
 
-/// Returns a text with `#` in place of the numbers and names that do not distinguish mistakes.
+/// Returns a text with `#` in place of the numbers and names that do not distinguish causes.
 pub(crate) fn mask(seen: &str) -> String {
     let mut named = String::with_capacity(seen.len());
     for part in seen.split_inclusive([' ', ';', '"', '\\']) {
@@ -145,18 +145,19 @@ pub(crate) fn mask(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that the findings of one cause share in addition to their requirement: the location of a crash, otherwise the observed
-/// text.
+/// Returns the key that findings with the same cause share in addition to their requirement: the location of a crash, otherwise the
+/// observed text.
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != NO_CRASH {
         return shape(finding);
     }
-    // Two assertions in one file differ only in their line numbers.
+    // Assertions in the same file differ only in their line numbers.
     let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Merges each crash without a known place into the crash with the same process and signal, if exactly one such place is known.
+/// Merges each crash without a known place into the crash of the same process by the same signal, if exactly one place of such crashes is
+/// known.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
@@ -181,16 +182,16 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     }
 }
 
-/// Minimum number of scenarios that show a general cause, and the minimum ratio of these to the scenarios that show a special cause.
+/// Minimum number of scenarios that show a general cause. `MIN_GENERAL_RATIO` is the minimum ratio of these scenarios to those that show a
+/// special cause.
 const MIN_GENERAL_SCENARIOS: usize = 10;
 const MIN_GENERAL_RATIO: usize = 5;
 
-/// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is one general fault, which
-/// scenarios about other subjects report as breaches of the requirements that they test.
+/// Merges findings into a far more frequent cause with the same response to the same request. The frequent cause is a general fault, which
+/// scenarios about other subjects report as violations of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, String, &'a [u8]);
-    // For each cause, by its index, the number of findings in a group. The maps are sorted, so that reports on the same results are
-    // identical.
+    // For each cause, by index, the number of findings in a group. The maps are sorted, so that reports on the same results are identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, JudgedFinding { finding, .. }) in &cause.findings {
@@ -231,8 +232,8 @@ fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     all.retain(|cause| !cause.findings.is_empty());
 }
 
-/// Groups the findings of all results by cause. Causes without a deviation come first, then more severe ones, then those that valid input
-/// reaches.
+/// Groups the findings of all results by cause. Causes are sorted: those without a deviation come first, then more severe causes, then
+/// causes that valid input reaches.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     let mut all: Vec<CommonCause<'_>> = Vec::new();
     let mut places = HashMap::new();
@@ -248,7 +249,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
                 all.len() - 1
             });
             let cause = &mut all[place];
-            // A second occurrence in the same scenario adds nothing.
+            // A second occurrence in the same scenario is not counted.
             let listed = [cause.findings.first(), cause.findings.last()];
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
@@ -362,7 +363,7 @@ mod tests {
             causes(&results).iter().map(|cause| cause.findings.len()).collect::<Vec<_>>()
         };
         assert_eq!(of(&[None, Some("get"), None]), [3]);
-        assert_eq!(of(&[None, Some("get"), Some("put")]), [1, 1, 1], "it may be of either");
+        assert_eq!(of(&[None, Some("get"), Some("put")]), [1, 1, 1], "the crash may belong to either place");
     }
 
     #[test]
@@ -386,10 +387,10 @@ mod tests {
             causes(results).iter().map(|c| (c.requirement.to_owned(), c.findings.len())).collect::<Vec<_>>()
         };
         assert_eq!(of(&results), [("rfc13.finalize.ack".to_owned(), 13)]);
-        // The same silence after another request is another cause.
+        // The same silence after a different request is a different cause.
         results.push(found("wire/other".into(), "rfc13.wire.newline", "get_maxes kvsname=k"));
         assert_eq!(of(&results).len(), 2);
-        // A few scenarios do not make a general cause.
+        // A few scenarios are not enough for a general cause.
         assert_eq!(of(&results[8..13]).len(), 2);
     }
 
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn last_output_of_the_launcher_is_no_cause() {
+    fn launcher_output_does_not_distinguish_causes() {
         let ends = |words: &str| {
             let text = "the end of the connection";
             let mut finding = Finding::new("rfc13.get.value", PartyKind::Server, "", text);
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_at_another_address_is_another_cause() {
+    fn crashes_at_different_addresses_are_two_causes() {
         let died = |offset| {
             let place = CrashLocation::Address { module: "pm-2".into(), offset };
             seen_in(&format!("rank 7 died of signal 11 (in {place})"), Some(place))

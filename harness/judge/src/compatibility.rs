@@ -1,9 +1,8 @@
-//! The compatibility of a client and a server, message by message, determined from separate logs without running the two together.
-//!
-//! A response field is *required* if every response after which the client continued has it, and a response after which it did not continue
-//! lacks it. A request field is *required* if every request that the server accepted has it, and a refused one lacks it. The logs of a
-//! library or program under test contain responses that lack fields, and so show which fields are required. A recording only shows which
-//! fields were present.
+//! The compatibility of a client and a server, message by message, determined from separate logs without running the two together. A
+//! response field is *required* if every response after which the client continued contains the field, and a response after which it did
+//! not continue lacks the field. A request field is *required* if every request that the server accepted contains the field, and a refused
+//! request lacks it. The logs of a library or program under test contain responses that lack fields, and so show which fields are required.
+//! A recording only shows which fields were present.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -37,7 +36,7 @@ impl OutcomeCounts {
     }
 }
 
-/// The form of a response, and whether its request had a `thrid` to echo.
+/// The form of a response, and whether its request contained a `thrid` to echo.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ResponseForm {
     threaded: bool,
@@ -50,11 +49,12 @@ struct ResponseForm {
 struct CommandExchanges {
     /// Requests by their fields, with the number of acceptances and refusals.
     requests: BTreeMap<FieldNames, OutcomeCounts>,
-    /// Responses by their form, with the number of times that the client did and did not continue. Both may be zero if that is unknown.
+    /// Responses by their form, with the number of times that the client did and did not continue. Both numbers are zero if the logs do not
+    /// show this.
     responses: BTreeMap<ResponseForm, OutcomeCounts>,
 }
 
-/// The observations about one half, client or server, from its logs.
+/// The observations about one side, client or server, from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), CommandExchanges>,
@@ -62,15 +62,15 @@ pub struct Observations {
     versions: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
-/// A request that has no response yet.
+/// A request without a response so far.
 #[derive(Debug)]
 struct UnansweredRequest {
     dialect: Dialect,
     command: String,
     fields: FieldNames,
-    /// The version that it offers, if it is an init.
+    /// The version that the request offers, if it is an init.
     offer: Option<String>,
-    /// True if the environment of the process contained the id of its job, so it can send the id.
+    /// True if the environment of the process contained the id of its job, so that the process could send the id.
     has_job_id: bool,
 }
 
@@ -159,7 +159,7 @@ impl Observations {
                     if proc.group != Proc::PROXY_GROUP =>
                 {
                     let link = links.entry(*proc).or_default();
-                    // The client may end because of this, rather than because of the response before it.
+                    // The client may end because of the closed connection, rather than because of the previous response.
                     self.record_continuation(link, None);
                     // If several requests are pending, the log does not show which one the server rejects.
                     if let [request] = link.pending.make_contiguous() {
@@ -264,32 +264,32 @@ impl Observations {
     }
 }
 
-/// The result of comparing a message with the messages that the other half understands.
+/// The result of comparing a message with the messages that the other side understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Fit")]
 pub enum MessageSupport {
-    /// The other half did not understand the message, or needs a field that it omits.
+    /// The other side did not understand the message, or needs a field that the message omits.
     #[serde(rename = "breaks")]
     Incompatible,
-    /// The logs do not show whether the other half understands it.
+    /// The logs do not show whether the other side understands the message.
     Unknown,
-    /// The other half has understood such a message.
+    /// The other side has understood a message of this form.
     #[serde(rename = "fits")]
     Compatible,
 }
 
-/// The half that sends a message.
+/// The side that sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sender {
-    /// A request.
+    /// The client, which sends requests.
     Client,
-    /// A response.
+    /// The server, which sends responses.
     Server,
 }
 
-/// A message of one half, and whether the other half understands it.
+/// A message from one side, and whether the other side understands it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename = "Row")]
 pub struct MessageRow {
@@ -304,12 +304,12 @@ pub struct MessageRow {
     pub sender: Sender,
     /// The fields that matter.
     pub fields: Vec<String>,
-    /// The observations about both halves, in words.
+    /// The observations about both sides, in words.
     #[serde(rename = "why")]
     pub reason: String,
 }
 
-/// The compatibility of two halves.
+/// The compatibility of a client and a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Compatibility {
     /// One row for each message, the worst first.
@@ -368,8 +368,8 @@ fn common_fields<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<Field
     })
 }
 
-/// Returns groups of fields. All successful messages have them, and some failed message lacks the whole group, so at least one field of
-/// each group is required. A group that contains a smaller one is dropped, because the smaller one is more precise.
+/// Returns groups of fields. All successful messages contain these fields, and a failed message lacks the whole group, so at least one
+/// field of each group is required. A group that contains a smaller group is dropped, because the smaller group is more precise.
 fn groups<'a>(well: &[&'a FieldNames], badly: &[&'a FieldNames]) -> Vec<FieldNames> {
     let Some(all) = common_fields(well.iter().copied()) else { return Vec::new() };
     let missing: Vec<FieldNames> = badly
@@ -446,7 +446,7 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
             return (
                 MessageSupport::Compatible,
                 FieldNames::new(),
-                "the server has accepted what the client sends".to_owned(),
+                "the server has accepted this request".to_owned(),
             );
         }
         let all = common_fields(accepted.iter().copied()).unwrap_or_default();
@@ -460,7 +460,7 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
     };
     // Requests that were refused every time do not count, unless the client sent no others.
     let sent = asks.requests.iter().filter(|(_, tally)| tally.successes > 0 || asks.requests.len() == 1);
-    // If some request contains the job id, requests without it from processes whose environment lacked the id are ignored.
+    // If any request contains the job id, requests without the id are ignored if the environment of their process lacked it.
     let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !tells || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
@@ -506,12 +506,12 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAsse
             return (
                 MessageSupport::Compatible,
                 FieldNames::new(),
-                "the client continued after what the server sends".to_owned(),
+                "the client has continued after this response".to_owned(),
             );
         }
         if refused.contains(&sent) {
             let why = format!(
-                "the server sends {}; the client never continued after exactly that",
+                "the server sends {}; the client never continued after a response with exactly these fields",
                 list_fields(sent)
             );
             return (MessageSupport::Incompatible, FieldNames::new(), why);
@@ -542,7 +542,7 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAsse
     alike.iter().map(|form| weigh(&form.fields)).min_by_key(|weighed| weighed.0)
 }
 
-/// Compares the ways in which the server reports a miss with those that the client has received.
+/// Compares the forms in which the server reports a miss with the forms that the client has received.
 fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAssessment> {
     let finds = |form: &ResponseForm| form.fields.contains("value") || form.fields.contains("port");
     if !serves.responses.keys().any(finds) && !asks.responses.keys().any(finds) {
@@ -589,7 +589,7 @@ mod tests {
     /// Requests with their responses, and the status with which the process then exits, if it does.
     type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
 
-    /// Returns the observations of sessions whose processes have received the id of their job.
+    /// Returns the observations of sessions whose environment contains the id of the job.
     fn seen(sessions: &[TestSession<'_>]) -> Observations {
         seen_where(true, sessions)
     }
@@ -645,10 +645,10 @@ mod tests {
         let answer = |client: &Observations| row(client, &hydra, "fullinit", Sender::Server);
         let judged = seen(&[(works, Some(0)), (without, Some(0)), (fails, Some(3))]);
         assert_eq!(answer(&judged), (MessageSupport::Incompatible, version.clone()));
-        // A recording of working sessions only shows which fields were present.
+        // A recording of successful sessions only shows which fields were present.
         let recorded = seen(&[(works, Some(0)), (without, Some(0))]);
         assert_eq!(answer(&recorded), (MessageSupport::Unknown, version));
-        // A client that accepts a response with fewer fields also accepts one with more.
+        // A client that accepts a response with fewer fields also accepts a response with more fields.
         let modest = seen(&[(fails, None), (&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
         assert_eq!(answer(&modest).0, MessageSupport::Compatible);
         assert_eq!(row(&modest, &judged, "fullinit", Sender::Server).0, MessageSupport::Compatible);
@@ -675,14 +675,14 @@ mod tests {
             row(&untold, &slurm, "fullinit", Sender::Client),
             (MessageSupport::Unknown, vec!["pmijobid".to_owned()])
         );
-        // The server refused nothing, so it may or may not require these fields.
+        // The server refused no request, so it may or may not require these fields.
         let slurm = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None)]);
         let lacking = vec!["pmijobid".to_owned(), "threaded".to_owned()];
         assert_eq!(row(&mpich, &slurm, "fullinit", Sender::Client), (MessageSupport::Unknown, lacking));
     }
 
     #[test]
-    fn compares_names_misses_and_thread_ids() {
+    fn response_form_unseen_by_client_is_unknown() {
         let look = "cmd=name-lookup;name=n;";
         let client = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer), DONE], Some(0))]);
         let server = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer)], None)]);

@@ -20,8 +20,8 @@ pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<CompletedMessage<'a
 pub struct Connections(LookupCache<Proc, Connection>);
 
 impl Connections {
-    /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2 comes before
-    /// the requests whose framing it determines.
+    /// Reads the bytes of an event, if any, and returns the messages that they complete. A response to an offer of PMI-2 comes before the
+    /// requests whose framing it determines.
     pub fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
         let Some((proc, direction, bytes)) = event.kind.message_bytes() else { return Vec::new() };
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
@@ -40,7 +40,7 @@ impl Connections {
         }
     }
 
-    /// Returns the connection of a process; `None` if it has not sent or received anything.
+    /// Returns the connection of a process; `None` if the process has not sent or received any bytes.
     pub fn get(&self, p: Proc) -> Option<&Connection> {
         self.0.get(p)
     }
@@ -60,7 +60,7 @@ impl Connections {
         self.get(p).map_or(&[], |connection| connection.partial(direction))
     }
 
-    /// Returns the incomplete message of a connection, if there is one. `then` describes the event after it.
+    /// Returns the incomplete message of a connection, if any. `then` describes the event after it.
     pub(crate) fn incomplete_message(
         &self,
         p: Proc,

@@ -10,16 +10,16 @@ use crate::connections::CompletedMessage;
 use crate::event::{Bytes, Event, EventKind, Exit};
 
 /// Maximum number of messages per connection that wait for a step.
-const LINES_LIMIT: usize = 100_000;
+const MAX_WAITING_MESSAGES: usize = 100_000;
 
 /// A message that waits for a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// The event that completed it.
+    /// The number of the event that completed the message.
     pub(crate) seq: u64,
-    /// Number of the request, if a proxy has forwarded it.
+    /// Number of the request, if the message is a request that a proxy has forwarded.
     pub(crate) request: Option<u64>,
-    /// Its framing.
+    /// The framing of the message.
     pub framing: Framing,
     /// The text without its newline or length field.
     pub text: Vec<u8>,
@@ -39,16 +39,16 @@ pub(crate) struct ProcessConnection {
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
     pub(crate) args: Vec<Bytes>,
-    /// True if the server has closed it.
+    /// True if the server has closed the connection.
     pub(crate) closed: bool,
-    /// True if its end was one of the outcomes that a step allows. Further steps of this process are then skipped.
+    /// True if the connection ended and a step allows this. Further steps of the process are then skipped.
     pub(crate) skips_steps: bool,
-    /// True if the harness has closed it.
+    /// True if the harness has closed the connection.
     pub(crate) closed_by_harness: bool,
     pub(crate) ended: bool,
     /// True if the process has requested an abort of its process group.
     pub(crate) requested_abort: bool,
-    /// Numbers of a proxy's requests that steps have consumed.
+    /// For a proxy, the numbers of its requests that steps have consumed.
     pub(crate) consumed: Vec<u64>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Conversation {
     /// Number of requested groups.
     groups: u32,
     spawn: PartialSpawnRequest,
-    /// Groups whose spawn was refused, lawfully or with a finding. Steps about them are skipped.
+    /// Groups whose spawn was refused, lawfully or with a finding. Steps about these groups are skipped.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
     /// True if the job has written output.
@@ -185,7 +185,7 @@ impl Conversation {
             EventKind::Crashed { name, signal } => {
                 self.crashed.get_or_insert((name.clone(), *signal));
             }
-            // Some implementations start separate proxies for spawned groups. Steps are about those of the first group.
+            // Some implementations start separate proxies for spawned groups. Steps only concern the proxies of the first group.
             EventKind::FromProxy { group: 0, proxy, id, text, .. } => {
                 self.store_forwarded_request(seq, *proxy, *id, &text.0)
             }
@@ -202,7 +202,7 @@ impl Conversation {
             match (direction, message) {
                 (Direction::FromServer, message) => {
                     let link = self.link(p);
-                    if link.lines.len() >= LINES_LIMIT {
+                    if link.lines.len() >= MAX_WAITING_MESSAGES {
                         continue;
                     }
                     // A framing error is stored as an empty message. The monitor reports the error.
@@ -261,7 +261,7 @@ impl Conversation {
         };
         let framing = if is_forwarded_frame(&text) { Framing::Frames } else { Framing::Lines };
         let link = self.link(Proc::proxy(proxy));
-        if link.lines.len() < LINES_LIMIT {
+        if link.lines.len() < MAX_WAITING_MESSAGES {
             link.lines.push_back(ReceivedMessage { seq, request: Some(id), framing, text });
         }
     }

@@ -17,9 +17,9 @@ pub enum SignalCause {
     Abort,
     /// The process wrote to a closed connection.
     BrokenPipe,
-    /// Another process ended it, or asked it to end.
+    /// A different process killed the process, or asked it to end.
     OtherProcess,
-    /// Any other signal.
+    /// The process received a different signal.
     Other,
 }
 
@@ -42,8 +42,8 @@ impl SignalCause {
     }
 }
 
-/// Maximum length of the last line of a process in a finding, in characters.
-pub(crate) const LAST_WORDS: usize = 160;
+/// Maximum length of a process's last line in a finding, in characters.
+pub(crate) const MAX_LAST_LINE_LENGTH: usize = 160;
 
 /// Prefixes, after asterisks, of the lines that the C library writes before it calls `abort()` because of corrupted memory.
 pub const BROKEN_MEMORY: [&str; 9] = [
@@ -69,8 +69,8 @@ pub fn is_assertion(line: &str) -> bool {
     is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
 }
 
-/// The beginnings of the first lines that runtimes write before an uncaught exception or a panic ends the program.
-const UNCAUGHT: [&str; 5] = [
+/// Prefixes of the first lines that runtimes write before an uncaught exception or a panic ends the program.
+const UNCAUGHT_PREFIXES: [&str; 5] = [
     "Traceback (most recent call last)",
     "panic: ",
     "thread '",
@@ -79,9 +79,9 @@ const UNCAUGHT: [&str; 5] = [
 ];
 
 /// Parts of the errors that a program gets after its peer has closed the connection.
-const PEER_GONE: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionReset", "Connection reset"];
+const PEER_GONE_MESSAGES: [&str; 4] = ["BrokenPipe", "Broken pipe", "ConnectionReset", "Connection reset"];
 
-/// The exit of a server by itself while a response was due.
+/// The exit of a server on its own while a response was due.
 pub(crate) struct OwnEnd {
     /// Number of the event that reports the exit.
     pub(crate) seq: u64,
@@ -100,7 +100,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
-    // The scenario ends with the proof that no response comes, so the server ends later because of that.
+    // The scenario ends with the proof that no response comes, so a later exit of the server is a result of that.
     if is_silent && seq > missing {
         return None;
     }
@@ -114,15 +114,15 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     let lines: Vec<(u64, String)> = events.iter().filter_map(stderr_line).collect();
     let begins = |(seq, line): &(u64, String)| {
         (request..until).contains(seq)
-            && UNCAUGHT.iter().any(|beginning| line.starts_with(beginning))
+            && UNCAUGHT_PREFIXES.iter().any(|beginning| line.starts_with(beginning))
             && (!line.starts_with("thread '") || line.contains(" panicked at "))
     };
     let exception = lines.iter().position(begins);
     let until = lines.partition_point(|(seq, _)| *seq < until);
     let is_text = |line: &&(u64, String)| !line.1.trim().is_empty() && !line.1.starts_with([' ', '\t']);
-    let said = match exception {
+    let last_line = match exception {
         // After the frames of a traceback, the exception follows.
-        Some(at) if lines[at].1.starts_with(UNCAUGHT[0]) => {
+        Some(at) if lines[at].1.starts_with(UNCAUGHT_PREFIXES[0]) => {
             lines[at + 1..until].iter().find(is_text)?.1.clone()
         }
         // Rust writes the message on the line after the place.
@@ -135,16 +135,16 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
             lines[after..until].iter().rfind(is_text)?.1.clone()
         }
     };
-    // The peer of the connection has ended it, which the harness does at the end of a scenario.
-    if exception.is_some() && PEER_GONE.iter().any(|error| said.contains(error)) {
+    // The other side has closed the connection, as the harness does at the end of a scenario.
+    if exception.is_some() && PEER_GONE_MESSAGES.iter().any(|error| last_line.contains(error)) {
         return None;
     }
-    let said: String = said.trim().chars().take(LAST_WORDS).collect();
+    let last_line: String = last_line.trim().chars().take(MAX_LAST_LINE_LENGTH).collect();
     let name = events.iter().find_map(|event| match &event.kind {
         EventKind::Launched { command, .. } => command.first().and_then(|path| path.rsplit('/').next()),
         _ => None,
     });
-    let text = format!("the launcher, {}, ended with {exit}: {said}", name.unwrap_or_default());
+    let text = format!("the launcher, {}, ended with {exit}: {last_line}", name.unwrap_or_default());
     Some(OwnEnd { seq, text, is_exception: exception.is_some() })
 }
 
@@ -158,7 +158,7 @@ fn stderr_line(event: &Event) -> Option<(u64, String)> {
     }
 }
 
-/// The crashed process whose backtrace is wanted.
+/// The crashed process whose backtrace is requested.
 #[derive(Debug, Clone, Copy)]
 pub enum CrashedProcess<'a> {
     /// The server process with this name.
@@ -190,7 +190,7 @@ pub fn crash_backtrace<'e>(
     })
 }
 
-/// Returns the reason why no debugger could examine the crash, if one was tried.
+/// Returns the reason why no debugger could examine the crash, if a debugger was tried.
 pub fn untraced_reason(events: &[Event]) -> Option<&str> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Untraced { why } => Some(why.as_str()),

@@ -47,14 +47,14 @@ struct DeviationEntry {
     reason: String,
     #[serde(default)]
     link: Option<String>,
-    /// True if it occurs only in some runs. The entry then cannot be stale.
+    /// True if the deviation occurs only in some runs. The entry then cannot be stale.
     #[serde(default)]
     sometimes: bool,
-    /// True if it occurs in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale
-    /// either.
+    /// True if the deviation occurs in every run on some systems and never on others, depending on the kernel or the build. The entry then
+    /// cannot be stale either.
     #[serde(default, rename = "some-systems")]
     some_systems: bool,
-    /// True if the input that triggers it is not public yet. Reports then show only the symptom.
+    /// True if the input that triggers the deviation is not public yet. Reports then show only the symptom.
     #[serde(default)]
     sensitive: bool,
 }
@@ -77,13 +77,13 @@ impl DeviationEntry {
 pub struct Deviations {
     path: PathBuf,
     implementation: Option<String>,
-    /// The requirement and the scenarios of all entries, including those for other versions, each with its line.
+    /// The line, the requirement and the scenarios of each entry, including entries for other versions.
     names: Vec<(usize, String, Vec<String>)>,
     /// The entries, one for each pattern of their scenarios.
     entries: Vec<PatternEntry>,
     observed: Vec<bool>,
     observable: Vec<bool>,
-    /// True if the requirement of each entry was broken with another symptom.
+    /// For each entry, true if its requirement was broken with a different symptom.
     has_other_symptom: Vec<bool>,
 }
 
@@ -105,7 +105,7 @@ pub struct DeviationsError {
 }
 
 impl Deviations {
-    /// Parses `text`, the content of the file `path`. Entries for other versions than `version`, or for other connections than
+    /// Parses `text`, the content of the file `path`. Entries for versions other than `version`, or for connections other than
     /// `connection`, are ignored.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl Deviations {
         lines.len()
     }
 
-    /// Records the deviations of a result whose findings another copy of this list has marked.
+    /// Records the deviations of a result whose findings a different copy of this list has marked.
     pub fn record(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
         let mut found: Vec<JudgedFinding> = result.findings.iter().chain(repeated).cloned().collect();
@@ -255,17 +255,20 @@ impl Deviations {
         }
     }
 
-    /// Names the entry for the scenario and requirement of a finding that it does not cover.
+    /// Returns a hint that names the entry for the scenario and requirement of a finding, if its symptom differs.
     fn other_symptom(&self, scenario: &str, finding: &Finding) -> Option<String> {
         let mut entries = self.entries.iter().filter(|expected| expected.scenario.matches(scenario));
         let PatternEntry { line, entry, .. } =
             entries.find(|expected| expected.entry.requirement == finding.requirement)?;
         let symptom = entry.symptom.as_ref()?;
-        Some(format!("The deviation at {}:{line} has another symptom: \"{symptom}\".", self.path.display()))
+        Some(format!(
+            "The deviation at {}:{line} has a different symptom: \"{symptom}\".",
+            self.path.display()
+        ))
     }
 
-    /// Returns the entries whose deviation did not occur although their scenarios were played. If the requirement was broken with another
-    /// symptom, that is a separate finding, and the entry is not stale.
+    /// Returns the entries whose deviation did not occur although their scenarios were played. If the requirement was broken with a
+    /// different symptom, that is a separate finding, and the entry is not stale.
     pub fn stale(&self) -> Vec<StaleDeviation> {
         let mut stale: Vec<StaleDeviation> = Vec::new();
         for (i, PatternEntry { line, scenario, entry }) in self.entries.iter().enumerate() {
@@ -309,13 +312,13 @@ pub fn recorded_deviations(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The reason of an entry that the user has yet to explain.
+/// The reason in an entry that the user has not explained yet.
 pub const PLACEHOLDER_REASON: &str = "TODO: say why";
 
-/// The prefix of such reasons.
+/// The prefix of reasons that the user has not written yet.
 const PLACEHOLDER_PREFIX: &str = "TODO";
 
-/// The properties that the findings of one entry in a draft share.
+/// The properties that all findings of an entry in a draft share.
 #[derive(PartialEq)]
 struct DraftKey<'a> {
     requirement: &'a str,
@@ -325,15 +328,15 @@ struct DraftKey<'a> {
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
-/// Returns the number of entries in a draft, and the number of those whose reason has not been written yet.
+/// Returns the number of entries in a draft, and the number of entries whose reason has not been written yet.
 pub fn count_drafted(text: &str) -> (usize, usize) {
     (text.matches("[[deviation]]").count(), text.matches(PLACEHOLDER_REASON).count())
 }
 
-/// Processes of known process managers that reasons mention.
+/// Names of process managers' processes that reasons mention.
 const MANAGER_PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 
-/// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of another process.
+/// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of a different process.
 fn applies_to(reason: &str, finding: &Finding) -> bool {
     let mut named = MANAGER_PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
     finding.requirement != builtin_requirements::NO_CRASH
@@ -342,10 +345,9 @@ fn applies_to(reason: &str, finding: &Finding) -> bool {
 }
 
 /// Drafts a deviations file from the findings that would make the run red and that no deviation covers. It has one entry for each cause,
-/// with all of its scenarios.
-///
-/// A finding that was absent from an attempt gets `sometimes`, as does one whose precedent has it. `precedents` are the deviations of
-/// related implementations, the closest first, whose reasons are reused. All other reasons are left to the user.
+/// with all of its scenarios. A finding that was absent from an attempt gets `sometimes`, as does a finding whose precedent has this
+/// setting. `precedents` are the deviations of related implementations, the closest first, whose reasons are reused. All other reasons are
+/// left to the user.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],
@@ -392,7 +394,7 @@ pub fn draft(
     let mut text = format!(
         "# Drafted from {}. State for each entry the reason and where it was reported; delete entries that the implementation did not cause.\n\
          implementation = {}\n",
-        // Some scenarios are played more often than the run is repeated, for example to examine a failure.
+        // Some scenarios are played more often than `--repeat` requests, for example to examine a failure.
         match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
             Some(played @ 2..) => format!("{played} runs"),
             _ => "one run, which does not show intermittent findings (--repeat 5 would)".to_owned(),
@@ -421,7 +423,7 @@ pub fn draft(
     text
 }
 
-/// Returns whether the scenario was judged. If it was not, it does not show that a deviation no longer occurs.
+/// Returns whether the scenario was judged. An unjudged scenario does not show that a deviation no longer occurs.
 fn was_judged(result: &ScenarioResult) -> bool {
     !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
 }
@@ -447,7 +449,7 @@ mod tests {
             let mut deviations = parsed(text);
             let mut findings: Vec<JudgedFinding> = seen.iter().map(|seen| crash(seen)).collect();
             deviations.apply("kvs/own-key", &mut findings);
-            let hint = "The deviation at d:2 has another symptom: \"signal 11 (in get)\".";
+            let hint = "The deviation at d:2 has a different symptom: \"signal 11 (in get)\".";
             let count =
                 |is: fn(&JudgedFinding, &str) -> bool| findings.iter().filter(|f| is(f, hint)).count();
             (deviations.stale().len(), count(|f, _| f.deviation.is_some()), count(|f, hint| f.help == hint))
@@ -456,7 +458,7 @@ mod tests {
         assert_eq!(
             stale(Some("pm died of signal 6 (in get at pm.c:9)")),
             (0, 0, 1),
-            "another crash is a new finding"
+            "a different crash is a new finding"
         );
         assert_eq!(stale(None), (1, 0, 0));
     }
@@ -554,7 +556,7 @@ mod tests {
         };
         assert_eq!(sometimes(&drafted(&precedent("sometimes"))), [true, true], "a known race");
         let entries = drafted(&precedent("some-systems"));
-        assert_eq!(sometimes(&entries), [false, true], "the draft knows this system");
+        assert_eq!(sometimes(&entries), [false, true], "the draft was made on this system");
         assert_eq!(entries[0].reason, "r");
     }
 
@@ -566,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_entries_of_another_connection() {
+    fn ignores_entries_for_other_connections() {
         let text = "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"a\"]\n\
                     connection = \"port\"\nreason = \"r\"\nsensitive = true\n";
         let counts = |by| Deviations::parse(Path::new("d"), text, None, by).unwrap().are_sensitive_in("a");

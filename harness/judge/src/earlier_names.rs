@@ -11,14 +11,14 @@ use crate::event::Event;
 use crate::finding::Finding;
 use crate::monitor::NameRequest;
 
-/// Maximum number of names that are stored. After a campaign has published more, a lookup may find any name.
+/// Maximum number of names that are stored. After a campaign has published more names, a lookup may find any name.
 const MAX_NAMES: usize = 100_000;
 
 /// Names that earlier jobs may have left published, with the number of publish requests since the name was last known to be withdrawn.
 #[derive(Debug, Clone, Default)]
 pub struct EarlierNames(BTreeMap<Vec<u8>, u64>);
 
-/// A request about a name and its response, with the number of the event of the response.
+/// A request about a name, its response, and the number of the response's event.
 #[derive(Debug)]
 struct NameExchange {
     proc: Proc,
@@ -31,7 +31,7 @@ struct NameExchange {
 
 impl EarlierNames {
     /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores the port,
-    /// and returns it after the other port is withdrawn.
+    /// and returns it after the previous port is withdrawn.
     pub fn record(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.request, one.succeeds));
@@ -53,7 +53,7 @@ impl EarlierNames {
         }
     }
 
-    /// Returns the findings without those about lookups that found a name of an earlier job. If the job itself has published the name, the
+    /// Returns the findings except those about lookups that found a name from an earlier job. If the job itself has published the name, the
     /// finding is kept.
     pub fn without_excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
@@ -80,12 +80,12 @@ impl EarlierNames {
     }
 }
 
-/// Returns true if a lookup has found a name.
+/// Returns whether a lookup has found a name.
 pub fn is_found(events: &[Event]) -> bool {
     exchanges(events).0.iter().any(|one| one.found)
 }
 
-/// Returns the requests about names with responses, in the order of the responses, and those without.
+/// Returns the answered requests about names, in the order of the responses, and the unanswered ones.
 fn exchanges(events: &[Event]) -> (Vec<NameExchange>, Vec<NameRequest>) {
     let mut answered = Vec::new();
     let mut open: BTreeMap<Proc, Vec<NameRequest>> = BTreeMap::new();
@@ -98,7 +98,7 @@ fn exchanges(events: &[Event]) -> (Vec<NameExchange>, Vec<NameRequest>) {
         let Some(kind) = message.operation() else { return };
         let is_it = |request: &NameRequest| request.operation() == kind;
         let at = match message.framing {
-            // RFC 13, Wire Protocol: earlier requests have an unreadable response or none.
+            // RFC 13, Wire Protocol: earlier requests have an unreadable response or no response.
             Framing::Lines => open.iter().rposition(is_it),
             // PMI-2 draft, thrid: several requests may be pending. They are assumed to be answered in order.
             Framing::Frames => open.iter().position(is_it),
@@ -131,7 +131,7 @@ mod tests {
         numbered([launched(1, 0)].into_iter().chain(events(&INITS[0])).chain(events(&said)))
     }
 
-    /// Returns the requirements that are broken in a job after one that published the name `a` with the port `old`.
+    /// Returns the requirements that a job breaks after an earlier job has published the name `a` with the port `old`.
     fn broken(asked: &[(&str, &str)]) -> Vec<String> {
         let mut before = EarlierNames::default();
         before.record(&job(&[
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(broken(&[OLD]), none);
         assert_eq!(broken(&[refused, OLD]), none);
         assert_eq!(broken(&[("cmd=lookup_name service=a", "cmd=lookup_result rc=-1 msg=none")]), none);
-        // This is how Hydra's name server reports a missing name.
+        // Hydra's name server reports a missing name in this form.
         let odd = ("cmd=lookup_name service=none", "cmd=lookup_result rc=0 port=");
         assert_eq!(broken(&[odd, OLD]), ["rfc13.abnf.s-lookup"]);
         assert_eq!(broken(&[("cmd=lookup_name service=twice", "cmd=lookup_result rc=0 port=new")]), none);

@@ -1,4 +1,4 @@
-//! Events: the one stream of facts that every mode records and the judge reads.
+//! Events: the single stream of facts that every mode records and the judge reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -47,20 +47,20 @@ pub enum SilenceProof {
     Timeout,
 }
 
-/// One event with its time and origin.
+/// An event with its time and origin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Number of the event: from 0, without gaps within a scenario.
     pub seq: u64,
     /// Microseconds on a monotonic clock since the scenario began. Never judged.
     pub time_us: u64,
-    /// Line of the scenario that was being played; 0 if none.
+    /// Line of the scenario that was being played; 0 without a line.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub line: usize,
-    /// Number of bytes that were cut from the end of its message.
+    /// Number of bytes that were cut from the end of the event's message.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: usize,
-    /// The event itself.
+    /// The kind of the event, with its data.
     #[serde(rename = "what")]
     pub kind: EventKind,
 }
@@ -92,7 +92,7 @@ impl Event {
 pub enum AbandonReason {
     /// The user interrupted the run.
     Interrupted,
-    /// A mistake in the scenario that only shows when it is played.
+    /// A mistake in the scenario that is only detected when the scenario is played.
     Mistake(String),
     /// The scenario cannot be played against the implementation under test.
     Unplayable(String),
@@ -115,7 +115,7 @@ pub const LOCAL_SIZE_VARIABLE: &str = "MPI_LOCALNRANKS";
 pub enum EventKind {
     /// The implementation was started, with a request for a process group of this size.
     Launched {
-        /// The command as it was run; empty in memory.
+        /// The command that was run; empty if the reference was tested in memory.
         command: Vec<String>,
         /// Requested ranks.
         ranks: u32,
@@ -126,14 +126,14 @@ pub enum EventKind {
     Started {
         /// The process.
         proc: Proc,
-        /// Its `PMI_*` environment, and the variables that describe its node.
+        /// The process's `PMI_*` environment, and the variables that describe its node.
         env: BTreeMap<String, String>,
         /// Its arguments.
         args: Vec<Bytes>,
-        /// The problem with the descriptor in PMI_FD, or with the connection through PMI_PORT, if there is one.
+        /// The problem with the descriptor in PMI_FD, or with the connection through PMI_PORT, if any.
         bad_fd: Option<String>,
     },
-    /// In a recorded session, the program of a process could not be started.
+    /// The program of a process in a recorded session could not be started.
     NotStarted {
         /// The process.
         proc: Proc,
@@ -155,21 +155,21 @@ pub enum EventKind {
     ManagerStarted {
         /// The process.
         proc: Proc,
-        /// The arguments that it passed, without the program.
+        /// The arguments that the process passed, without the program.
         args: Vec<Bytes>,
     },
     /// A process that was started without a process manager has requested one (singleton init). Contains the first messages on the
-    /// connection that the process manager makes to it.
+    /// connection that the process manager makes to the process.
     Singinit {
         /// The process.
         proc: Proc,
-        /// The process manager's first message; empty if it sent none or did not connect.
+        /// The process manager's first message; empty if it sent no message or did not connect.
         #[serde(rename = "asked")]
         request: Bytes,
         /// The process's answer.
         #[serde(rename = "said")]
         answer: Bytes,
-        /// The process manager's reply to that answer.
+        /// The process manager's reply to the process's answer.
         #[serde(rename = "told")]
         reply: Bytes,
     },
@@ -216,12 +216,12 @@ pub enum EventKind {
     NoResponse {
         /// The client.
         proc: Proc,
-        /// The evidence that it will not come.
+        /// The evidence that the response will not come.
         proof: SilenceProof,
     },
     /// The server has not read everything that this process wrote. Reported just before the event about the silence that follows.
     NotRead {
-        /// The process that wrote it.
+        /// The process that wrote the bytes.
         proc: Proc,
     },
     /// A proxy sent a request to its upstream, whose role the harness plays.
@@ -232,9 +232,9 @@ pub enum EventKind {
         proxy: u32,
         /// Number of the request, counted across all proxies of the launch.
         id: u64,
-        /// The request without its terminator, in one form for all versions of Hydra's protocol.
+        /// The request without its terminator, converted to the same form for every version of Hydra's protocol.
         text: Bytes,
-        /// True if it waits until the scenario answers it.
+        /// True if the request waits until the scenario answers it.
         held: bool,
     },
     /// The upstream sent a proxy a response or a notification.
@@ -243,7 +243,7 @@ pub enum EventKind {
         group: u32,
         /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// Number of the request that it answers, if it is a response.
+        /// Number of the request that the message answers, if it is a response.
         answers: Option<u64>,
         /// The message.
         text: Bytes,
@@ -266,10 +266,10 @@ pub enum EventKind {
     },
     /// A line that the implementation wrote.
     Output {
-        /// The process that wrote it, if known.
+        /// The process that wrote the line, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proc: Option<Proc>,
-        /// True if it was written to stderr.
+        /// True if the line was written to stderr.
         stderr: bool,
         /// The line without its newline; long lines are cut.
         line: Bytes,
@@ -283,14 +283,14 @@ pub enum EventKind {
     /// A scenario that had failed while other jobs were running was played again.
     #[serde(rename = "played_again")]
     Replayed {
-        /// The other jobs of the implementation that ran at the same time; empty if it was played alone or under unrelated load.
+        /// The other jobs of the implementation that ran at the same time; empty if the scenario was played alone or under unrelated load.
         #[serde(rename = "beside")]
         other_jobs: Vec<OtherJob>,
-        /// Number of times it was played.
+        /// Number of times that the scenario was played again.
         played: u32,
-        /// Number of times it failed.
+        /// Number of times that the scenario failed again.
         failed: u32,
-        /// The scenario that has already shown interference between jobs in this run, in which case other jobs were not started again.
+        /// The scenario that has already shown interference between jobs in this run. If there is one, other jobs were not started again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shown_by: Option<String>,
     },
@@ -303,12 +303,12 @@ pub enum EventKind {
     LibraryFile {
         /// Name of the file.
         name: String,
-        /// Its soname, which programs linked with it search for.
+        /// The soname of the library, which programs linked with it search for.
         soname: Option<String>,
-        /// The PMI functions that it exports.
+        /// The PMI functions that the library exports.
         functions: Vec<String>,
     },
-    /// A process has loaded the library under test, or failed to.
+    /// A process has loaded the library under test, or has failed to load it.
     Loaded {
         /// The process.
         proc: Proc,
@@ -344,10 +344,10 @@ pub enum EventKind {
     },
     /// The next expectation of the scenario.
     Expected(Box<Expectation>),
-    /// The runner stopped waiting for the last expectation because nothing came.
+    /// The runner stopped waiting for the last expectation because it received no message.
     #[serde(rename = "nothing")]
     Silence {
-        /// The evidence that nothing will come.
+        /// The evidence that no message will come.
         proof: SilenceProof,
         /// The waiting time, in milliseconds.
         waited_ms: u64,
@@ -367,7 +367,7 @@ pub enum EventKind {
     },
     /// A process of the implementation was killed by a signal.
     Crashed {
-        /// Its command name.
+        /// The command name of the process.
         name: String,
         /// The signal.
         signal: i32,
@@ -390,7 +390,7 @@ pub enum EventKind {
     },
     /// The server aborts a process group.
     Aborted {
-        /// The process that caused it.
+        /// The process that caused the abort.
         by: Proc,
         /// The reason.
         reason: String,
@@ -404,7 +404,7 @@ pub enum EventKind {
     StillRunning {
         /// All processes that have not ended.
         procs: Vec<Proc>,
-        /// The evidence that they will not end.
+        /// The evidence that the processes will not end.
         proof: HangProof,
     },
     /// These processes of a recorded session outlived their launcher. They are no longer recorded.
@@ -430,11 +430,11 @@ pub enum EventKind {
     /// The job keeps running, although each of its processes has ended or was asked to exit. The runner ends it now.
     #[serde(rename = "job_stays")]
     JobKeepsRunning {
-        /// The evidence that it will not end.
+        /// The evidence that the job will not end.
         proof: SilenceProof,
         /// The longest time that the runner waited, in milliseconds.
         waited_ms: u64,
-        /// Agents that have not ended, although the runner asked them to exit.
+        /// Processes whose agents have not ended, although the runner asked them to exit.
         procs: Vec<Proc>,
         /// Command names of the implementation's processes that are still running, if they are descendants of the runner.
         names: Vec<String>,
@@ -483,16 +483,16 @@ impl EventKind {
     }
 }
 
-/// A job that ran at the same time as another one.
+/// A job that ran at the same time as the job of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherJob {
-    /// Name of its scenario.
+    /// Name of the job's scenario.
     pub scenario: String,
     /// The last events of the job.
     pub events: Vec<Event>,
 }
 
-/// The actions that end a job that does not end by itself, in this order.
+/// The actions that end a job that does not end by itself, in the order in which the runner takes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Ending")]
@@ -533,9 +533,9 @@ pub enum PlainRun {
     /// All of its processes ended with status 0.
     #[serde(rename = "ended_well")]
     Succeeded,
-    /// All of its processes ended with status 0, but with these flaws. Only the scenarios without anything unusual report them.
+    /// All of its processes ended with status 0, but with these flaws. Only scenarios with an ordinary server report them.
     Flawed(Vec<Flaw>),
-    /// A process ended in another way.
+    /// A process ended in a different way.
     #[serde(rename = "ended_badly")]
     ProcessFailed(ProcessEnd),
     /// No process wrote to its connection. Contains the way in which the first process ended.
@@ -545,7 +545,7 @@ pub enum PlainRun {
 }
 
 impl PlainRun {
-    /// Returns whether other runs can be compared with this one.
+    /// Returns whether other runs can be compared with this plain run.
     pub fn is_comparable(&self) -> bool {
         matches!(self, Self::Succeeded | Self::Flawed(_))
     }
@@ -556,7 +556,7 @@ impl PlainRun {
 pub struct ProcessEnd {
     /// The process.
     pub proc: Proc,
-    /// The way in which it ended.
+    /// The way in which the process ended.
     #[serde(rename = "how")]
     pub kind: ProcessExitKind,
 }
@@ -566,17 +566,17 @@ pub struct ProcessEnd {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "End")]
 pub enum ProcessExitKind {
-    /// It ended by itself.
+    /// The process ended by itself.
     #[serde(rename = "itself")]
     Exited(Exit),
-    /// The server ended its process group.
+    /// The server ended the process group.
     #[serde(rename = "group")]
     GroupAborted,
-    /// The scenario killed it.
+    /// The scenario killed the process.
     Killed,
-    /// It did not end. Contains the proof; `None` if it was waiting for another process.
+    /// The process did not end. Contains the proof; `None` if the process was waiting for another process.
     Never(Option<HangProof>),
-    /// Unknown, because the runner did not wait for it.
+    /// The end is unknown, because the runner did not wait for the process.
     Unknown,
 }
 
@@ -602,9 +602,9 @@ pub enum HangProof {
     Idle,
     /// No process has shown any activity for this number of seconds.
     Quiet(u64),
-    /// They have done nothing but write output for this number of seconds.
+    /// The processes have only written output for this number of seconds.
     Prints(u64),
-    /// They keep running far beyond the time limit.
+    /// The processes keep running far beyond the time limit.
     Endless,
 }
 
@@ -623,18 +623,18 @@ impl fmt::Display for HangProof {
     }
 }
 
-/// A difference between the output of a plain run and that of another run.
+/// A difference between the outputs of a plain run and of a different run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Difference {
-    /// The first line that differs, cut if long.
+    /// The first line that differs. Long lines are cut.
     Line {
         /// The line of the plain run.
         plain: Bytes,
         /// The line of the other run.
         seen: Bytes,
     },
-    /// One output is a prefix of the other; lengths in bytes.
+    /// One output is a prefix of the other. Lengths are in bytes.
     Length {
         /// The length of the plain run's output.
         plain: usize,

@@ -15,7 +15,7 @@ use crate::{Finding, PartyKind};
 /// Maximum number of findings per result that are explained.
 pub(crate) const MAX_EXPLAINED_FINDINGS: usize = 10;
 
-/// Maximum number of events per message, and of processes whose last request may have caused a crash.
+/// Maximum number of events per message. It also limits the number of processes whose last request may have caused a crash.
 const MAX_EVENTS_PER_MESSAGE: usize = 20;
 
 /// Prefixes of requests that start processes. Such a request takes effect later and elsewhere, so it counts even if it was answered.
@@ -84,7 +84,7 @@ pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     before().any(leaves)
 }
 
-/// Returns the event with this number.
+/// Returns the event whose number is `seq`.
 pub(crate) fn find_event(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
 }
@@ -133,17 +133,17 @@ pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
 }
 
 /// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message from the
-/// implementation (`event`) is not.
+/// implementation (`event`) is not a consequence.
 pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
     finding.requirement != NO_CRASH
         && finding.seq >= loss
         && !event.is_some_and(|event| is_from_implementation(finding.party, event))
 }
 
-/// Returns whether the behaviour that one finding reports leads to the behaviour that another one reports.
+/// Returns whether the behaviour that `cause` reports leads to the behaviour that `effect` reports.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
-        // RFC 13 requires both with one sentence.
+        // A single sentence of RFC 13 requires both.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
         // The two sides use different versions from there on.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
@@ -159,7 +159,7 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
     leads && cause.requirement != effect.requirement && cause.party == effect.party && cause.seq <= effect.seq
 }
 
-/// Removes and returns the findings that another, equally severe one explains.
+/// Removes and returns the findings that a different, equally severe finding explains.
 pub(crate) fn extract_explained(findings: &mut Vec<JudgedFinding>) -> Vec<JudgedFinding> {
     let causes: Vec<_> = findings.iter().map(|judged| (judged.severity, judged.finding.clone())).collect();
     let is_explained = |judged: &mut JudgedFinding| {
@@ -200,7 +200,7 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     within.take(MAX_EVENTS_PER_MESSAGE).map(|(seq, _)| seq).collect()
 }
 
-/// Returns the requests that may have caused a crash: the unanswered ones, the last one, and all that start processes.
+/// Returns the requests that may have caused a crash: the unanswered requests, the last request, and all requests that start processes.
 fn requests_before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let events = &events[..events.partition_point(|event| event.seq < loss)];
     let requests = || {

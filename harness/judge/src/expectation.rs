@@ -61,7 +61,7 @@ pub enum ExpectationKind {
     /// The job writes something to stderr or stdout.
     Logs,
     /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response. Without a line, the
-    /// process starts.
+    /// process must start.
     Request(Option<String>),
     /// A program's process exits by itself, with a status that matches.
     Exits(ExitPattern),
@@ -73,8 +73,8 @@ pub enum ExpectationKind {
     FailsOrMatches,
     /// The output of a program's process equals that of the plain run.
     SameOutput,
-    /// The library sends this request during a call: one line, or the lines of a spawn request in order. The scenario ignores earlier
-    /// requests in the same call.
+    /// The library sends this request during a call: one line, or the lines of a spawn request in order. Earlier requests during the same
+    /// call are ignored.
     #[serde(rename = "asks")]
     SendsRequest(Vec<Pattern>),
     /// A call of a library returns.
@@ -116,10 +116,10 @@ pub enum ReturnCode {
     Any,
     /// Any error.
     Failure,
-    /// Any error. The scenario names one that has no number in RFC 13.
+    /// Any error. The scenario names an error code that has no number in RFC 13.
     #[serde(rename = "unnumbered")]
     UnnumberedError(String),
-    /// One code.
+    /// A particular code.
     Code {
         /// The code as written in the scenario.
         shown: String,
@@ -162,12 +162,12 @@ impl fmt::Display for ReturnCode {
     }
 }
 
-/// One of several outcomes.
+/// An outcome of a step that accepts several outcomes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
     /// The verdict on this outcome.
     pub grade: Grade,
-    /// The requirement that it breaks, if different from the step's.
+    /// The requirement that this outcome breaks, if different from the requirement of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cites: Option<String>,
     /// The outcome: [`ExpectationKind::Message`], [`ExpectationKind::SendsRequest`], [`ExpectationKind::Newline`],
@@ -195,11 +195,11 @@ impl Choice {
 /// The state of the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectationState {
-    /// It may still be met.
+    /// The expectation may still be met.
     Pending,
-    /// It is met, or there is none.
+    /// The expectation is met, or the scenario has no expectation yet.
     Met,
-    /// It was not met and can no longer be met. The finding has been made, and later events cannot be judged.
+    /// The expectation was not met and can no longer be met. The finding has been reported, and later events cannot be judged.
     Broken,
 }
 

@@ -1,4 +1,4 @@
-//! A breach of a requirement at a place in a transcript.
+//! A violation of a requirement at a place in a transcript.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub enum PartyKind {
     Library,
 }
 
-/// The beginning of the part of an observation that reports the end of the launcher.
+/// Prefix of the part of an observation that reports the end of the launcher.
 const LAUNCHER_END: &str = "; the launcher, ";
 
 /// A requirement broken at a place in a transcript.
@@ -30,13 +30,13 @@ const LAUNCHER_END: &str = "; the launcher, ";
 pub struct Finding {
     /// Id of the requirement.
     pub requirement: String,
-    /// The party that broke it.
+    /// The party that broke the requirement.
     pub party: PartyKind,
-    /// The process whose connection shows it; `None` for the job as a whole.
+    /// The process whose connection shows the violation; `None` for the job as a whole.
     pub proc: Option<Proc>,
-    /// Number of the event that shows it.
+    /// Number of the event that shows the violation.
     pub seq: u64,
-    /// Line of the scenario's current step; 0 if none.
+    /// Line of the scenario's current step; 0 without a step.
     pub line: usize,
     /// The highest severity that the scenario allows for this outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,13 +52,13 @@ pub struct Finding {
     /// For a crash, its location, if a debugger was attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<CrashLocation>,
-    /// Numbers of the other events that the finding needs, if it follows from operations of several processes.
+    /// Numbers of the other events that prove the violation, if it follows from operations of several processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related: Vec<u64>,
 }
 
 impl Finding {
-    /// Creates a finding against a party, about the job as a whole and without a step. The caller fills in more fields if it can.
+    /// Creates a finding against a party, about the job as a whole and without a step. The caller sets the other fields if they are known.
     pub fn new(
         requirement: impl Into<String>,
         party: PartyKind,
@@ -80,8 +80,8 @@ impl Finding {
         }
     }
 
-    /// Returns whether the finding depends on timing, so that another run may not show it: a crash, a hang, a missing response, or the exit
-    /// status of a job. The content of a response does not depend on timing.
+    /// Returns whether the finding depends on timing, so that it may be absent from another run: a crash, a hang, a missing response, or
+    /// the exit status of a job. The content of a response does not depend on timing.
     pub fn depends_on_timing(&self) -> bool {
         let is_status = self.party == PartyKind::Server && self.seen.starts_with("exit status ");
         [NO_CRASH, NO_HANG, INDEPENDENT_JOBS].contains(&self.requirement.as_str())
@@ -89,7 +89,7 @@ impl Finding {
             || is_status
     }
 
-    /// Returns the observed behaviour without the last output of the launcher, which need not be related.
+    /// Returns the observed behaviour without the last output of the launcher, which may be unrelated.
     pub(crate) fn observed(&self) -> &str {
         self.seen.split(LAUNCHER_END).next().unwrap_or_default()
     }

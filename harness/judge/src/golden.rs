@@ -1,5 +1,5 @@
-//! Recorded knowledge about implementations, from the directory `golden`: one folder for each, with its deviations and, for process
-//! managers, the profile that starts them.
+//! Recorded knowledge about implementations, from the directory `golden`: one folder for each implementation, with its deviations and, for
+//! a process manager, the profile that starts it.
 
 use std::path::Path;
 

@@ -28,7 +28,7 @@ use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, PartyKind, Severity};
 
-/// Maximum number of findings in one scenario against one party. Further findings are dropped, because they add nothing new.
+/// Maximum number of findings against a party in a scenario. Further findings are dropped, because they would add no information.
 const MAX_FINDINGS_PER_PARTY: usize = 1000;
 
 /// Number of monitor findings against the party under test after which a scenario ends early.
@@ -55,21 +55,20 @@ pub enum WaitReason {
 pub struct ScenarioOutcome {
     /// The transcript.
     pub events: Vec<Event>,
-    /// The requirements that the party under test broke, in order.
+    /// The violations by the party under test, in order.
     pub findings: Vec<Finding>,
     /// The party under test.
     pub party: PartyKind,
     /// True if a required response never came.
     pub hung: bool,
-    /// True if the implementation started no process, opened no connection or answered nothing, so nothing indicates that it speaks PMI at
-    /// all.
+    /// True if the implementation started no process, opened no connection or sent no answer, so it may not speak PMI at all.
     pub unresponsive: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
     /// The versions that the connections have agreed on, the lowest first: `1.1`.
     pub negotiated: Vec<String>,
     /// Names of processes that outlived the rank of a program that started them. They had left the rank's process group, so ending that
-    /// group did not end them. Empty unless the runner looked for them.
+    /// group did not end them. Empty unless the runner looked for such processes.
     pub leftover_processes: Vec<String>,
     /// The reason why the implementation could not be judged.
     pub unjudged: Option<UnjudgedReason>,
@@ -82,7 +81,7 @@ pub struct ScenarioOutcome {
 /// Judges one scenario; see the module's documentation.
 pub struct Judge {
     party: PartyKind,
-    /// True if there is no scenario. Then only the monitors make findings.
+    /// True if there is no scenario. Then only the monitors report findings.
     has_no_scenario: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
@@ -98,7 +97,7 @@ pub struct Judge {
     expectation: Option<Expectation>,
     expectation_state: ExpectationState,
     captures: Captures,
-    /// The proof that nothing more will come, and how long the runner waited for it.
+    /// The proof that no more data will come, and the time that the runner waited.
     silence: Option<(SilenceProof, Duration)>,
     /// The processes whose requests the server had not read when the silence was reported.
     not_read: BTreeSet<Proc>,
@@ -157,7 +156,7 @@ impl Judge {
         Self { monitor: Monitor::new(), has_no_scenario: true, ..Self::new(party, Vec::new()) }
     }
 
-    /// Returns and removes the findings that the monitors have made so far, against all parties.
+    /// Returns and removes the findings of the monitors so far, against all parties.
     pub fn take_monitor_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.monitor_findings)
     }
@@ -268,7 +267,7 @@ impl Judge {
         self.monitor_findings.iter().filter(|f| f.party == party).count()
     }
 
-    /// Returns whether the server starts far more processes than requested. The monitor has reported that.
+    /// Returns whether the server starts far more processes than requested, as the monitor has reported.
     pub fn starts_too_many(&self) -> bool {
         self.monitor.starts_too_many()
     }
@@ -303,7 +302,7 @@ impl Judge {
         self.hung
     }
 
-    /// Returns whether some process has no usable connection. The monitor has reported that.
+    /// Returns whether at least one process lacks a usable connection, as the monitor has reported.
     pub fn lacks_connection(&self) -> bool {
         self.conversation.unconnected
     }
@@ -340,7 +339,7 @@ impl Judge {
         self.conversation.find(p).is_some_and(|link| link.is_closed())
     }
 
-    /// Returns whether a step has a message to read on a connection, or can never get one because the connection is closed.
+    /// Returns whether a step has a message to read on a connection, or can never get a message because the connection is closed.
     pub fn has_input(&self, p: Proc) -> bool {
         self.is_closed(p) || self.conversation.find(p).is_some_and(|link| !link.lines.is_empty())
     }
@@ -493,8 +492,8 @@ impl Judge {
             if self.expectation_state == ExpectationState::Broken
                 && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.matches(0))
             {
-                // The call should have failed on this response, so findings about later messages of this process are consequences. A
-                // message in another version than the agreed one shows why the call has not failed.
+                // The call should have failed on this response, so findings about later messages from this process are consequences. A
+                // message in a version other than the agreed one shows why the call has not failed.
                 let answered = self.library.answered_at(p);
                 let is_cause = |f: &Finding| f.requirement == ids::RFC13_INIT_HIGHEST_MUTUAL;
                 self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered || is_cause(f));
@@ -596,8 +595,8 @@ impl Judge {
                 let expected = format!("arguments \"{expected}\"");
                 self.report_broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
             }
-            // Expectations about the job have no process. Those about a program are checked at the end, and those about a library in
-            // [`LibraryJudge`].
+            // Expectations about the job have no process. Expectations about a program are checked at the end, and expectations about a
+            // library in [`LibraryJudge`].
             _ => {}
         }
     }
@@ -665,7 +664,8 @@ impl Judge {
             return;
         }
         if p.group != 0 {
-            // Some process of the group received a wrong rank. This has been reported, and explains why another one seems to be missing.
+            // A process of the group received a wrong rank. This has been reported, and explains why a different process seems to be
+            // missing.
             if self
                 .monitor_findings
                 .iter()
@@ -765,8 +765,8 @@ impl Judge {
         self.mark_met(captures);
     }
 
-    /// Checks whether a message is the expected one, and returns the captured values. A message whose form the monitor has reported is read
-    /// leniently, so that its form does not cause a second finding.
+    /// Checks whether a message matches the expected one, and returns the captured values. A message whose form the monitor has reported is
+    /// read leniently, so that its form does not cause a second finding.
     fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Mismatch> {
         let fits = pattern.matches(&line.text, line.framing);
         match fits {
@@ -834,7 +834,7 @@ impl Judge {
     ) {
         match next {
             StepInput::End => self.report_broken(Some(p), cites, expected, CONNECTION_END),
-            // The monitor reports first, because it knows which request has no response.
+            // The monitor reports first, because it knows which request is unanswered.
             StepInput::Silence(proof, waited) if unanswered => {
                 self.hung = true;
                 self.report_silence(Some(p), cites, expected, proof, waited);
@@ -863,7 +863,7 @@ impl Judge {
         self.monitor.unread_rule(&self.not_read).unwrap_or(in_pieces)
     }
 
-    /// Returns the incomplete message of a connection, if a step waits for that connection and nothing more will come.
+    /// Returns the incomplete message of a connection, if a step waits for that connection and no more data will come.
     fn incomplete_message(&self, p: Proc, expected: &ExpectationKind) -> Option<IncompleteMessage> {
         let (proof, waited) = self.silence?;
         let waits = matches!(
@@ -920,8 +920,9 @@ impl Judge {
         self.report_broken_at(self.seq, p, cites, expected.into(), seen.into());
     }
 
-    /// Reports a finding unless the monitor has reported the same event. An advisory finding does not replace a binding one: a refusal that
-    /// also lacks a thrid breaks both. A missing response is one behaviour, and the monitor knows what was unusual about the request.
+    /// Reports a finding unless the monitor has reported the same event. An advisory finding does not replace a binding finding: a refusal
+    /// that also lacks a thrid breaks both requirements. A missing response is one behaviour, and the monitor knows what was unusual about
+    /// the request.
     fn report_broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;
         let says = |f: &Finding| {
@@ -966,7 +967,7 @@ enum StepInput {
     Line(ReceivedMessage),
     End,
     Silence(SilenceProof, Duration),
-    /// Nothing has come yet.
+    /// No message has come yet.
     Open,
 }
 
@@ -998,7 +999,7 @@ fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String 
     reason.map_or_else(|| valid_outcomes(choices), |why| format!("{} ({why})", valid_outcomes(choices)))
 }
 
-/// Describes the outcomes that would have been usual instead of `seen`: those that pass, or else the other lawful ones.
+/// Describes the usual outcomes instead of `seen`: the outcomes that pass, or else the other lawful outcomes.
 fn describe_usual_outcomes(choices: &[Choice], seen: &Choice) -> String {
     match choices.iter().any(|choice| choice.grade == Grade::Pass) {
         true => format_choices(choices, |choice| choice.grade == Grade::Pass),
@@ -1211,7 +1212,7 @@ mod tests {
 
     const GET: &str = "0 > cmd=get kvsname=k key=a";
 
-    /// Returns the events of a silence. The second one shows that the response is missing.
+    /// Returns the events of a silence. The second event shows that the response is missing.
     fn nothing() -> [EventKind; 2] {
         let proof = SilenceProof::Idle;
         [EventKind::Silence { proof, waited_ms: 0 }, EventKind::NoResponse { proc: P, proof }]
@@ -1276,7 +1277,7 @@ mod tests {
     fn mismatch_of_alternatives_keeps_the_reason() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
         let found = |choices: &[(Grade, ExpectationKind)], line: &str| {
-            // After an unreadable response, only the scenario can report the second one.
+            // After an unreadable response, only the scenario can report the next response.
             let get = || [event(GET), event("0 < cmd=get_result rc=-1\r"), expected(choices)];
             let first = get();
             let rest = [event(GET), event(line), expected(choices)];

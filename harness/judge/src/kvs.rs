@@ -4,23 +4,24 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::observation::PRINTABLE_LIMIT;
 
-/// The "rank" of pairs that the spawn request of the process group contains.
+/// The pseudo rank of pairs that the spawn request of the process group contains.
 pub(crate) const PREPUT: u32 = u32::MAX;
 
-/// One put of a key.
+/// A put of a key.
 #[derive(Debug, Clone)]
 pub(crate) struct KvsPut {
     pub(crate) value: Vec<u8>,
-    /// The rank that put it, or [`PREPUT`].
+    /// The rank that sent the put, or [`PREPUT`].
     pub(crate) rank: u32,
     /// The number of barriers that the rank had entered before. Every process that has left more barriers than this must see the
     /// value, if the put is acknowledged.
     entered: u64,
-    /// The number of puts that were acknowledged before this one was.
+    /// The number of puts that were acknowledged before this put.
     acknowledged: Option<u64>,
 }
 
-/// The puts that a process must see in addition to those before a barrier of the whole group: for each rank, all puts with a lower number.
+/// The puts that a process must see in addition to the puts before a barrier of the whole group: for each rank, all puts with a lower
+/// number.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 

@@ -1,4 +1,4 @@
-//! The judge derives findings and verdicts from events. It never launches anything.
+//! The judge derives findings and verdicts from events. It never starts processes.
 #![forbid(unsafe_code)]
 
 pub mod attempts;

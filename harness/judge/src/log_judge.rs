@@ -102,7 +102,7 @@ fn play(
         deviations,
         strict,
     );
-    // The log contains the events of one attempt, which was not the last one.
+    // The log contains the events of a single attempt, which was not the last attempt.
     if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
         again.verdict = Verdict::Flaky;
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A map with a cache of the last lookup.
+/// A map that caches its last lookup.
 #[derive(Debug)]
 pub(crate) struct LookupCache<K, V> {
     places: HashMap<K, usize>,
@@ -28,7 +28,7 @@ impl<K: Copy + Eq + Hash, V> LookupCache<K, V> {
         Some(&self.values[place])
     }
 
-    /// Returns the value of a key, after inserting `new` if it has none.
+    /// Returns the value of a key, after inserting `new` if the key is missing.
     pub(crate) fn get_or_insert_with(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         let place = match self.last {
             Some((last, place)) if last == key => place,
@@ -70,7 +70,7 @@ mod tests {
         for (key, value) in [(3, 'a'), (1, 'b'), (1, 'c'), (3, 'd'), (2, 'e'), (3, 'f')] {
             assert_eq!(recent.get(key), plain.get(&key));
             assert_eq!(recent.get_or_insert_with(key, || value), plain.entry(key).or_insert(value));
-            // The lookup of another key replaces the cached one.
+            // The lookup of a different key replaces the cached lookup.
             assert_eq!((recent.get(1), recent.get(9)), (plain.get(&1), None));
         }
         assert_eq!(recent.iter().collect::<BTreeMap<_, _>>(), [(1, &'b'), (2, &'e'), (3, &'a')].into());

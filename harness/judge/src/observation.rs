@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of bytes of a value or line that a finding shows.
 pub(crate) const PRINTABLE_LIMIT: usize = 160;
 
-/// The suffix of an observation if the only evidence of a silence is a timeout. On a loaded machine, the process might still have answered.
+/// The suffix of an observation if the only evidence of a silence is a timeout. On a loaded machine, the process might have answered later.
 pub(crate) const NO_PROOF_SUFFIX: &str = " (not proved: timed out)";
 
 /// The kind of observation, for code that distinguishes findings. The text states the same for users.
@@ -21,7 +21,7 @@ pub(crate) const NO_PROOF_SUFFIX: &str = " (not proved: timed out)";
 pub enum ObservationKind {
     /// No response came.
     Silence,
-    /// No response came, and another process had sent an incomplete request. The server may be waiting for the rest of that request.
+    /// No response came, and a different process had sent an incomplete request. The server may be waiting for the rest of that request.
     #[serde(rename = "silence_behind_partial_request")]
     SilenceDuringPartialRequest,
     /// The connection ended before the response.
@@ -95,7 +95,7 @@ impl From<&str> for ObservationText {
 
 /// A message that is never completed, as a finding reports it.
 pub(crate) struct IncompleteMessage {
-    /// The requirement that it breaks.
+    /// The requirement that the incomplete message breaks.
     pub(crate) rule: &'static str,
     pub(crate) expected: &'static str,
     pub(crate) seen: ObservationText,
@@ -113,13 +113,13 @@ impl IncompleteMessage {
     }
 }
 
-/// Describes the processes whose requests the server has not read; empty if there are none.
+/// Describes the processes whose requests the server has not read. Returns an empty text if `procs` is empty.
 pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
     let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
     match procs.len() {
         0 => String::new(),
-        1 => format!("request not read: what rank {names} wrote is still in its socket"),
-        _ => format!("requests not read: what ranks {names} wrote is still in their sockets"),
+        1 => format!("request not read: the data from rank {names} is still in its socket"),
+        _ => format!("requests not read: the data from ranks {names} is still in their sockets"),
     }
 }
 

@@ -11,10 +11,11 @@ pub(crate) const OFFER_VARIABLES: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "
 
 /// Returns whether a requirement applies only if the wire protocol is offered.
 pub(crate) fn needs_offer(requirement: &str) -> bool {
-    ENVIRONMENT.contains(&requirement)
+    ENVIRONMENT_REQUIREMENTS.contains(&requirement)
 }
 
-/// Returns the reason why a process manager that does not offer the wire protocol is not judged, and the option that makes it do so.
+/// Returns the reason why a process manager that does not offer the wire protocol is not judged, and the option that makes it offer the
+/// protocol.
 pub(crate) fn describe_missing_offer(command: &[String]) -> String {
     let option = offering_option(command).map(|option| format!("; {option}")).unwrap_or_default();
     format!("the process manager gave its processes no PMI_FD{option}")
@@ -29,7 +30,7 @@ pub(crate) fn has_connection(env: &BTreeMap<String, String>) -> bool {
 }
 
 /// The requirements on the environment that offers the wire protocol.
-const ENVIRONMENT: [&str; 4] = [
+const ENVIRONMENT_REQUIREMENTS: [&str; 4] = [
     ids::RFC13_ENV_PMI_FD,
     ids::RFC13_CONNECTION_PRECONNECTED,
     ids::RFC13_ENV_PMI_RANK,
@@ -37,13 +38,13 @@ const ENVIRONMENT: [&str; 4] = [
 ];
 
 /// Launchers that offer the wire protocol only with an option.
-const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
+const OFFERING_OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
 
 /// Returns the option that makes the launcher in a command offer the wire protocol, if it is known and missing.
 pub fn offering_option(command: &[String]) -> Option<String> {
     let words = || command.iter().flat_map(|word| word.split_whitespace());
     let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
-    let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
+    let (launcher, option) = OFFERING_OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
     // A value may also be a separate word.
     let given = words().flat_map(|word| word.split('=')).collect::<Vec<_>>();
     let is_given = option.split([' ', '=']).all(|part| given.contains(&part));

@@ -31,11 +31,12 @@ const CLIENT_JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 /// Broken by a process that leaves without a finalize request.
 pub(crate) const CLIENT_FINALIZES: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
-/// Cited against a process that ignores the names and limits that it received. Excused if they were invalid.
+/// Cited against a process that ignores the names and limits that it received. The violation is excused if they were invalid.
 const USE_OF_RECEIVED_LIMITS: [&str; 3] =
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
-/// Cited against a process that mistakes an unsolicited response for the response to its request. Excused if the server sent one.
+/// Cited against a process that mistakes an unsolicited response for the response to its request. The violation is excused if the server
+/// sent an unsolicited response.
 const LOCK_STEP_RULE: &str = ids::RFC13_WIRE_LOCK_STEP;
 
 /// Cited against a process that sends the malformed name that it received.
@@ -65,7 +66,7 @@ struct GetExchange {
     barriers_left: usize,
 }
 
-/// A response that a process should not have ignored: a refusal, or one that does not answer its request.
+/// A response that a process should not have ignored: a refusal, or a response that does not answer its request.
 #[derive(Debug)]
 struct UnusableResponse {
     operation: Operation,
@@ -85,61 +86,62 @@ struct ExchangeSummary {
 struct ProcessState {
     /// The expectations about the process, each with its line in the scenario.
     expectations: Vec<(usize, Expectation)>,
-    /// The number of situations that the scenario describes for it, how many of them it has reached, and the line of the last one.
+    /// The number of situations that the scenario describes for the process, the number that it has reached, and the line of the last one.
     situations: usize,
     situations_reached: usize,
     last_situation: usize,
-    /// True if it received the location of its connection.
+    /// True if the process received the location of its connection.
     received_connection: bool,
-    /// True if it has sent something on its connection.
+    /// True if the process has sent something on its connection.
     has_written: bool,
-    /// True if one of its requests is unanswered.
+    /// True if a request of the process is unanswered.
     awaits_response: bool,
-    /// True if it has sent a finalize request.
+    /// True if the process has sent a finalize request.
     finalized: bool,
-    /// Numbers of requests sent and of messages received.
+    /// The number of requests that the process has sent, and the number of messages that it has received.
     requests: usize,
     messages_received: usize,
-    /// True if it received a response that it had not requested.
+    /// True if the process received an unsolicited response.
     has_unsolicited_response: bool,
-    /// Its last request, and the key of that request if it is a get.
+    /// The process's last request, and the key of that request if it is a get.
     last_request: String,
     last_operation: Option<Operation>,
     last_thread: Option<Vec<u8>>,
     gets: Option<Vec<u8>>,
-    /// The last scripted response to a put, get, barrier or finalize that was unusable, unless such a request succeeded later.
+    /// The last unusable scripted response to a put, get, barrier or finalize, unless a request of that kind succeeded later.
     unusable: Option<UnusableResponse>,
-    /// The rank in PMI_RANK, and the different one that it sent in fullinit.
+    /// The rank in PMI_RANK, and the different one that the process sent in fullinit.
     rank: Option<i64>,
     wrong_rank: Option<i64>,
     /// A key of PMI-2 with a blank or an equals sign.
     odd_key: Option<Vec<u8>>,
-    /// The operation of its last request, until the server sends a message.
+    /// The operation of the process's last request, until the server sends a message.
     asked: Option<Operation>,
     /// The last message from the server, if it is a protocol error instead of the response to the last request.
     wrong_answer: Option<String>,
-    /// True if the scenario scripts the response to its last request.
+    /// True if the scenario scripts the response to the process's last request.
     scripted: bool,
     /// The last exchange that the scenario scripted, and the last other exchange.
     last_scripted_exchange: Option<ExchangeSummary>,
     last_other_exchange: Option<ExchangeSummary>,
     answered_gets: Vec<GetExchange>,
-    /// The number of barriers that it has entered, and the events at which it left one.
+    /// The number of barriers that the process has entered, and the events at which it left a barrier.
     barriers_entered: usize,
     barrier_exits: Vec<u64>,
-    /// True if it closed its connection before the server answered its last request.
+    /// True if the process closed its connection before the server answered its last request.
     closed_while_waiting: bool,
-    /// True if it closed its connection before it had read everything from the server.
+    /// True if the process closed its connection before it had read everything from the server.
     left_unread: bool,
     values: ReceivedValues,
-    /// True if it received a malformed keyval space name.
+    /// True if the process received a malformed keyval space name.
     received_bad_kvsname: bool,
-    /// The reason why it ended, unless it ended by itself.
+    /// The reason why the process ended, unless it ended by itself.
     ended: Option<ProcessExitKind>,
     exit: Option<Exit>,
-    /// The proof that it does not end, if the process itself is to blame.
+    /// The proof that the process does not end, if the process itself is to blame.
     hung: Option<HangProof>,
-    /// The requirement that it breaks by not ending, if the server's last message was a protocol error, and the expected behaviour.
+    /// The requirement that the process breaks by not ending, if the server's last message was a protocol error, and the expected
+    /// behaviour.
     hang_breaks: Option<(&'static str, &'static str)>,
     broken_memory: Option<String>,
     difference: Option<Difference>,
@@ -218,7 +220,8 @@ impl ProcessState {
         }
     }
 
-    /// Stores a scripted response if the process cannot have done its work with it, and forgets it once such a request succeeds.
+    /// Stores a scripted response if the process cannot have done its work with it, and removes it once a request of the same kind
+    /// succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary) {
         use Operation::{Barrier, Finalize, Get, Put};
         let Some(operation @ (Put | Get | Barrier | Finalize)) = self.last_operation else { return };
@@ -298,12 +301,12 @@ impl ProcessState {
         self.end() == ProcessExitKind::Exited(Exit::Code(0))
     }
 
-    /// Returns whether it is still running and has not reached all situations that the scenario describes for it.
+    /// Returns whether the process is still running and has not reached all situations that the scenario describes for it.
     fn has_pending_script(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.situations_reached < self.situations
     }
 
-    /// Returns whether it must end by itself, even if its program is aborted.
+    /// Returns whether the process must end by itself, even if its program is aborted.
     fn must_exit_itself(&self) -> bool {
         self.expectations.iter().any(|(_, duty)| duty.kind.requires_own_exit())
     }
@@ -352,7 +355,7 @@ pub(crate) struct ProgramState {
     plain: Option<PlainRun>,
     /// The first request whose response the scenario scripts.
     request: Option<String>,
-    /// True if some process has written to its connection.
+    /// True if a process has written to its connection.
     has_written: bool,
     puts: BTreeMap<GroupKey, FirstPut>,
     pub(crate) leftover_processes: Vec<String>,
@@ -480,12 +483,12 @@ impl ProgramState {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }
 
-    /// Returns whether the program has shown no sign of speaking PMI. A plain run with a result is such a sign.
+    /// Returns whether the program has shown no sign of speaking PMI. A plain run with a result is a sign.
     pub(crate) fn is_silent(&self) -> bool {
         !self.has_written && self.plain.is_none()
     }
 
-    /// Returns whether some process does not end and is to blame for that.
+    /// Returns whether a process does not end and is to blame for that.
     pub(crate) fn is_hung(&self) -> bool {
         self.processes.values().any(|process| process.hung.is_some())
     }
@@ -498,7 +501,7 @@ impl ProgramState {
         })
     }
 
-    /// Returns the reason why the program could not be judged, if there is one.
+    /// Returns the reason why the program could not be judged, if any.
     pub(crate) fn unjudged(&self) -> Option<UnjudgedReason> {
         match (&self.plain, &self.request) {
             (Some(PlainRun::Failed(why)), _) => Some(UnjudgedReason::Unplayable(why.clone())),
@@ -537,7 +540,7 @@ impl ProgramState {
         leaves || misled
     }
 
-    /// Returns whether the scenario expects anything but success from some process.
+    /// Returns whether the scenario expects a result other than success from any process.
     fn expects_failure(&self) -> bool {
         let well = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
         self.processes
@@ -622,7 +625,7 @@ impl ProgramState {
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
-            // The process never reached the situation that the scenario describes for it.
+            // The process never reached the described situation.
             if process.situations > 0 && process.situations_reached == 0 {
                 continue;
             }
@@ -647,7 +650,7 @@ impl ProgramState {
                 match (broken, process.end()) {
                     // The crash itself is reported.
                     _ if process.abort_signal().is_some() => {}
-                    // It fails because it did not wait for the value that it needs.
+                    // The process fails because it did not wait for the value that it needs.
                     (Some((_, end)), ProcessExitKind::Exited(Exit::Code(1..))) if !missed.is_empty() => {
                         for (expected, seen) in missed.iter().map(no_barrier) {
                             find(visible, *line, None, expected, format!("{end}: {seen}"));

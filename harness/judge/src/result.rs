@@ -9,7 +9,9 @@ use pmi_scenario::requirement::{BoundParty, Catalogue};
 use crate::backtrace::Backtrace;
 use crate::builtin_requirements::{self, INDEPENDENT_JOBS, NO_CRASH, STARTS_PROCESSES};
 use crate::cause::FindingKind;
-use crate::crash::{CrashedProcess, LAST_WORDS, OwnEnd, SignalCause, crash_backtrace, is_assertion, own_end};
+use crate::crash::{
+    CrashedProcess, MAX_LAST_LINE_LENGTH, OwnEnd, SignalCause, crash_backtrace, is_assertion, own_end,
+};
 use crate::deviations::Deviations;
 use crate::event::{Event, EventKind};
 use crate::evidence::{self, MAX_EXPLAINED_FINDINGS};
@@ -19,10 +21,10 @@ use crate::verdict::{
 };
 use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_reached_by_valid_input};
 
-/// Number of most recent events that the result of a failed scenario contains, besides output.
+/// Number of most recent events that the result of a failed scenario contains, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Number of first and of last output lines that a result contains. They do not displace other events.
+/// Number of first output lines, and of last output lines, that a result contains. They do not displace other events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
@@ -38,11 +40,11 @@ const MAX_UNREACHED_LINES: usize = 50;
 /// Exit status if a scenario has a mistake.
 const SCENARIO_ERROR: i32 = 2;
 
-/// Maximum length of a message in a result, in bytes. The log has all bytes.
-const LAST_BYTES: usize = 4096;
+/// Maximum length of a message in a result, in bytes. The log contains all bytes.
+const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// Maximum length of a message that explains a finding, in bytes.
-const EVIDENCE_BYTES: usize = 64 * 1024;
+const MAX_EVIDENCE_BYTES: usize = 64 * 1024;
 
 /// Turns the outcome of a scenario into its result. `result` names the scenario and the time that it took. `quote` returns the text of a
 /// line of the scenario, or an empty text for an unknown line.
@@ -122,7 +124,7 @@ pub fn scenario_result(
         outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
-    // If silence breaks a requirement of a standard, the scenario has failed rather than hung.
+    // If the silence breaks a requirement of a standard, the verdict is a failure rather than a hang.
     let is_broken = findings.iter().any(|f| f.severity == Severity::Fail && f.level.is_some());
     let found = match worst {
         Some(Severity::Fail) if outcome.hung && !is_broken => Verdict::Hung,
@@ -198,7 +200,7 @@ fn redact_input(result: &mut ScenarioResult) {
 /// The text before the output of a launcher in a reason.
 pub const PRINTED: &str = "; it printed ";
 
-/// Printed by `srun` while other steps occupy the allocation.
+/// The message of `srun` while other steps occupy the allocation.
 const STEPS_WAIT: &str = "step creation temporarily disabled";
 /// The remedy if other steps occupy the allocation.
 pub const STEPS_WAIT_HELP: &str = "squeue -s lists them: use a new allocation, or add --overlap to srun";
@@ -247,15 +249,15 @@ pub const MIN_INTERFERENCE_FAILURES: u32 = 4;
 /// Statistics of a scenario that was played again after it had failed alongside other jobs.
 #[derive(Default)]
 struct ReplayStatistics {
-    /// Number of runs and of failures, alone or alongside unrelated jobs.
+    /// Number of runs alone or alongside unrelated jobs, and number of failed runs among them.
     alone: (u32, u32),
-    /// Number of runs and of failures alongside other jobs of the implementation.
+    /// Number of runs alongside other jobs of the implementation, and number of failed runs among them.
     together: (u32, u32),
     /// The scenarios of the other jobs.
     other_scenarios: Vec<String>,
     /// The scenario that has already shown interference in the same run.
     shown_by: Option<String>,
-    /// Number of the event that reports it.
+    /// Number of the event that reports the last run.
     seq: u64,
 }
 
@@ -276,7 +278,7 @@ impl ReplayStatistics {
         all
     }
 
-    /// Returns the finding that a failure depends on other jobs.
+    /// Returns a finding if the failure depends on other jobs.
     fn interference(&self, under_test: PartyKind, first: Option<&JudgedFinding>) -> Option<Finding> {
         let first = &first?.finding;
         let (names, (played, failed)) = (self.other_scenarios.join(", "), self.together);
@@ -293,7 +295,7 @@ impl ReplayStatistics {
         Some(Finding { seq: self.seq, ..Finding::new(INDEPENDENT_JOBS, under_test, expected, seen) })
     }
 
-    /// Counts all replays as attempts, in addition to the first attempt, which failed.
+    /// Returns all replays as attempts, in addition to the first attempt, which failed.
     fn attempts(&self, findings: &[JudgedFinding]) -> Attempts {
         let found = findings.iter().map(|judged| RepeatedFinding {
             times: 1,
@@ -319,7 +321,7 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
         events.iter().filter_map(move |event| match &event.kind {
             EventKind::Output { stderr, line, .. } if *stderr == wanted => {
                 let text = String::from_utf8_lossy(&line.0);
-                let text: String = text.trim().chars().take(LAST_WORDS).collect();
+                let text: String = text.trim().chars().take(MAX_LAST_LINE_LENGTH).collect();
                 (!text.is_empty()).then_some(text)
             }
             _ => None,
@@ -329,7 +331,7 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
     lines(true).find(is_error).or_else(|| lines(true).next()).or_else(|| lines(false).next())
 }
 
-/// Describes a crash in a form that distinguishes it from others: the process, the signal, and the assertion that failed.
+/// Describes a crash in a form that distinguishes it from other crashes: the process, the signal, and the assertion that failed.
 pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     if SignalCause::of(signal) == SignalCause::BrokenPipe {
         // The owner of the connection is unknown, because a launcher also writes to its proxies.
@@ -364,13 +366,13 @@ fn mark_valid_input(findings: &mut [JudgedFinding], events: &[Event], under_test
     }
 }
 
-/// Returns whether results include an event of this kind.
+/// Returns whether results contain events of this kind.
 pub fn is_shown(event: &Event) -> bool {
     !matches!(event.kind, EventKind::Expected(_) | EventKind::Silence { .. })
 }
 
-/// Returns the events that a result contains, which are the last ones and those that explain its findings, and the number of events left
-/// out.
+/// Returns the events that a result contains, and the number of events left out. A result contains the last events and the events that
+/// explain its findings.
 pub(crate) fn excerpt<'a>(
     events: impl IntoIterator<Item = Event>,
     findings: impl Iterator<Item = &'a Finding>,
@@ -387,7 +389,7 @@ pub(crate) fn excerpt<'a>(
     let left_out = all - (kept.len() - outputs);
     kept.sort_by_key(|event| event.seq);
     for event in &mut kept {
-        let most = if evidence.contains(&event.seq) { EVIDENCE_BYTES } else { LAST_BYTES };
+        let most = if evidence.contains(&event.seq) { MAX_EVIDENCE_BYTES } else { MAX_MESSAGE_BYTES };
         event.cut_to(most);
     }
     (kept, left_out)
@@ -409,7 +411,7 @@ fn unreached_steps(mut lines: Vec<usize>, quote: &dyn Fn(usize) -> String) -> Ve
         .collect()
 }
 
-/// Returns whether two findings report the same thing.
+/// Returns whether two findings report the same violation.
 pub fn is_same_finding(one: &Finding, other: &Finding) -> bool {
     one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
 }
@@ -455,14 +457,14 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> JudgedFinding {
     }
 }
 
-/// Facts about a run besides its results.
+/// Facts about a run that do not follow from its results.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFacts {
     /// Number of selected scenarios.
     pub selected: usize,
     /// True if the user interrupted the run.
     pub interrupted: bool,
-    /// True if some scenario has a mistake.
+    /// True if a scenario has a mistake.
     pub scenario_errors: bool,
     /// The strictness of the run.
     pub strict: Strictness,
@@ -496,7 +498,7 @@ pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
     counts
 }
 
-/// Returns the end of a run for another strictness, which has been applied to the results.
+/// Returns the end of a run for a different strictness, which has already been applied to the results.
 pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -> RunEnd {
     end.counts = counts(results);
     let count = |v: Verdict| end.counts.get(&v).copied().unwrap_or(0);
@@ -562,7 +564,7 @@ mod tests {
         Some(ObservationKind::EarlyBarrierExit)
     )]
     #[case::version(ids::RFC13_INIT_HIGHEST_MUTUAL, ids::PMI2_COMMON_API_ERRORS, None)]
-    fn consequence_is_no_second_finding(
+    fn consequence_is_not_a_second_finding(
         #[case] cause: &str,
         #[case] effect: &str,
         #[case] kind: Option<ObservationKind>,
@@ -635,7 +637,7 @@ mod tests {
     /// The server answers a spawn, sends many messages and one wrong value, and then a proxy crashes, which interrupts two barriers.
     #[test]
     fn crash_is_the_headline_and_keeps_its_evidence() {
-        let spawn = format!("mcmd=spawn\nnprocs=1\nexecname={}\nendcmd\n", "x".repeat(LAST_BYTES));
+        let spawn = format!("mcmd=spawn\nnprocs=1\nexecname={}\nendcmd\n", "x".repeat(MAX_MESSAGE_BYTES));
         let mut kinds = vec![event(&format!("0 >| {spawn}")), event("0 < cmd=spawn_result rc=0")];
         for _ in 0..LAST_EVENTS {
             kinds.extend(events(&["0 > cmd=get_appnum", "0 < cmd=appnum appnum=0"]));
@@ -662,11 +664,11 @@ mod tests {
             |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
         assert_eq!(ids(&result.findings), [NO_CRASH, "rfc13.appnum.value"]);
         assert_eq!(ids(&result.consequences), ["rfc13.abnf.c-barrier", "rfc13.barrier.released"]);
-        assert_eq!(result.findings[0].finding.seq, last, "the event that tells of the crash");
+        assert_eq!(result.findings[0].finding.seq, last, "the event that reports the crash");
         let EventKind::ToServer { bytes, .. } = &result.last_events[0].kind else {
             panic!("no spawn request")
         };
-        assert_eq!(bytes.0, spawn.as_bytes(), "the request is whole");
+        assert_eq!(bytes.0, spawn.as_bytes(), "the request is complete");
         assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
     }
 

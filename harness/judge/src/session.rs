@@ -38,7 +38,7 @@ const MAX_UNANSWERED: usize = 5;
 const CUT_OFF_REQUIREMENTS: [&str; 3] =
     [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
-/// Returns the signal if a process of the program has died of a fault.
+/// Returns the signal if the event shows that a process of the program died of a fault.
 fn fault_signal(event: &Event) -> Option<i32> {
     match event.kind {
         EventKind::Exited { exit: Exit::Signal(signal), .. } => {
@@ -48,7 +48,7 @@ fn fault_signal(event: &Event) -> Option<i32> {
     }
 }
 
-/// Returns whether a requirement is one of RFC 13, or one that every known PMI-2 server meets.
+/// Returns whether a requirement is part of RFC 13, or is met by every known PMI-2 server.
 fn binds_all(id: &str) -> bool {
     let set = RequirementSet::of(id);
     set.is_rfc13() || set == RequirementSet::Pmi2Common
@@ -58,25 +58,25 @@ fn binds_all(id: &str) -> bool {
 #[derive(Default)]
 struct SessionProcess {
     closed: bool,
-    /// The way in which it ended; unknown if its tap was killed with it.
+    /// The way in which the process ended; `None` if its tap was killed with it.
     exit: Option<Exit>,
-    /// True if another process had failed before its connection ended, so it may have been killed.
+    /// True if another process had failed before this process's connection ended, so this process may have been killed.
     ended_after_failure: bool,
-    /// The events with the last bytes from it and to it.
+    /// The number of the event with the last bytes from the process.
     last_request_at: u64,
     last_response_at: u64,
-    /// The key of its last request, if that is a get.
+    /// The key of the process's last request, if that is a get.
     key: Option<Vec<u8>>,
-    /// True if its last response is a refusal, or reports that nothing was found.
+    /// True if the process's last response is a refusal, or reports that nothing was found.
     is_refused: bool,
-    /// True if it has closed its connection with unread bytes from the server.
+    /// True if the process has closed its connection with unread bytes from the server.
     left_unread: bool,
-    /// The event at which it closed its connection without reading the response to its finalize.
+    /// The event at which the process closed its connection without reading the response to its finalize.
     unacknowledged: Option<u64>,
 }
 
 impl SessionProcess {
-    /// Records a message from it or to it.
+    /// Records a message from or to the process.
     fn record_message(&mut self, (direction, message): &CompletedMessage<'_>) {
         let message = message.as_ref().ok();
         match direction {
@@ -104,7 +104,7 @@ pub struct SessionJudge {
     command: Vec<String>,
     /// The reason why a program could not be started.
     not_started: Option<String>,
-    /// True if a failure has occurred after which the process manager may end everything.
+    /// True if a failure has occurred after which the process manager may end all processes.
     has_failure: bool,
     exit: Option<Exit>,
     /// True if the session timed out.
@@ -246,8 +246,8 @@ impl SessionJudge {
         Dialect::ALL.into_iter().filter(is_negotiated).collect()
     }
 
-    /// Returns the breaches by both sides, in order. A missing finalize is not a breach by a killed process, and only a note for a process
-    /// that stops after an incorrect response. A process that stops after a missing value has omitted a barrier.
+    /// Returns the violations by both sides, in order. A missing finalize is not a violation by a killed process, and only a note for a
+    /// process that stops after an incorrect response. A process that stops after a missing value has omitted a barrier.
     pub fn findings(&self) -> Vec<Finding> {
         let unoffered = self.monitor.is_unoffered();
         let applies = |f: &&Finding| !unoffered || !needs_offer(&f.requirement);
@@ -269,7 +269,7 @@ impl SessionJudge {
     fn adjusted(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
         let leaves = f.party == PartyKind::Client && CLIENT_FINALIZES.contains(&&*f.requirement);
-        // It has read the response and sent no other request.
+        // The process has read the response and sent no other request.
         let gives_up = |p: &&SessionProcess| p.last_response_at > p.last_request_at;
         let Some((p, process)) =
             f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))
@@ -283,7 +283,7 @@ impl SessionJudge {
         };
         let of_server = |other: &&Finding| other.party == PartyKind::Server && other.proc == f.proc;
         let of_answer = |other: &&Finding| {
-            // A program that exits with 0 has accepted a response that only a draft or a de-facto rule excludes.
+            // If only a draft or a de facto rule excludes the response, a program that exits with 0 has accepted it.
             let counts = fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement);
             of_server(other) && other.seq == process.last_response_at && counts
         };
@@ -322,13 +322,13 @@ impl SessionJudge {
         process.is_refused.then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
 
-    /// Returns the event with this number, if it is kept.
+    /// Returns the event with this number, if it was kept.
     fn event(&self, seq: u64) -> Option<&Event> {
         let place = self.recent_events.binary_search_by_key(&seq, |event| event.seq);
         place.ok().map(|place| &self.recent_events[place]).or_else(|| self.evidence.get(&seq))
     }
 
-    /// Returns the result of the session. `blank` has its name and duration.
+    /// Returns the result of the session. `blank` contains the name and the duration.
     pub fn result(
         &self,
         blank: ScenarioResult,
@@ -361,7 +361,7 @@ impl SessionJudge {
             _ if self.hung => Verdict::Hung,
             // A program that sends nothing breaks no rule.
             _ if self.messages() == 0 => Verdict::Unjudged,
-            // Findings count even if little was observed.
+            // Findings count even in a session that is too small to be judged.
             Some(Severity::Fail) => Verdict::Fail,
             _ if reason.is_some() => Verdict::Unjudged,
             Some(Severity::Warn) => Verdict::Warn,
@@ -396,7 +396,7 @@ impl SessionJudge {
         .at(strict)
     }
 
-    /// Returns the last events and those that explain findings and unanswered requests, and the number of others.
+    /// Returns the last events and the events that explain findings and unanswered requests, and the number of omitted events.
     fn excerpt(&self, findings: &[JudgedFinding]) -> (Vec<Event>, usize) {
         let mut known = self.evidence.clone();
         known.extend(self.recent_events.iter().map(|event| (event.seq, event.clone())));
@@ -458,7 +458,7 @@ impl SessionJudge {
         Some(why)
     }
 
-    /// Returns the reason why a session shows nothing, or too little to be judged.
+    /// Returns the reason why a session shows too little to be judged.
     fn unjudged(&self) -> Option<String> {
         if self.processes.len() == 0 {
             let how = match self.exit {
@@ -570,7 +570,7 @@ mod tests {
         judge.result(ScenarioResult::default(), &catalogue, &mut Deviations::default(), Strictness::Must)
     }
 
-    /// A process that ends with status 0 after a response that breaks a MUST is not blamed.
+    /// The violation by a process that ends with status 0 after a response that breaks a MUST is only a note.
     #[test]
     fn close_after_unlawful_answer_is_noted() {
         let result = result_of(&judge(

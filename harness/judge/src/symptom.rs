@@ -1,5 +1,5 @@
-//! Symptoms: the part of a finding that does not change after a rebuild or on another machine. For a crash, it is the signal and the
-//! function.
+//! Symptoms. A symptom is the part of a finding that does not change after a rebuild or on a different machine. For a crash, it is the
+//! signal and the function.
 
 use crate::Finding;
 use crate::backtrace::CrashLocation;
@@ -10,11 +10,11 @@ use crate::verdict::JudgedFinding;
 /// Minimum length of a symptom.
 const MIN_CHARACTERS: usize = 6;
 
-/// Fields of a message, in addition to the chosen names, whose values differ between jobs or machines.
+/// Fields of a message whose values differ between jobs or machines, in addition to names that an implementation chooses.
 const VOLATILE_FIELDS: [&str; 3] = ["pmijobid=", "hostname=", "msg="];
 
 /// Returns whether a recorded symptom matches a finding. For a crash, only the signal and the function are compared, and the function only
-/// if both are known: a recorded text may contain addresses and line numbers of another build.
+/// if both are known: a recorded text may contain addresses and line numbers from a different build.
 pub fn matches(symptom: &str, finding: &Finding) -> bool {
     let Some(recorded) = Crash::read(symptom).filter(|_| finding.requirement == NO_CRASH) else {
         return finding.seen.contains(symptom);
@@ -52,7 +52,7 @@ pub fn fingerprint(cause: &CommonCause<'_>) -> String {
     }
 }
 
-/// Returns the text of a finding, with `#` in place of everything that changes with a rebuild or on another machine.
+/// Returns the text of a finding, with `#` in place of everything that changes after a rebuild or on a different machine.
 pub(crate) fn of(finding: &Finding) -> String {
     if let Some(crash) = Crash::read(&finding.seen).filter(|_| finding.requirement == NO_CRASH) {
         return match &finding.place {
@@ -88,7 +88,7 @@ struct Crash<'a> {
     before: &'a str,
     /// The number of the signal.
     signal: &'a str,
-    /// The function, if it is named.
+    /// The function, if the text names it.
     function: Option<&'a str>,
 }
 
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(common_symptom([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
-    // Crash locations from another build, and texts that an earlier version wrote into a draft.
+    // Crash locations from a different build, and texts that an earlier version wrote into a draft.
     #[rstest]
     #[case("signal 11 (in get)", function("get"), true)]
     #[case("signal 11 (in get at /a/pm.c:10)", function("get"), true)]

@@ -14,23 +14,23 @@ pub enum UnjudgedReason {
     Interrupted,
     /// A process of the first group did not report.
     NotStarted {
-        /// Its rank.
+        /// The rank of the process.
         rank: u32,
-        /// True if no other process reported either.
+        /// True if no process of the group reported.
         none: bool,
         /// The exit of the launcher, if it has ended.
         launcher: Option<Exit>,
-        /// The proof that nothing more will come, and how long the runner waited for it.
+        /// The proof that no process will report later, and the time that the runner waited.
         nothing: Option<(SilenceProof, Duration)>,
     },
-    /// The server offered the wire protocol to none of its processes, so the protocol's requirements do not apply. Contains the reason and,
-    /// if known, the option that enables the protocol.
+    /// The server did not offer the wire protocol to any process, so the protocol's requirements do not apply. Contains the reason and, if
+    /// known, the option that enables the protocol.
     NotOffered(String),
     /// The library under test cannot be used.
     Unloadable(LoadFailure),
     /// The scenario could not be played.
     Unplayable(String),
-    /// The process manager has placed the processes on other nodes than the scenario requires, so the scenario does not apply.
+    /// The process manager has not placed the processes on the nodes that the scenario requires, so the scenario does not apply.
     Misplaced(String),
     /// No process of the program wrote to its connection. Contains the way in which the first process ended.
     Silent(Option<ProcessEnd>),
@@ -38,7 +38,7 @@ pub enum UnjudgedReason {
     FailsPlainRun(ProcessEnd),
     /// The program does not make the request that the scenario is about, so the scenario does not apply.
     NoSuchRequest(String),
-    /// The library lacks a function that the scenario calls. The scenarios about the library's file report that.
+    /// The library lacks a function that the scenario calls. The scenarios about the library's file report the missing function.
     NoSuchFunction(String),
 }
 
@@ -69,7 +69,7 @@ impl UnjudgedReason {
 pub enum LoadFailure {
     /// The dynamic linker rejects it.
     Refused(String),
-    /// The process ended during loading.
+    /// The process ended while it loaded the library.
     Ended(Exit),
     /// Loading does not finish.
     TimedOut,

@@ -1,8 +1,8 @@
 //! A monitor of the messages between a proxy and its upstream, which offer a second way to observe a server under test.
 //!
-//! A proxy serves the processes of its node and forwards what concerns other nodes. It must not lose, invent or misroute anything, and
-//! must not announce a barrier before all of its processes have entered it. A scenario may make the upstream send wrong messages on
-//! purpose. The proxy must forward these as well, if their meaning is unambiguous.
+//! A proxy serves the processes of its node and forwards what concerns other nodes. It must not lose, invent or misroute messages, and must
+//! not announce a barrier before all of its processes have entered it. A scenario may make the upstream send wrong messages on purpose. The
+//! proxy must forward these as well, if their meaning is unambiguous.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -30,30 +30,30 @@ const MAX_FORWARDED_REQUESTS: usize = 100_000;
 struct UpstreamPut {
     key: Vec<u8>,
     value: Vec<u8>,
-    /// Number of barriers that its process had entered before.
+    /// Number of barriers that the process had entered before the put.
     round: u64,
-    /// True if the server has confirmed it.
+    /// True if the server has confirmed the put.
     acknowledged: bool,
-    /// True if its loss has been reported.
+    /// True if the put's loss has been reported.
     loss_reported: bool,
 }
 
 #[derive(Debug, Default)]
 struct UpstreamClient {
     puts: Vec<UpstreamPut>,
-    /// Number of barriers of the whole process group that it has entered.
+    /// Number of barriers of the whole process group that the process has entered.
     entered: u64,
     is_gone: bool,
     /// The unanswered request.
     pending_request: Option<Vec<u8>>,
     /// True if a multi-line spawn request is incomplete.
     in_block: bool,
-    /// Number of that request on the upstream side.
+    /// Number of the unanswered request on the upstream side.
     forwarded: Option<u64>,
-    /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then no longer be matched
+    /// True if the process has sent a request before the previous one was answered, or was answered twice. Responses can then no longer be matched
     /// with requests.
     breaks_lock_step: bool,
-    /// True if it has sent lines that the proxy may parse differently from this monitor.
+    /// True if the process has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
     /// The state of PMI-2, once negotiated.
     frames: Option<PendingFrames>,
@@ -69,13 +69,13 @@ struct ForwardedClientRequest {
 /// The state of one proxy for one process group.
 #[derive(Debug, Default)]
 struct ProxyState {
-    /// Number of barriers that it has forwarded.
+    /// Number of barriers that the proxy has forwarded.
     barriers: u64,
-    /// Keys of the pairs that it has forwarded.
+    /// Keys of the pairs that the proxy has forwarded.
     forwarded_keys: HashSet<Vec<u8>>,
     /// Number of forwarded pairs whose keys no process has put. The same number of missing puts counts as changed rather than lost.
     unknown_pairs: usize,
-    /// Identical requests of several processes, and how many more times each may be forwarded.
+    /// Identical requests from several processes, and how many more times each may be forwarded.
     identical_requests: HashMap<Vec<u8>, usize>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
-    /// True if a proxy has confused processes, so the origin of its requests is unknown. Another monitor reports that.
+    /// True if a proxy has confused processes, so the origin of its requests is unknown. A different monitor reports that.
     has_confused_processes: bool,
     clients: BTreeMap<Proc, UpstreamClient>,
     proxies: BTreeMap<(u32, u32), ProxyState>,
@@ -394,7 +394,7 @@ impl UpstreamMonitor {
             asking.iter().filter(|(_, asked)| same_request(text, asked)).map(|(p, _)| *p).collect();
         let expected = match asking.first() {
             Some((proc, asked)) => format!("the request of rank {proc}, {}", quote_bytes(asked)),
-            None => "only what one of its processes has asked".into(),
+            None => "only requests that one of its processes has made".into(),
         };
         if command(text) == b"spawn" && !same.is_empty() {
             // The text does not show which process has made the request.
@@ -541,7 +541,7 @@ impl UpstreamMonitor {
             let other = asked().next().map(|(p, request)| (p, quote_bytes(&request.body)));
             let expected = match other {
                 Some((proc, asked)) => format!("the request of rank {proc}, {asked}"),
-                None => "only what one of its processes has asked".to_owned(),
+                None => "only requests that one of its processes has made".to_owned(),
             };
             return self.find(
                 Proc::proxy(proxy),
@@ -697,7 +697,7 @@ mod tests {
         played(vec![launched(4, 2)], lines, false)
     }
 
-    /// The behaviour of a correct proxy, repeated several times.
+    /// A correct proxy has no findings, even if the messages are repeated several times.
     #[rstest]
     #[case::flush_and_barrier(&[
         "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",
@@ -772,8 +772,8 @@ mod tests {
     #[case::other_key_asked("requests-kept", "key=a", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=ab",
     ])]
-    #[case::invented_request("requests-kept", "only what one of its processes", &["p0 > cmd=lookup_name service=x"])]
-    #[case::equal_requests_too_often("requests-kept", "only what one", &[
+    #[case::invented_request("requests-kept", "only requests that one of its processes", &["p0 > cmd=lookup_name service=x"])]
+    #[case::equal_requests_too_often("requests-kept", "only requests that one", &[
         "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
         "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]
@@ -815,7 +815,7 @@ mod tests {
         assert!(text.contains(told), "{text}");
     }
 
-    /// Plays messages of two ranks of one proxy that have negotiated PMI-2.
+    /// Plays messages of two ranks of the same proxy that have negotiated PMI-2.
     fn found_in_frames(lines: &[&str]) -> Vec<(String, String)> {
         let mut start = vec![launched(2, 1)];
         start.extend(events(&[

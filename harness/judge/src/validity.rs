@@ -18,7 +18,7 @@ const SPAWN_INDEX_REQUIREMENT: &str = ids::RFC13_SPAWN_ARG_INDICES;
 /// Returns whether only valid input led to a failure of `under_test`.
 ///
 /// Every message from the other side must follow the grammar and fit the state at that point. An incomplete message is invalid, because the
-/// receiver may already have read it in another way. `shown_at` is the event that shows the failure. Without it, as for a crash, all
+/// receiver may already have read it in a different way. `shown_at` is the event that shows the failure. Without it, as for a crash, all
 /// messages to open connections count.
 pub fn is_reached_by_valid_input(events: &[Event], under_test: PartyKind, shown_at: Option<u64>) -> bool {
     let ours = if under_test == PartyKind::Server { PartyKind::Client } else { PartyKind::Server };
@@ -47,7 +47,7 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: PartyKind, shown_
 }
 
 /// Functions that take a key, and the position of the key among the arguments.
-const KEYS: [(&str, usize); 7] = [
+const KEY_ARGUMENTS: [(&str, usize); 7] = [
     ("PMI_KVS_Put", 1),
     ("PMI_KVS_Get", 1),
     ("PMI2_KVS_Put", 0),
@@ -60,7 +60,7 @@ const KEYS: [(&str, usize); 7] = [
 /// The calls of a library.
 #[derive(Default)]
 struct LibraryCalls {
-    /// The names of keyval spaces that it has returned.
+    /// The names of keyval spaces that the library has returned.
     spaces: HashSet<Vec<u8>>,
 }
 
@@ -89,7 +89,7 @@ impl LibraryCalls {
         let takes_null = !function.starts_with("PMI_")
             || function.starts_with("PMI_Spawn")
             || function == "PMI_Free_keyvals";
-        let is_key = |at: usize| KEYS.contains(&(function, at));
+        let is_key = |at: usize| KEY_ARGUMENTS.contains(&(function, at));
         let is_space = |at: usize| at == 0 && function.starts_with("PMI_KVS_") && !self.spaces.is_empty();
         let params = signature::function(function).map_or(&[][..], |function| function.params);
         let is_length = |at: usize| params.contains(&Param::OutText(Some(at)));
@@ -103,7 +103,7 @@ impl LibraryCalls {
     }
 }
 
-/// Returns the number of events up to the last one that may have led to a failure that no event shows: the last message to an open
+/// Returns the number of events up to the last event that may have led to a failure that no event shows: the last message to an open
 /// connection, or the first sign of a failure, if that is later. The events after it are the end of the session.
 fn end_of_input(events: &[Event], ours: PartyKind) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();

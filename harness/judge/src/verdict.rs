@@ -91,7 +91,7 @@ pub enum Strictness {
     Must,
     /// Also SHOULD.
     Should,
-    /// Also behaviour on which implementations agree beyond the specification.
+    /// Also de facto requirements: behaviour that implementations share beyond the specification.
     DeFacto,
 }
 
@@ -136,13 +136,13 @@ pub struct JudgedFinding {
     /// The help text: the interpretation of the requirement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub help: String,
-    /// True if only valid input led to it. Computed for the first failures of a scenario.
+    /// True if only valid input led to the finding. Computed for the first failures of a scenario.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub valid_input: bool,
-    /// The text of the line of the scenario at which it was found. Users who installed the command do not have the file.
+    /// The text of the scenario's line at which the finding was made, because users who installed the command do not have the file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// The reason for the deviation that covers it, if there is one.
+    /// The reason for the deviation that covers the finding, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<String>,
 }
@@ -152,7 +152,7 @@ pub struct JudgedFinding {
 pub struct ScenarioResult {
     /// Name of the scenario.
     pub scenario: String,
-    /// Its summary.
+    /// The summary of the scenario.
     pub summary: String,
     /// The verdict, regardless of deviations.
     pub verdict: Verdict,
@@ -160,16 +160,16 @@ pub struct ScenarioResult {
     pub deviates_as_recorded: bool,
     /// The findings: by severity, with a crash first, then in the order of the events.
     pub findings: Vec<JudgedFinding>,
-    /// Consequences of the crash or of the breach that is the first finding.
+    /// Consequences of the first finding, if that is a crash or a violation with consequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<JudgedFinding>,
-    /// The reason why it does not apply or could not be judged.
+    /// The reason why the scenario does not apply or could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Number of statements after the place where the scenario ended early. They are not judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreached: usize,
-    /// The first of these lines.
+    /// The first lines that were not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached_steps: Vec<UnreachedStep>,
     /// Versions of PMI that connections have negotiated, the lowest first.
@@ -192,7 +192,7 @@ pub struct ScenarioResult {
     /// Number of events that `last_events` leaves out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
-    /// Statistics of the attempts, if it was played more than once. The other fields describe the first of the worst attempts.
+    /// Statistics of the attempts, if the scenario was played more than once. The other fields describe the first of the worst attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Attempts>,
 }
@@ -200,18 +200,18 @@ pub struct ScenarioResult {
 /// A line of a scenario that was not judged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnreachedStep {
-    /// Its number.
+    /// Number of the line.
     pub line: usize,
-    /// Its text.
+    /// Text of the line.
     pub step: String,
 }
 
 /// Statistics of a scenario that was played more than once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
-    /// Number of times it was played.
+    /// Number of times that the scenario was played.
     pub played: u32,
-    /// Number of times it was red.
+    /// Number of times that the scenario was red.
     pub red: u32,
     /// The findings of all attempts, and the number of attempts that show each.
     pub found: Vec<RepeatedFinding>,
@@ -221,9 +221,9 @@ pub struct Attempts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename = "Repeated")]
 pub struct RepeatedFinding {
-    /// Number of attempts that show it.
+    /// Number of attempts that show the finding.
     pub times: u32,
-    /// True if at least one attempt shows neither it nor another finding with its symptom.
+    /// True if at least one attempt shows neither this finding nor a different finding with the same symptom.
     #[serde(skip)]
     pub absent: bool,
     /// The finding as first seen.
@@ -261,7 +261,7 @@ impl ScenarioResult {
         }
     }
 
-    /// Returns the result for another strictness.
+    /// Returns the result for a different strictness.
     pub fn at(mut self, strict: Strictness) -> Self {
         let mut red = self.findings.iter().filter(|judged| strict.counts(judged)).peekable();
         self.deviates_as_recorded = red.peek().is_some() && red.all(|judged| judged.deviation.is_some());
@@ -353,12 +353,12 @@ pub struct StaleDeviation {
     pub requirement: String,
     /// The scenarios of the entry that were played and did not show the deviation.
     pub kept: Vec<String>,
-    /// True if these are all scenarios of the entry.
+    /// True if `kept` contains all scenarios of the entry.
     pub is_whole: bool,
 }
 
 impl fmt::Display for StaleDeviation {
-    /// Prints for example `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
+    /// Formats, for example, `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
         write!(f, " no longer happens in {};", self.kept.join(", "))?;

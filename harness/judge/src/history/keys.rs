@@ -1,7 +1,8 @@
 //! Keyval spaces and the barriers of whole groups.
 //!
 //! A put is visible to a process once its rank has entered a barrier after it, and that process has left the barrier. Before that, a get
-//! returns the value or nothing. Which of several values of one key it returns is open. No process leaves a barrier before all have entered.
+//! returns the value or nothing. If a key has several values, a get may return any of them. No process leaves a barrier before all
+//! processes have entered it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +13,7 @@ use super::operation::{Answer, Call, Contradiction, History, Operation, UNANSWER
 use crate::kvs::is_ambiguous;
 use crate::observation::quote_bytes;
 
-/// Keys that begin with this belong to the server.
+/// Prefix of keys that belong to the server.
 const RESERVED_PREFIX: &[u8] = b"PMI_";
 
 /// The barriers of each process, in order.
@@ -71,7 +72,7 @@ fn early_releases(
         };
         let end = all[first].end;
         let entered = |member: &Proc| of(member, round).map_or(UNANSWERED, |at| all[at].start);
-        // A process that left before will not enter.
+        // A process that has already left the job will not enter the barrier.
         let late = members.iter().filter(|(member, left)| **left > end && entered(member) > end);
         let Some((member, _)) = late.max_by_key(|(member, _)| entered(member)) else { continue };
         let operations = of(member, round).into_iter().chain([first]).collect::<Vec<_>>();

@@ -1,13 +1,12 @@
 //! The history of a session: the operations of all processes, each with its start and end, and the check whether some order explains all
 //! responses.
 //!
-//! The monitors judge requests in the order of the events. They skip what overlaps, because a server may then handle requests in any order.
-//! This check closes the gap. An operation takes effect at one moment between its request and its response. A response is explained if such
-//! moments exist for all operations. The check is sound: what a standard leaves open counts as explained, and so does a history that is too
-//! large to decide.
-//!
-//! The check decomposes. A keyval space (`keys`) needs only the operations on one key and the barriers of one group, and a published name
-//! (`names`) only the operations on that name. The clock is the number of the event, because one process records all events in order.
+//! The monitors judge requests in the order of the events. They skip operations that overlap, because a server may then handle requests in
+//! any order. This check covers such operations. An operation takes effect at a moment between its request and its response. A response is
+//! explained if such moments exist for all operations. The check has no false positives: behaviour that a standard leaves open counts as
+//! explained, and so does a history that is too large to decide. The check is split into independent parts. A keyval space (`keys`) needs
+//! only the operations on one key and the barriers of one group, and a published name (`names`) only the operations on that name. The clock
+//! is the number of the event, because one process records all events in order.
 
 mod keys;
 mod names;
@@ -30,7 +29,7 @@ fn check(history: &History) -> Vec<Contradiction> {
     found
 }
 
-/// Maximum number of contradictions that are reported, because each is checked for invalid input before it.
+/// Maximum number of contradictions that are reported. Each of them is checked for earlier invalid input, which takes time.
 const MAX_CONTRADICTIONS: usize = 20;
 
 /// Checks the history of these events, and adds its contradictions to the findings of the monitors. Contradictions that invalid input may

@@ -1,7 +1,6 @@
-//! Published names. Each name is a register: a publish sets its port, an unpublish clears it, and a lookup reads it.
-//!
-//! The standards leave the second publish of a name open, and so does this check: it keeps the port, or replaces it. A refused request may
-//! have taken effect.
+//! Published names. Each name is a register: a publish sets its port, an unpublish clears it, and a lookup reads it. The standards do not
+//! specify the second publish of a name, so this check accepts both outcomes: it keeps the port, or replaces it. A refused request may have
+//! taken effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +9,10 @@ use pmi_scenario::ids::rules;
 use super::operation::{Answer, Call, Contradiction, Operation, UNANSWERED};
 use crate::observation::quote_bytes;
 
-/// Maximum number of states to which the possible orders of one name lead. A name with more is not judged.
+/// Maximum number of states to which the possible orders of operations on a name lead. A name with more states is not judged.
 const MAX_STATES: usize = 4096;
 
-/// The result of some order of operations: the port of the name, and the open operations that have taken effect.
+/// The result of an order of operations: the port of the name, and the open operations that have taken effect.
 type State<'h> = (Option<&'h [u8]>, BTreeSet<usize>);
 
 pub(super) fn check(all: &[Operation]) -> Vec<Contradiction> {
@@ -36,7 +35,7 @@ fn contradiction(all: &[Operation], operations: &[usize]) -> Option<Contradictio
     let mut smallest = smallest(all, at, before);
     let withdrawn = smallest.iter().any(|index| matches!(all[*index].call, Call::Unpublish(_)));
     if !smallest.iter().any(is_publish) && all[at].succeeded() {
-        // No process has published this port; another one shows what was expected.
+        // No process has published this port, so the published port shows what was expected.
         smallest.extend(published);
         smallest.sort_unstable();
     }
@@ -96,7 +95,8 @@ fn first_unexplained(all: &[Operation], operations: &[usize]) -> Option<usize> {
     None
 }
 
-/// Returns all states in which the operation has taken effect, if there is one that must have. `None` if there are too many.
+/// Returns all states in which the operation has taken effect, if an operation must have taken effect. Returns `None` if there are too many
+/// states.
 fn reach<'h>(
     all: &'h [Operation],
     open: &BTreeSet<usize>,
@@ -130,7 +130,7 @@ fn reach<'h>(
     Some(reached)
 }
 
-/// Returns the possible ports of the name after a publish or an unpublish; none for a lookup.
+/// Returns the possible ports of the name after a publish or an unpublish. For a lookup, returns an empty list.
 fn after<'h>(call: &'h Call, before: Option<&'h [u8]>) -> Vec<Option<&'h [u8]>> {
     match call {
         Call::Publish(_, port) if before.is_some_and(|before| before != port) => {
@@ -142,7 +142,7 @@ fn after<'h>(call: &'h Call, before: Option<&'h [u8]>) -> Vec<Option<&'h [u8]>> 
     }
 }
 
-/// Lets the open lookups that this state explains take effect. They change nothing, so the earliest moment is the best.
+/// Lets the open lookups that this state explains take effect. Lookups do not change the state, so the earliest moment is the best.
 fn with_lookups<'h>(all: &'h [Operation], open: &BTreeSet<usize>, (port, mut done): State<'h>) -> State<'h> {
     let explained = |index: &&usize| match (&all[**index].call, &all[**index].answer) {
         (Call::Lookup(_), Some(Answer::Found(found))) => port == Some(&found[..]),
@@ -154,7 +154,7 @@ fn with_lookups<'h>(all: &'h [Operation], open: &BTreeSet<usize>, (port, mut don
 }
 
 /// Returns the smallest set of these operations in which the response at `at` is still unexplained. An operation that could explain the
-/// response is only left out if a later one undoes it.
+/// response is only left out if a later operation undoes it.
 fn smallest(all: &[Operation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
     let helps = |index: usize| match (&all[index].call, &all[at].answer) {
         (Call::Publish(_, port), Some(Answer::Found(found))) => port == found,

@@ -9,7 +9,7 @@ use crate::observation::quote_bytes;
 /// The end of an operation without a response.
 pub(crate) const UNANSWERED: u64 = u64::MAX;
 
-/// An operation of one process.
+/// An operation of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Operation {
     /// The process.
@@ -57,16 +57,16 @@ pub(crate) enum Answer {
 pub(crate) struct History {
     /// The operations.
     pub(crate) operations: Vec<Operation>,
-    /// The members of each group, with the time when each left or was told to leave, or [`UNANSWERED`].
+    /// The members of each group, with the time when each left or was ended, or [`UNANSWERED`].
     pub(crate) members: BTreeMap<u32, BTreeMap<Proc, u64>>,
-    /// Groups in which parts of the group have barriers of their own (PMI-1.2).
+    /// Groups in which subsets of the processes use separate barriers (PMI-1.2).
     pub(crate) partial_barriers: BTreeSet<u32>,
     /// True if the processes speak PMI-2.
     pub(crate) has_frames: bool,
 }
 
 impl History {
-    /// Returns whether the operations of two processes overlap. Barriers always do, so they do not count.
+    /// Returns whether the operations of two processes overlap. Barriers always overlap, so they do not count.
     pub(crate) fn has_overlap(&self) -> bool {
         let mut last_end = 0;
         self.operations.iter().filter(|one| one.call != Call::Barrier && one.end != UNANSWERED).any(|one| {
@@ -84,9 +84,9 @@ pub(crate) struct Contradiction {
     pub(crate) rule: [&'static str; 2],
     /// The operation whose response is unexplained.
     pub(crate) at: usize,
-    /// This operation and those that contradict it, in order.
+    /// The operation `at` and the operations that contradict it, in order.
     pub(crate) operations: Vec<usize>,
-    /// The reason.
+    /// The reason why no order explains the operations, in words.
     pub(crate) reason: String,
 }
 

@@ -9,11 +9,11 @@ use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
 use crate::kvs::is_ambiguous;
 
-/// Reads the operations of a session event by event, up to the first one that lets the server end the job.
+/// Reads the operations of a session event by event, up to the first event that allows the server to end the job.
 #[derive(Debug, Default)]
 pub(crate) struct HistoryReader {
     history: History,
-    /// The unanswered requests of each process, each with its operation in the protocol table, and its place if the history has it.
+    /// The unanswered requests of each process, each with its operation in the protocol table, and its index if the history contains it.
     open: BTreeMap<Proc, Vec<(&'static str, Option<usize>)>>,
     is_over: bool,
     has_upstream: bool,
@@ -75,7 +75,7 @@ impl HistoryReader {
                 operation.end = seq;
             }
         } else {
-            // The others stay unanswered as well, so that no response is attributed to the wrong request.
+            // The other requests stay unanswered as well, so that no response is attributed to the wrong request.
             open.iter_mut().filter(|(other, _)| *other == operation).for_each(|one| one.1 = None);
         }
     }

@@ -1,4 +1,4 @@
-//! Compares the check with all orders of the operations, and with histories whose result follows from the standard.
+//! Tests that compare the check with all orders of the operations, and with histories whose result follows from the standard.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ struct Model {
     port: Option<Vec<u8>>,
 }
 
-/// Returns whether some order of the remaining points explains all responses.
+/// Returns whether an order of the remaining points explains all responses.
 fn some_order(all: &[Operation], ranks: u32, points: &[Point], model: &Model) -> bool {
     if points.is_empty() {
         return true;
@@ -59,7 +59,7 @@ fn some_order(all: &[Operation], ranks: u32, points: &[Point], model: &Model) ->
     })
 }
 
-/// Returns the possible states after a point; none if the response contradicts the state.
+/// Returns the possible states after a point. Returns an empty list if the response contradicts the state.
 fn step(operation: &Operation, is_exit: bool, ranks: u32, model: &Model) -> Vec<Model> {
     let rank = operation.proc.rank as usize;
     let mut next = model.clone();
@@ -160,7 +160,7 @@ fn agrees_with_all_orders_of_small_histories() {
         let found = check(&history);
         let expected = is_explained(&history, ranks);
         assert_eq!(found.is_empty(), expected, "{seed}: {history:#?} {found:#?}");
-        // The smallest set has no explanation of its own.
+        // No order explains the smallest set.
         for contradiction in found {
             let part: Vec<_> =
                 contradiction.operations.iter().map(|at| history.operations[*at].clone()).collect();
@@ -203,7 +203,7 @@ fn get_during_a_put_returns_the_value_or_nothing() {
 }
 
 #[test]
-fn smallest_set_leaves_out_other_operations() {
+fn contradiction_lists_only_needed_operations() {
     let publish = |port: &str| Call::Publish(b"n".into(), port.into());
     let lookup = || Call::Lookup(b"n".into());
     let all = vec![

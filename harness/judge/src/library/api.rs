@@ -46,7 +46,7 @@ impl fmt::Display for CallArgument {
 pub struct PendingCall {
     /// The function.
     pub function: &'static Function,
-    /// Its arguments.
+    /// The arguments of the call.
     pub arguments: Vec<CallArgument>,
 }
 
@@ -58,7 +58,7 @@ pub struct CallResult {
     pub result: i32,
     /// The values of the output arguments, in order.
     pub outs: Vec<(String, OutputValue)>,
-    /// Output arguments that the library wrote out of bounds.
+    /// Output arguments whose bounds the library exceeded.
     pub overrun: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub struct CallResult {
 pub enum OutputValue {
     /// An integer; `None` if it was not set.
     Int(Option<i32>),
-    /// Integers; `None` where one was not set.
+    /// Integers; `None` for each integer that was not set.
     Ints(Vec<Option<i32>>),
     /// A string; `None` without a terminating NUL within the buffer.
     Text(Option<Bytes>),
@@ -197,7 +197,7 @@ pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViol
         if !function.error_codes.is_empty() && !function.error_codes.contains(&result) {
             let listed: Vec<String> =
                 function.error_codes.iter().map(|code| function.result_name(*code)).collect();
-            let expected = format!("{} reports failure by {}", function.name, listed.join(" or "));
+            let expected = format!("{} reports failure with {}", function.name, listed.join(" or "));
             let mut found = violation(function.error_requirement, expected, code);
             found.at_most = Some(Severity::Note);
             all.push(found);
@@ -222,7 +222,7 @@ pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViol
     all
 }
 
-/// Judges the result of a call that requested one value from the server and received `received`.
+/// Judges the result of a call that requested a single value from the server and received `received`.
 pub(crate) fn returned_of(
     call: &PendingCall,
     returned: &CallResult,

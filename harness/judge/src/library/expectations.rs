@@ -15,12 +15,12 @@ use crate::expectation::{
 use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX};
 use crate::unjudged::{LoadFailure, UnjudgedReason};
 
-/// The proof that nothing more will come, and how long the runner waited for it.
+/// The proof that no more data will come, and the time that the runner waited.
 type SilenceEvidence = Option<(SilenceProof, Duration)>;
 
 fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
-        SilenceProof::Idle => "nothing: the process waits, and nothing is on its way to it".into(),
+        SilenceProof::Idle => "nothing: the process waits, and no data is in transit to it".into(),
         SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
             format!("nothing for {waited:?}{NO_PROOF_SUFFIX}")
         }
@@ -30,9 +30,9 @@ fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
 /// The next input of a step within a call.
 enum CallInput {
     Request(LibraryRequest),
-    /// No request will come: the call is over or waits for something else.
+    /// No request will come: the call has ended or waits for something else.
     None,
-    /// Nothing has come yet.
+    /// No request has come yet.
     Open,
 }
 
@@ -129,7 +129,7 @@ impl LibraryJudge {
                 format!("{name} returned {} without it", function.result_name(returned.result))
             }
             (None, Some(end)) => format!("the process ended in {name}, {end}"),
-            (None, None) => format!("{name} asks for nothing and waits"),
+            (None, None) => format!("{name} sends no request and waits"),
         }
     }
 

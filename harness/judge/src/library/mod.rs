@@ -25,8 +25,8 @@ use api::{ApiViolation, CALLER_REQUIREMENTS, CallArgument, CallResult};
 pub use request::LibraryRequest;
 use request::RequestAssembler;
 
-/// Attributes a finding about a client to the library. Returns false if the library's caller is responsible, as for requirements that bind
-/// callers and for the end of a process without PMI_Finalize.
+/// Attributes a finding about a client to the library. Returns false if the caller of the library is responsible, as for requirements that
+/// bind callers and for the end of a process without PMI_Finalize.
 pub(crate) fn attribute_to_library(finding: &mut Finding, event: &Event) -> bool {
     let ours = CALLER_REQUIREMENTS.contains(&finding.requirement.as_str())
         || matches!(event.kind, EventKind::ClosedByClient { .. });
@@ -40,7 +40,7 @@ pub(crate) fn attribute_to_library(finding: &mut Finding, event: &Event) -> bool
 enum ReceivedInCall {
     #[default]
     Nothing,
-    /// One value.
+    /// A single value.
     Value(Vec<u8>),
     Otherwise,
 }
@@ -48,32 +48,32 @@ enum ReceivedInCall {
 /// A process that loads the library.
 #[derive(Debug, Default)]
 struct LibraryProcess {
-    /// True if the runner started it, rather than a process manager.
+    /// True if the runner started the process, rather than a process manager.
     started: bool,
     /// The outcome of loading the library: the error, if any.
     loaded: Option<Option<String>>,
     call: Option<PendingCall>,
-    /// True if its requests wait until the scenario expects them.
+    /// True if the process's requests wait until the scenario expects them.
     holds_requests: bool,
     returned: Option<CallResult>,
     /// The reason why a function that the scenario called is missing.
     missing: Option<String>,
-    /// The number of barriers that it has entered.
+    /// The number of barriers that the process has entered.
     barriers: u32,
     /// True if the current call has requested the barrier.
     in_barrier: bool,
     requests: RequestAssembler,
-    /// The framing of its connection, the incomplete request, and whether it has received an incomplete message.
+    /// The framing of the process's connection.
     framing: Framing,
     partial_request: Vec<u8>,
     has_partial_response: bool,
     /// The requests of the call that wait for a step.
     held_requests: VecDeque<LibraryRequest>,
-    /// The request that a step has taken last.
+    /// The last request that a step has consumed.
     consumed_request: Option<LibraryRequest>,
-    /// The values that it received in this call.
+    /// The values that the process received in this call.
     response: ReceivedInCall,
-    /// The number of the event with its last response.
+    /// The number of the event with the last response to the process.
     answered_at: u64,
     /// The requests without a response.
     unanswered: VecDeque<Option<&'static Exchange>>,
@@ -81,17 +81,17 @@ struct LibraryProcess {
     harness_broke_protocol: bool,
     /// True if the connection has ended.
     closed: bool,
-    /// True if the harness has closed it.
+    /// True if the harness has closed the connection.
     closed_by_harness: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
-    /// True if its exit status or signal is unknown, so `exit` is a placeholder.
+    /// True if the process's exit status or signal is unknown, so `exit` is a placeholder.
     has_unknown_exit: bool,
-    /// True if the runner has instructed it to exit.
+    /// True if the runner has instructed the process to exit.
     exiting: bool,
-    /// True if its end has been judged, or if the runner ended it.
+    /// True if the process's end has been judged, or if the runner ended it.
     end_judged: bool,
-    /// True if no further step can apply to it.
+    /// True if no further step can apply to the process.
     skips_steps: bool,
 }
 
@@ -105,7 +105,7 @@ impl LibraryProcess {
         self.call.as_ref().map(|call| call.function)
     }
 
-    /// Returns its exit status or signal in words, if it has ended.
+    /// Returns the exit status or signal in words, if the process has ended.
     fn end(&self) -> Option<String> {
         let seen = |exit: Exit| {
             if self.has_unknown_exit { "exit status unknown".to_owned() } else { exit.to_string() }
@@ -158,7 +158,7 @@ pub struct LibraryJudge {
     /// Requests that the scenario does not answer itself and that have not been taken yet.
     unscripted_requests: Vec<(Proc, LibraryRequest)>,
     findings: Vec<Finding>,
-    /// The number of bytes that the library has sent, and the process that has sent the last ones.
+    /// The number of bytes that the library has sent.
     pub(crate) received: u64,
     pub(crate) last_writer: Option<Proc>,
     pub(crate) crashed: Option<(String, i32)>,
@@ -174,7 +174,7 @@ impl LibraryJudge {
         Self { requires, ..Self::default() }
     }
 
-    /// Returns the open call of a process, or one whose return no step has consumed yet.
+    /// Returns the open call of a process, or a call whose return no step has consumed yet.
     pub fn call(&self, p: Proc) -> Option<&PendingCall> {
         self.processes.get(&p)?.call.as_ref()
     }
@@ -315,7 +315,7 @@ impl LibraryJudge {
         self.release(p);
     }
 
-    /// Moves the requests of a process to the unscripted ones, unless the scenario holds them.
+    /// Moves the requests of a process to the unscripted requests, unless the scenario holds them.
     fn release(&mut self, p: Proc) {
         let process = self.processes.entry(p).or_default();
         if !process.holds_requests {

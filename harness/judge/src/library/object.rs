@@ -4,7 +4,7 @@ use pmi_scenario::ids;
 use pmi_scenario::requirement::RequirementSet;
 use pmi_scenario::signature::{function, functions};
 
-/// The requirements that a library has these functions.
+/// The requirements that a library provides the functions for keyval spaces.
 const KEYVAL_SPACE_FUNCTIONS: [&str; 4] = [
     ids::RFC13_API_KVS_CREATE,
     ids::RFC13_API_KVS_DESTROY,

@@ -1,4 +1,4 @@
-//! The requests of a library: reads them from a connection, and compares them with the expected ones.
+//! Reads the requests of a library from a connection, and compares them with the expected requests.
 
 use pmi_wire::protocol::Exchange;
 use pmi_wire::{Decoded, Framing, FramingError, Operation};
@@ -8,7 +8,7 @@ use crate::expectation::{Captures, Mismatch, Pattern};
 /// Maximum number of lines in a spawn request.
 const BLOCK_LIMIT: usize = 10_000;
 
-/// A request: one line or frame, or the lines of a spawn request.
+/// A request: a line, a frame, or the lines of a spawn request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LibraryRequest {
     framing: Framing,

@@ -15,7 +15,7 @@ use crate::observation::ObservationText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
-/// Lists the result fields of a response that has none of them.
+/// Lists the result fields of a response that lacks all of them.
 fn missing(message: &Decoded<'_>) -> Option<String> {
     let fields = message.exchange()?.results;
     if fields.iter().any(|field| message.raw(field.key).is_some()) {
@@ -47,7 +47,7 @@ impl Monitor {
             Operation::Finalize => self.rank(p).finalize_refused |= !ok,
             _ => {}
         }
-        // RFC 13 requires complete responses even from a server that may abort. No PMI-2 document does.
+        // RFC 13 requires complete responses even from a server that may abort. No PMI-2 document requires this.
         let excused = self.may_abort(p) && !(ok && message.framing == Framing::Lines);
         if excused {
             return;
@@ -86,7 +86,7 @@ impl Monitor {
         }
         let max = self.rank(p).limits.map(|m| m.kvsname_max);
         if let Some(max) = max.filter(|max| name.len() as u64 >= *max) {
-            let expected = format!("a kvsname of less than kvsname_max={max} bytes");
+            let expected = format!("a kvsname shorter than kvsname_max={max} bytes");
             self.server_error(p, ids::RFC13_KVSNAME_LENGTH, expected, seen());
         }
         let first = self.group(p.group).names[index].get_or_insert_with(|| name.to_vec()).clone();

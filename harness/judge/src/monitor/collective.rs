@@ -19,8 +19,8 @@ impl Monitor {
         RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.barriers_entered))
     }
 
-    /// Records a request from a process that may be in a barrier. In the draft, only one thread fences, and finalize comes last. It does
-    /// not define a second fence, or a process that leaves during one.
+    /// Records a request from a process that may be in a barrier. In the draft, only one thread fences, and finalize comes last. The draft
+    /// does not define a second fence, or a process that leaves during a fence.
     pub(super) fn request_in_barrier(&mut self, p: Proc) {
         if self.rank(p).pending.iter().any(|pending| matches!(pending.detail, RequestDetail::Barrier(_))) {
             self.irregular_sent(p);

@@ -137,7 +137,7 @@ impl Monitor {
         let group = self.group(p.group);
         let size = if p.group == 0 { group.size } else { group.record_size(number("PMI_SIZE")) };
         if size == 0 || (p.group != 0 && self.spawns_unknown) {
-            // The request for this group is unknown or outside RFC 13, so its size and ranks cannot be checked.
+            // The request for this group is unknown or outside RFC 13, so the group's size and ranks cannot be checked.
             return;
         }
         if number("PMI_SIZE") != Some(size) {

@@ -75,7 +75,7 @@ fn frame_request_rule(error: &DecodeError) -> &'static str {
 /// Returns the requirement that a malformed spawn request breaks.
 pub(super) fn spawn_rule(fault: &SpawnErrorKind) -> &'static str {
     match fault {
-        // Once the request has begun, a line outside of a block stands between two of its blocks.
+        // Once the request has begun, a line outside of a block is between two blocks of the request.
         SpawnErrorKind::Interspersed | SpawnErrorKind::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
         SpawnErrorKind::BadByte { .. } => ids::RFC13_ABNF_STRING,
         SpawnErrorKind::Malformed => ids::RFC13_WIRE_TUPLES,
@@ -164,8 +164,8 @@ impl Monitor {
         }
     }
 
-    /// Reports a message that cannot be read at all. It is reported once for each connection, because its consequences are rarely separate
-    /// findings.
+    /// Reports a message that cannot be read at all. An unreadable message is reported once for each connection, because its consequences
+    /// are rarely separate findings.
     fn report_unreadable(
         &mut self,
         p: Proc,
@@ -263,7 +263,7 @@ impl Monitor {
             return self.report_unreadable(p, id, &expected, ObservationText::message(line));
         }
         let rank = self.rank(p);
-        // An error in a response to init is reported once, and not for each request that follows.
+        // An error in a response to init is reported once, and not again for each later request.
         rank.joined |= rank.pending.pop_front().is_some_and(|pending| pending.op == Some(Operation::Init));
         self.server_error(p, id, expected, ObservationText::message(line));
     }

@@ -146,7 +146,7 @@ impl Monitor {
         }
     }
 
-    /// Treats a response to a barrier as the response to a group barrier. Returns false if it is not one.
+    /// Treats a response to a barrier as the response to a group barrier. Returns false if it does not answer a group barrier.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let line = message.text;
         let is_barrier = message.operation() == Some(Operation::Barrier);
@@ -169,7 +169,7 @@ impl Monitor {
                 let mut tags: Vec<String> =
                     rank.open_barriers.iter().map(|open| open.tag.to_string()).collect();
                 tags.extend(plain.then(|| "0".to_owned()));
-                // If only one barrier is open, the response must be for that one, and only its wrong tag is reported.
+                // If only one barrier is open, the response must be for that barrier, and only the wrong tag is reported.
                 let one = (tags.len() == 1).then(|| rank.open_barriers.pop()).flatten();
                 if !self.state_unknown(p) {
                     let expected =
@@ -294,7 +294,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if earlier requests must be answered before this one may be sent.
+    /// Returns true if earlier requests must be answered before this request may be sent.
     pub(super) fn must_wait(&mut self, p: Proc, op: Option<Operation>) -> bool {
         let rank = self.rank(p);
         let blocks = matches!(op, Some(Operation::Spawn | Operation::Finalize));

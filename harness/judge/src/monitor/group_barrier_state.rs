@@ -8,7 +8,7 @@ use crate::kvs::KnownPuts;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupBarrierName {
     pub(super) kind: GroupBarrierKind,
-    /// In ascending order.
+    /// The ranks of the members, in ascending order.
     pub(super) members: Vec<u32>,
     pub(super) tag: u64,
 }
@@ -23,11 +23,11 @@ pub(super) enum GroupBarrierKind {
 /// The history of a barrier, which may be entered and left many times.
 #[derive(Debug, Default)]
 pub(super) struct GroupBarrierLog {
-    /// The number of times that each rank has entered it.
+    /// The number of times that each rank has entered the barrier.
     pub(super) entered: BTreeMap<u32, u64>,
-    /// The number of times that each rank has left it.
+    /// The number of times that each rank has left the barrier.
     pub(super) left: BTreeMap<u32, u64>,
-    /// The puts that the processes had to see when they entered it.
+    /// The puts that the processes had to see when they entered the barrier.
     pub(super) known: KnownPuts,
 }
 

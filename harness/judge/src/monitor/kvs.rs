@@ -45,7 +45,7 @@ fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static st
     }
 }
 
-/// Returns the requirement that a server breaks if it returns none of these values.
+/// Returns the requirement that a server breaks if it returns a value other than these.
 pub(super) fn values_rule<'a>(
     message: &Decoded<'_>,
     key: &[u8],
@@ -204,7 +204,7 @@ impl Monitor {
             self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, quote_bytes(kvsname));
         }
         if let Some(max) = limits.map(|m| m.keylen_max).filter(|max| key.len() as u64 >= *max) {
-            let expected = format!("a key of less than keylen_max={max} bytes");
+            let expected = format!("a key shorter than keylen_max={max} bytes");
             let seen = format!("a key of {} bytes", key.len());
             self.client_misuse(p, ids::RFC13_GET_KEY_LENGTH, expected, seen);
         }
@@ -228,7 +228,7 @@ impl Monitor {
                 group.has_max_length_put = true;
                 group.max_length_keys.insert(key.to_vec());
             }
-            // The server may have understood an irregular put in another way, so the pair need not exist. The loss of a reserved key is
+            // The server may have understood an irregular put in a different way, so the pair need not exist. The loss of a reserved key is
             // only noted.
             if !is_irregular || key.starts_with(RESERVED_PREFIX) {
                 group.kvs.acknowledged(key, value, p.rank);

@@ -63,7 +63,7 @@ impl Monitor {
         let sent = rank.init_sent;
         let (first, joined, again, finalized, waits, reports) = match message.framing {
             Framing::Lines => {
-                // An unreadable response to init is reported alone, and not with each request that follows.
+                // An unreadable response to init is reported alone, and not again with each later request.
                 let joined = rank.joined || (sent && rank.unreadable && !is_init);
                 // A client that cannot finalize may abort.
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);
@@ -129,7 +129,7 @@ impl Monitor {
         let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
         // A server may use a wrong rank, or reject it.
         let misled = message.number("pmirank").is_some_and(|rank| rank != u64::from(p.rank));
-        // Client and server agree on a type of authentication, but no known server has one.
+        // Client and server agree on a type of authentication, but no known server supports authentication.
         if misled || message.raw("authtype").is_some() {
             self.irregular_sent(p);
         }
@@ -243,7 +243,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if another process of the group has negotiated the other protocol, a case that RFC 13 does not mention.
+    /// Returns true if a different process of the group has negotiated the other protocol, a case that RFC 13 does not mention.
     pub(super) fn group_uses_other_protocol(&mut self, p: Proc) -> bool {
         let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
         others.any(|(_, connection)| connection.framing() != self.framing(p))

@@ -1,7 +1,6 @@
-//! The monitor: a model of PMI-1 and PMI-2 that reads all events, with or without a scenario.
-//!
-//! It follows every connection in both directions and reports breaches by either side. After a client has broken the protocol, the
-//! standards leave open what the server does ([`Unspecified`]), so the monitor then reports only what is never lawful for that group.
+//! The monitor: a model of PMI-1 and PMI-2 that reads all events, with or without a scenario. The monitor follows every connection in both
+//! directions and reports violations by either side. After a client has broken the protocol, the standards do not specify the server's
+//! behaviour ([`Unspecified`]), so the monitor then reports only behaviour that is never lawful for that group.
 
 mod attributes;
 mod collective;
@@ -89,7 +88,7 @@ impl Monitor {
             EventKind::ClosedByClient { proc } => self.client_ended(*proc, true),
             EventKind::ClosedByServer { proc } => self.closed_by_server(*proc),
             EventKind::Ended { proc, ours: true } => self.client_ended(*proc, false),
-            // Its connection ends with it; either of the two events may come first.
+            // The process's connection ends with it; either of the two events may come first.
             EventKind::Ended { proc, ours: false } => self.closed_by_server(*proc),
             EventKind::NoResponse { proc, .. } if proc.group == Proc::PROXY_GROUP => {}
             EventKind::NoResponse { proc, proof } => {
@@ -103,7 +102,7 @@ impl Monitor {
             EventKind::Expected(_) => self.not_read.clear(),
             EventKind::JobExited { exit } => self.job_exited(*exit),
             EventKind::LeftUnread { proc } => self.rank(*proc).left_unread = true,
-            // The runner ends them now.
+            // The runner ends these processes now.
             EventKind::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
             // From here on, messages to the clients may be effects of the scenario, which states the requirements itself.
             EventKind::ToProxy { scripted, .. } => self.upstream_scripted |= scripted,

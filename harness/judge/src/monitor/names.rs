@@ -13,7 +13,7 @@ use crate::finding::PartyKind;
 use crate::observation::{ObservationText, quote_bytes};
 
 impl Monitor {
-    /// Records that a request about a name overlaps with another one, so a server may handle the two in any order.
+    /// Records that a request about a name overlaps with another request, so a server may handle the two in any order.
     pub(super) fn name_requested(&mut self, request: &NameRequest) {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         if ranks.any(|rank| rank.open_names().any(|open| open.conflicts_with(request))) {

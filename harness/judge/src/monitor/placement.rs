@@ -7,7 +7,7 @@ use pmi_wire::place;
 use crate::UnjudgedReason;
 use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
-/// The placement of a group, to the extent that its processes have reported it.
+/// The placement of a group, as far as its processes have reported it.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
     /// The names of the nodes, in the order in which the processes reported them.
@@ -21,7 +21,7 @@ pub(super) struct Placement {
 impl Placement {
     /// Records the environment of a process.
     pub(super) fn record<'a>(&mut self, rank: u32, get: impl Fn(&str) -> Option<&'a str>) {
-        // A launcher within an allocation passes on the variables of the outer one, which are then equal for all processes.
+        // A launcher within an allocation passes on the variables of its own environment, which are then equal for all processes.
         let name = Vec::from_iter(NODE_VARIABLES.iter().filter_map(|name| get(name))).join(" ");
         if !name.is_empty() {
             let node = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {

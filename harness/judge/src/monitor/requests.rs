@@ -1,4 +1,4 @@
-//! Requests as they arrive: their form, and the subject that each belongs to.
+//! Requests as they arrive: their form, and the operation that each requests.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a complete request. `joined` is true if it follows another one in the same write.
+    /// Judges a complete request. `joined` is true if the request follows another request in the same write.
     pub(super) fn request_arrived(
         &mut self,
         p: Proc,
@@ -127,14 +127,14 @@ impl Monitor {
             self.irregular_sent(p);
         }
         self.irregular |= !has_known_keys(row, message);
-        // Only the draft has these, and Slurm the ring. A server without them may end the job.
+        // Only the draft defines these requests, and only Slurm supports the ring. A server without them may end the job.
         let is_draft_only = row.is_draft_only() || message.is_request_part();
         if is_draft_only || row.operation == "ring" {
             self.irregular_sent(p);
         }
         self.spawns_unknown |= is_draft_only;
         if is_draft_only && row.response.is_none() {
-            // Part of a longer exchange, which is not followed.
+            // The request is part of a longer exchange, which the monitor does not follow.
             return self.lose_correlation(p, Unspecified::AmbiguousRequest);
         }
         let key = message.field("key");

@@ -181,7 +181,7 @@ impl Monitor {
         // Some servers never send the thread id.
         let told_apart = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
         if !told_apart && pending.iter().filter(|p| fits(p)).count() > 1 {
-            // It is unknown which of the requests it answers.
+            // The response may answer any of the requests.
             pending.iter_mut().filter(|p| fits(p)).for_each(|p| p.detail = RequestDetail::Unclear);
         }
         let Some(pending) = place.and_then(|place| pending.remove(place)) else {
@@ -281,7 +281,7 @@ impl Monitor {
         let (Some(op), Some(duty)) = (front.op, unanswered_duty(front, indices)) else { return };
         let offer = if let RequestDetail::Init(offered) = front.detail { Some(offered) } else { None };
         let closed = how == ObservationKind::ConnectionEnd;
-        // A server may reject a client that does not know any of its versions.
+        // A server may reject a client that supports none of its versions.
         if closed && offer.is_some_and(|offered| offered < Version::V1_1 || self.group_uses_other_protocol(p))
         {
             return;
@@ -292,8 +292,8 @@ impl Monitor {
         let full = self.rank(p).follows_max_length_put
             || matches!(op, Operation::Put | Operation::Get | Operation::Barrier)
                 && self.concerns_max_length(p);
-        // Silence shows that the server did not join the pieces. If it closed the connection, a pair of maximum length may be the reason
-        // instead.
+        // Silence shows that the server did not join the pieces. If the server closed the connection, a pair of maximum length may be the
+        // reason instead.
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
@@ -302,7 +302,7 @@ impl Monitor {
         } else if full {
             MAX_LENGTH_REQUIREMENT
         } else if closed && duty == self::duty(op) {
-            // The server did not accept it as a request.
+            // The server did not accept the bytes as a request.
             request_rule(op)
         } else if op == Operation::Barrier && self.rank(p).barriers_left > 0 {
             // The process has left a barrier before.
@@ -315,7 +315,7 @@ impl Monitor {
         self.report_missing(p, id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }
 
-    /// Reports the first PMI-2 request that has no response and should have one.
+    /// Reports the first PMI-2 request that lacks a required response.
     fn thread_unanswered(&mut self, p: Proc, how: ObservationKind) {
         // A server may wait for the end of a request that it has begun to read.
         if how == ObservationKind::Silence && !self.connections.partial(p, Direction::ToServer).is_empty() {
@@ -366,8 +366,8 @@ impl Monitor {
         }
     }
 
-    /// Returns true if the oldest pending request has a pair of the maximum length. For a barrier, any put in the group since the last one
-    /// counts, because a server that has not read a whole pair takes the rest as the next request.
+    /// Returns true if the oldest pending request has a pair of the maximum length. For a barrier, any put in the group since the previous
+    /// barrier counts, because a server that has not read a whole pair takes the rest as the next request.
     fn concerns_max_length(&mut self, p: Proc) -> bool {
         match self.rank(p).pending.front().map(|pending| &pending.detail) {
             Some(RequestDetail::Put { key, value, .. }) => {
@@ -403,7 +403,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if all processes have entered the barrier that this one is in.
+    /// Returns true if all processes have entered the barrier that this process is in.
     fn all_entered_barrier(&mut self, p: Proc) -> bool {
         let round = self.rank(p).barriers_left + 1;
         let written = self.rank(p).world_spelling.clone();

@@ -59,7 +59,7 @@ impl Monitor {
             .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
             .push_line(line)
         {
-            // The key "endcmd" is not part of the request, but a server that compares only the beginning takes the line as the end.
+            // The key "endcmd" is not part of the request, but a server that compares only the beginning of the line treats it as the end.
             Ok(None) if line.trim_ascii().strip_prefix(b"endcmd").is_some_and(|rest| !rest.is_empty()) => {
                 self.record_unknown(p);
                 self.spawns_unknown = true;

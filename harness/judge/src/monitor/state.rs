@@ -26,7 +26,7 @@ pub(super) const MIN_LONG_REQUEST: usize = 8 * 1024;
 /// Number of bytes that a server usually reads at once.
 pub(super) const USUAL_READ_SIZE: usize = 4096;
 
-/// Maximum number of findings that are kept until they are taken, because a server that floods breaks the same rule a million times.
+/// Maximum number of findings that are kept until they are taken. A server that floods its clients may break the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
 /// Number of processes beyond the requested ones after which the monitor reports that the server has misread a number.
@@ -40,7 +40,7 @@ pub(super) const SPLIT_WRITE_REQUIREMENT: &str = ids::RFC13_WIRE_NEWLINE;
 
 pub(super) const COMPLETE_RESPONSE_REQUIREMENT: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
 
-/// The reserved first letters of keys that the process manager itself provides.
+/// The reserved prefix of keys that the process manager itself provides.
 pub(super) const RESERVED_PREFIX: &[u8] = b"PMI_";
 
 /// Returns the requirement of a rule for the dialect of a message.
@@ -119,20 +119,20 @@ pub(super) enum SingletonState {
     Done(Vec<u8>),
 }
 
-/// One process and its connection.
+/// A process and its connection.
 #[derive(Debug, Default)]
 pub(super) struct MonitoredRank {
     /// The framing of the pending requests.
     pub(super) framing: Framing,
-    /// True if it has sent the fullinit of PMI-2.
+    /// True if the process has sent the fullinit of PMI-2.
     pub(super) fullinit_sent: bool,
-    /// True if its fullinit has been accepted.
+    /// True if the process's fullinit has been accepted.
     pub(super) fullinit_accepted: bool,
     /// True if the last response in a frame was a refusal.
     pub(super) refused: bool,
-    /// The incomplete spawn request that it is sending.
+    /// The incomplete spawn request that the process is sending.
     pub(super) spawn: Option<SpawnCollector>,
-    /// The lines of that request.
+    /// The lines of the incomplete spawn request.
     pub(super) spawn_lines: Vec<u8>,
     /// The requests that have not been answered yet, the oldest first.
     pub(super) pending: VecDeque<MonitoredRequest>,
@@ -140,11 +140,11 @@ pub(super) struct MonitoredRank {
     pub(super) started_manager: bool,
     /// The outcome of singleton init, if the process has requested a process manager itself.
     pub(super) singinit: Option<SingletonState>,
-    /// True if its environment has been judged.
+    /// True if the process's environment has been judged.
     pub(super) started: bool,
-    /// True if its init has been answered with success.
+    /// True if the process's init has been answered with success.
     pub(super) joined: bool,
-    /// True if it has sent finalize.
+    /// True if the process has sent finalize.
     pub(super) finalized: bool,
     /// True if the server has answered its finalize with a failure.
     pub(super) finalize_refused: bool,
@@ -152,25 +152,25 @@ pub(super) struct MonitoredRank {
     pub(super) closed: bool,
     /// True if the process has closed the connection, or has ended.
     pub(super) is_gone: bool,
-    /// True if its connection ended after a barrier_in that lacked its newline.
+    /// True if the process's connection ended after a barrier_in that lacked its newline.
     pub(super) has_incomplete_barrier: bool,
-    /// True if it closed the connection with unread bytes.
+    /// True if the process closed the connection with unread bytes.
     pub(super) left_unread: bool,
-    /// The number of barriers that it has entered.
+    /// The number of barriers that the process has entered.
     pub(super) barriers_entered: u64,
-    /// The number of barriers that it has left.
+    /// The number of barriers that the process has left.
     pub(super) barriers_left: u64,
     /// The version in the server's response.
     pub(super) answered_version: Option<Version>,
-    /// The version in use; 1.1 if there is none. A response above the offer counts only once the client uses it.
+    /// The version in use; `None` stands for 1.1. A response above the offer counts only once the client uses it.
     pub(super) version: Option<Version>,
-    /// The version that it offered, and the higher one in the server's response.
+    /// The version that the process offered, and the higher version in the server's response.
     pub(super) version_above_offer: Option<(Version, Version)>,
-    /// In PMI-1.2, the `group` of the last barrier of the whole group that it entered: `WORLD`, or `None` if the key was missing.
+    /// In PMI-1.2, the `group` of the last barrier of the whole group that the process entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_spelling: Option<Vec<u8>>,
-    /// The barriers over part of its group that it has entered and not left.
+    /// The barriers over part of its group that the process has entered and not left.
     pub(super) open_barriers: Vec<GroupBarrierName>,
-    /// The puts that it must see after barriers over part of its group.
+    /// The puts that the process must see after barriers over part of its group.
     pub(super) required_puts: KnownPuts,
     pub(super) limits: Option<KvsLimits>,
     /// True if the server has sent an unreadable message on this connection, which is reported once.
@@ -183,21 +183,22 @@ pub(super) struct MonitoredRank {
     pub(super) answered: bool,
     /// Number of pages that this process has written since the last response, counting at least one for each write.
     pub(super) unanswered_pages: usize,
-    /// True if its last request is a put of a pair of the maximum length.
+    /// True if the process's last request is a put of a pair of the maximum length.
     pub(super) has_max_length_put: bool,
-    /// True if its last request follows such a put. A server that has not read that put whole takes the rest as part of this request.
+    /// True if the process's last request follows a put of a pair of the maximum length. A server that has not read the whole put takes the
+    /// rest as part of this request.
     pub(super) follows_max_length_put: bool,
-    /// True if its last request came in several writes.
+    /// True if the process's last request came in several writes.
     pub(super) split_write: bool,
-    /// True if its last request came in one write with others.
+    /// True if the process's last request came in the same write as other requests.
     pub(super) joined_write: bool,
-    /// True if it has sent a spawn request.
+    /// True if the process has sent a spawn request.
     pub(super) spawns: bool,
-    /// True if it has sent init.
+    /// True if the process has sent init.
     pub(super) init_sent: bool,
-    /// True if it has sent a request after it received bytes that are not a message. That is reported once.
+    /// True if the process has sent a request after it received bytes that are not a message. This is reported once.
     pub(super) continued_after_error: bool,
-    /// True if it has sent something that is not a request, or a request before the previous one was answered. Until all pending requests
+    /// True if the process has sent something that is not a request, or a request before the previous one was answered. Until all pending requests
     /// are answered, it is unknown which response belongs to which request.
     pub(super) lost_correlation: bool,
 }
@@ -230,13 +231,13 @@ pub(super) struct MonitoredGroup {
     pub(super) requested_and_reported: Option<(u32, u32)>,
     /// The number of requested nodes, or of nodes that its processes report, if that is larger.
     pub(super) nodes: u32,
-    /// The number of processes of the group that has requested this one; 0 for the first group.
+    /// The number of processes in the group that spawned this group; 0 for the first group.
     pub(super) parents: u32,
     /// The nodes that processes have reported.
     pub(super) placement: Placement,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
     pub(super) names: [Option<Vec<u8>>; 2],
-    /// The process mapping over lines, and the one over frames.
+    /// The process mapping that was sent over lines, and the process mapping that was sent over frames.
     pub(super) mappings: [Option<Vec<u8>>; 2],
     pub(super) kvs: Kvs,
     /// The rank that put each key first.
@@ -258,7 +259,7 @@ pub(super) struct MonitoredGroup {
     pub(super) puts_protocol_words: bool,
     /// True if a key or a value of the maximum length has been put since the last barrier.
     pub(super) has_max_length_put: bool,
-    /// The keys of such pairs.
+    /// The keys of pairs of the maximum length that have been put.
     pub(super) max_length_keys: HashSet<Vec<u8>>,
     /// The reason why the server may abort the program now: a client of the group broke the protocol, requested an abort or died.
     pub(super) may_abort: Option<Unspecified>,

@@ -1,8 +1,6 @@
-//! Benchmarks of commands with real processes: `serve`, the same job recorded, and its log judged again and shown. The clients are this
-//! benchmark's own executable.
-//!
-//! To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file that `cargo bench --bench serve --no-run`
-//! names.
+//! Benchmarks of commands with real processes: `serve`, recording the same job, judging its log again, and rendering a report. The clients
+//! are this benchmark's own executable. To compare with a different process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file
+//! that `cargo bench --bench serve --no-run` names.
 
 use std::env;
 use std::fs::File;
@@ -69,7 +67,7 @@ fn get_all_recorded(bencher: Bencher, ranks: u32) {
         .bench(|| record(ranks, folder.path()));
 }
 
-/// Records such a session. Also returns the approximate number of events in its log.
+/// Records the job of `get_all` in a new folder. Returns the folder, the log, and the approximate number of events in the log.
 fn log(ranks: u32) -> (TempDir, PathBuf, u64) {
     let folder = TempDir::new().unwrap();
     record(ranks, folder.path());

@@ -40,7 +40,7 @@ fn names_versions_that_introduce_and_fix() {
     );
     assert_eq!(told["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key[before-any-put]"]));
 
-    // Improvements, and findings of every version, do not make it fail.
+    // Fixed findings, and findings that every version has, do not make the command fail.
     let ran = bisect([&bad, &bad, &good], &[]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("fixed in 3") && !ran.out.contains("introduced in"), "{}", ran.out);

@@ -1,9 +1,9 @@
-//! README and the book: their examples produce the output shown, their commands exist, and their links resolve.
+//! Tests of README and the book: their examples produce the output shown, their commands exist, and their links resolve.
 //!
-//! A fenced block that begins with `console` is a session. A shell runs the lines with `$ `, one after the other, in a folder for each
-//! page, and the other lines are their expected output. In the output, `...` stands for any lines and `[..]` for any text within a line;
-//! durations and event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A
-//! block with `file=NAME` is written to that file in the page's folder.
+//! A fenced block that begins with `console` is a session. A shell runs the lines that begin with `$ ` in a separate folder for each page.
+//! The other lines are the expected output. In the output, `...` stands for any lines and `[..]` for any text within a line; durations and
+//! event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A block with
+//! `file=NAME` is written to that file in the page's folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use pmi_test_programs::peers;
 use tempfile::TempDir;
 
-/// Links from our pages to files in the repository begin like this.
+/// Prefix of links from our pages to files in the repository.
 const REPOSITORY: [&str; 2] = [
     "https://github.com/pmi-conform/pmi-conform/blob/main/",
     "https://github.com/pmi-conform/pmi-conform/tree/main/",
@@ -23,7 +23,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Returns all files below a folder whose names end like this, sorted.
+/// Returns all files below a folder whose names have this ending, sorted.
 fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -38,7 +38,7 @@ fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the stored pages of the book, and README.
+/// Returns README and the stored pages of the book.
 fn pages() -> Vec<PathBuf> {
     let generated = ["docs/src/requirements", "docs/src/errata.md"].map(|name| root().join(name));
     let mut pages = files(&root().join("docs/src"), ".md");
@@ -110,7 +110,7 @@ fn timeless(text: &str) -> String {
     out + rest
 }
 
-/// Removes the parts of a line that vary between runs: durations, event numbers in transcripts, and blanks at its end.
+/// Removes the parts of a line that vary between runs: durations, event numbers in transcripts, and trailing blanks.
 fn comparable(line: &str) -> String {
     let line = timeless(line.trim_end());
     let event = line.trim_start_matches([' ', '>']);
@@ -122,7 +122,7 @@ fn comparable(line: &str) -> String {
     format!("{mark}EVENT{after}")
 }
 
-/// Returns whether a line matches the shown one, where `[..]` stands for any text.
+/// Returns whether a line matches the expected line `shown`, in which `[..]` stands for any text.
 fn line_fits(shown: &str, line: &str) -> bool {
     match shown.split_once("[..]") {
         None => shown == line,
@@ -132,7 +132,7 @@ fn line_fits(shown: &str, line: &str) -> bool {
     }
 }
 
-/// Returns whether lines match the shown ones, where `...` stands for any lines.
+/// Returns whether lines match the expected lines `shown`, in which `...` stands for any lines.
 fn fits(shown: &[String], lines: &[String]) -> bool {
     match (shown, lines) {
         ([], []) => true,
@@ -142,7 +142,7 @@ fn fits(shown: &[String], lines: &[String]) -> bool {
     }
 }
 
-/// Runs the commands of a session and compares their output; returns the difference.
+/// Runs the commands of a session, and compares their output. Returns an error that describes the first difference.
 fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in block.text.lines() {
@@ -179,18 +179,18 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Number of attempts for a page that needs real implementations. Hydra's mpiexec is killed by SIGPIPE when it writes to a proxy that has
-/// ended, in about one in a hundred launches, or one in thirty on a busy machine. The verdicts then differ.
+/// Number of attempts for a page that needs real implementations. In about one in a hundred launches, or one in thirty on a busy machine,
+/// Hydra's mpiexec is killed by SIGPIPE when it writes to a proxy that has ended. The verdicts then differ.
 const TRIES: usize = 3;
 
-/// Runs the sessions of all pages: those with real implementations, or the others; returns their number.
+/// Runs the sessions of the pages that need real implementations, or the sessions of all other pages. Returns the number of sessions.
 fn sessions(path: &str, with_peers: bool) -> usize {
     let mut wrong = Vec::new();
     let mut played = 0;
     for page in pages() {
         let text = text(&page);
         let blocks = blocks(&text);
-        // The test without real implementations has played the other pages.
+        // The test without real implementations plays the other pages.
         if with_peers && !blocks.iter().any(needs_peers) {
             continue;
         }
@@ -213,7 +213,7 @@ fn needs_peers(block: &Block) -> bool {
     block.info == "console peers"
 }
 
-/// Runs the sessions of a page in a separate folder. Returns their number, or the differences.
+/// Runs the sessions of a page in a separate folder. Returns the number of sessions, or the differences.
 fn play_page(blocks: &[Block], path: &str, with_peers: bool) -> Result<usize, Vec<String>> {
     let folder = TempDir::new().unwrap();
     let (mut played, mut wrong) = (0, Vec::new());
@@ -233,7 +233,7 @@ fn play_page(blocks: &[Block], path: &str, with_peers: bool) -> Result<usize, Ve
     if wrong.is_empty() { Ok(played) } else { Err(wrong) }
 }
 
-/// Returns a path that begins with the folder of the built command.
+/// Returns a value of `PATH` that begins with the folder of the built command.
 fn path(folders: &[PathBuf]) -> String {
     let own = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).parent().unwrap().to_owned();
     let system = std::env::var_os("PATH").unwrap_or_default();
@@ -274,7 +274,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         };
         let code = code.unwrap_or_default().split(" #").next().unwrap_or_default();
         for part in code.split(" && ").flat_map(|part| part.split(" | ")) {
-            // A line that is not a command line is the output of one.
+            // All other lines of a session are output.
             let Ok(words) = shell_words::split(part) else { continue };
             let command =
                 words.iter().position(|word| word == "pmi-conform").map(|at| words[at + 1..].to_vec());
@@ -289,7 +289,7 @@ fn commands_accept_the_options_in_the_book() {
     let mut asked = BTreeSet::new();
     for page in pages() {
         for command in commands(&text(&page)) {
-            // The words after these belong to another command.
+            // The words after these options belong to a different command.
             let another = |word: &String| {
                 ["--", ">"].contains(&word.as_str()) || (command[0] == "serve" && word.starts_with("./"))
             };
@@ -297,7 +297,7 @@ fn commands_accept_the_options_in_the_book() {
             if !asked.insert(own.clone()) {
                 continue;
             }
-            // With -h, the options are parsed and nothing else is done.
+            // With -h, the command only parses its options.
             let output =
                 Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(&own).arg("-h").output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();

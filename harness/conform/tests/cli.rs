@@ -1,4 +1,4 @@
-//! The command as users see it, with only the built-in reference.
+//! Tests of the command as users see it, with only the built-in reference.
 
 mod common;
 
@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Expects the reference to return a value for a key that was not put.
+/// A scenario that fails, because it expects a value for a key that was not put.
 const WRONG: &str = "\
 # The value of a key is told as it was put.
 requires rfc13.get.value
@@ -43,7 +43,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Creates a folder with these files.
+/// Creates a temporary folder with these files.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for (name, text) in files {
@@ -211,7 +211,7 @@ fn rejects_invalid_options(#[case] name: &str, #[case] args: &[&str], #[case] st
     snapshot!(format!("cannot_{name}"), ran.whole());
 }
 
-/// The number of steps that were not judged is in every report; -v, JSON and HTML have the steps.
+/// Every report contains the number of steps that were not judged; -v, JSON and HTML also list the steps.
 #[test]
 fn lists_steps_that_were_not_judged() {
     let early = "# The server closes the connection.\nrequires rfc13.get.value\n\nuse joined\n\
@@ -272,7 +272,7 @@ fn applies_and_drafts_deviations() {
         snapshot!(format!("deviations_{}", file.trim_end_matches(".toml")), ran.whole());
     }
 
-    // Without the file, the finding might be known again.
+    // The suggested command keeps the deviations file: without it, a recorded finding would be red.
     let ran = conform(folder.path(), &["--memory", "--deviations", "other-symptom.toml", "wrong.pmi"]);
     let again =
         "play it again: pmi-conform wrong.pmi --memory --deviations other-symptom.toml --filter '=wrong'";
@@ -289,7 +289,7 @@ fn applies_and_drafts_deviations() {
         assert!(text.contains("value=1") && !text.contains("cmd=put"), "{text}");
     }
 
-    // A draft can be used unchanged and covers the findings; only the reasons are missing.
+    // A draft covers the findings and is valid as written; only the reasons are missing.
     let ran = conform(folder.path(), &["--memory", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("red in 2 of 2 attempts"), "{}", ran.out);
@@ -298,12 +298,12 @@ fn applies_and_drafts_deviations() {
     snapshot!("draft", fs::read_to_string(folder.path().join("draft.toml")).unwrap());
     let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
     assert_eq!((ran.status, ran.err.as_str()), (0, "warning: draft.toml: 1 reason is missing\n"));
-    // A draft must not overwrite the file that is in use.
+    // A draft must not overwrite an existing file.
     let both = ["--memory", "--deviations", "draft.toml", "--draft-deviations", "draft.toml", "."];
     assert_eq!(conform(folder.path(), &both).status, 2);
 }
 
-/// The server is wrong at its first launch only.
+/// The server has a fault in its first launch only.
 #[test]
 fn finding_in_one_attempt_is_flaky_and_drafted() {
     let folder = folder(&[
@@ -385,7 +385,7 @@ fn names_report_that_cannot_be_written() {
     if !Path::new("/dev/full").exists() {
         return;
     }
-    // `conform` reads every log that is written, but this one has no end.
+    // `conform` judges every written log again, which is impossible for this incomplete log.
     let args = ["--memory", "-q", "-f", "=kvs/exchange[own-key]", "--report", "ndjson=/dev/full"];
     let ran = Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(args).output().unwrap();
     let received = String::from_utf8_lossy(&ran.stderr);
@@ -403,7 +403,7 @@ fn listed(args: &[&str]) -> Vec<String> {
 fn selects_scenarios_by_shard_filter_and_requirement() {
     let all = listed(&[]);
     assert!(all.len() >= 100);
-    // In either protocol, the first requirement is one of RFC 13.
+    // In both protocols, the first requirement is from RFC 13.
     let places = ["environment/", "init/", "kvs/", "barrier/", "abort/", "pmi2/init/", "pmi2/abort/"];
     let places = places.map(|folder| all.iter().position(|name| name.starts_with(folder)).unwrap());
     assert!(places.is_sorted() && places[0] == 0, "{places:?}");
@@ -576,7 +576,7 @@ fn reference_processes_conform_repeatably() {
     };
     let mut all = found(&["-j4"]);
     let name = |line: &Value| line["scenario"].as_str().unwrap().to_owned();
-    // The rows of a table differ in their values only, so one row of each table is played again.
+    // The rows of a table differ only in their values, so only one row of each table is played again.
     let mut tables = BTreeSet::new();
     all.retain(|line| tables.insert(name(line).split('[').next().map(str::to_owned)));
     let filters: Vec<String> = all.iter().map(|line| format!("={}", name(line))).collect();
@@ -745,7 +745,7 @@ fn serve_runs_a_program() {
     assert_eq!(ran.status, 1);
 }
 
-/// The server acknowledges a spawn and starts nothing.
+/// The server acknowledges a spawn but starts no process.
 #[test]
 fn acknowledged_operation_counts_as_supported() {
     let conform = env!("CARGO_BIN_EXE_pmi-conform");
@@ -783,7 +783,7 @@ fn strict_levels_decide_the_exit_code() {
         assert!(ran.out.contains(&shown) && ran.out.contains(count), "{}", ran.whole());
         assert_eq!(ran.out.contains(red), status == 1, "{}", ran.whole());
     }
-    // The last run used `must`. `judge` and `report` accept another level for its log.
+    // The last run used `must`. `judge` and `report` accept a different level for its log.
     for (strict, status) in [(None, 0), (Some("--strict"), 0), (Some("--strict=de-facto"), 1)] {
         let ran = |command: &[&str]| {
             let args = [command, &["log"]].concat().into_iter().chain(strict);
@@ -943,7 +943,7 @@ fn judges_pmi2_only_on_request() {
         (&first_only, &["--dialect", "all"], 0, "it does not speak PMI-2: offered version 2.0"),
         (&first_only, &["--dialect", "pmi-2"], 1, "FAIL pmi2.common.version"),
     ] {
-        // A pattern that matches no played scenario is refused.
+        // A pattern that matches no played scenario is rejected.
         let filters = match options {
             [] => &["-f", "=group/facts[appnum]"][..],
             [_, "pmi-2", ..] => &["-f", "=pmi2/init/fullinit"],
@@ -966,8 +966,7 @@ fn failed_start_does_not_make_pmi12_required() {
     assert!(ran.status == 4 && ran.out.contains("it lacks pmi-1.2: asked once"), "{}", ran.whole());
 }
 
-/// The agent waits for the process manager to connect, and then reports. The report arrives whether that wait is shorter or longer than a
-/// step.
+/// The agent waits for the process manager to connect, and then reports. The report arrives even if that wait takes longer than a step.
 #[test]
 fn manager_must_connect_to_its_singleton() {
     side_by_side(&["0.3", "3"], |patience| {
@@ -982,7 +981,7 @@ fn manager_must_connect_to_its_singleton() {
     });
 }
 
-/// A process manager may spread processes that need no certain placement. They report their nodes.
+/// A process manager may spread processes over nodes if the scenario does not request a placement. The processes report their nodes.
 #[rstest]
 #[case::mapping_is_judged("=mapping/two-ranks", "pmi-1.1", "1 passed, 0 failed (MUST), 0 could not judge")]
 #[case::wrong_mapping("=mapping/two-ranks", "wrong", "FAIL rfc13.mapping.true (valid input)")]

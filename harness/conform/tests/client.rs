@@ -1,4 +1,5 @@
-//! Programs under test: a correct one and its variations pass, and each fault is found by the scenario about it.
+//! Tests of programs under test: the correct program and its variations pass, and each fault is found by a scenario that tests the broken
+//! requirement.
 
 mod common;
 
@@ -23,8 +24,8 @@ struct Found {
     scenarios: BTreeMap<String, (String, Vec<String>)>,
 }
 
-/// Judges a program. `patience` limits how long it may show no activity. No test asserts a duration; short values only save time when a
-/// fault must be found.
+/// Judges a program. `patience` limits how long the program may show no activity. No test asserts a duration; short values only save time
+/// when a fault must be found.
 fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
     let scratch = TempDir::new().unwrap();
     let log = scratch.path().join("log");
@@ -45,11 +46,11 @@ fn faulty(fault: &str) -> String {
     format!("{FAULTY_PROGRAM} {fault}")
 }
 
-/// The program without a fault, in every scenario.
+/// The program without a fault passes every scenario.
 static CLEAN: LazyLock<Found> = LazyLock::new(|| judge(&faulty(""), "20", &[]));
 
-/// Returns one scenario from each file, or for a product, one for each row of its table. The other rows differ only in the server's
-/// behaviour, to which conforming programs may react differently.
+/// Returns one scenario from each file, or for a product, one scenario for each row of its table. The other rows differ only in the
+/// server's behaviour, to which conforming programs may react differently.
 fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
@@ -106,7 +107,7 @@ fn unusual_program_is_only_noted(#[case] variation: &str, #[case] scenario: &str
 
 /// A program that never finalizes but still exits successfully is judged like any other.
 #[test]
-fn plain_flaw_is_reported_once_and_hides_nothing() {
+fn flaw_under_plain_server_is_reported_once() {
     const FLAW: &str = "rfc13.abnf.c-finalize";
     let filters = one_of_each();
     let reversed = ["--filter", "=client/lawful/forms[order-reversed]"];
@@ -125,7 +126,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
     assert_eq!(cited[..], ["rfc13.parser.order"]);
 }
 
-/// The finding names the response after which a program fails.
+/// The finding names the response after which the program fails.
 #[test]
 fn failed_program_is_reported_with_last_answer() {
     let args = ["-v", "--filter", "=client/lawful/numbers[universe-refused]"];
@@ -153,7 +154,7 @@ threading.Thread(target=work).start()
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 "#;
 
-/// A program that aborts after a failed init, but then sends another request.
+/// A program that aborts after a failed init, but then sends one more request.
 const GOES_ON: &str = r#"
 import os, socket, time
 pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
@@ -191,7 +192,7 @@ fn process_without_main_thread_is_not_idle() {
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
 }
 
-/// Each fault is found by its scenarios, which find nothing without it, and the variations have no finding.
+/// Each fault is found by its scenarios, which have no finding without the fault, and the variations have no finding.
 #[rstest]
 #[case::pmi1("pmi-1.1", FAULTY_PROGRAM)]
 #[case::pmi2("pmi-2", FAULTY_PMI2_PROGRAM)]
@@ -204,7 +205,7 @@ fn scenarios_detect_all_program_faults(#[case] dialect: &str, #[case] program: &
     assert!(ran.status == 0 && ran.out.ends_with("score 100 %\n"), "{}", ran.whole());
 }
 
-/// A program that only prints has the same time limit as one that does nothing.
+/// A program that only prints has the same time limit as a program that does nothing.
 #[test]
 fn endless_output_is_one_timeout() {
     let found = judge(&faulty("prints-endlessly"), "1", &["--filter", "=client/plain/runs[ends-well]"]);
@@ -216,7 +217,7 @@ fn faulty_pmi2(fault: &str) -> String {
     format!("{FAULTY_PMI2_PROGRAM} {fault}")
 }
 
-/// The program that speaks PMI-2 without a fault, in every scenario.
+/// The PMI-2 program without a fault passes every scenario.
 static CLEAN_PMI2: LazyLock<Found> = LazyLock::new(|| judge(&faulty_pmi2(""), "20", &[]));
 
 #[test]
@@ -298,7 +299,7 @@ fn mpi_program_deviates_as_recorded(
 #[test]
 fn interrupted_probe_ends() {
     let program = Program::new(CLIENT, 2).unwrap();
-    // A program that is ended before its first message offers nothing.
+    // A program that is killed before its first message has not offered a version.
     assert_eq!(offered_dialect(&program, ScenarioLimits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
 }
 
@@ -372,14 +373,14 @@ fn singleton_starts_a_process_manager(#[case] how: &str, #[case] breaks: Option<
     }
 }
 
-/// A process whose second process manager is not needed does not keep it.
+/// A second process manager that a process does not need exits.
 #[test]
 fn unneeded_process_manager_exits() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("alone.py");
     let last = "    manager([str(os.getpid())])\n";
     assert!(ALONE.contains(last));
-    // The second one is for a process that is already served, so it ends.
+    // The process is already served when it starts the second process manager, so that one exits.
     let waits = "    other, second, _ = manager([str(os.getpid())])\n    \
                  second.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\\n\")\n    \
                  other.wait()\n";

@@ -86,7 +86,7 @@ fn unanswered_operation_is_not_offered() {
     assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
-/// A response that lacks only its newline is not silence.
+/// A response that lacks only its newline is not reported as silence.
 #[test]
 fn shows_answer_without_a_newline() {
     let (_, steps, _) = examined(&["--server", &serve("--fault no-newline"), "--timeout", "5"]);
@@ -176,7 +176,7 @@ fn names_missing_barrier_of_a_program() {
 
 /// The files that `init` writes can be used to judge, and cover the findings.
 #[test]
-fn init_writes_passing_files_and_overwrites_none() {
+fn init_writes_valid_files_and_overwrites_none() {
     let folder = TempDir::new().unwrap();
     let server = serve("--fault get-missing-rc-zero --vary names-refused");
     let filters = [

@@ -1,4 +1,4 @@
-//! `fuzz` finds, distinguishes and minimizes bugs that were planted in a server, and has no findings for a correct server.
+//! Tests that `fuzz` finds, distinguishes and minimizes bugs that were planted in a server, and has no findings for a correct server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ fn faulty_manager(fault: &str) -> String {
     format!("{FAULTY_MANAGER} {fault} {{ranks}} {{agent}}")
 }
 
-/// Returns the command that starts the reference with a rare fault and more options.
+/// Returns the command that starts the reference with these options, which add a rare fault.
 fn rarely_faulty(options: &str) -> String {
     format!("{CONFORM} serve --fault {options} --nodes {{nodes}} -n {{ranks}} -- {{agent}}")
 }
 
-/// Runs a campaign; returns its exit status and its output.
+/// Runs a campaign. Returns its exit status and its output.
 fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
     let mut command = Command::new(CONFORM);
     command.arg("fuzz").args(args).current_dir(folder).stdin(Stdio::null());
@@ -35,7 +35,7 @@ fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
 /// The place where the manager with the fault `crash` dies.
 const CRASH: &str = "crash--faulty-manager--SIGABRT--in-build_script_main-faulty_manager-Fault-asked";
 
-/// Runs the script of a finding, with another command if one is given, and returns whether the symptom occurs.
+/// Runs the script of a finding, with the words of `command` as arguments. Returns whether the symptom occurs.
 fn reproduces(script: &Path, command: &[String]) -> bool {
     let output = Command::new("python3").arg(script).args(command).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -138,7 +138,7 @@ fn replays_bug_together_with_its_earlier_job() {
     assert!(status == 0 && text.ends_with(": 0 of 5\n"), "{text}");
     let why = fs::read_to_string(finding.join("no-reproducer.txt")).unwrap();
     assert!(why.starts_with("the finding needs an earlier job"), "{why}");
-    // A scenario of the suite is one job, so this finding is not exported.
+    // A scenario is a single job, so this finding is not exported.
     let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
     assert!(status == 0 && text.starts_with("wrote 0 scenarios to exported\nleft out 1"), "{text}");
 }
@@ -168,7 +168,7 @@ fn reference_has_no_group_barrier_bugs() {
     assert!(!found.iter().any(|name| name.contains("mpich-1.2")), "{text}");
 }
 
-/// Runs a short campaign against the reference, with or without a fault; returns the exit status, the findings and the output.
+/// Runs a short campaign against the reference, with or without a fault. Returns the exit status, the findings and the output.
 fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{CONFORM} serve {fault} -n {{ranks}} -- {{agent}}");
@@ -189,7 +189,7 @@ fn finds_shrinks_stores_and_replays_server_bug() {
     });
 }
 
-/// Returns the number of runs of a replay that show the finding, and of all runs: five, or up to a hundred for a free session, whose
+/// Returns the number of replay runs that show the finding, and the number of all runs: five, or up to a hundred for a free session, whose
 /// order varies.
 fn replayed(text: &str, bucket: &str) -> (u32, u32) {
     let counts = text.lines().last().and_then(|line| line.strip_prefix(bucket)?.strip_prefix(": "));
@@ -228,7 +228,7 @@ fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
     let (status, text) = fuzz(folder.path(), &["--server", &healthy, "--replay", finding.to_str().unwrap()]);
     assert_eq!((status, replayed(&text, bucket).0), (0, 0), "{text}");
 
-    // The script shows the same finding without pmi-conform.
+    // The script reproduces the finding without pmi-conform.
     let script = finding.join("reproducer.py");
     let healthy_words = shell_words::split(&healthy.replace("{ranks}", &ranks_of(&finding))).unwrap();
     assert!((0..5).any(|_| reproduces(&script, &[])), "{}", fs::read_to_string(&script).unwrap());
@@ -245,7 +245,7 @@ fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
         let output = conform.output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    // A finding that needs a certain interleaving does not occur in every run; without the bug, it never occurs.
+    // A finding that needs a particular interleaving does not occur in every run; without the bug, it never occurs.
     let runs: Vec<_> = (0..5).map(|_| play(&server)).collect();
     assert!(runs.iter().any(|(status, _)| *status == Some(1)), "{runs:?}");
     assert!(runs.iter().all(|(status, _)| [Some(0), Some(1)].contains(status)), "{runs:?}");
@@ -315,7 +315,7 @@ fn detects_crash_under_a_successful_launcher() {
     }
 }
 
-/// Runs some sessions with the manager that dies in several functions; returns the names of the findings and the output.
+/// Runs some sessions with the manager that dies in several functions. Returns the names of the findings and the output.
 fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("crash-in-places");
@@ -333,7 +333,8 @@ fn files_crash_under_its_function() {
     let (all, text) = crashes_in_places(&[], &[]);
     let places: Vec<&str> = all.iter().filter_map(|name| name.rsplit("--").next()).collect();
     let functions = ["keep_even", "keep_odd", "tell_number"];
-    // Two functions in which one request crashes are two findings; two requests that crash one function are one.
+    // Crashes in two functions are two findings, even after the same request; crashes in one function are one finding, even after two
+    // requests.
     assert!(
         places.len() == 3 && functions.iter().zip(&places).all(|(name, place)| place.ends_with(name)),
         "{all:?} {text}"
@@ -369,7 +370,7 @@ fn skips_known_findings_and_resumes_campaign() {
     let (status, text) = fuzz(folder.path(), &known);
     assert_eq!(status, 0, "{text}");
     assert!(text.contains("known  crash--faulty-manager--SIGABRT--get"), "{text}");
-    // The folder is not overwritten by accident, and its findings are known.
+    // An existing folder is not overwritten, and its findings count as known.
     let (status, text) = fuzz(folder.path(), &known);
     assert!(status == 2 && text.contains("continue it with --resume"), "{text}");
     let (status, text) =
@@ -422,10 +423,10 @@ fn minimizes_corpora_for_another_version() {
     let (small, all) = (files("small"), files("one/corpus") + files("two/corpus"));
     assert!(status == 0 && 0 < small && small < all, "{small} of {all}: {text}");
     assert!(text.contains(&format!("{small} of {all} sessions")), "{text}");
-    // An existing corpus is not mixed with another one.
+    // The sessions are not added to an existing corpus.
     let (status, text) = go(&[&both[..], &["--minimize-corpus", "small"]].concat());
     assert!(status == 2 && text.contains("small: already contains a corpus"), "{text}");
-    // The small corpus covers as many transitions as the large one.
+    // The small corpus covers the same number of transitions as the large corpus.
     let transitions = |out: &str| {
         let text = fs::read_to_string(folder.path().join(out).join("campaign.json")).unwrap();
         let state: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -521,7 +522,7 @@ fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
     assert!(told["again_minimal"] == 5 && told["steps"][1].as_u64().unwrap() <= 5, "{told}");
 
-    // Even without pmi-conform, the script shows the same finding, as far as this is possible without a judge.
+    // The script reproduces the finding without pmi-conform, as far as this is possible without a judge.
     assert!(reproduces(&finding.join("reproducer.py"), &[]));
     for (server, wanted) in [(&server, (1, "5 of 5")), (&serve(""), (0, "0 of 5"))] {
         let (status, text) =
@@ -642,7 +643,7 @@ fn check_program_bug(
             fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);
         assert_eq!((status, text.ends_with(&format!("{name}: {}\n", wanted.1))), (wanted.0, true), "{text}");
     }
-    // As a scenario of the suite, it has no errors and shows the same finding.
+    // As a scenario of the suite, the session has no errors and shows the same finding.
     let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
     assert_eq!(status, 0, "{text}");
     let scenario = folder.path().join(format!("exported/{name}.pmi"));
@@ -692,7 +693,7 @@ fn rejects_targets_that_cannot_be_tested(#[case] args: &[&str], #[case] expected
     assert_eq!((status, text.contains(expected)), (2, true), "{text}");
 }
 
-/// Runs a campaign against the small manager; returns the exit status, the output and the report.
+/// Runs a campaign against the small manager. Returns the exit status, the output and the report.
 fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{manager} -n {{ranks}} {{agent}}");

@@ -166,12 +166,12 @@ fn names_the_rank_whose_request_was_not_read() {
         "20",
     ]);
     assert_eq!((run.only(), run.status), ("fail", 1), "{}", run.log);
-    assert!(run.log.contains("request not read: what rank 1 wrote is still in its socket"), "{}", run.log);
+    assert!(run.log.contains("request not read: the data from rank 1 is still in its socket"), "{}", run.log);
     assert!(run.log.contains(r#"{"not_read":{"proc":{"group":0,"rank":1}}}"#), "{}", run.log);
     assert!(!run.log.contains("has read everything"), "{}", run.log);
 }
 
-/// The only cause is an unread request, regardless of the scenario.
+/// Regardless of the scenario, the only reported cause is the unread request.
 #[test]
 fn unread_request_breaks_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
@@ -215,7 +215,7 @@ fn manager_that_starts_only_small_jobs_fails() {
     assert!(run.log.contains("iut.starts") && run.log.contains("pm: out of slots"), "{}", run.log);
 }
 
-/// Every job conforms on its own. Two concurrent jobs share the count of their barriers.
+/// Every job of this manager conforms on its own, but concurrent jobs share the count of their barriers.
 #[test]
 fn retries_do_not_hide_interference() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +315,7 @@ fn kills_processes_left_by_a_manager() {
 struct Daemon {
     folder: tempfile::TempDir,
     process: Child,
-    /// The command of the job after its processes have ended; the launcher runs it all the time.
+    /// Number of seconds for which the job sleeps after its processes have ended, and the launcher after it has passed on the job.
     sleep: String,
 }
 
@@ -340,7 +340,7 @@ impl Daemon {
         Self { folder, process, sleep }
     }
 
-    /// Plays a scenario that passes; returns the reports about the job's end.
+    /// Plays a scenario that passes. Returns the run and the reports about the job's end.
     fn run(&self, cancel: &str) -> (Run, Vec<serde_json::Value>) {
         let launcher = self.folder.path().join("launcher");
         let profile = self.folder.path().join("profile.toml");
@@ -368,7 +368,7 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn reports_lingering_job_and_asks_its_launcher_first() {
+fn sends_sigterm_to_the_launcher_of_a_lingering_job() {
     let daemon = Daemon::start(4);
     let (run, ending) = daemon.run("");
     assert_eq!((run.only(), run.status), ("note", 0), "{}", run.log);
@@ -377,7 +377,7 @@ fn reports_lingering_job_and_asks_its_launcher_first() {
     assert_eq!(ending[1]["job_ending"]["asked"]["exit"]["code"], 7, "{ending:?}");
     assert_eq!(ending[2]["job_ending"]["killed"]["names"], serde_json::json!(["sleep"]), "{ending:?}");
     assert!(run.log.contains("told to end"), "{}", run.log);
-    // We cannot end the daemon's part of the job; otherwise, the next test would prove nothing.
+    // The runner cannot end the daemon's part of the job. Otherwise, the test of `cancel` would prove nothing.
     assert_eq!(sleeping(&daemon.sleep).len(), 1);
     let end =
         Command::new("sh").args(["-c", "kill $(cat job.pid)"]).current_dir(daemon.folder.path()).status();
@@ -483,7 +483,7 @@ fn ctrl_c_ends_the_run_and_its_processes() {
     assert_eq!(sleeping(&sleep), Vec::<String>::new());
 }
 
-/// Scenarios that need such connections are played over connections that the processes make themselves; scenarios about PMI_FD are not
+/// With `--connection port`, scenarios are played over connections that the processes make themselves, and scenarios about PMI_FD are not
 /// played.
 #[test]
 fn processes_may_connect_by_port() {

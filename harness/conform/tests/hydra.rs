@@ -1,4 +1,4 @@
-//! Bare proxies of Hydra: files that are not proxies, and real ones.
+//! Tests of bare Hydra proxies: real proxies, and files that are not proxies.
 
 mod common;
 
@@ -13,8 +13,8 @@ use pmi_test_programs::{WITHOUT_PTRACE, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
-/// Creates a script with the name of a proxy; the folder must outlive it. In the script, `linger` waits to be ended, and leaves a file if
-/// it is not.
+/// Creates a script with the name of a proxy. The script exists as long as the returned folder. In the script, `linger` waits to be killed,
+/// and creates a file if it is not.
 fn script(text: &str) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("hydra_pmi_proxy");
@@ -60,7 +60,7 @@ fn interrupt_leaves_no_processes() {
         .spawn()
         .unwrap();
     let start = Instant::now();
-    // The judge and its helper have the file's name in their command lines, and then the script itself runs.
+    // The command lines of the judge and its helper contain the file's name, and then the script itself runs.
     while running(file.to_str().unwrap()) < 3 {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));
@@ -225,7 +225,7 @@ fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &st
     let why = fs::read_to_string(scratch.path().join(&finding).join("no-reproducer.txt")).unwrap();
     assert!(why.contains("plays the upstream of the proxy"), "{why}");
     assert!(!scratch.path().join(&finding).join("reproducer.py").exists());
-    // Played as a scenario of the suite, it shows the same finding.
+    // Played as a scenario of the suite, the session shows the same finding.
     conform(scratch.path(), &["fuzz", "--export", "found"]);
     let scenario = format!("found/{bucket}.pmi");
     assert_eq!(conform(scratch.path(), &["scenario", "check", &scenario]).status, 0);

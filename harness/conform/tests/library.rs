@@ -1,4 +1,5 @@
-//! PMI libraries under test: our own has no findings, and for each of many faulty ones, a finding cites the broken requirement.
+//! Tests of PMI libraries under test: our own library has no findings, and for each of many faulty libraries, a finding cites the broken
+//! requirement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -33,10 +34,10 @@ use rustix::process::Signal;
 /// A faulty library, and the requirements that it breaks.
 type Fault = (&'static str, &'static [&'static str]);
 
-/// Variations of the faulty library that RFC 13 allows, all at once: no scenario may have a finding.
+/// Variations of the faulty library that RFC 13 allows. With all of them at once, no scenario may have a finding.
 const LAWFUL: &str = "lawful-put-late,lawful-clique-reversed,lawful-slow,lawful-for-ever-initialized";
 
-/// Variations that the PMI-2 header allows.
+/// Variations of the faulty PMI-2 library that the PMI-2 header allows.
 const PMI2_LAWFUL: &str = "lawful-abort-core";
 
 /// Faults of the library file itself: its functions, its name and its version.
@@ -83,7 +84,7 @@ static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     })
 });
 
-/// Returns our own library of a dialect.
+/// Returns our own library for a dialect.
 fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
@@ -192,7 +193,7 @@ impl Observer for JudgesAgain<'_> {
         let mut judge = LogJudge::new(header, self.suite, Strictness::Must);
         events.into_iter().for_each(|event| judge.event(&result.scenario, event));
         let mut again = judge.result(result, deviations);
-        // Long lines are cut here.
+        // The log cuts long lines.
         again.last_events.clone_from(&result.last_events);
         assert!(again == *result, "{}: {:?} {:?}", result.scenario, result.findings, again.findings);
     }
@@ -230,7 +231,7 @@ fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &
     judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
 }
 
-/// Returns one row of each file for each list of requirements. The other rows differ in the messages that a library receives, but not in
+/// Returns one row of each file for each list of requirements. The other rows differ only in the messages that a library receives, not in
 /// the results of its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     let mut samples = BTreeSet::new();
@@ -337,7 +338,7 @@ fn judges_singletons_if_the_library_supports_them(
     }
 }
 
-/// RFC 13: a library SHOULD provide all functions. A scenario that calls a missing one does not apply.
+/// RFC 13: a library SHOULD provide all functions. A scenario that calls a missing function does not apply.
 #[rstest]
 #[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/file[all-functions]",
 "library/object/file[optional-functions]"])]
@@ -359,7 +360,7 @@ fn missing_functions_are_reported_once(
     clean(&applies.cloned().collect::<Vec<_>>());
 }
 
-/// RFC 13: a library SHOULD implement the wire protocol. A library with another protocol cannot be initialized without its manager.
+/// RFC 13: a library SHOULD implement the wire protocol. A library with a different protocol cannot be initialized without its manager.
 #[test]
 fn library_without_its_manager_is_not_judged() {
     let suite = pmi_runner::suite::embedded().unwrap();
@@ -376,7 +377,7 @@ fn library_without_its_manager_is_not_judged() {
     assert!(
         results.iter().any(|r| r.scenario == "library/object/file[soname]" && r.verdict == Verdict::Pass)
     );
-    // The same is true under a manager that is not its own.
+    // The library cannot be judged under a foreign manager either.
     let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
     assert!(results.iter().all(|r| r.findings.is_empty()));
     let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
@@ -384,7 +385,7 @@ fn library_without_its_manager_is_not_judged() {
     assert!(results.iter().any(|r| fails(&r)));
 }
 
-/// Starts two ranks of our own server, without a connection to it.
+/// The command that starts two ranks under our own server, without a connection to the server.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
 /// A library whose processes do not find their process manager breaks no rule, because each process is then a separate job.
@@ -437,7 +438,7 @@ fn names_the_option_that_ends_singletons() {
     assert!(!text.contains("with --server"), "{text}");
 }
 
-/// Returns a scenario, its verdict, and the requirements that its findings cite.
+/// Formats a scenario, its verdict, and the requirements that its findings cite.
 fn red(result: &ScenarioResult) -> String {
     let cited: Vec<&str> = result.findings.iter().map(|f| f.finding.requirement.as_str()).collect();
     format!("{} {:?}: {}", result.scenario, result.verdict, cited.join(" "))
@@ -491,7 +492,7 @@ fn reports_crash_under_a_manager() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["the library, in PMI_Init, died of signal 11"]);
 }
 
-/// Hydra ends the other ranks as soon as the connection of the dying one closes.
+/// Hydra ends the other ranks as soon as the connection of the dying rank closes.
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
 fn crash_precedes_ends_that_it_causes() {
@@ -540,7 +541,7 @@ fn library_follows_the_rules_for_programs() {
     let (verdict, cited) = of("library/replies/closed[get]", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);
-    // Spawn is optional for a process manager, and so for a library without one.
+    // Spawn is optional for a process manager, and therefore also for a library without a process manager.
     assert_eq!(of("library/spawn/calls[plain]", "lacks-spawn").0, Verdict::NotApplicable);
     // RFC 13 does not require an output argument for PMI_Init.
     assert_eq!(of("library/init/null", "init-null").0, Verdict::Note);
@@ -574,7 +575,7 @@ fn judges_library_under_a_process_manager() {
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Faults that only show between ranks, when a process has died, or without a scripted response.
+    // Faults that only have an effect between ranks, when a process has died, or without a scripted response.
     for (library, fault, id) in [
         (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),
@@ -622,7 +623,7 @@ fn one_node_clique_needs_ranks_on_one_node() {
 }
 
 fn assert_program_output(command: &mut Command, libraries: &Path) {
-    // Without our own libraries, the loader would find those of the system.
+    // Without the path of our own libraries, the loader would find the libraries of the system.
     LazyLock::force(&OWN);
     let path = std::env::join_paths([folder().as_path(), libraries]).unwrap();
     let out = command.env("LD_LIBRARY_PATH", path).output().unwrap();
@@ -648,7 +649,7 @@ fn c_program_runs_under_serve() {
     );
 }
 
-/// Judges a program with our own libraries; returns the exit status, and the scenarios that are not green with their cited requirements.
+/// Judges a program with our own libraries. Returns the exit status, and the scenarios that are not green with their cited requirements.
 fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<String>) {
     LazyLock::force(&OWN);
     let log = folder().join(format!("{name}.ndjson"));
@@ -671,7 +672,7 @@ fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<
 fn judges_program_that_offers_version_2_in_pmi2() {
     let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
     assert_eq!((status, red), (Some(0), Vec::new()));
-    // It continues in frames after any response to its offer.
+    // The program continues in frames after any response to its offer.
     let (status, red) = judge_program(PMI2_CLIENT, "client", &["--filter", "pmi2/client/refused/init"]);
     assert_eq!(status, Some(1));
     let cited = |line: &String| match line.contains("[lower]") {
@@ -705,7 +706,7 @@ fn c_program_runs_under_real_managers() {
     }
 }
 
-/// Otherwise, a test with a misspelled fault or variation would judge a library without one.
+/// Otherwise, a test with a misspelled fault or variation would judge a correct library.
 #[rstest]
 #[case(FAULTY_LIBRARY, LAWFUL, None)]
 #[case(FAULTY_LIBRARY, "", None)]

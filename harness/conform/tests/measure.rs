@@ -1,4 +1,4 @@
-//! All measurements are present, and failures to measure are reported. No test asserts a duration.
+//! Tests that all measurements are present, and that failures to measure are reported. No test asserts a duration.
 
 use std::process::{Command, Output};
 
@@ -45,7 +45,7 @@ fn measures_pmi2_without_lacking_operations() {
     let expected =
         ["end", "fence", "first-fence", "get-missing", "get-other", "get-own", "init", "put", "start"];
     assert_eq!(names, expected);
-    // All measurements work in frames, too.
+    // All measurements also work in PMI-2.
     let (status, told, error) = measure(&["--ranks", "2", "--dialect", "pmi-2"]);
     assert_eq!(status, 0, "{error}");
     assert!(["publish", "lookup", "spawn"].iter().all(|name| told.contains(name)), "{told}");

@@ -1,5 +1,5 @@
-//! Pages in a real browser, Debian's chromium: `apt-get install chromium`, then `cargo test -p pmi-conform --test pages -- --ignored`. The
-//! variable BROWSER selects a similar browser.
+//! Tests of pages in a real browser, Debian's chromium: `apt-get install chromium`, then `cargo test -p pmi-conform --test pages --
+//! --ignored`. The variable BROWSER selects a similar browser.
 
 mod common;
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::conform;
 use tempfile::TempDir;
 
-/// Expects a value that no server returns, which causes a finding. The key is a script.
+/// A scenario that expects a value which no server returns, and therefore has a finding. The key is a script.
 const WRONG: &str = "\
 # A key that is a script, <script>document.title = \"broken\"</script>, is shown as it is.
 requires rfc13.get.value
@@ -40,7 +40,8 @@ use joined
 use finalized
 ";
 
-/// Returns the content of the page after its script has run, and the requests made by opening it. The address ends with `hash`.
+/// Opens a page at an address that ends with `hash`. Returns the content of the page after its script has run, and the requests that the
+/// browser made.
 fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

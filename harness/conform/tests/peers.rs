@@ -1,4 +1,4 @@
-//! Real process managers, each judged twice with the deviations that are recorded for it.
+//! Tests of real process managers. Each is judged twice with its recorded deviations.
 //!
 //! `ci/install-peers DIR` installs them, `PMI_CONFORM_PEERS=DIR cargo test -- --ignored` judges them.
 
@@ -20,7 +20,7 @@ fn peer_deviates_as_recorded(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpic
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name).join("deviations.toml");
     let scratch = TempDir::new().unwrap();
     let (launcher, deviations) = (launcher.to_str().unwrap(), deviations.to_str().unwrap());
-    // Exit status 0 means exactly the recorded findings. Findings that Hydra shows only in some runs are recorded as such.
+    // Exit status 0 means exactly the recorded findings. Findings that Hydra shows only in some runs are recorded as `sometimes`.
     for _ in 0..2 {
         let ran = conform(scratch.path(), &["--server", launcher, "--deviations", deviations, "-q"]);
         assert_eq!(ran.status, 0, "{name}\n{}", ran.whole());

@@ -1,4 +1,4 @@
-//! `pmi-conform record`, as a user runs it: under our own process manager, and under real ones.
+//! Tests of `pmi-conform record` as a user runs it, under our own process manager and under real process managers.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn recording_plays_against_both_sides() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
 }
 
-/// Returns the scenario of the last recording, which must be complete, formatted, and passed by our process manager.
+/// Checks the scenario of the last recording: it must be complete and formatted, and our process manager must pass it.
 fn plays(folder: &Path) {
     for args in [
         &["scenario", "check", "out/server.pmi"][..],
@@ -126,7 +126,7 @@ fn records_spawned_processes() {
     plays(folder.path());
 }
 
-/// A session in PMI-2 is recorded from its init line into frames, and plays against a process manager.
+/// A PMI-2 session is recorded from its init line to its last frame, and the recording can be played against a process manager.
 #[rstest]
 #[case::exchange(&["exchange"], 0)]
 #[case::draft(&["draft"], 0)]
@@ -167,7 +167,7 @@ fn plays_recording_of_early_fence() {
     plays(folder.path());
 }
 
-/// The report names the side that is wrong and the document that it violates.
+/// The report names the side that erred and the document that it violates.
 #[test]
 fn names_the_answer_after_which_a_client_gives_up() {
     let folder = TempDir::new().unwrap();
@@ -510,7 +510,11 @@ fn interop_tests_each_program_with_each_manager() {
     let shown = fs::read_to_string(folder.path().join("pages/RESULTS.md")).unwrap();
     assert!(shown.contains("| ok (1.1) |"), "{shown}");
     let ran = conform(folder.path(), &["report", "matrix", "--interop", "pages/RESULTS.md", "-o", "pages"]);
-    assert!(ran.status == 2 && ran.err.contains("pages/RESULTS.md: this is not what"), "{}", ran.whole());
+    assert!(
+        ran.status == 2 && ran.err.contains("pages/RESULTS.md: not the output of `interop --json`"),
+        "{}",
+        ran.whole()
+    );
 }
 
 #[test]

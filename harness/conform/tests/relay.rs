@@ -1,4 +1,4 @@
-//! Processes that relay their connections to the runner, as on other machines. `ci/judge-elsewhere` uses a separate network.
+//! Tests with processes that relay their connections to the runner, as on other machines. `ci/judge-elsewhere` uses a separate network.
 
 mod common;
 
@@ -18,7 +18,7 @@ const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 /// The verdict and the findings of each scenario of a run.
 type Found = BTreeMap<String, (String, Vec<String>)>;
 
-/// Plays scenarios; returns the findings, and the result of the command.
+/// Plays scenarios. Returns the findings and the result of the command.
 fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
     let ran = conform(folder, &[args, &["--report", "ndjson=log"]].concat());
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
@@ -31,7 +31,7 @@ fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
     (found.collect(), ran)
 }
 
-/// Plays the same scenarios with and without the relay, which must have the same results; returns them.
+/// Plays the same scenarios with and without the relay, and checks that the results are equal. Returns the results.
 fn alike(args: &[&str]) -> Found {
     let folder = TempDir::new().unwrap();
     let (plain, ran) = play(folder.path(), args);
@@ -103,7 +103,7 @@ fn free_port() -> u16 {
 fn rejects_and_reports_connections_without_token() {
     let folder = TempDir::new().unwrap();
     let port = free_port();
-    // One connection sends junk, one sends a different token, one sends nothing, like an agent that is killed early, and one does not
+    // One connection sends junk, one sends a different token, one sends nothing (like an agent that is killed early), and one does not
     // finish its line. The first two must be rejected before the job begins.
     let strangers = format!(
         "connect() {{ exec {{to}}<>/dev/tcp/127.0.0.1/{port}; }}

@@ -1,4 +1,4 @@
-//! `--report python=DIR` writes programs that reproduce a finding, and that find nothing once the fault is fixed.
+//! Tests that `--report python=DIR` writes programs that reproduce a finding and that succeed once the fault is fixed.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use rstest::rstest;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// Runs a script; returns its exit status and its output.
+/// Runs a script. Returns its exit status and its output.
 fn run(script: &Path, command: &[String]) -> (Option<i32>, String) {
     let output = Command::new("python3").arg(script).args(command).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.code(), text)
 }
 
-/// Writes the reproducers of a scenario; returns the text of their index.
+/// Writes the reproducers of a scenario. Returns the text of their index.
 fn write(folder: &Path, scenario: &str, of: [&str; 2]) -> String {
     let mut conform = Command::new(CONFORM);
     conform.args(of).args(["-q", "--filter", &format!("={scenario}"), "--report", "python=scripts"]);

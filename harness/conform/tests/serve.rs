@@ -1,4 +1,4 @@
-//! `pmi-conform serve`, as a user runs it, with real processes.
+//! Tests of `pmi-conform serve` as a user runs it, with real processes.
 
 use std::fs;
 use std::io::Write;
@@ -42,8 +42,7 @@ fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
     assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
 }
 
-/// If a program is linked with a library that does not find our server, it runs once for each rank, alone each time. Only our warning
-/// reports this.
+/// If a program is linked with a library that does not find our server, each of its processes runs alone. Only our warning reports this.
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
 #[case::one("last-goes-alone", "1 of 3 processes")]
@@ -177,7 +176,7 @@ fn exit_status_follows_the_ranks(#[case] script: &str, #[case] status: i32) {
 
 #[test]
 fn first_failed_rank_sets_the_exit_status() {
-    // The others end after rank 0 has been reaped.
+    // The other ranks end after rank 0 has been reaped.
     let script = r#"
         if [ $PMI_RANK = 0 ]; then echo $$ >$DIR/new; mv $DIR/new $DIR/first; exit 5; fi
         patience=3000
@@ -295,7 +294,7 @@ fn assert_gone(pids: &[Pid]) {
     }
 }
 
-/// Two processes per rank.
+/// A script that starts two processes per rank.
 const FAMILY: &str = "touch $DIR/$$; sleep 600 & touch $DIR/$!; ";
 
 #[rstest]
@@ -320,11 +319,11 @@ fn kills_descendants_of_ended_ranks() {
     assert_gone(&pids(dir.path(), 6));
 }
 
-/// Real MPI programs, with every available MPICH.
+/// The installed versions of MPICH, for real MPI programs.
 mod mpi {
     use super::*;
 
-    /// Returns the compilers, and whether their library can spawn at all.
+    /// Returns the MPI compilers, and for each, whether its library can spawn processes.
     fn compilers() -> Vec<(PathBuf, bool)> {
         let mut compilers = vec![];
         for name in ["mpich-4.3.2", "mpich-5.0.2"] {
@@ -511,7 +510,7 @@ fn singleton_job_ends_with_its_process() {
     heard(&mut process, 1);
     process.write_all(b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\n").unwrap();
     heard(&mut process, 1);
-    // This message before init ends the job.
+    // The server ends the job, because `get_maxes` is not allowed before `init`.
     process.write_all(b"cmd=get_maxes\n").unwrap();
     assert_ne!(manager.wait().unwrap().code(), Some(0));
     named.wait().unwrap();

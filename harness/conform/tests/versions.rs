@@ -1,4 +1,4 @@
-//! `pmi-conform doctor --versions`: its tables show the real behaviour of a server, a program or a library.
+//! Tests that the tables of `pmi-conform doctor --versions` show the real behaviour of a server, a program or a library.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn cell(fault: &str, offered: &str) -> (String, String) {
     (row["answered"].as_str().unwrap().to_owned(), row["then"].as_str().unwrap().to_owned())
 }
 
-/// The cell for a response to an offer of 1.1 that lacks its newline.
+/// The cell for a response without a newline to an offer of 1.1.
 const ANSWER_WITHOUT_NEWLINE: &str =
     "\"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
 

@@ -38,7 +38,7 @@ Exit codes:
 
 const MEASURE_HELP: &str = "\
 All ranks send their requests at once, and each figure is the time until the last rank has its response. One process handles all
-connections, so every figure includes some microseconds of ours per message. `grows as` is the power of the number of ranks that fits
+connections, so every figure includes a few microseconds of overhead per message. `grows as` is the power of the number of ranks that fits
 best. Spawn and names are left out if they are refused; if a manager crashes instead of refusing, exclude the operation with --lacks.
 
 Exit codes:
@@ -53,22 +53,22 @@ supports several nodes, spawn and names, and how silence can be proved. With --v
 PMI instead, or what a program or library does after each response.
 
 Exit codes:
-  0    it can be tested (--versions: the table is printed)
-  1    it cannot: a step fails, so the steps that need it were not tried
+    0    the implementation can be tested (--versions: the table is printed)
+    1    it cannot be tested: a step fails, so the steps that need it were not tried
   2    usage error, or the command does not exist
   3    a proxy was started with the wrong control protocol (--versions: nothing could be started, or nothing was offered)";
 
 const BISECT_HELP: &str = "\
-Compares neighboring versions as `report compare` does. A finding that a version has and the one before it lacks was introduced in that
-version; a finding that it no longer has was fixed in it. Scenarios that one of the two did not judge do not count. Recorded
+Compares neighboring versions as `report compare` does. A finding that a version has and the previous version lacks was introduced in that
+version; a finding that it no longer has was fixed in it. Scenarios that one of the two versions did not judge do not count. Recorded
 deviations do not count. A scenario in which versions differ is played again on each version (--repeat), so that no version is blamed for
 an intermittent failure; its frequency is printed.
 
 Exit codes:
-  0    no version introduced a bad finding
-  1    a version introduced one
+    0    no version introduced a finding that is more than a note
+    1    a version introduced such a finding
   2    usage error
-  3    nothing could be judged for one of the versions
+    3    a version could not be judged at all
   130  interrupted";
 
 const INIT_HELP: &str = "\
@@ -131,10 +131,10 @@ pub(super) const RENAMED: [(&str, &str); 15] = [
     ("--list", "scenario list"),
 ];
 
-/// Returns the first of the arguments that is a former command or option, with its replacement.
+/// Returns the first argument that is a former command or option, with its replacement.
 pub(super) fn renamed(args: &[OsString]) -> Option<(&'static str, &'static str)> {
     let first = args.first()?;
-    // Subcommands have options of the same names.
+    // Subcommands have options with the same names.
     let options = if first.to_string_lossy().starts_with('-') { args } else { &[] };
     RENAMED.into_iter().find(|(old, _)| first == *old || options.iter().any(|arg| arg == *old))
 }
@@ -150,7 +150,7 @@ pub(super) fn parser() -> clap::Command {
     Cli::command().mut_subcommands(with_help)
 }
 
-/// The command line, whose help lists the commands by task.
+/// Returns the command line, whose help lists the commands by task.
 pub(super) fn command() -> clap::Command {
     let command = parser();
     let width = GROUPS.iter().flat_map(|(_, names)| *names).map(|name| name.len()).max().unwrap_or_default();
@@ -202,7 +202,7 @@ pub(super) enum Command {
     Record(Record),
     /// Show which programs and process managers understand each other
     Interop(Interop),
-    /// Play generated sessions to find what no scenario covers
+    /// Play generated sessions to find bugs that no scenario covers
     Fuzz(Box<Fuzz>),
     /// Measure the time for start-up and each operation by number of ranks
     Measure(Measure),
@@ -318,12 +318,12 @@ pub(super) enum Listed {
 /// How processes get their connections.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum ConnectionMethodArg {
-    /// They inherit it (PMI_FD)
+    /// Processes inherit a descriptor (PMI_FD)
     #[default]
     Fd,
-    /// They connect to an address (PMI_PORT)
+    /// Processes connect to an address (PMI_PORT)
     Port,
-    /// One process without a process manager starts one (mpiexec -pmi_args)
+    /// A process without a process manager starts one (mpiexec -pmi_args)
     Singleton,
 }
 
@@ -336,7 +336,7 @@ impl ConnectionMethodArg {
         }
     }
 
-    /// Returns the value as it is typed.
+    /// Returns the value as the user types it.
     fn word(self) -> &'static str {
         match self {
             Self::Fd => "fd",
@@ -351,7 +351,7 @@ pub(super) struct Play {
     /// Process manager: mpiexec, a command with {ranks} and {agent}, @PROFILE
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", hide_env = true, help_heading = IUT)]
     pub(super) server: Option<String>,
-    /// Its command for several nodes, with {nodes} or {hosts}
+    /// Command for several nodes, with {nodes} or {hosts}
     #[arg(long, value_name = "CMD", requires = "server", help_heading = IUT, hide_short_help = true)]
     pub(super) server_nodes: Option<String>,
     /// Program, which is started under the reference process manager
@@ -427,7 +427,7 @@ pub(super) struct Play {
     /// Stop after N red scenarios
     #[arg(long, value_name = "N", value_parser = positive, help_heading = RUN, hide_short_help = true)]
     pub(super) max_fail: Option<usize>,
-    /// Continue after five scenarios in a row without a response
+    /// Continue even if five consecutive scenarios get no response
     #[arg(long, help_heading = RUN, hide_short_help = true)]
     pub(super) no_give_up: bool,
 
@@ -437,7 +437,7 @@ pub(super) struct Play {
     /// Write a draft with an entry for each cause that is not recorded
     #[arg(long, value_name = "FILE", help_heading = RESULT, hide_short_help = true)]
     pub(super) draft_deviations: Option<PathBuf>,
-    /// Also red: SHOULDs (should, the default LEVEL), or also de-facto
+    /// Also red: broken SHOULDs (should, the default LEVEL), or also de-facto
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness(), hide_possible_values = true, help_heading = RESULT, hide_short_help = true)]
     pub(super) strict: Option<Strictness>,
     /// Also red: pmi2-draft, pmi2-mpich or mpich-1.2
@@ -551,7 +551,7 @@ pub(super) struct Serve {
     /// Add these unusual but conforming variations
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(super) vary: Vec<String>,
-    /// Keep the state of the job in this file, for faults that show only in the next job
+    /// Keep the state of the job in this file, for faults that occur only in the next job
     #[arg(long, value_name = "FILE", hide = true)]
     pub(super) state: Option<PathBuf>,
     /// Log processes that start and end
@@ -613,10 +613,10 @@ pub(super) struct HydraUpstream {
     /// The proxy
     #[arg(long)]
     pub(super) proxy: PathBuf,
-    /// Its control protocol
+    /// Control protocol of the proxy
     #[arg(long)]
     pub(super) family: Family,
-    /// Make it give its processes PMI_PORT
+    /// Make the proxy give its processes PMI_PORT
     #[arg(long)]
     pub(super) pmi_port: bool,
     /// Number of processes
@@ -660,16 +660,16 @@ pub(super) struct Mutants {
     /// Print every scenario that killed each fault, not only the first
     #[arg(long)]
     pub(super) matrix: bool,
-    /// List faults and variations, and play nothing
+    /// List faults and variations without playing them
     #[arg(long)]
     pub(super) list: bool,
     /// Faults played at a time [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
-    /// Play the faults of programs instead, against this program; {fault} is the name of one
+    /// Play the faults of programs instead, against this program; {fault} stands for the name of a fault
     #[arg(long, value_name = "CMD", conflicts_with_all = ["matrix", "list"])]
     pub(super) client: Option<String>,
-    /// Play the faults of libraries instead, against this library; LIBRARY_FAULT is the name of one
+    /// Play the faults of libraries instead, against this library; LIBRARY_FAULT contains the name of a fault
     #[arg(long, value_name = "FILE", conflicts_with_all = ["matrix", "list", "client"])]
     pub(super) library: Option<PathBuf>,
     /// Dialect of the program or library: pmi-1.1 or pmi-2
@@ -718,7 +718,7 @@ pub(super) struct Fuzz {
     /// Path of the agent there [default: next to this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = IUT)]
     pub(super) agent: Option<PathBuf>,
-    /// Optional operations to use [default: those that one test shows to work]
+    /// Optional operations to use [default: those that succeed in a first test]
     #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = IUT)]
     pub(super) has: Vec<String>,
     /// Optional operations to leave out
@@ -761,7 +761,7 @@ pub(super) struct Fuzz {
     /// Play each session of --corpus once, unchanged, and no others
     #[arg(long, requires = "corpus", conflicts_with_all = ["sessions", "time", "resume", "seed"], help_heading = CAMPAIGN)]
     pub(super) only_corpus: bool,
-    /// Write to this folder the fewest and smallest sessions of --corpus that reach and show the same as all of them
+    /// Write a small set of --corpus sessions with the coverage and findings of all of them to this folder
     #[arg(long, value_name = "NEW", requires = "corpus", conflicts_with_all = ["only_corpus", "client", "library", "replay"], help_heading = CAMPAIGN)]
     pub(super) minimize_corpus: Option<PathBuf>,
     /// Known buckets, and commands to leave out (TOML)
@@ -848,7 +848,7 @@ pub(super) struct Again {
 pub(super) enum FailOn {
     /// Any change
     Any,
-    /// A new bad finding
+    /// A new finding or a worse verdict
     New,
 }
 
@@ -896,7 +896,7 @@ pub(super) struct Bisect {
     /// Longest wait for each step
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", hide_env = true)]
     pub(super) timeout: std::time::Duration,
-    /// Print also findings of every version, and all scenarios
+    /// Also print findings that every version has, and all scenarios
     #[arg(long, short)]
     pub(super) verbose: bool,
     /// Print JSON
@@ -929,7 +929,7 @@ pub(super) struct Measure {
     /// Numbers of ranks
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) ranks: Vec<u32>,
-    /// Nodes over which they are spread
+    /// Nodes over which the ranks are spread
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) nodes: u32,
     /// Launches for each number of ranks, of which the median counts
@@ -961,10 +961,10 @@ pub(super) struct Measure {
     pub(super) report: Option<PathBuf>,
 }
 
-/// Reads `--report` of a command whose only report is a page.
+/// Parses `--report` of a command whose only report is a page.
 fn page(given: &str) -> anyhow::Result<PathBuf> {
     let file = given.strip_prefix("html=").filter(|file| !file.is_empty());
-    file.map(PathBuf::from).context("write html=FILE")
+    file.map(PathBuf::from).context("use html=FILE")
 }
 
 /// Parses one dialect.
@@ -988,7 +988,7 @@ fn fd_or_port() -> impl TypedValueParser<Value = ConnectionMethodArg> {
 
 /// Parses a budget of `measure`.
 fn budget(given: &str) -> anyhow::Result<(MeasuredPhase, f64)> {
-    let (name, most) = given.split_once('=').context("write PHASE=SECONDS, as in barrier=0.05")?;
+    let (name, most) = given.split_once('=').context("use PHASE=SECONDS, as in barrier=0.05")?;
     let known = MeasuredPhase::NAMES.into_iter().find(|(known, _)| *known == name);
     let (_, phase) = known.with_context(|| {
         let names: Vec<&str> = MeasuredPhase::NAMES.into_iter().map(|(name, _)| name).collect();
@@ -1022,16 +1022,16 @@ fn shard(text: &str) -> anyhow::Result<(usize, usize)> {
         let (k, n) = (k.parse().ok()?, n.parse().ok()?);
         (1 <= k && k <= n).then_some((k, n))
     };
-    parse().context("write K/N with K from 1 to N, for example 1/3")
+    parse().context("use K/N with K from 1 to N, for example 1/3")
 }
 
 fn positive(text: &str) -> anyhow::Result<usize> {
-    text.parse().ok().filter(|n| *n > 0).context("write a number from 1")
+    text.parse().ok().filter(|n| *n > 0).context("use a number from 1")
 }
 
 fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {
     let number = text.parse::<f64>().ok().filter(|s| (0.01..=86_400.0).contains(s));
-    number.map(std::time::Duration::from_secs_f64).context("write seconds, from 0.01 to 86400")
+    number.map(std::time::Duration::from_secs_f64).context("use a number of seconds from 0.01 to 86400")
 }
 
 /// Returns the number of jobs to run at a time: as requested, or one for each processor.

@@ -136,7 +136,7 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the messages of a scenario and of its fragments, as spelled in a dialect. If the user named a table, prints any row of it.
+/// Prints the messages of a scenario and of its fragments, as spelled in a dialect. If the user named a table, prints one of its rows.
 fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialect) -> anyhow::Result<u8> {
     let row = Scenario::split_row(&found.name).1;
     let spelled = |s: &&Arc<Scenario>| {
@@ -296,7 +296,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     for path in &args.log {
         logged.extend(read_run(path, KeptEvents::Nothing)?.results);
     }
-    // The input space comes from the suite, regardless of the contents of the logs.
+    // The input space depends only on the suite, not on the logs.
     let mut inputs = InputCoverage::default();
     let options = RunOptions::unreported(ScenarioLimits::default());
     let iut = Iut::Memory(pmi_faults::Config::default());

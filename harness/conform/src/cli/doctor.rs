@@ -24,9 +24,9 @@ use crate::report::doctor_text;
 pub(super) struct ExaminedImplementation {
     pub(super) label: String,
     pub(super) examination: Examination,
-    /// A suggested profile, if this is a process manager that has none.
+    /// A suggested profile for a process manager without a profile.
     pub(super) profile: Option<String>,
-    /// The command line that judges it.
+    /// The command line that judges the implementation.
     pub(super) next_command: String,
 }
 
@@ -35,19 +35,18 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     let ExaminedImplementation { label, examination, profile, next_command: next } = &examined;
     let fit = examination.is_fit();
     if args.json {
-        let told = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
-        print(&format!("{told:#}\n"))?;
+        let result = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
+        print(&format!("{result:#}\n"))?;
     } else {
         print(&doctor_text(label, examination, profile.as_deref(), next))?;
     }
     Ok(if fit { 0 } else { CANNOT_JUDGE })
 }
 
-/// Examines the implementation that the user named.
+/// Examines the implementation that `args` name.
 ///
 /// # Errors
-///
-/// Returns an error if it cannot be started at all.
+/// Returns an error if the implementation cannot be started at all.
 pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     let suite = suite_against(&[])?;
     let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;
@@ -90,7 +89,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     if let Some(nodes) = &args.server_nodes {
         server.set_command_nodes(nodes).context("--server-nodes")?;
     }
-    // The implementation as the user named it: the words that we add for `PMI_PORT` do not belong in the profile.
+    // The profile contains the implementation as the user named it, without the words that we add for `PMI_PORT`.
     let mut plain = server.clone();
     set_connection_method(&mut server, args.connection)?;
     server.check_commands().context("--server")?;

@@ -6,7 +6,7 @@ pub(super) const USAGE: u8 = 2;
 pub(super) const UNJUDGED: u8 = 3;
 /// The user interrupted the command.
 pub(super) const INTERRUPTED: u8 = 130;
-/// `doctor` found that the implementation cannot be judged as it is.
+/// `doctor` found that the implementation cannot be judged in its current state.
 pub(super) const CANNOT_JUDGE: u8 = 1;
 /// No scenario was played, or none was selected.
 pub(super) const NOTHING_RAN: u8 = 4;

@@ -64,7 +64,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
             ClientKind::Program(Box::new(Program::new(command, args.ranks).context("--client")?))
         }
         (None, Some(path)) => ClientKind::Library(Box::new(library_at(path, std::env::current_exe()?)?)),
-        (None, None) => anyhow::bail!("--client or --library"),
+        (None, None) => anyhow::bail!("name a program with --client, or a library with --library"),
     };
     let suite = suite_against(&args.against)?;
     let library = match &subject {
@@ -87,7 +87,9 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         for dialect in apis {
             let wire = client.has_requests(dialect)?;
             if !wire {
-                note("it sends nothing on PMI_FD, so the campaign only calls the functions of one process");
+                note(
+                    "the library sends nothing on PMI_FD, so the campaign only calls the functions of one process",
+                );
             }
             all.push(LibraryGenerator { dialect, has_ring: ring, ranks, mutate, uses_wire: wire });
         }
@@ -123,7 +125,7 @@ fn campaign(
     let stored = args.only_corpus.then(|| stored(args)).transpose()?;
     let state = match CampaignState::read(&args.out)? {
         Some(_) if !args.resume => anyhow::bail!(
-            "{}: contains a campaign; continue it with --resume, or name another folder with --out",
+            "{}: contains a campaign; continue it with --resume, or name a different folder with --out",
             args.out.display()
         ),
         Some(state) if args.seed.is_some_and(|seed| seed != state.seed) => {
@@ -171,7 +173,7 @@ fn campaign(
     Ok(status)
 }
 
-/// Opens the corpus of the campaign, and adds the cases that the user gave.
+/// Opens the corpus of the campaign, and adds the sessions from `--corpus`.
 fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
     let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER))?;
     if !args.corpus.is_empty() {
@@ -180,7 +182,7 @@ fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
     Ok(corpus)
 }
 
-/// Reads the sessions that the user gave.
+/// Reads the sessions from `--corpus`.
 fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     let tests = match (&args.client, &args.library) {
         (Some(_), _) => ImplementationKind::Client,
@@ -198,12 +200,12 @@ fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     Ok(stored)
 }
 
-/// Writes a small set of sessions with the same coverage and findings as all of them.
+/// Writes a small set of the corpus's sessions with the coverage and findings of all of its sessions.
 fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let mut corpus = Corpus::open(folder)?;
     anyhow::ensure!(
         corpus.is_empty(),
-        "{}: already contains a corpus; name another folder",
+        "{}: already contains a corpus; name a different folder",
         folder.display()
     );
     let stored = stored(args)?;
@@ -218,7 +220,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
-/// Returns the server or servers under test, and the operations that sessions may request from all of them.
+/// Returns the server or servers under test, and the operations that sessions may request because every server supports them.
 fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, SessionFeatures)> {
     if args.differential.is_empty() {
         let (server, scope) = server(args, args.server.as_deref(), interrupted)?;
@@ -251,7 +253,7 @@ fn server(
 ) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
     let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
-    // Each relayed launch needs its own port, so there are at most as many relayed launches as workers.
+    // Each relayed launch needs its own port, so the number of relayed launches is limited to the number of workers.
     if args.listen.is_none() {
         environment.slots = Slots::with_idle_filling(workers);
     }
@@ -289,7 +291,7 @@ fn server(
         ..ScenarioLimits::default()
     };
     let iut = Iut::Processes(Box::new(implementation), environment);
-    // Nothing is probed for a replay, because the case already contains its requests.
+    // A replay needs no probes, because the case already contains its requests.
     let offered: Vec<(Dialect, BTreeSet<Capability>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())
@@ -297,7 +299,7 @@ fn server(
         .collect();
     let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
     let Iut::Processes(implementation, environment) = iut else {
-        anyhow::bail!("the server does not run in processes");
+        anyhow::bail!("the server under test does not run as a process");
     };
     let scope = SessionFeatures {
         dialects: spoken,
@@ -320,9 +322,9 @@ fn server(
     Ok((if command.is_some() { server.with_edges() } else { server }, scope))
 }
 
-/// Returns the maximum number of ranks of free sessions; 0 for no such sessions.
+/// Returns the maximum number of ranks of free sessions; 0 disables free sessions.
 fn free_ranks(args: &Fuzz, implementation: &Implementation) -> u32 {
-    // The harness answers some requests of a bare proxy itself, in order.
+    // The harness itself answers some requests from a bare proxy, in order.
     if args.ranks < 2 || implementation.has_upstream() {
         return 0;
     }
@@ -406,12 +408,12 @@ impl Reporter for ProgressDisplay {
 
     fn not_instrumented(&self) {
         self.line(
-            "note: it was built without edge coverage (as afl-clang-fast adds), so the corpus keeps sessions only for new transitions of the model",
+            "note: the server was built without edge coverage (as afl-clang-fast adds), so the corpus keeps sessions only for new transitions of the model",
         );
     }
 
     fn found(&self, found: &StoredFinding) {
-        let unseen = found.untraced.as_ref().map(|why| format!("\n     place of the crash unknown: {why}"));
+        let unseen = found.untraced.as_ref().map(|why| format!("\n     crash location unknown: {why}"));
         let unseen = unseen.unwrap_or_default();
         self.line(&format!("new: {} ({})\n     {}{unseen}", found.bucket, found.label(), found.description));
     }
@@ -429,7 +431,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     } else {
         (None, store::read_case(path)?)
     };
-    // A finding that was made without a tracer has no backtrace in its key, so it is replayed without one.
+    // The key of a finding that was made without a tracer contains no backtrace, so the finding is replayed without a tracer.
     let tracing = match &found {
         Some(found) if found.backtrace.is_none() => Tracing::Off,
         _ => Tracing::On,
@@ -459,8 +461,8 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let what = found.as_ref().map_or("any failure", |found| found.bucket.as_str());
     let more = match elsewhere {
         0 => String::new(),
-        // The contents of uninitialized memory differ between runs, and so does the place of the crash.
-        times => format!("; the same signal killed it in another place {times} times"),
+        // The contents of uninitialized memory differ between runs, so the crash location may differ too.
+        times => format!("; the same signal killed it at a different place {times} times"),
     };
     print(&format!("{what}: {shown} of {runs}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
@@ -487,7 +489,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     }
     let mut text = format!("wrote {written} scenarios to {}\n", folder.display());
     if left_out > 0 {
-        text += &format!("left out {left_out} that need an earlier job: --replay plays them\n");
+        text += &format!("left out {left_out} that need an earlier job; --replay plays them\n");
     }
     print(&text)?;
     Ok(0)

@@ -1,4 +1,4 @@
-//! Tests that each option named in a message exists and accepts the value named with it.
+//! Tests that each option named in a message exists and accepts the value that follows it.
 
 use std::fs;
 use std::path::Path;
@@ -12,14 +12,15 @@ use super::args::{Cli, GROUPS, RENAMED, parser};
 /// Options of other programs that our messages mention.
 const FOREIGN_OPTIONS: [&str; 3] = ["mpi", "oneliner", "overlap"];
 
-/// An option in a message, with the word after it.
+/// An option named in a message, with the word after it.
 struct OptionMention {
     option: String,
     value: String,
     place: String,
 }
 
-/// Collects the options named in the messages of these sources. A literal that begins with an option is an argument, not a message.
+/// Collects the options named in the messages of the sources in a folder. A literal that begins with an option is an argument, not a
+/// message.
 fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -48,7 +49,7 @@ fn collect(folder: &Path, hints: &mut Vec<OptionMention>) {
     }
 }
 
-/// Returns the values that a mention may stand for: its own value, or each value that its placeholder can have.
+/// Returns the values that a mention may stand for: the value itself, or each value that its placeholder can have.
 fn values(hint: &OptionMention) -> Vec<String> {
     if !hint.value.starts_with('{') {
         return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];
@@ -94,11 +95,12 @@ fn command_line_accepts_suggested_options() {
     let commands = commands(&root);
     for hint in hints.iter().filter(|hint| !FOREIGN_OPTIONS.contains(&hint.option.as_str())) {
         for value in values(hint) {
-            // Most messages come from the command without a subcommand, so that command must accept the value if it has the option.
+            // Most messages come from the command without a subcommand. If it has the option, it must accept the value.
             let of_root = root.get_arguments().any(|arg| arg.get_long() == Some(&*hint.option));
             let asked = if of_root { std::slice::from_ref(&root) } else { &commands[..] };
             let taken = asked.iter().any(|command| accepts(command, &hint.option, &value));
-            assert!(taken, "--{} {value} cannot be typed: {}", hint.option, hint.place);
+            let (place, option) = (&hint.place, &hint.option);
+            assert!(taken, "{place}: suggests `--{option} {value}`, which the command line rejects");
         }
     }
 }

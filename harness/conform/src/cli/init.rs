@@ -21,8 +21,8 @@ const DEVIATIONS: &str = "pmi-conform-deviations.toml";
 const GITHUB: (&str, &str) = (".github/workflows/pmi-conform.yml", include_str!("init/github.yml"));
 const GITLAB: (&str, &str) = (".gitlab/pmi-conform.yml", include_str!("init/gitlab.yml"));
 
-/// Number of retries in the CI job. The drafted deviations list the intermittent failures that occurred while drafting; retries cover those
-/// that did not.
+/// Number of retries in the CI job. The drafted deviations list the intermittent failures that occurred while drafting; retries cover all
+/// other intermittent failures.
 const RETRIES: u32 = 3;
 
 pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
@@ -33,8 +33,12 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         _ => &[],
     };
     let files = [PROFILE, DEVIATIONS].into_iter().chain(ci.iter().map(|(file, _)| *file));
-    let there: Vec<&str> = files.filter(|file| Path::new(file).exists()).collect();
-    anyhow::ensure!(there.is_empty(), "{}: already exists, and init overwrites no file", there.join(", "));
+    let existing: Vec<&str> = files.filter(|file| Path::new(file).exists()).collect();
+    anyhow::ensure!(
+        existing.is_empty(),
+        "{}: already exists, and init overwrites no file",
+        existing.join(", ")
+    );
     let words = |command: &str| {
         let mut words = vec!["pmi-conform".to_owned()];
         words.extend((!command.is_empty()).then(|| command.to_owned()));

@@ -34,8 +34,8 @@ const MIN_LONG_VALUE: usize = 200;
 
 /// Cells that may be empty: party and dialect, operation and column (`*` matches any), and the reason.
 const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
-    ("server *", "*connect", "*", "no known server has it"),
-    ("server *", "ring", "*", "only Slurm has it"),
+    ("server *", "*connect", "*", "no known server supports it"),
+    ("server *", "ring", "*", "only Slurm supports it"),
     ("server *", "init", "repeated*", "the server may close the connection at the second one"),
     ("server *", "finalize", "repeated*", "the server may close the connection at the second one"),
     ("server *", "spawn", "repeated*", "each request starts a process"),
@@ -54,7 +54,7 @@ const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
         "server PMI-2",
         "spawn",
         "two-halves-interleaved",
-        "the path of the agent has the number of the group, so only one frame with it is sent at a time",
+        "the agent's path contains the number of the group, so only one frame with it is sent at a time",
     ),
     ("server PMI-1", "spawn", "near-miss", "`errors/bad-lines[unknown-mcmd]` plays it"),
     ("server PMI-1", "barrier", "group:*", "PMI-1.2 only; `pmi12` plays its forms"),
@@ -66,14 +66,14 @@ const ALLOWED_EMPTY_CELLS: &[(&str, &str, &str, &str)] = &[
         "other fields of the block play it: the server may start any number of processes",
     ),
     ("server PMI-1", "put", "value:twice", "a value extends to the end of the line"),
-    ("server PMI-1", "*", "*:empty", "the grammar requires a character; keys and names play it"),
-    ("server PMI-1", "*", "*:twice", "RFC 13 does not define repeated fields; keys and names play them"),
-    ("server PMI-2", "init", "auth*", "only the draft has it, and no known server authenticates"),
+    ("server PMI-1", "*", "*:empty", "the grammar requires a character; keys and names test this"),
+    ("server PMI-1", "*", "*:twice", "RFC 13 does not define repeated fields; keys and names test this"),
+    ("server PMI-2", "init", "auth*", "only the draft defines it, and no known server authenticates"),
     (
         "server PMI-2",
         "spawn",
         "nprocs:*",
-        "it means as many processes as there are, which differs by machine",
+        "it stands for all available processors, whose number differs by machine",
     ),
     ("* PMI-*", "*", "replies/numbers", "the reply has no number"),
     ("* PMI-*", "*", "replies/texts", "the reply has no text"),
@@ -114,7 +114,7 @@ pub(super) struct InputCoverage {
     sessions: HashMap<String, ScriptedSession>,
 }
 
-/// A scenario for servers that is being played.
+/// The state of a scenario for servers while it is played.
 #[derive(Default)]
 struct ScriptedSession {
     connections: Connections,
@@ -161,7 +161,7 @@ impl Observer for InputCoverage {
 }
 
 impl ScriptedSession {
-    /// Reads a message. Returns the exchange and the tuples of a request that it completes.
+    /// Reads a message. If it completes a request, returns the exchange and the tuples of the request.
     fn request(&mut self, proc: Proc, message: &Decoded<'_>) -> Option<(&'static Exchange, RequestTuples)> {
         let process = self.processes.entry(proc).or_default();
         if message.direction == Direction::FromServer {
@@ -185,7 +185,7 @@ impl ScriptedSession {
         None
     }
 
-    /// Returns the columns of a request, and notes how it changes the state.
+    /// Returns the columns of a request, and updates the state.
     fn columns(
         &mut self,
         proc: Proc,
@@ -255,7 +255,7 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
 }
 
 impl InputCoverage {
-    /// Adds the products, whose rows begin with the name of an operation.
+    /// Adds the products of the suite. The names of their rows begin with an operation.
     pub(super) fn add_products(&mut self, suite: &Suite) {
         for scenario in &suite.scenarios {
             let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));
@@ -272,7 +272,7 @@ impl InputCoverage {
         }
     }
 
-    /// Writes each operation with its columns, and its empty cells with their reasons. Returns the number of empty cells that have none.
+    /// Writes each operation with its columns, and its empty cells with their reasons. Returns the number of empty cells without a reason.
     pub(super) fn table(&self, text: &mut String) -> Result<usize, std::fmt::Error> {
         let mut open = 0;
         for ((tests, dialect), played) in &self.played {

@@ -106,7 +106,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Prints all options of the command without a subcommand, each in one paragraph.
+/// Prints all options of the command without a subcommand, with a paragraph for each option.
 fn print_help() -> anyhow::Result<u8> {
     let help =
         args::command().mut_args(|arg| arg.hide_short_help(false)).after_help(EXIT_CODES).render_help();
@@ -172,7 +172,7 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     match end {
         upstream::JobEnd::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
         upstream::JobEnd::Signal(signal) => {
-            // Rust's handler for stack overflows may receive the first signal, and then uninstalls itself.
+            // Rust's handler for stack overflows may receive the first signal. It then uninstalls itself.
             for _ in 0..2 {
                 let _ = signal_hook::low_level::raise(signal);
             }
@@ -210,8 +210,7 @@ fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
     let read = |path: &PathBuf| {
         let name = || path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(name)?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("{}: this is not what `interop --json` prints", name()))
+        serde_json::from_str(&text).with_context(|| format!("{}: not the output of `interop --json`", name()))
     };
     let interop = args.interop.iter().map(read).collect::<anyhow::Result<_>>()?;
     let extra = ExtraPages { interop, history: args.history };

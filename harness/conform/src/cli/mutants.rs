@@ -74,7 +74,7 @@ fn list(
     print(&text).map(|()| 0)
 }
 
-/// Returns the share of killed faults in percent. It is rounded down, so that 100 means all faults.
+/// Returns the share of killed faults in percent, rounded down so that 100 means all faults.
 fn score(killed: usize, total: usize) -> usize {
     (killed * 100).checked_div(total).unwrap_or(100)
 }
@@ -140,7 +140,7 @@ fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[KillResu
 /// Time without activity after which a program or library counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Plays the faults of programs or libraries against one that has them by name.
+/// Plays the faults of programs or libraries against a program or library that implements them.
 fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
     let dialect = args.dialect;
     let applies = |f: &&'static ExternalFault| selected(f.name) && f.applies_in(dialect.framing());

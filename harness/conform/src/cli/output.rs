@@ -23,7 +23,7 @@ pub(super) fn note(text: impl Display) {
     let _ = writeln!(anstream::stderr(), "note: {text}");
 }
 
-/// Writes a run as a report to a file or folder, or to standard output.
+/// Writes the report of a run to a file or folder, or to standard output.
 pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> anyhow::Result<()> {
     if let (Format::Python, Some(folder)) = (format, path) {
         return write_reproducers(run, folder).with_context(|| folder.display().to_string());
@@ -38,12 +38,12 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
     }
 }
 
-/// Rendered errors in scenarios, each with its source line. They are printed without the prefix `error:`.
+/// Rendered errors in scenarios, with their source lines. They are printed without the prefix `error:`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct RenderedDiagnostics(String);
 
-/// Returns an error that lists all mistakes in unusable scenarios.
+/// Returns an error that lists all mistakes in scenario files.
 pub(super) fn scenario_errors(error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Suite(SuiteError::Diagnostics(all)) => {

@@ -1,4 +1,4 @@
-//! The main command: play the suite against an implementation.
+//! The main command: plays the suite against an implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -36,7 +36,7 @@ use super::output::{note, print, write_report};
 use super::read::{check_scenarios, enable_sets, read_deviations};
 use super::select::{are_scenario_files, select, suite_for};
 
-/// Lists the scenarios that these arguments select. It starts nothing, so the scenarios for a program are listed in all dialects.
+/// Lists the scenarios that these arguments select. It starts no processes, so the scenarios for a program are listed in all dialects.
 pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
     are_scenario_files(args)?;
     let Selection { selected, .. } = select_with_probe(args, false)?;
@@ -70,13 +70,13 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
         let text = draft(name, &run.results, run.header.strict, &precedents);
         let (entries, unwritten) = count_drafted(&text);
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
-        let told = match (entries, unwritten) {
+        let summary = match (entries, unwritten) {
             (0, _) => "nothing to record; the file has no entries".to_owned(),
             (1, 1) => "1 entry; add its reason".to_owned(),
             (n, to_write) if n == to_write => format!("{n} entries; add their reasons"),
             (n, to_write) => format!("{n} entries, of which {to_write} need a reason"),
         };
-        notice = Some(format!("deviations drafted in {}: {told}\n", path.display()));
+        notice = Some(format!("deviations drafted in {}: {summary}\n", path.display()));
     }
     let status = run.end.as_ref().map_or(0, |end| end.exit_code as u8);
     observer.finish(run, args)?;
@@ -108,11 +108,10 @@ pub(super) struct Selection {
     selected: Vec<Arc<Scenario>>,
 }
 
-/// Reads the implementation under test, and selects its scenarios.
+/// Determines the implementation under test from the arguments, and selects its scenarios.
 ///
 /// # Errors
-///
-/// Returns an error if the scenarios contain errors, or the implementation cannot be used.
+/// Returns an error if the scenarios are invalid or the implementation cannot be used.
 pub(super) fn select_scenarios(args: &Play) -> anyhow::Result<Selection> {
     select_with_probe(args, true)
 }
@@ -250,7 +249,7 @@ pub(super) struct PreparedRun {
 }
 
 impl PreparedRun {
-    /// Returns the recorded deviations of related implementations.
+    /// Returns the deviations that are recorded for related implementations.
     pub(super) fn precedents(&self) -> Vec<Deviations> {
         match &self.iut {
             Iut::Processes(implementation, _) => profile::related_deviations(implementation),
@@ -369,7 +368,7 @@ fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Progra
     }
 }
 
-/// Returns the command line without the options for selection and reports.
+/// Returns the command line that the user gave, without the options for selection and reports.
 fn replay(args: &Play) -> Vec<String> {
     let mut words = vec!["pmi-conform".to_owned()];
     words.extend(args.paths.iter().map(|p| p.display().to_string()));
@@ -392,14 +391,14 @@ fn replay(args: &Play) -> Vec<String> {
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }
-    // These decide which findings are red.
+    // These options determine which findings are red.
     words.extend(args.deviations.iter().flat_map(|d| ["--deviations".to_owned(), d.display().to_string()]));
     let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
     words.extend(strict.map(|(name, _)| format!("--strict={name}")));
     words
 }
 
-/// Returns the command line without the options for reports.
+/// Returns the command line that the user gave, without the options for reports.
 fn command(args: &Play) -> Vec<String> {
     let mut words = replay(args);
     for (flag, values) in [("--filter", &args.filter), ("--requirement", &args.requirement)] {
@@ -420,7 +419,7 @@ fn shell(command: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// The name of the terminal output in messages.
-const TERMINAL_NAME: &str = "the report for people";
+const TERMINAL_NAME: &str = "the terminal report";
 
 /// The terminal and the reports that are written during the run.
 struct ReportWriters {
@@ -428,7 +427,7 @@ struct ReportWriters {
     log: Option<LogWriter<Box<dyn Write>>>,
     /// The name of the log's destination in messages.
     log_name: String,
-    /// The first write error and the destination that failed. The run continues without that report.
+    /// The first write error, and the destination for which it occurred. The run continues without that report.
     error: Option<(String, io::Error)>,
     /// The events of scenarios with findings and of those in progress; `None` if no report needs them.
     events: Option<BTreeMap<String, Vec<Event>>>,

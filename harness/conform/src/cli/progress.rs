@@ -1,4 +1,4 @@
-//! Progress on standard error, for commands that only report at the end.
+//! Progress on standard error, for commands that print their result only at the end.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,7 +10,7 @@ use pmi_runner::run::Observer;
 /// Maximum number of progress lines if standard error is not a terminal.
 const LINES: u64 = 10;
 
-/// Progress of one run: a bar on a terminal, otherwise a line per tenth.
+/// Progress of a command: a bar on a terminal, otherwise a line for each tenth of the steps.
 pub(super) struct RunProgress {
     bar: ProgressBar,
     noun: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct RunProgress {
 }
 
 impl RunProgress {
-    /// Returns the progress of an activity `what`, whose steps are counted in `noun`s.
+    /// Creates the progress of the activity `what`. `noun` is the plural that names its steps.
     pub(super) fn new(what: impl Into<String>, noun: &'static str) -> Self {
         Self { bar: ProgressBar::hidden(), noun, what: what.into() }
     }

@@ -13,14 +13,14 @@ use pmi_wire::ConnectionMethod;
 use super::output::scenario_errors;
 use crate::report::{KeptEvents, NamedRun, Run, read_log};
 
-/// Returns the embedded requirements and fragments without scenarios, with these sets of requirements enabled.
+/// Returns the embedded suite without its scenarios, with these sets of requirements enabled.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
     let mut suite = pmi_runner::suite::of_paths(&[]).map_err(scenario_errors)?;
     enable_sets(&mut suite.catalogue, sets);
     Ok(suite)
 }
 
-/// Returns the embedded requirements with these sets enabled. A recorded session can be judged without the rest of the suite.
+/// Returns the embedded requirements with these sets enabled. They suffice to judge a recorded session.
 pub(super) fn catalogue_against(sets: &[String]) -> anyhow::Result<Catalogue> {
     let mut catalogue = embedded_catalogue()?;
     enable_sets(&mut catalogue, sets);
@@ -34,7 +34,8 @@ pub(super) fn enable_sets(catalogue: &mut Catalogue, sets: &[String]) {
     }
 }
 
-/// Rejects deviations that name a scenario which does not exist, here or in the embedded suite. Only a run knows the scenarios of the user.
+/// Rejects deviations that name a scenario which exists neither in `suite` nor in the embedded suite. Only a run knows the user's own
+/// scenarios.
 pub(super) fn check_scenarios(path: &Path, deviations: &Deviations, suite: &Suite) -> anyhow::Result<()> {
     let Some((line, name)) = deviations.first_unknown_scenario(suite) else { return Ok(()) };
     let hint = hint(name, suite.names(), "`pmi-conform scenario list` prints the names");

@@ -70,7 +70,7 @@ fn open_log(folder: &Path) -> anyhow::Result<LogWriter<io::BufWriter<std::fs::Fi
     LogWriter::create(&file).with_context(|| file.display().to_string())
 }
 
-/// Writes the scenarios of the session, or reports that there are none.
+/// Writes the scenarios of the session, or reports why they cannot be written.
 fn write_scripts(
     folder: &Path,
     session: &session::RecordedSession,
@@ -78,7 +78,7 @@ fn write_scripts(
 ) -> anyhow::Result<()> {
     let files = [SERVER, CLIENT].map(|name| folder.join(name));
     for file in &files {
-        // A scenario of an earlier session would be mistaken for this one's.
+        // A scenario from an earlier session would be mistaken for a scenario of this session.
         let _ = std::fs::remove_file(file);
     }
     if !session.recording.is_connected() {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_is_not_counted_as_a_must() {
+    fn crash_is_not_counted_as_a_broken_must() {
         let crash = judged(NO_CRASH, None);
         let must = judged(ids::RFC13_GET_VALUE, Some(Level::Must));
         let of = |findings: Vec<JudgedFinding>| {

@@ -1,4 +1,4 @@
-//! Selects the scenarios to play: by name, by requirement, by an earlier run, by shard. A pattern that selects nothing is an error,
+//! Selects the scenarios to play: by name, by requirement, by an earlier run, by shard. A pattern that matches no scenario is an error,
 //! reported with a suggestion.
 
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +47,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Returns the name of the file that contains a scenario: its name without that of the table row.
+/// Returns the name of the file that contains a scenario: the scenario's name without the name of the table row.
 pub(super) fn file_name(name: &str) -> &str {
     Scenario::split_row(name).0
 }
@@ -61,7 +61,7 @@ fn under_test(args: &Play) -> ImplementationKind {
     }
 }
 
-/// Returns the scenarios of the user's files, or those of the embedded suite that may be selected.
+/// Returns the scenarios of the user's files, or the scenarios of the embedded suite that may be selected.
 ///
 /// # Errors
 ///
@@ -118,7 +118,7 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Describes the scenarios that match but are not played here: those in another dialect or for another kind of implementation.
+/// Describes the scenarios that match but are not played: scenarios in a different dialect or for a different kind of implementation.
 fn describe_other_matches(
     suite: &Suite,
     whom: ImplementationKind,
@@ -142,8 +142,7 @@ fn describe_other_matches(
 /// Returns the selected scenarios, in the order of the suite.
 ///
 /// # Errors
-///
-/// Returns an error if a pattern matches nothing that is played here, or the log of `--rerun-failed` cannot be read.
+/// Returns an error if a pattern matches no scenario that is played, or the log of `--rerun-failed` cannot be read.
 pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let whom = under_test(args);
     let is_played = |s: &&Arc<Scenario>| s.tests == whom && dialects.contains(&s.dialect);

@@ -54,7 +54,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
     let mut progress: Option<RunProgress> = None;
     let mut step = |name: &str, steps: usize| {
         let begin = || {
-            let mut progress = RunProgress::new("asking", "rows");
+            let mut progress = RunProgress::new("trying versions", "rows");
             progress.start(steps);
             progress
         };

@@ -1,4 +1,4 @@
-//! A result in full, as shown for a failure on the terminal and in the text of a JUnit test case.
+//! The complete result of a scenario, as shown for a failure on the terminal and in the text of a JUnit test case.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use similar::{ChangeTag, TextDiffConfig};
 
-use super::event_text::{BYTES, EventDescription, describe};
+use super::event_text::{EventDescription, MAX_EVENT_BYTES, describe};
 use super::{tally, text};
 use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::event::{Event, EventKind};
@@ -15,17 +15,17 @@ use pmi_judge::verdict::{Attempts, JudgedFinding, ScenarioResult, Strictness, Un
 use pmi_judge::{PartyKind, Severity};
 use pmi_wire::Proc;
 
-/// Maximum number of findings that are shown. An implementation can break the same rule in every message; the log has all findings.
-pub(super) const FINDINGS: usize = 10;
+/// Maximum number of findings that are shown. An implementation can break the same rule in every message; the log contains all findings.
+pub(super) const MAX_FINDINGS: usize = 10;
 /// Maximum number of events of a transcript, besides those that explain findings.
-const EVENTS: usize = 60;
+const MAX_EVENTS: usize = 60;
 /// Maximum number of bytes of a message that explains no finding.
-const MESSAGE: usize = 2 * BYTES;
+const MAX_MESSAGE_BYTES: usize = 2 * MAX_EVENT_BYTES;
 /// Maximum number of lines of the implementation's output.
-const OUTPUT: usize = 20;
+const MAX_OUTPUT_LINES: usize = 20;
 /// Maximum number of characters of an expected or seen text.
-const TEXT: usize = 300;
-/// Styles for the terminal, which are empty without colours.
+const MAX_TEXT_LENGTH: usize = 300;
+/// Styles for the terminal. Without colours, all styles are empty.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Palette {
     pub(super) color: bool,
@@ -72,7 +72,7 @@ impl Palette {
     }
 }
 
-/// A result without its first line.
+/// The result of a scenario, without the line that states its verdict and name.
 pub(super) struct ResultBlock<'a> {
     pub(super) result: &'a ScenarioResult,
     pub(super) palette: Palette,
@@ -96,10 +96,10 @@ impl Display for ResultBlock<'_> {
         if let Some(reason) = &result.reason {
             writeln!(f, "  {}", text::clean(reason))?;
         }
-        for judged in result.findings.iter().take(FINDINGS) {
+        for judged in result.findings.iter().take(MAX_FINDINGS) {
             finding(f, *palette, result, judged, *strict)?;
         }
-        if let Some(more @ 1..) = result.findings.len().checked_sub(FINDINGS) {
+        if let Some(more @ 1..) = result.findings.len().checked_sub(MAX_FINDINGS) {
             writeln!(f, "  and {} in the log", text::count(more, "more finding"))?;
         }
         for line in consequences(result) {
@@ -137,19 +137,19 @@ pub(super) fn replay_note(result: &ScenarioResult) -> String {
 
 /// Returns the consequences of the first finding, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
 pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = String> {
-    result.consequences.iter().take(FINDINGS).map(|judged| {
+    result.consequences.iter().take(MAX_FINDINGS).map(|judged| {
         let (id, seen) = (text::clean(&judged.finding.requirement), text::clean(&judged.finding.seen));
-        text::clip(&format!("{id}: {seen} ({})", party_and_process(judged)), TEXT)
+        text::clip(&format!("{id}: {seen} ({})", party_and_process(judged)), MAX_TEXT_LENGTH)
     })
 }
 
 /// Formats a step that was not judged: `line 12: 0  send    cmd=finalize`.
 pub(super) fn unreached(step: &UnreachedStep) -> String {
-    text::clip(&format!("line {}: {}", step.line, text::clean(&step.step)), TEXT)
+    text::clip(&format!("line {}: {}", step.line, text::clean(&step.step)), MAX_TEXT_LENGTH)
 }
 
 /// Formats the first line of a finding: `rfc13.put.unique (MUST): its text`. For a crash, the observed behaviour replaces the text. The
-/// level is omitted if the finding counts for less than it.
+/// level is omitted if the finding is less severe than the level implies.
 pub(super) fn headline(judged: &JudgedFinding) -> String {
     let id = text::clean(&judged.finding.requirement);
     if id == NO_CRASH {
@@ -214,7 +214,7 @@ fn finding(
 
 /// Returns the expected and the seen text with their differences highlighted.
 fn highlight_differences(palette: Palette, expected: &str, seen: &str) -> (String, String) {
-    let (expected, seen) = text::window(expected, seen, TEXT);
+    let (expected, seen) = text::window(expected, seen, MAX_TEXT_LENGTH);
     if !palette.color {
         return (expected, seen);
     }
@@ -278,7 +278,7 @@ impl ResultBlock<'_> {
     fn transcript(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let events = &self.result.last_events;
         let evidence = evidence(self.result.findings.iter().map(|judged| &judged.finding), events);
-        let limit = |e: &Event| if evidence.contains(&e.seq) { usize::MAX } else { MESSAGE };
+        let limit = |e: &Event| if evidence.contains(&e.seq) { usize::MAX } else { MAX_MESSAGE_BYTES };
         let mut shown: Vec<_> = events.iter().filter_map(|e| Some((e, describe(e, limit(e))?))).collect();
         if shown.is_empty() {
             return Ok(());
@@ -287,7 +287,7 @@ impl ResultBlock<'_> {
         let (all, mut index) = (shown.len(), 0);
         shown.retain(|(event, _)| {
             index += 1;
-            index + EVENTS > all || evidence.contains(&event.seq)
+            index + MAX_EVENTS > all || evidence.contains(&event.seq)
         });
         let (bold, dim) = (self.palette.bold(), self.palette.dim());
         writeln!(f, "  {bold}last events{bold:#} (-> to the server, <- from it, > what was found)")?;
@@ -295,15 +295,15 @@ impl ResultBlock<'_> {
         if left_out > 0 {
             let others = text::count(left_out, "other event");
             let option = self.log;
-            writeln!(f, "    {dim}{others} left out, which the log has ({option}){dim:#}")?;
+            writeln!(f, "    {dim}{others} left out; see the log ({option}){dim:#}")?;
         }
         self.events(f, &shown, &seqs)?;
         for event in &self.result.last_events {
             let EventKind::Replayed { other_jobs: beside, .. } = &event.kind else { continue };
             for other in beside.iter().filter(|other| !other.events.is_empty()) {
-                let events = other.events.iter().filter_map(|e| Some((e, describe(e, MESSAGE)?)));
+                let events = other.events.iter().filter_map(|e| Some((e, describe(e, MAX_MESSAGE_BYTES)?)));
                 let events: Vec<_> = events.collect();
-                let events = &events[events.len().saturating_sub(EVENTS)..];
+                let events = &events[events.len().saturating_sub(MAX_EVENTS)..];
                 writeln!(
                     f,
                     "  {bold}last events of the other job{bold:#}, {}",
@@ -324,10 +324,11 @@ impl ResultBlock<'_> {
         let dim = self.palette.dim();
         let width = |get: fn(&(&Event, EventDescription)) -> usize| shown.iter().map(get).max().unwrap_or(0);
         let seq_width = width(|(e, _)| e.seq.to_string().len());
-        let rank_width = width(|(_, told)| told.rank().len());
-        for (event, told) in shown {
+        let rank_width = width(|(_, description)| description.rank().len());
+        for (event, description) in shown {
             let mark = if seqs.contains(&event.seq) { '>' } else { ' ' };
-            let (seq, rank, arrow, what) = (event.seq, told.rank(), told.direction.arrow(), &told.what);
+            let (seq, rank) = (event.seq, description.rank());
+            let (arrow, what) = (description.direction.arrow(), &description.what);
             writeln!(f, "  {mark} {dim}{seq:>seq_width$}{dim:#}  {rank:>rank_width$} {arrow} {what}")?;
         }
         Ok(())
@@ -339,11 +340,11 @@ impl ResultBlock<'_> {
             _ => None,
         });
         let lines: Vec<_> = lines.collect();
-        let last = &lines[lines.len().saturating_sub(OUTPUT)..];
+        let last = &lines[lines.len().saturating_sub(MAX_OUTPUT_LINES)..];
         for equal in last.chunk_by(|one, other| one == other) {
             let (stream, line) = equal[0];
             let times = if equal.len() > 1 { format!(" ({} times)", equal.len()) } else { String::new() };
-            writeln!(f, "  {stream}  {}{times}", text::output(&line.0, TEXT))?;
+            writeln!(f, "  {stream}  {}{times}", text::output(&line.0, MAX_TEXT_LENGTH))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The differences between two runs: of two versions of an implementation, or of two ways to start it.
+//! The differences between two runs, such as runs of two versions of an implementation, or of one version that was started in two ways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ pub(crate) struct Comparison {
     pub(crate) before: ComparedRun,
     /// The second run.
     pub(crate) after: ComparedRun,
-    /// Scenarios of both runs whose verdict or broken requirements differ, by name.
+    /// The scenarios of both runs whose verdict or broken requirements differ, in the order of their names.
     pub(crate) changed: Vec<ResultChange>,
     /// Scenarios that differ only in intermittent behaviour, according to the runs' own attempts.
     #[serde(rename = "varies")]
@@ -34,7 +34,7 @@ pub(crate) struct Comparison {
     pub(crate) same: usize,
 }
 
-/// One of the runs.
+/// One of two runs that are compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ComparedRun {
     /// The implementation under test, as given, and its version if known.
@@ -48,7 +48,7 @@ pub(crate) struct ComparedRun {
 /// A scenario with different results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ResultChange {
-    /// Its name.
+    /// Name of the scenario.
     pub(crate) scenario: String,
     /// Verdict in the first run.
     pub(crate) before: Verdict,
@@ -69,9 +69,9 @@ pub(crate) struct Uncertain {
     pub(crate) scenario: String,
     /// The requirement that is broken in one run only.
     pub(crate) requirement: String,
-    /// The number of attempts of the first run that show it, and of all attempts.
+    /// Number of attempts in the first run with a finding about this requirement, and number of all attempts.
     pub(crate) before: (u32, u32),
-    /// The same for the second run.
+    /// Number of attempts in the second run with a finding about this requirement, and number of all attempts.
     pub(crate) after: (u32, u32),
 }
 
@@ -95,11 +95,11 @@ fn severity_rank(verdict: Verdict) -> u8 {
 /// The findings of a scenario in any of its attempts.
 struct ScenarioFindings<'a> {
     played: u32,
-    /// The number of attempts with a finding, by requirement.
+    /// Number of attempts with a finding, per requirement.
     times: BTreeMap<&'a str, u32>,
     /// Requirements with a finding that is more than a note.
     broken: BTreeSet<&'a str>,
-    /// All requirements, if one of the findings depends on timing; another run may miss any of them.
+    /// All requirements with a finding, if one of the findings depends on timing: any of them may be absent from another run.
     timed: BTreeSet<&'a str>,
 }
 
@@ -127,13 +127,13 @@ impl<'a> ScenarioFindings<'a> {
         this
     }
 
-    /// Returns the requirements with findings here and none in `other`.
+    /// Returns the requirements that have findings in `self` and no findings in `other`.
     fn without(&self, other: &Self) -> BTreeSet<&'a str> {
         self.times.keys().filter(|id| !other.times.contains_key(*id)).copied().collect()
     }
 
-    /// Returns whether `other` may lack a finding by chance: if it occurs in only some attempts here, it may be absent from the same number
-    /// of attempts there.
+    /// Returns whether `other` may lack a finding by chance: a finding that occurs in only some attempts of `self` may be absent from all
+    /// attempts of `other`.
     fn may_be_missed(&self, id: &str, other: &Self) -> bool {
         let rate = f64::from(self.times[id]) / f64::from(self.played);
         (1.0 - rate).powf(f64::from(other.played)) >= MAX_CHANCE
@@ -148,13 +148,13 @@ impl<'a> ScenarioFindings<'a> {
         is_timed && (0..self.times[id]).map(of_this).product::<f64>() >= MAX_CHANCE
     }
 
-    /// Returns whether each finding that both have is a note in both or in neither.
+    /// Returns whether each requirement with findings in both results has only notes in both, or in neither.
     fn has_same_severity(&self, other: &Self) -> bool {
         let mut both = self.times.keys().filter(|id| other.times.contains_key(*id));
         both.all(|id| self.broken.contains(id) == other.broken.contains(id))
     }
 
-    /// Returns the number of attempts with a finding, and of all attempts.
+    /// Returns the number of attempts with a finding, and the number of all attempts.
     fn frequency(&self, id: &str) -> (u32, u32) {
         (self.times.get(id).copied().unwrap_or(0), self.played)
     }
@@ -165,7 +165,7 @@ impl<'a> ScenarioFindings<'a> {
     }
 }
 
-/// Returns whether more scenarios break a requirement in one run than in the other, beyond chance. This is the sign test.
+/// Returns whether one run breaks a requirement in so many more scenarios than the other that chance is unlikely. This is the sign test.
 fn is_one_sided(before: u32, after: u32) -> bool {
     let all = before + after;
     let mut term = 0.5_f64.powf(f64::from(all));
@@ -274,7 +274,7 @@ impl Comparison {
         this
     }
 
-    /// Returns the scenarios that both runs judged with different results, by chance or not.
+    /// Returns the scenarios that both runs judged with different results, even if the difference may be due to chance.
     pub(crate) fn differing(self) -> impl Iterator<Item = String> {
         let changed = self.changed.into_iter().filter(|c| c.before.is_judged() && c.after.is_judged());
         let changed = changed.map(|change| change.scenario);
@@ -292,7 +292,7 @@ impl Comparison {
     }
 
     /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show which operations an
-    /// implementation supports, not how well they work. Scenarios that one run has not played are counted, and with `all` also named.
+    /// implementation supports, not how well they work. Scenarios that only one run has played are counted, and with `all` also named.
     ///
     /// # Errors
     ///
@@ -433,7 +433,7 @@ mod tests {
         for (before, after, same) in [
             (passed("a"), crashed("a"), true),
             (crashed("a"), passed("a"), true),
-            // The attempts are those of `--retries`.
+            // The second run used `--retries`.
             (passed("a"), sometimes(25), true),
             (steady("a", Verdict::Pass, &[]), sometimes(6), true),
             (steady("a", Verdict::Pass, &[]), sometimes(25), false),
@@ -441,7 +441,8 @@ mod tests {
             // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of a response do not depend on timing, unless another process has left in the middle of a message before that.
+            // The contents of a response do not depend on timing, unless a different process has left in the middle of a message before the
+            // response.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), behind_half_a_message("a"), true),
         ] {
@@ -511,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn intermittent_finding_may_be_absent_by_chance() {
+    fn intermittent_finding_may_be_missed_by_chance() {
         let sometimes = |times, played| {
             let judged = tests::judged("x", Severity::Fail, "this", "that");
             let found = if times == 0 {
@@ -539,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn unjudged_or_heavier_result_is_not_chance() {
+    fn unjudged_or_more_severe_result_is_not_chance() {
         let attempts = |severity, verdict, times| {
             let judged = || tests::judged("x", severity, "this", "that");
             let found = vec![RepeatedFinding { times, absent: false, finding: judged() }];
@@ -563,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn only_new_failures_are_worse() {
+    fn only_new_or_more_severe_failures_are_worse() {
         let one = |verdict, ids: &[&str]| run(vec![with("a", verdict, ids)]);
         let noted = |id: &str| {
             let judged = tests::judged(id, Severity::Note, "this", "that");

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use super::text;
 use pmi_judge::compatibility::{Compatibility, MessageSupport, Sender};
 
-/// Writes the messages that the other side does not understand, those that it may not understand, and the names of all others.
+/// Writes the messages that their receiver does not understand, the messages that it may not understand, and the names of all other
+/// messages.
 ///
 /// # Errors
 ///

@@ -5,7 +5,7 @@ use pmi_judge::event::{Bytes, Event, EventKind, Exit, JobTermination, SilencePro
 use pmi_wire::Proc;
 
 /// Maximum number of bytes of an event that are shown.
-pub(super) const BYTES: usize = 120;
+pub(super) const MAX_EVENT_BYTES: usize = 120;
 
 fn ended(exit: Option<Exit>) -> String {
     exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
@@ -29,7 +29,7 @@ pub(super) enum EventDirection {
 }
 
 impl EventDirection {
-    /// Returns the sign for transcripts.
+    /// Returns the arrow that shows this direction in transcripts.
     pub(super) fn arrow(self) -> &'static str {
         match self {
             Self::None => "  ",
@@ -45,12 +45,12 @@ impl EventDirection {
 /// An event in words.
 #[derive(Debug)]
 pub(super) struct EventDescription<'a> {
-    /// The process; `None` for the job as a whole.
+    /// The process of the event; `None` for an event of the whole job.
     pub(super) proc: Option<Proc>,
     pub(super) direction: EventDirection,
     /// The description, with escaped bytes.
     pub(super) what: String,
-    /// The bytes sent over a connection, as far as the event contains them.
+    /// The bytes sent over a connection, if the event contains bytes.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
@@ -61,12 +61,12 @@ impl EventDescription<'_> {
 }
 
 /// Maximum number of frames of the backtrace of a process that died.
-const CALLS: usize = 6;
+const MAX_FRAMES: usize = 6;
 
 /// Describes an event. Returns `None` for output, which is shown separately from the transcript, because its arrival time says little about
 /// when it was written.
 pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescription<'a>> {
-    let told = |proc: Option<&Proc>, direction, what: String| {
+    let without_bytes = |proc: Option<&Proc>, direction, what: String| {
         Some(EventDescription { proc: proc.copied(), direction, what, bytes: None })
     };
     let sent = |proc: Proc, direction, bytes: &'a Bytes, more: &str| {
@@ -75,65 +75,65 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
     };
     match &event.kind {
         EventKind::Launched { ranks, nodes, .. } => {
-            // A recording knows the number only from a process's environment.
+            // A recording learns the number of ranks only from the environment of a process.
             let of = |number: u32, prefix, noun| match number {
                 0 => String::new(),
                 _ => format!("{prefix}{}", text::count(number as usize, noun)),
             };
             let (ranks, on) = (of(*ranks, ": ", "rank"), of(*nodes, " on ", "node"));
-            told(None, EventDirection::None, format!("launched{ranks}{on}"))
+            without_bytes(None, EventDirection::None, format!("launched{ranks}{on}"))
         }
-        EventKind::Started { proc, bad_fd: Some(why), .. } => told(
+        EventKind::Started { proc, bad_fd: Some(why), .. } => without_bytes(
             Some(proc),
             EventDirection::None,
             format!("started without a connection: {}", text::clean(why)),
         ),
         EventKind::Started { proc, bad_fd: None, .. } => {
-            told(Some(proc), EventDirection::None, "started".to_owned())
+            without_bytes(Some(proc), EventDirection::None, "started".to_owned())
         }
-        EventKind::Greeted { proc, initack: said, response: answer } => {
-            let (said, answer) = (text::bytes(&said.0, limit, 0), text::bytes(&answer.0, limit, 0));
-            told(
+        EventKind::Greeted { proc, initack, response } => {
+            let (initack, response) = (text::bytes(&initack.0, limit, 0), text::bytes(&response.0, limit, 0));
+            without_bytes(
                 Some(proc),
                 EventDirection::None,
-                format!("connected by PMI_PORT: {said} answered by {answer}"),
+                format!("connected by PMI_PORT: {initack} answered by {response}"),
             )
         }
         EventKind::ManagerStarted { proc, args } => {
             let args: Vec<String> = args.iter().map(|arg| text::bytes(&arg.0, limit, 0)).collect();
-            told(
+            without_bytes(
                 Some(proc),
                 EventDirection::None,
                 format!("started a process manager: mpiexec {}", args.join(" ")),
             )
         }
-        EventKind::Singinit { proc, request: asked, answer: said, reply: answer } => {
+        EventKind::Singinit { proc, request, answer, reply } => {
             let shown = |bytes: &Bytes| match bytes.0.is_empty() {
                 true => "nothing".to_owned(),
                 false => text::bytes(&bytes.0, limit, 0),
             };
-            let [asked, said, answer] = [asked, said, answer].map(shown);
-            told(
+            let [request, answer, reply] = [request, answer, reply].map(shown);
+            without_bytes(
                 Some(proc),
                 EventDirection::None,
-                format!("singleton init: {asked} answered by {said}, and then {answer}"),
+                format!("singleton init: {request} answered by {answer}, and then {reply}"),
             )
         }
         EventKind::ToServer { proc, bytes } => sent(*proc, EventDirection::ToServer, bytes, ""),
         EventKind::FromServer { proc, bytes } => sent(*proc, EventDirection::FromServer, bytes, ""),
         EventKind::ClosedByClient { proc } => {
-            told(Some(proc), EventDirection::ToServer, "(closed)".to_owned())
+            without_bytes(Some(proc), EventDirection::ToServer, "(closed)".to_owned())
         }
         EventKind::ClosedByServer { proc } => {
-            told(Some(proc), EventDirection::FromServer, "(closed)".to_owned())
+            without_bytes(Some(proc), EventDirection::FromServer, "(closed)".to_owned())
         }
         EventKind::Ended { proc, ours: true } => {
-            told(Some(proc), EventDirection::None, "ended by the harness".to_owned())
+            without_bytes(Some(proc), EventDirection::None, "ended by the harness".to_owned())
         }
         EventKind::Ended { proc, ours: false } => {
-            told(Some(proc), EventDirection::None, "ended by the process manager".to_owned())
+            without_bytes(Some(proc), EventDirection::None, "ended by the process manager".to_owned())
         }
-        EventKind::Exited { proc, exit } => told(Some(proc), EventDirection::None, exit.to_string()),
+        EventKind::Exited { proc, exit } => without_bytes(Some(proc), EventDirection::None, exit.to_string()),
         EventKind::NoResponse { proc, proof } => {
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read everything and waits)",
@@ -141,9 +141,9 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
                 SilenceProof::Unread => "(nothing: the server waits, and has not read everything)",
                 SilenceProof::Timeout => "(nothing: the time limit was reached)",
             };
-            told(Some(proc), EventDirection::FromServer, proof.to_owned())
+            without_bytes(Some(proc), EventDirection::FromServer, proof.to_owned())
         }
-        EventKind::NotRead { proc } => told(
+        EventKind::NotRead { proc } => without_bytes(
             Some(proc),
             EventDirection::None,
             "(not read: the request is still in its socket)".to_owned(),
@@ -156,10 +156,10 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             sent(Proc::proxy(*proxy), EventDirection::FromUpstream, text, "")
         }
         EventKind::ClosedByUpstream { proxy } => {
-            told(Some(&Proc::proxy(*proxy)), EventDirection::FromUpstream, "(closed)".to_owned())
+            without_bytes(Some(&Proc::proxy(*proxy)), EventDirection::FromUpstream, "(closed)".to_owned())
         }
         EventKind::ProxyEnded { proxy, exit, .. } => {
-            told(Some(&Proc::proxy(*proxy)), EventDirection::None, format!("ended: {exit}"))
+            without_bytes(Some(&Proc::proxy(*proxy)), EventDirection::None, format!("ended: {exit}"))
         }
         EventKind::Output { .. }
         | EventKind::Expected(_)
@@ -172,28 +172,34 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         | EventKind::BrokenMemory { .. }
         | EventKind::OutputCompared { .. } => None,
         EventKind::SituationReached { proc } => {
-            told(Some(proc), EventDirection::None, format!("(line {} of the scenario)", event.line))
+            without_bytes(Some(proc), EventDirection::None, format!("(line {} of the scenario)", event.line))
         }
-        EventKind::LeftUnread { proc } => told(
+        EventKind::LeftUnread { proc } => without_bytes(
             Some(proc),
             EventDirection::None,
             "closes its connection before reading everything".to_owned(),
         ),
-        EventKind::Aborted { by, reason } => told(
+        EventKind::Aborted { by, reason } => without_bytes(
             Some(by),
             EventDirection::None,
             format!("makes the server end its group: {}", text::clean(reason)),
         ),
-        EventKind::StillRunning { procs, .. } if procs.is_empty() => {
-            told(None, EventDirection::None, "still running, so the harness ends it: the launcher".to_owned())
-        }
+        EventKind::StillRunning { procs, .. } if procs.is_empty() => without_bytes(
+            None,
+            EventDirection::None,
+            "still running, so the harness ends it: the launcher".to_owned(),
+        ),
         EventKind::OutlivedLauncher { procs } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            told(None, EventDirection::None, format!("no longer recorded: rank {}", procs.join(", ")))
+            without_bytes(
+                None,
+                EventDirection::None,
+                format!("no longer recorded: rank {}", procs.join(", ")),
+            )
         }
         EventKind::StillRunning { procs, proof } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            told(
+            without_bytes(
                 None,
                 EventDirection::None,
                 format!("still running, so the harness ends it ({proof}): rank {}", procs.join(", ")),
@@ -202,76 +208,94 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         EventKind::JobKeepsRunning { procs, names, .. } => {
             let ours = procs.iter().map(|p| format!("rank {p}"));
             let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();
-            told(
+            without_bytes(
                 None,
                 EventDirection::None,
                 format!("the job still runs, so the harness ends it: {}", all.join(", ")),
             )
         }
         EventKind::JobEnding(JobTermination::Terminated { exit }) => {
-            told(None, EventDirection::None, format!("launcher, on SIGTERM: {}", ended(*exit)))
+            without_bytes(None, EventDirection::None, format!("launcher, on SIGTERM: {}", ended(*exit)))
         }
-        EventKind::JobEnding(JobTermination::Cancelled { command, exit }) => told(
+        EventKind::JobEnding(JobTermination::Cancelled { command, exit }) => without_bytes(
             None,
             EventDirection::None,
             format!("cancelled by {}: {}", text::clean(command), ended(*exit)),
         ),
         EventKind::JobEnding(JobTermination::Killed { names }) => {
-            told(None, EventDirection::None, format!("killed: {}", text::clean(&names.join(", "))))
+            without_bytes(None, EventDirection::None, format!("killed: {}", text::clean(&names.join(", "))))
         }
-        EventKind::LeftoverProcesses { names } => {
-            told(None, EventDirection::None, format!("left behind: {}", text::clean(&names.join(", "))))
-        }
-        EventKind::Flooded { limit } => told(
+        EventKind::LeftoverProcesses { names } => without_bytes(
+            None,
+            EventDirection::None,
+            format!("left behind: {}", text::clean(&names.join(", "))),
+        ),
+        EventKind::Flooded { limit } => without_bytes(
             None,
             EventDirection::FromServer,
             format!("(more than {limit} bytes; the rest was not read)"),
         ),
         EventKind::Called { proc, function, arguments, .. } => {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            told(
+            without_bytes(
                 Some(proc),
                 EventDirection::Call,
                 text::clean(&format!("{function}({})", arguments.join(", "))),
             )
         }
-        EventKind::NotStarted { proc, why } => told(Some(proc), EventDirection::None, text::clean(why)),
-        EventKind::NotCalled { proc, why } => told(Some(proc), EventDirection::Call, text::clean(why)),
-        EventKind::Returned { proc, function, returned } => told(
+        EventKind::NotStarted { proc, why } => {
+            without_bytes(Some(proc), EventDirection::None, text::clean(why))
+        }
+        EventKind::NotCalled { proc, why } => {
+            without_bytes(Some(proc), EventDirection::Call, text::clean(why))
+        }
+        EventKind::Returned { proc, function, returned } => without_bytes(
             Some(proc),
             EventDirection::Call,
             text::clean(&format!("{function} = {}", returned.shown(function))),
         ),
-        EventKind::Loaded { proc, error: Some(why) } => {
-            told(Some(proc), EventDirection::None, text::clean(&format!("cannot load the library: {why}")))
-        }
-        EventKind::Replayed { shown_by: Some(scenario), .. } => {
-            told(None, EventDirection::None, format!("interference was shown by {}", text::clean(scenario)))
-        }
-        EventKind::Replayed { other_jobs: beside, played, failed, .. } => {
-            let names = beside.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
-            let beside = if names.is_empty() {
-                "without its other jobs".to_owned()
+        EventKind::Loaded { proc, error: Some(why) } => without_bytes(
+            Some(proc),
+            EventDirection::None,
+            text::clean(&format!("cannot load the library: {why}")),
+        ),
+        EventKind::Replayed { shown_by: Some(scenario), .. } => without_bytes(
+            None,
+            EventDirection::None,
+            format!("interference shown by {}", text::clean(scenario)),
+        ),
+        EventKind::Replayed { other_jobs, played, failed, .. } => {
+            let names = other_jobs.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
+            let company = if names.is_empty() {
+                "without other jobs".to_owned()
             } else {
-                format!("beside {}", text::clean(&names))
+                format!("alongside {}", text::clean(&names))
             };
-            told(None, EventDirection::None, format!("played again {beside}: failed in {failed} of {played}"))
+            without_bytes(
+                None,
+                EventDirection::None,
+                format!("played again {company}: failed in {failed} of {played}"),
+            )
         }
         EventKind::StartsFewerRanks { ranks } => {
             let ranks = text::count(*ranks as usize, "rank");
-            told(None, EventDirection::None, format!("the same command started {ranks}"))
+            without_bytes(None, EventDirection::None, format!("the same command started {ranks}"))
         }
-        EventKind::JobExited { exit } => told(None, EventDirection::None, format!("launcher: {exit}")),
-        EventKind::Crashed { name, signal } => {
-            told(None, EventDirection::None, format!("{} killed by signal {signal}", text::clean(name)))
+        EventKind::JobExited { exit } => {
+            without_bytes(None, EventDirection::None, format!("launcher: {exit}"))
         }
+        EventKind::Crashed { name, signal } => without_bytes(
+            None,
+            EventDirection::None,
+            format!("{} killed by signal {signal}", text::clean(name)),
+        ),
         EventKind::Backtrace(trace) => {
-            let calls: Vec<String> = trace.frames.iter().take(CALLS).map(ToString::to_string).collect();
+            let calls: Vec<String> = trace.frames.iter().take(MAX_FRAMES).map(ToString::to_string).collect();
             let died = format!("{} died {}", trace.name, calls.join("; called "));
-            told(None, EventDirection::None, text::clean(&died).to_string())
+            without_bytes(None, EventDirection::None, text::clean(&died).to_string())
         }
         EventKind::Untraced { why } => {
-            told(None, EventDirection::None, format!("place of death unknown: {}", text::clean(why)))
+            without_bytes(None, EventDirection::None, format!("crash location unknown: {}", text::clean(why)))
         }
     }
 }

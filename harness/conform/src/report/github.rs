@@ -7,11 +7,11 @@ use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
 
-/// GitHub shows at most this number of errors, and of warnings, per step. Therefore findings are grouped by requirement, not by scenario.
-const SHOWN: usize = 10;
-/// Maximum number of characters of an expected or seen text. `LINE` limits any line of a message.
-const PART: usize = 200;
-const LINE: usize = 500;
+/// Maximum number of errors, and of warnings, that GitHub shows per step. Therefore findings are grouped by requirement, not by scenario.
+const MAX_ANNOTATIONS: usize = 10;
+/// Maximum length of an expected or a seen text, in characters. `MAX_LINE_LENGTH` limits each line of a message.
+const MAX_PART_LENGTH: usize = 200;
+const MAX_LINE_LENGTH: usize = 500;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
@@ -25,7 +25,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             1 => String::new(),
             n => format!(", and in {}", text::count(n - 1, "other scenario")),
         };
-        let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
+        let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, MAX_PART_LENGTH);
         let message = [
             headline(judged),
             format!("expected: {expected}"),
@@ -34,10 +34,14 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             format!("help: {}", text::clean(&judged.help)),
             format!("play it again{}: {}", replay_note(result), text::clean(&result.replay)),
         ];
-        let lines: Vec<String> =
-            message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();
+        let lines: Vec<String> = message
+            .iter()
+            .filter(|line| *line != "help: ")
+            .map(|line| text::clip(line, MAX_LINE_LENGTH))
+            .collect();
         let message = lines.join("\n");
-        let title = text::clip(&format!("{} {}", group.label_for(run.header.strict), group.name()), PART);
+        let title =
+            text::clip(&format!("{} {}", group.label_for(run.header.strict), group.name()), MAX_PART_LENGTH);
         (if shown == Severity::Fail { &mut errors } else { &mut warnings }).push((title, message, None));
     }
     for ((verdict, reason), results) in tally::red_without_finding(&run.results, run.header.strict) {
@@ -53,7 +57,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     errors.extend(run.problems().into_iter().map(|c| (c.name, c.text, c.place)));
 
     for (kind, all) in [("error", &errors), ("warning", &warnings)] {
-        for (title, message, place) in all.iter().take(SHOWN) {
+        for (title, message, place) in all.iter().take(MAX_ANNOTATIONS) {
             let place = place
                 .as_ref()
                 .map(|(file, line)| format!(",file={},line={line}", property(&text::clean(file))));
@@ -61,20 +65,20 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "::{kind} title={title}{place}::{}", data(message))?;
         }
     }
-    let more = errors.len().saturating_sub(SHOWN) + warnings.len().saturating_sub(SHOWN);
+    let more = errors.len().saturating_sub(MAX_ANNOTATIONS) + warnings.len().saturating_sub(MAX_ANNOTATIONS);
     if more > 0 {
         writeln!(out, "::notice title=pmi-conform::{more} more are in the reports")?;
     }
-    // At the beginning of a line, the text could be interpreted as another command.
+    // At the beginning of a line, the text could be interpreted as a command.
     writeln!(out, "{}: {}", run.title(), tally::meaning(run))
 }
 
-/// Escapes the text of a command.
+/// Escapes the text of a workflow command.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Escapes the value of a property, which a comma or a colon would end.
+/// Escapes the value of a workflow command's property, which a comma or a colon would end.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -11,10 +11,10 @@ use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Verdict};
 
-/// Maximum number of scenarios that are named, unless all are requested.
+/// Maximum number of scenarios that are named, unless the user requests all names.
 const MAX_NAMED_SCENARIOS: usize = 5;
-/// Maximum number of characters of a seen text.
-const SEEN: usize = 160;
+/// Maximum length of a seen text, in characters.
+const MAX_SEEN_LENGTH: usize = 160;
 
 /// The findings of several versions of an implementation.
 #[derive(Debug, Serialize)]
@@ -24,7 +24,7 @@ pub(crate) struct VersionHistory {
     /// Changes, version by version.
     #[serde(rename = "turns")]
     changes: Vec<HistoryChange>,
-    /// Findings that some version shows in only some attempts, and that are not attributed to any version.
+    /// The findings that at least one version shows in only some attempts, and that are not attributed to a version.
     intermittent: Vec<IntermittentFinding>,
     /// Requirements that every version breaks.
     always: Vec<String>,
@@ -36,11 +36,11 @@ struct IntermittentFinding {
     requirement: String,
     scenario: String,
     seen: String,
-    /// For each version, the number of attempts with the finding and of all attempts; `None` if the scenario was not judged.
+    /// For each version, the number of attempts with the finding, and the number of all attempts; `None` if the scenario was not judged.
     frequency: Vec<Option<(u32, u32)>>,
 }
 
-/// One of the versions.
+/// A version of the implementation.
 #[derive(Debug, Serialize)]
 struct HistoryVersion {
     /// Name of the version.
@@ -57,13 +57,13 @@ struct HistoryVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum ChangeKind {
-    /// This version has the finding, and the version before does not.
+    /// This version has the finding, and the previous version does not.
     Introduced,
-    /// The version before has the finding, and this one does not.
+    /// The previous version has the finding, and this version does not.
     Fixed,
-    /// This version has the finding, and the scenario ended earlier in the version before.
+    /// This version has the finding, and the scenario ended earlier in the previous version.
     FirstSeen,
-    /// The version before has the finding, and the scenario ends earlier in this one.
+    /// The previous version has the finding, and the scenario ends earlier in this version.
     #[serde(rename = "lost-sight")]
     NoLongerReached,
 }
@@ -73,13 +73,13 @@ impl ChangeKind {
         match self {
             Self::Introduced => "introduced in",
             Self::Fixed => "fixed in",
-            Self::FirstSeen => "first seen in (the one before ended those scenarios earlier)",
-            Self::NoLongerReached => "no longer seen in (it ends those scenarios earlier)",
+            Self::FirstSeen => "first seen in (the previous version ended those scenarios earlier)",
+            Self::NoLongerReached => "no longer seen in (this version ends those scenarios earlier)",
         }
     }
 }
 
-/// A change between a version and the one before it, for one requirement.
+/// A change between a version and the previous version, for one requirement.
 #[derive(Debug, Serialize)]
 struct HistoryChange {
     /// Index of the version in [`VersionHistory::versions`].
@@ -90,14 +90,14 @@ struct HistoryChange {
     requirement: String,
     /// The text of the requirement.
     text: String,
-    /// The scenarios with the finding. `seen` is from the first of them.
+    /// The scenarios with the finding. `seen` and `frequency` describe the first of them.
     scenarios: Vec<String>,
     seen: String,
-    /// The number of attempts of that scenario with the finding, and of all attempts.
+    /// For the first scenario, the number of attempts with the finding, and the number of all attempts.
     frequency: (u32, u32),
 }
 
-/// Returns the worst finding about a requirement, with the number of attempts that show it and of all attempts.
+/// Returns the worst finding about a requirement, with the number of attempts that show it and the number of all attempts.
 fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a JudgedFinding, (u32, u32))> {
     let (played, all) = result.found();
     let these = || all.iter().filter(|(judged, _)| judged.finding.requirement == id);
@@ -105,7 +105,8 @@ fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a JudgedFinding,
     these().max_by_key(|(judged, _)| judged.severity).map(|(judged, _)| (*judged, (times, played)))
 }
 
-/// Returns the findings that some version shows in only some attempts, and those with too few attempts to attribute them to a version.
+/// Returns the findings that at least one version shows in only some attempts, and the findings with too few attempts to attribute them to
+/// a version.
 fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<IntermittentFinding> {
     let uncertain: BTreeSet<(&str, &str)> =
         pairs.iter().flat_map(|pair| &pair.uncertain).map(|u| (&*u.requirement, &*u.scenario)).collect();
@@ -131,14 +132,14 @@ fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<IntermittentF
         IntermittentFinding {
             requirement: text::clean(id),
             scenario: text::clean(scenario),
-            seen: text::clip(&text::clean(&judged.finding.seen), SEEN),
+            seen: text::clip(&text::clean(&judged.finding.seen), MAX_SEEN_LENGTH),
             frequency: entries.iter().map(in_version).collect(),
         }
     };
     keys.into_iter().map(of).collect()
 }
 
-/// Returns whether the scenario ended early, which leaves later findings unknown.
+/// Returns whether the scenario ended early, so that it may have missed findings.
 fn ends_early(result: &ScenarioResult) -> bool {
     result.unreached > 0 || matches!(result.verdict, Verdict::Crashed | Verdict::Hung)
 }
@@ -191,7 +192,7 @@ impl VersionHistory {
         }
     }
 
-    /// Returns the scenarios in which consecutive versions differ, by chance or not.
+    /// Returns the scenarios in which consecutive versions differ, even if the difference may be due to chance.
     pub(crate) fn differing(entries: &[NamedRun]) -> BTreeSet<String> {
         compared(entries).flat_map(Comparison::differing).collect()
     }
@@ -203,7 +204,7 @@ impl VersionHistory {
             .any(|turn| turn.change == ChangeKind::Introduced && turn.severity > Severity::Note)
     }
 
-    /// Writes the history as text. Notes, and findings of every version, are counted, and with `all` also listed.
+    /// Writes the history as text. Notes, and findings that every version has, are counted, and with `all` also listed.
     ///
     /// # Errors
     ///
@@ -220,8 +221,9 @@ impl VersionHistory {
                 text::count(version.judged, "scenario")
             )?;
         }
-        let told = |turn: &&HistoryChange| all || turn.severity > Severity::Note;
-        let (shown, noted): (Vec<&HistoryChange>, Vec<&HistoryChange>) = self.changes.iter().partition(told);
+        let is_listed = |turn: &&HistoryChange| all || turn.severity > Severity::Note;
+        let (shown, noted): (Vec<&HistoryChange>, Vec<&HistoryChange>) =
+            self.changes.iter().partition(is_listed);
         for turns in shown.chunk_by(|a, b| (a.version, a.change) == (b.version, b.change)) {
             let (version, becomes) = (turns[0].version, turns[0].change);
             let name = &self.versions[version].name;
@@ -304,7 +306,7 @@ fn changes_of_version(version: usize, before: &Run, after: &Run, pair: &Comparis
                         requirement: text::clean(id),
                         text: text::clean(&judged.text),
                         scenarios: vec![text::clean(&change.scenario)],
-                        seen: text::clip(&text::clean(&judged.finding.seen), SEEN),
+                        seen: text::clip(&text::clean(&judged.finding.seen), MAX_SEEN_LENGTH),
                         frequency,
                     }),
                 }
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn intermittent_failure_has_a_rate_and_no_version() {
+    fn intermittent_failure_has_no_version() {
         let crashes = |times: u32| {
             let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
             let found = vec![RepeatedFinding { times, absent: false, finding: crash.findings[0].clone() }];
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_version_that_introduced_or_fixed_it() {
+    fn attributes_findings_to_versions() {
         let early = ScenarioResult { unreached: 3, ..with("c", Verdict::Fail, &["w"]) };
         let entries = [
             entry(
@@ -392,7 +394,7 @@ mod tests {
                 (1, ChangeKind::Fixed, "x"),
                 // A scenario that ends early does not fix its later findings.
                 (1, ChangeKind::NoLongerReached, "z"),
-                // A scenario that gets further does not introduce them. Neither does a scenario that does not apply.
+                // A scenario that gets further does not introduce its later findings, and neither does a scenario that does not apply.
                 (2, ChangeKind::Introduced, "x"),
                 (2, ChangeKind::Fixed, "w"),
                 (2, ChangeKind::FirstSeen, "z"),

@@ -1,4 +1,4 @@
-//! A page that shows a run. The file is self-contained: it loads nothing from elsewhere.
+//! A page that shows a run. The file is self-contained: it loads no external resources.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
@@ -21,24 +21,24 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, RequirementSet};
 use pmi_scenario::suite::embedded_catalogue;
 
-/// Maximum number of characters of an expected or seen text.
-const TEXT: usize = 600;
-/// Maximum number of characters of other untrusted text.
-const WORDS: usize = 300;
+/// Maximum length of an expected or a seen text, in characters.
+const MAX_TEXT_LENGTH: usize = 600;
+/// Maximum length of other untrusted text, in characters.
+const MAX_WORDS_LENGTH: usize = 300;
 /// Maximum number of lines of the implementation's output.
-const OUTPUT: usize = 40;
+const MAX_OUTPUT_LINES: usize = 40;
 /// Maximum number of causes in the index, so that it fits on a screen.
 const MAX_INDEXED_CAUSES: usize = 20;
 /// Maximum number of scenarios listed as showing the same cause.
 const MAX_OTHER_SCENARIOS: usize = 50;
 /// Maximum number of rows of a table.
-const ROWS: usize = 5000;
-/// Approximate number of bytes for findings. With the tables, a page stays below five million bytes.
-const ROOM: usize = 3_500_000;
-/// Approximate number of bytes of a finding, besides its texts.
-const FINDING: usize = 1800;
-/// Approximate number of bytes of a row of a chart, besides its text.
-const CHART_ROW: usize = 330;
+const MAX_ROWS: usize = 5000;
+/// Approximate maximum size of all findings, in bytes. With the tables, a page stays below five million bytes.
+const MAX_FINDINGS_BYTES: usize = 3_500_000;
+/// Approximate size of a finding without its texts, in bytes.
+const FINDING_BYTES: usize = 1800;
+/// Approximate size of a chart's row without its text, in bytes.
+const CHART_ROW_BYTES: usize = 330;
 
 /// Address of RFC 13.
 const RFC13: &str = "https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html";
@@ -50,11 +50,11 @@ struct RunPage {
     subject: String,
     color: &'static str,
     meaning: String,
-    /// For each verdict: the number of scenarios, the words for it, and its kind.
+    /// For each verdict: the number of scenarios, its label, and its kind.
     counts: Vec<(usize, &'static str, &'static str)>,
     complaints: Vec<NameAndText>,
     facts: Vec<RunFact>,
-    /// The kinds of results for the filter, and the words for them.
+    /// The kinds of results for the page's filter, and their labels.
     kinds: [(&'static str, &'static str); 7],
     index: Vec<Indexed>,
     index_left_out: String,
@@ -71,7 +71,7 @@ struct RunPage {
 /// A name and a text about it.
 type NameAndText = (String, String);
 
-/// A name, its value, and whether that is code.
+/// A name, its value, and whether the value is code.
 type RunFact = (&'static str, String, bool);
 
 #[derive(Serialize)]
@@ -80,15 +80,15 @@ struct PageLink {
     anchor: String,
 }
 
-/// The kinds of results for the page's filter, and the words for them.
+/// The kinds of results for the page's filter, and their labels.
 const KINDS: [(&str, &str); 7] = [
-    ("fail", "what fails"),
+    ("fail", "failures"),
     ("unjudged", "could not judge"),
     ("warn", "broken SHOULDs"),
     ("note", "notes"),
-    ("known", "deviations as recorded"),
-    ("pass", "what passes"),
-    ("na", "what was not played"),
+    ("known", "recorded deviations"),
+    ("pass", "passed"),
+    ("na", "not played"),
 ];
 
 /// An entry of the index of causes.
@@ -143,12 +143,12 @@ struct CauseSummary {
     also: Vec<PageLink>,
     chart: Option<Drawing>,
     chart_left_out: &'static str,
-    /// A chart of all events, if the log is available and has more of them.
+    /// A chart of all events, if the log is available and contains more events than the result.
     whole: Option<Drawing>,
     output: Vec<String>,
-    /// A program that shows the finding without pmi-conform.
+    /// A program that reproduces the finding without pmi-conform.
     reproducer: String,
-    /// The reason why that program is missing.
+    /// The reason why `reproducer` is missing.
     no_reproducer: String,
 }
 
@@ -181,7 +181,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(page(run, &catalogue)?.as_bytes())
 }
 
-/// Returns the page of a run, with the requirements' entries in the catalogue.
+/// Returns the page of a run. `catalogue` contains the texts of the requirements.
 ///
 /// # Errors
 ///
@@ -203,7 +203,7 @@ fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
             anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
             kind: kind_of_severity(group.shown(strict)),
             label: group.label_for(strict),
-            name: text::clip(&group.name(), WORDS),
+            name: text::clip(&group.name(), MAX_WORDS_LENGTH),
             scenarios: text::count(group.scenarios.len(), "scenario"),
         }
     };
@@ -230,11 +230,11 @@ fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
         }
     };
     let requirements =
-        in_order(standings.keys().copied(), catalogue).into_iter().take(ROWS).map(row).collect();
+        in_order(standings.keys().copied(), catalogue).into_iter().take(MAX_ROWS).map(row).collect();
     let scenario = |result: &ScenarioResult| {
         let mut ids = HashSet::new();
         let found = result.findings.iter().filter(|j| ids.insert(j.finding.requirement.as_str()));
-        let found = found.take(block::FINDINGS).map(|judged| {
+        let found = found.take(block::MAX_FINDINGS).map(|judged| {
             let id = judged.finding.requirement.as_str();
             let anchor = cause_anchors.get(&(result.scenario.as_str(), id));
             PageLink { name: words(id), anchor: anchor.cloned().unwrap_or_default() }
@@ -249,7 +249,7 @@ fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
             reason: words(result.reason.as_deref().unwrap_or_default()),
         }
     };
-    let more = |all: usize| match all.checked_sub(ROWS) {
+    let more = |all: usize| match all.checked_sub(MAX_ROWS) {
         Some(more @ 1..) => format!("{more} more are in the log."),
         _ => String::new(),
     };
@@ -266,7 +266,7 @@ fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
             .problems()
             .iter()
             .take(MAX_OTHER_SCENARIOS)
-            .map(|c| (c.name.clone(), text::clip(&c.text, TEXT)))
+            .map(|c| (c.name.clone(), text::clip(&c.text, MAX_TEXT_LENGTH)))
             .collect(),
         facts: facts(run),
         kinds: KINDS,
@@ -290,17 +290,17 @@ fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
             .take(MAX_OTHER_SCENARIOS)
             .map(|(what, number)| (words(what), number))
             .collect(),
-        scenarios: run.results.iter().take(ROWS).map(scenario).collect(),
+        scenarios: run.results.iter().take(MAX_ROWS).map(scenario).collect(),
         scenarios_left_out: more(run.results.len()),
     }
 }
 
 /// Returns untrusted text as one line of limited length.
 fn words(foreign: &str) -> String {
-    text::clip(&text::clean(foreign), WORDS)
+    text::clip(&text::clean(foreign), MAX_WORDS_LENGTH)
 }
 
-/// Returns the numbers of scenarios by verdict, with the words for the verdict and its kind.
+/// Returns the number of scenarios for each verdict, with the verdict's label and kind.
 fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usize, &'static str, &'static str)> {
     let kind = |what: &str| match what {
         "passed" => "pass",
@@ -325,18 +325,18 @@ fn negotiated_versions(results: &[ScenarioResult]) -> String {
     // Scenarios with unusual offers report the responses themselves.
     let mut all: Vec<(&str, usize)> = numbers.into_iter().collect();
     all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
-    let told = all
+    let versions = all
         .iter()
         .take(4)
         .map(|(version, n)| format!("{} in {}", words(version), text::count(*n, "scenario")));
-    told.collect::<Vec<_>>().join(", ")
+    versions.collect::<Vec<_>>().join(", ")
 }
 
 fn facts(run: &Run) -> Vec<RunFact> {
     let header = &run.header;
-    let mut sets = "RFC 13, and what implementations agree on beyond it".to_owned();
+    let mut sets = "RFC 13, and behaviour that implementations share beyond it".to_owned();
     if header.speaks(Dialect::Pmi2) {
-        sets = sets.replace("RFC 13", "RFC 13 and what PMI-2 servers have in common");
+        sets = sets.replace("RFC 13", "RFC 13 and the common behaviour of PMI-2 servers");
     }
     if !header.against.is_empty() {
         sets += &format!(", judged also by {}", words(&header.against.join(", ")));
@@ -344,7 +344,7 @@ fn facts(run: &Run) -> Vec<RunFact> {
     let red = match header.strict {
         Strictness::Must => "a broken MUST or SHALL",
         Strictness::Should => "a broken MUST, SHALL or SHOULD",
-        Strictness::DeFacto => "a broken MUST, SHALL or SHOULD, and what implementations agree on",
+        Strictness::DeFacto => "a broken MUST, SHALL, SHOULD or de facto requirement",
     };
     let time = run.end.as_ref().map(|end| text::time(end.time_us)).unwrap_or_default();
     let all = [
@@ -359,9 +359,9 @@ fn facts(run: &Run) -> Vec<RunFact> {
             format!("pmi-conform {}, {}", words(&header.version), text::count(header.selected, "scenario")),
             false,
         ),
-        ("what is red", red.to_owned(), false),
+        ("counts as red", red.to_owned(), false),
         ("time", time, false),
-        ("run it again", text::clip(&text::clean(&header.command), 4 * WORDS), true),
+        ("run it again", text::clip(&text::clean(&header.command), 4 * MAX_WORDS_LENGTH), true),
     ];
     all.into_iter().filter(|(_, value, _)| !value.is_empty()).collect()
 }
@@ -434,10 +434,10 @@ impl Anchors {
     }
 }
 
-/// The anchor of the cause that a scenario shows, by scenario and requirement.
+/// The anchor of each cause, by scenario and requirement.
 type Places<'a> = HashMap<(&'a str, &'a str), String>;
 
-/// Returns the findings by requirement, the number of causes that did not fit, and the anchor of each finding.
+/// Returns the findings grouped by requirement, the number of causes that did not fit, and the anchor of each finding.
 fn groups<'a>(
     run: &'a Run,
     catalogue: &Catalogue,
@@ -447,12 +447,12 @@ fn groups<'a>(
     let mut groups: Vec<RequirementGroup> = Vec::new();
     let mut at: HashMap<&str, usize> = HashMap::new();
     let mut places = Places::new();
-    let (mut room, mut left_out) = (ROOM, 0);
+    let (mut room, mut left_out) = (MAX_FINDINGS_BYTES, 0);
     let mut drawn = HashSet::new();
     for cause in causes(&run.results) {
         let Some(&(result, judged)) = cause.findings.first() else { continue };
         let mut shown = shown(&cause, result, judged, scenarios, run.header.strict);
-        let size = FINDING
+        let size = FINDING_BYTES
             + [&shown.summary, &shown.replay, &shown.step, &shown.known]
                 .map(String::len)
                 .iter()
@@ -468,9 +468,9 @@ fn groups<'a>(
         shown.anchor = anchors.add("finding", &format!("{}:{}", result.scenario, cause.requirement));
         let chart = Chart::of_result(result);
         if !chart.is_empty() && !drawn.insert(result.scenario.as_str()) {
-            shown.chart_left_out = "The chart of this scenario is next to another finding of it.";
+            shown.chart_left_out = "The chart of this scenario is next to its first finding.";
         } else if !chart.is_empty() {
-            let size = chart.size(CHART_ROW);
+            let size = chart.size(CHART_ROW_BYTES);
             if size > room {
                 shown.chart_left_out = "The chart is left out to keep the page small; pmi-conform report LOG --format sequence prints it.";
             } else {
@@ -501,13 +501,13 @@ fn groups<'a>(
     (groups, left_out, places)
 }
 
-/// Returns a chart of all events of a scenario, if it has more rows than that of the last events and fits into `room`.
+/// Returns a chart of all events of a scenario, if it has more rows than `last`, the chart of the last events, and fits into `room` bytes.
 fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize) -> Option<Drawing> {
     let events = run.events.get(&result.scenario)?;
     let left_out = run.left_out.get(&result.scenario).copied().unwrap_or(0);
     let chart = Chart::of_events(events, left_out, result);
-    let size = chart.size(CHART_ROW);
-    // A single chart takes at most a quarter of the room, to leave some for later findings.
+    let size = chart.size(CHART_ROW_BYTES);
+    // A single chart takes at most a quarter of the remaining size, to leave some for later findings.
     if chart.rows() <= last.rows() || size > *room / 4 {
         return None;
     }
@@ -524,7 +524,7 @@ fn group(
 ) -> RequirementGroup {
     let id = cause.requirement;
     let (kind, label) = kind_of_cause(cause, strict);
-    let named = |(name, text): NameAndText| (name, text::clip(&text, WORDS));
+    let named = |(name, text): NameAndText| (name, text::clip(&text, MAX_WORDS_LENGTH));
     let faults = faults().filter(|fault| fault.breaks.contains(&id));
     RequirementGroup {
         anchor: anchors.add("requirement", id),
@@ -554,7 +554,7 @@ fn link(requirement: &Requirement) -> String {
         return String::new();
     }
     let heading = requirement.section.rsplit(" / ").next().unwrap_or_default();
-    // Two sections have this heading, and the anchor of one of them is different.
+    // Two sections have this heading, so the anchor of the second one differs.
     if heading == "Local Process Group Information" {
         return RFC13.to_owned();
     }
@@ -569,7 +569,7 @@ fn shown(
     strict: Strictness,
 ) -> CauseSummary {
     let (kind, label) = kind_of_cause(cause, strict);
-    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, TEXT);
+    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, MAX_TEXT_LENGTH);
     let (expected, seen) = differences(&expected, &seen);
     let also = cause.findings.iter().skip(1).take(MAX_OTHER_SCENARIOS).map(|(other, _)| PageLink {
         name: words(&other.scenario),
@@ -581,7 +581,7 @@ fn shown(
         .filter_map(|event| match &event.kind {
             EventKind::Output { stderr, line, .. } => {
                 let stream = if *stderr { "stderr" } else { "stdout" };
-                Some(format!("{stream}  {}", text::output(&line.0, WORDS)))
+                Some(format!("{stream}  {}", text::output(&line.0, MAX_WORDS_LENGTH)))
             }
             _ => None,
         })
@@ -612,7 +612,7 @@ fn shown(
         chart: None,
         chart_left_out: "",
         whole: None,
-        output: output[output.len().saturating_sub(OUTPUT)..].to_vec(),
+        output: output[output.len().saturating_sub(MAX_OUTPUT_LINES)..].to_vec(),
         reproducer: String::new(),
         no_reproducer: String::new(),
     }

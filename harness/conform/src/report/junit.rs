@@ -1,4 +1,4 @@
-//! JUnit XML: a suite per folder of scenarios.
+//! JUnit XML, with a test suite for each folder of scenarios.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -92,7 +92,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
                 Verdict::Crashed | Verdict::Hung | Verdict::Unjudged => NonSuccessKind::Error,
                 _ => NonSuccessKind::Failure,
             };
-            // The most severe finding without a deviation, since most viewers show little more than the type and the message.
+            // Most viewers show little more than the type and the message, so these describe the most severe finding without a deviation.
             let fresh = result.findings.iter().filter(|judged| judged.deviation.is_none());
             let worst = fresh.rev().max_by_key(|judged| judged.severity);
             let mut status = TestCaseStatus::non_success(kind);
@@ -100,7 +100,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
                 || verdict.label().to_owned(),
                 |judged| text::clean(&judged.finding.requirement),
             ));
-            // If the scenario could not be judged, the explanation is its reason, and not its findings.
+            // If the scenario could not be judged, its reason explains the result, and its findings do not.
             let why = worst.filter(|_| verdict != Verdict::Unjudged).map(headline).or(reason);
             status.set_message(why.unwrap_or_else(|| verdict.label().to_owned()));
             status.set_description(full);

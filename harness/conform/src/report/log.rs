@@ -13,8 +13,8 @@ use pmi_judge::verdict::{LOG_FORMAT, LogLine, RunHeader, ScenarioResult};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// Size of the write buffer. The log of a large session is written while its job runs.
-const BUFFER: usize = 64 * 1024;
+/// Size of the write buffer, in bytes. It is large because the log of a large session is written while its job runs.
+const BUFFER_SIZE: usize = 64 * 1024;
 
 /// Writes the lines of a log.
 #[derive(Debug)]
@@ -29,17 +29,17 @@ impl LogWriter<BufWriter<File>> {
     ///
     /// Returns an error if the file cannot be created.
     pub(crate) fn create(file: &Path) -> io::Result<Self> {
-        File::create(file).map(|file| Self::new(BufWriter::with_capacity(BUFFER, file)))
+        File::create(file).map(|file| Self::new(BufWriter::with_capacity(BUFFER_SIZE, file)))
     }
 }
 
 impl<W: Write> LogWriter<W> {
-    /// Returns a log that is written to `out`.
+    /// Creates a log that is written to `out`.
     pub(crate) fn new(out: W) -> Self {
         Self { out }
     }
 
-    /// Appends the line of an event. The event is borrowed, which [`LogLine`] does not allow.
+    /// Appends the line of an event. Unlike [`LogLine`], this borrows the event.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl<W: Write> LogWriter<W> {
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(&line)?))
     }
 
-    /// Appends any other line, and flushes, so that no result is lost in a crash.
+    /// Appends a line that is not an event, and flushes the log, so that no result is lost in a crash.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// An error in reading a log.
+/// Error of reading a log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     /// Reading fails.
@@ -71,7 +71,7 @@ pub(crate) enum LogError {
         /// Cause of the error.
         source: io::Error,
     },
-    /// The log has no complete first line.
+    /// The log lacks a complete first line.
     #[error(
         "{name} is empty: the run ended before it wrote its first line, or this is not a log; run it again"
     )]
@@ -79,8 +79,10 @@ pub(crate) enum LogError {
         /// Name of the log.
         name: String,
     },
-    /// Another version of this program wrote the log.
-    #[error("{name} has format {format}, this pmi-conform reads {LOG_FORMAT}: use the version that wrote it")]
+    /// A different version of this program wrote the log.
+    #[error(
+        "{name} has format {format}, but this pmi-conform reads {LOG_FORMAT}: use the version that wrote it"
+    )]
     Format {
         /// Name of the log.
         name: String,
@@ -99,7 +101,7 @@ pub(crate) enum LogError {
     },
 }
 
-/// The events to keep when a log is read. Most of a log consists of events.
+/// The events to keep when a log is read. Most lines of a log are events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptEvents {
     /// No events.
@@ -108,31 +110,30 @@ pub(crate) enum KeptEvents {
     All,
     /// The first and the last events of each scenario, as many as reports show.
     FirstAndLast,
-    /// The same, but only for scenarios with findings.
+    /// The first and the last events of each scenario with findings.
     FirstAndLastOfFindings,
 }
 
 /// Number of events at the start of a scenario that [`KeptEvents::FirstAndLast`] keeps.
-const FIRST: usize = 1000;
-/// Minimum number of events at the end of a scenario that it keeps.
-const LAST: usize = 4000;
+const FIRST_EVENTS: usize = 1000;
+/// Minimum number of events at the end of a scenario that [`KeptEvents::FirstAndLast`] keeps.
+const LAST_EVENTS: usize = 4000;
 
 impl KeptEvents {
-    /// Removes events from the middle of a scenario's events, and returns their number.
+    /// Removes events from the middle of a scenario's events, and returns the number of removed events.
     fn cut(self, events: &mut Vec<Event>) -> usize {
-        if self == Self::All || events.len() < FIRST + 2 * LAST {
+        if self == Self::All || events.len() < FIRST_EVENTS + 2 * LAST_EVENTS {
             return 0;
         }
-        events.drain(FIRST..FIRST + LAST).count()
+        events.drain(FIRST_EVENTS..FIRST_EVENTS + LAST_EVENTS).count()
     }
 }
 
-/// Reads a log, which errors refer to as `name`. A last line that is incomplete because of a crash is ignored, and scenarios without a
+/// Reads a log, which errors refer to as `name`. If a crash left the final line incomplete, that line is ignored. Scenarios without a
 /// result count as unfinished.
 ///
 /// # Errors
-///
-/// Returns an error if the log cannot be read, is empty or has another format, or a line is invalid or out of place.
+/// Returns an error if the log cannot be read, is empty or has a different format, or if a line is invalid or out of place.
 pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Result<Run, LogError> {
     let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());
     let mut run = read_parts(name, from, keep != KeptEvents::Nothing, &mut |part| match part {
@@ -157,7 +158,7 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: KeptEvents) -> Resu
     Ok(run)
 }
 
-/// A part of a log that was read.
+/// A part of a log.
 pub(crate) enum LogPart<'a> {
     /// The first line.
     Header(&'a RunHeader),
@@ -168,7 +169,7 @@ pub(crate) enum LogPart<'a> {
 }
 
 /// The beginning of an event's line as [`LogWriter`] writes it.
-const EVENT: &[u8] = br#"{"type":"event","#;
+const EVENT_PREFIX: &[u8] = br#"{"type":"event","#;
 
 /// The written form of [`LogLine::Event`].
 #[derive(Serialize)]
@@ -215,7 +216,7 @@ pub(crate) fn read_parts(
         }
         let wrong = |why: String| LogError::Line { name: name.clone(), line, why: text::clean(&why) };
         if let Some(Run { end: None, .. }) = run
-            && bytes.starts_with(EVENT)
+            && bytes.starts_with(EVENT_PREFIX)
             && let Some(scenario) = event_of(&bytes, wanted, tell)
         {
             if !begun.contains(&*scenario) {
@@ -225,9 +226,8 @@ pub(crate) fn read_parts(
         }
         let parsed = match &run {
             None => first(&name, &bytes),
-            Some(_) => serde_json::from_slice(&bytes).map_err(|e| {
-                wrong(format!("not a line of a log, {}: delete it to read the rest", reason(&e)))
-            }),
+            Some(_) => serde_json::from_slice(&bytes)
+                .map_err(|e| wrong(format!("invalid line, {}: delete it to read the rest", reason(&e)))),
         };
         let parsed = match parsed {
             Err(LogError::Line { .. }) if !bytes.ends_with(b"\n") => break,
@@ -242,15 +242,17 @@ pub(crate) fn read_parts(
             }
             (None, _) => {
                 return Err(wrong(
-                    "not the first line of a log, which has the type `run`: is a part of it missing?"
+                    "the first line of a log has the type `run`: is the beginning of this log missing?"
                         .to_owned(),
                 ));
             }
             (Some(_), LogLine::Run(_)) => {
-                return Err(wrong("a second run begins: split the file, a log holds one".to_owned()));
+                return Err(wrong(
+                    "a second run begins: split the file, because a log contains one run".to_owned(),
+                ));
             }
             (Some(Run { end: Some(_), .. }), _) => {
-                return Err(wrong("more after the line of type `end`: delete it".to_owned()));
+                return Err(wrong("unexpected line after the line of type `end`: delete it".to_owned()));
             }
             (Some(_), LogLine::Event { scenario, event }) => {
                 if wanted {
@@ -283,12 +285,12 @@ fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(LogPart<'_>)
     Some(line.scenario)
 }
 
-/// Parses the first line. The format is checked before anything else, since other formats may have other fields.
+/// Parses the first line. The format number is checked before anything else, because other formats may have different fields.
 fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
     let wrong = |e: serde_json::Error| LogError::Line {
         name: name.to_owned(),
         line: 1,
-        why: text::clean(&format!("not a log of pmi-conform, {}: name another file", reason(&e))),
+        why: text::clean(&format!("not a log of pmi-conform, {}: name a different file", reason(&e))),
     };
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
     match value["format"].as_u64() {

@@ -9,12 +9,12 @@ use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness};
 
-/// Maximum number of rows. CI services cut or reject long summaries; the log has everything.
-const ROWS: usize = 50;
-/// Maximum number of characters of a cell.
-const CELL: usize = 120;
-/// Maximum number of characters of a problem of the run.
-const COMPLAINT: usize = 1000;
+/// Maximum number of rows. CI services cut or reject long summaries; the log contains everything.
+const MAX_ROWS: usize = 50;
+/// Maximum length of a cell, in characters.
+const MAX_CELL_LENGTH: usize = 120;
+/// Maximum length of the text about a problem of the run, in characters.
+const MAX_PROBLEM_LENGTH: usize = 1000;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "## {}\n", cell(&run.title()))?;
@@ -45,8 +45,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     if !complaints.is_empty() {
         writeln!(out, "\n### The run\n")?;
     }
-    for complaint in complaints.iter().take(ROWS) {
-        let text = escape(&text::clip(&complaint.text, COMPLAINT));
+    for complaint in complaints.iter().take(MAX_ROWS) {
+        let text = escape(&text::clip(&complaint.text, MAX_PROBLEM_LENGTH));
         writeln!(out, "- {}: {text}", cell(&complaint.name))?;
     }
     more(out, complaints.len())?;
@@ -67,7 +67,7 @@ struct CauseRow<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
     judged: Option<&'a JudgedFinding>,
-    /// The other requirements that scenarios with this cause report, as a suffix.
+    /// Suffix with the other requirements that scenarios with this cause report.
     special: String,
     /// Number of scenarios with this cause.
     scenarios: usize,
@@ -90,7 +90,7 @@ fn section(out: &mut dyn Write, title: &str, rows: &[CauseRow<'_>]) -> io::Resul
     let last = if known { " Reason |" } else { "" };
     writeln!(out, "\n### {title}\n\n| Verdict | Scenario | Requirement | Expected | Seen |{last}")?;
     writeln!(out, "|---|---|---|---|---|{}", if known { "---|" } else { "" })?;
-    for CauseRow { label, result, judged, special, scenarios } in rows.iter().take(ROWS) {
+    for CauseRow { label, result, judged, special, scenarios } in rows.iter().take(MAX_ROWS) {
         let (requirement, (expected, seen), at) = match judged {
             None => {
                 let reason = text::clean(result.reason.as_deref().unwrap_or_default());
@@ -101,7 +101,7 @@ fn section(out: &mut dyn Write, title: &str, rows: &[CauseRow<'_>]) -> io::Resul
                 let input = if judged.valid_input { ", valid input" } else { "" };
                 let requirement =
                     format!("{}{level}{input}{}", cell(&judged.finding.requirement), escape(special));
-                let texts = text::window(&judged.finding.expected, &judged.finding.seen, CELL);
+                let texts = text::window(&judged.finding.expected, &judged.finding.seen, MAX_CELL_LENGTH);
                 (requirement, texts, place(result, judged))
             }
         };
@@ -121,7 +121,7 @@ fn section(out: &mut dyn Write, title: &str, rows: &[CauseRow<'_>]) -> io::Resul
 }
 
 fn more(out: &mut dyn Write, all: usize) -> io::Result<()> {
-    match all.checked_sub(ROWS) {
+    match all.checked_sub(MAX_ROWS) {
         None | Some(0) => Ok(()),
         Some(more) => writeln!(out, "\n{more} more are in the log."),
     }
@@ -129,7 +129,7 @@ fn more(out: &mut dyn Write, all: usize) -> io::Result<()> {
 
 /// Escapes untrusted text and shortens it for a table.
 pub(super) fn cell(text: &str) -> String {
-    escape(&text::clip(&text::clean(text), CELL))
+    escape(&text::clip(&text::clean(text), MAX_CELL_LENGTH))
 }
 
 /// Escapes text for tables and paragraphs. Entities replace characters that Markdown's backslash does not protect: a table splits at an

@@ -61,7 +61,7 @@ struct ProgramColumn {
 #[derive(Serialize)]
 struct ProgramResult {
     standing: Status,
-    /// The party that erred, in a few words.
+    /// The broken requirements and the party that broke them, in a few words.
     says: String,
     /// The negotiated versions.
     versions: String,
@@ -108,7 +108,7 @@ struct MatrixRow {
     level: String,
     section: String,
     text: String,
-    /// The worst standing in the row, for the filter.
+    /// The worst standing in the row, for the page's filter.
     worst: Status,
     /// A cell for each run; `None` if the run played no scenario for the requirement.
     cells: Vec<Option<MatrixCell>>,
@@ -118,15 +118,15 @@ struct MatrixRow {
 struct MatrixCell {
     standing: Status,
     label: &'static str,
-    /// Number of scenarios about the requirement. `shown_by` is the number of those with this standing.
+    /// Number of scenarios that test the requirement. `shown_by` is the number of scenarios with this standing.
     scenarios: usize,
     shown_by: usize,
     reason: String,
-    /// Link to the findings; empty if there are none.
+    /// Link to the findings; empty without findings.
     link: String,
 }
 
-/// Writes the pages of these runs into a folder. Returns the names of the files.
+/// Writes the pages of these runs into a folder. Returns the names of the written files.
 ///
 /// # Errors
 ///
@@ -167,7 +167,8 @@ pub(crate) fn write_matrix(
     Ok(written)
 }
 
-/// Returns the entries with names that are unique within a table. Names that occur more than once get the version, or else a number.
+/// Returns the entries with names that are unique within a table. A version, or else a number, is appended to names that occur more than
+/// once.
 fn distinct(entries: &[NamedRun]) -> Vec<NamedRun> {
     let alike =
         |one: &NamedRun, other: &NamedRun| one.name == other.name && title(&one.run) == title(&other.run);
@@ -191,7 +192,7 @@ fn distinct(entries: &[NamedRun]) -> Vec<NamedRun> {
     named
 }
 
-/// Returns a file name that needs no escaping and is unique.
+/// Returns a unique file name that needs no escaping.
 fn file_name(entry: &NamedRun, taken: &mut HashSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
     let name: String =
@@ -390,7 +391,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
         out.push_str("\n| Requirement | Level | Broken by (**bold**: and not recorded) |\n|---|---|---|\n");
         for (row, by) in broken {
             let level = if row.level.is_empty() { &must } else { &row.level };
-            // The short form would hide which implementations have unrecorded violations.
+            // `all N` would hide which implementations have unrecorded violations.
             let all =
                 by.len() == row.cells.len() && by.len() > 2 && !by.iter().any(|name| name.starts_with("**"));
             let by = if all { vec![format!("all {}", by.len())] } else { by };
@@ -422,7 +423,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
     out
 }
 
-/// The result of a run in a few words, for a README.
+/// A badge for a README, with the result of a run in a few words.
 #[derive(Serialize)]
 struct Badge {
     what: String,

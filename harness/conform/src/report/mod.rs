@@ -130,10 +130,10 @@ pub(crate) enum SpecError {
         "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality, sarif, pcapng or python"
     )]
     Format(String),
-    /// `FORMAT=` has no file.
-    #[error("no file after `{0}=`: name one, or leave out the `=` to write to standard output")]
+    /// The file is missing after `FORMAT=`.
+    #[error("no file after `{0}=`: name a file, or leave out the `=` to write to standard output")]
     File(String),
-    /// The format is a folder, and none is given.
+    /// The format is a folder, but no folder is given.
     #[error("`python` writes a folder of programs: name it, as in python=DIR")]
     Folder,
 }
@@ -150,9 +150,9 @@ impl FromStr for Format {
 /// A requested report: `junit=FILE`, or `junit` for standard output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReportSpec {
-    /// Its format.
+    /// Format of the report.
     pub(crate) format: Format,
-    /// Its file; `None` for standard output.
+    /// File of the report; `None` for standard output.
     pub(crate) file: Option<PathBuf>,
 }
 

@@ -20,8 +20,7 @@ const TEMPLATES: [(&str, &str); 8] = [
 /// Renders a template.
 ///
 /// # Errors
-///
-/// Returns an error if the template does not fit its data, which the tests of the pages rule out.
+/// Returns an error if the template does not match its data, which the tests of the pages rule out.
 pub(super) fn render(name: &str, data: impl Serialize) -> io::Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

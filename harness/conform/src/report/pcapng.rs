@@ -14,7 +14,7 @@ use pmi_wire::{Direction, Proc};
 use super::run::Run;
 use super::text;
 
-/// The server's address (of a network for documentation) and its port, for which the plugin registers.
+/// The server's address, from a network that is reserved for documentation. The plugin registers for `PORT`.
 const SERVER: [u8; 4] = [192, 0, 2, 1];
 pub(super) const PORT: u16 = 1313;
 /// Packets contain raw IPv4.
@@ -22,7 +22,7 @@ const LINK_TYPE: u32 = 101;
 /// Maximum payload of a packet, whose length field has 16 bits.
 const MAX_PAYLOAD: usize = 32 * 1024;
 
-/// Maximum number of characters of a scenario's name.
+/// Maximum length of a scenario's name, in characters.
 const MAX_NAME: usize = 200;
 
 const FIN: u8 = 0x01;
@@ -30,7 +30,7 @@ const SYN: u8 = 0x02;
 const PUSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
-/// One connection.
+/// A connection in the capture.
 struct Stream {
     client: [u8; 4],
     port: u16,
@@ -53,7 +53,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     for scenario in run.results.iter().map(|result| &result.scenario).chain(&run.cut) {
         let events = run.events.get(scenario).map(Vec::as_slice).unwrap_or_default();
         capture.scenario(scenario, events, start)?;
-        // The time of each scenario begins at 0.
+        // Each scenario's times begin at 0.
         start += events.last().map_or(0, |event| event.time_us);
     }
     Ok(())
@@ -80,7 +80,7 @@ impl Capture<'_> {
             };
             let stream = self.stream(&mut streams, proc, scenario, time)?;
             self.send(stream, direction, bytes, flags, time)?;
-            // Wireshark reports the bytes that the log has cut as a lost segment.
+            // Wireshark reports bytes that the log omits as a lost segment.
             stream.next[side(direction)] += event.cut as u32;
         }
         Ok(())
@@ -180,7 +180,7 @@ mod tests {
     use pmi_judge::event::Bytes;
     use pmi_judge::verdict::Verdict;
 
-    /// Returns the bytes of each direction of each connection, by the ends of the packets.
+    /// Returns the bytes that were sent in each direction of each connection, by source and destination.
     fn streams(capture: &[u8]) -> BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>> {
         let mut streams: BTreeMap<_, Vec<u8>> = BTreeMap::new();
         let number = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().unwrap()) as usize;
@@ -195,7 +195,7 @@ mod tests {
                     [&packet[address..address + 4], &packet[port..port + 2]].concat()
                 };
                 let stream = streams.entry((end(12, 20), end(16, 22))).or_default();
-                // The sequence number counts the SYN.
+                // The SYN consumes one sequence number.
                 let sequence = u32::from_be_bytes(packet[24..28].try_into().unwrap()) as usize;
                 if packet[33] & SYN == 0 {
                     assert_eq!(sequence, stream.len() + 1);

@@ -18,12 +18,12 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Returns the horizontal position of a value that is `along` its axis, from 0 to 1.
+    /// Returns the horizontal position of a value at the fraction `along` of the horizontal axis.
     pub(super) fn x(self, along: f64) -> f64 {
         self.left + along * (self.right - self.left)
     }
 
-    /// Returns the vertical position of a value that is `up` its axis, from 0 to 1.
+    /// Returns the vertical position of a value at the fraction `up` of the vertical axis.
     pub(super) fn y(self, up: f64) -> f64 {
         self.floor - up * (self.floor - self.top)
     }

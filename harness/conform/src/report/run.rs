@@ -12,7 +12,7 @@ use super::text;
 /// A run, complete or cut short.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Run {
-    /// The header of its log.
+    /// The header of the run's log.
     pub(crate) header: RunHeader,
     /// The results, in the order of the suite.
     pub(crate) results: Vec<ScenarioResult>,
@@ -20,19 +20,19 @@ pub(crate) struct Run {
     pub(crate) events: BTreeMap<String, Vec<Event>>,
     /// For each scenario, the number of events dropped between its first and last ones.
     pub(crate) left_out: BTreeMap<String, usize>,
-    /// Scenarios that started and have no result.
+    /// Scenarios that started but have no result.
     pub(crate) cut: Vec<String>,
-    /// The end of the run; `None` if the command was cut off.
+    /// The end of the run; `None` if the command was killed before it wrote this line.
     pub(crate) end: Option<RunEnd>,
 }
 
-/// A problem that makes the run red and belongs to no scenario.
+/// A problem that makes the run red and does not belong to a scenario.
 pub(super) struct RunProblem {
     pub(super) name: String,
     pub(super) text: String,
-    /// The file and the line of the problem, if it has a place.
+    /// The file and the line of the problem, if known.
     pub(super) place: Option<(String, usize)>,
-    /// An identifier that is the same in each run.
+    /// An identifier of the problem that is the same in each run.
     pub(super) key: String,
 }
 
@@ -44,7 +44,7 @@ impl RunProblem {
 }
 
 impl Run {
-    /// Judges the run again with another strictness.
+    /// Judges the run again with a different strictness.
     pub(crate) fn set_strict(&mut self, strict: Strictness) {
         self.header.strict = strict;
         self.results = std::mem::take(&mut self.results).into_iter().map(|r| r.at(strict)).collect();
@@ -57,8 +57,8 @@ impl Run {
         self.end.as_ref().map_or(missing, |end| end.unfinished.max(missing)).max(self.cut.len())
     }
 
-    /// Returns the problems of the run as a whole. Formats whose readers count test cases need a case for each, or else CI shows a red run
-    /// as green.
+    /// Returns the problems of the run as a whole. In formats whose readers count test cases, each problem needs a test case: otherwise, CI
+    /// would show a red run as green.
     pub(super) fn problems(&self) -> Vec<RunProblem> {
         let mut all = Vec::new();
         for stale in self.end.iter().flat_map(|end| &end.stale) {
@@ -68,7 +68,7 @@ impl Run {
             all.push(RunProblem { place, key, ..complaint });
         }
         for name in &self.cut {
-            all.push(RunProblem::new(name, "began and has no result".to_owned()));
+            all.push(RunProblem::new(name, "started but has no result".to_owned()));
         }
         let others = self.unfinished().saturating_sub(self.cut.len());
         if others > 0 {
@@ -89,7 +89,7 @@ impl Run {
 }
 
 /// The limits of observation when connections are relayed.
-pub(crate) const RELAYED_NOTE: &str = "the processes relay their connections: processes that remain, grow or die on other machines are not seen, except those with a connection, and only waiting shows that no response comes";
+pub(crate) const RELAYED_NOTE: &str = "the processes relay their connections: on other machines, only processes with a connection are observed, and silence is detected only by waiting";
 
 /// Returns the name of the implementation under test, with its version unless the name contains it.
 pub(super) fn subject(header: &RunHeader) -> String {
@@ -100,7 +100,7 @@ pub(super) fn subject(header: &RunHeader) -> String {
     }
 }
 
-/// Returns the protocol, and the kind of connection unless it is the usual one.
+/// Returns the protocol, and the connection method unless it is the default.
 pub(super) fn protocol(header: &RunHeader) -> String {
     let dialect = text::clean(&header.dialect);
     let by = match header.connection {

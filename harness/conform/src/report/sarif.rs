@@ -14,20 +14,20 @@ use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::symptom::fingerprint;
 use pmi_judge::verdict::Verdict;
 
-/// Maximum number of results. GitHub shows no more results of a run.
-const RESULTS: usize = 5000;
-/// Maximum number of characters of names and descriptions of rules, which GitHub cuts.
-const NAME: usize = 255;
-const DESCRIPTION: usize = 1000;
-/// Maximum number of characters of an expected or seen text.
-const PART: usize = 300;
-/// Maximum number of related locations, which are the other scenarios with the cause. GitHub accepts 1000 locations per result.
-const RELATED: usize = 999;
+/// Maximum number of results that GitHub shows for a run.
+const MAX_RESULTS: usize = 5000;
+/// Maximum length of a rule's name, in characters. GitHub cuts longer names, and descriptions longer than `MAX_DESCRIPTION_LENGTH`.
+const MAX_NAME_LENGTH: usize = 255;
+const MAX_DESCRIPTION_LENGTH: usize = 1000;
+/// Maximum length of an expected or a seen text, in characters.
+const MAX_PART_LENGTH: usize = 300;
+/// Maximum number of related locations, which are the other scenarios with the same cause. GitHub accepts 1000 locations per result.
+const MAX_RELATED_LOCATIONS: usize = 999;
 
 /// The rule id of scenarios that could not be judged.
-const UNJUDGED: &str = "pmi-conform.could-not-judge";
+const UNJUDGED_RULE: &str = "pmi-conform.could-not-judge";
 /// The rule id of problems of the run as a whole.
-const RUN: &str = "pmi-conform.run";
+const RUN_RULE: &str = "pmi-conform.run";
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let files = UserFiles::of(run);
@@ -44,27 +44,27 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     for ((verdict, reason), bare) in tally::red_without_finding(&run.results, run.header.strict) {
         let (label, reason) = (verdict.label(), text::clean(reason));
         let message = format!("{label} in {}: {reason}", text::count(bare.len(), "scenario"));
-        results.push(other(UNJUDGED, &message, files.places(&bare[0].path, 0), &reason));
+        results.push(other(UNJUDGED_RULE, &message, files.places(&bare[0].path, 0), &reason));
     }
     for complaint in run.problems() {
         let message = format!("{}: {}", complaint.name, complaint.text);
         let fingerprint = format!("{}/{}", complaint.name, complaint.key);
         // The user has named this file.
         let named = complaint.place.as_ref().map(|(path, line)| vec![place(path, *line)]);
-        results.push(other(RUN, &message, named.unwrap_or_else(|| files.places("", 0)), &fingerprint));
+        results.push(other(RUN_RULE, &message, named.unwrap_or_else(|| files.places("", 0)), &fingerprint));
     }
     for (id, text) in [
         (
-            UNJUDGED,
+            UNJUDGED_RULE,
             "The harness could not judge these scenarios; this says nothing about the implementation.",
         ),
-        (RUN, "Problems of the run as a whole."),
+        (RUN_RULE, "Problems of the run as a whole."),
     ] {
         if results.iter().any(|result| result["ruleId"] == id) {
             rules.insert(id.to_owned(), rule(id, text, ""));
         }
     }
-    // Red results come first, so that the limit omits others.
+    // Red results come first, so that the limit omits less severe results.
     let weight = |result: &Value| match result["level"].as_str() {
         _ if result.get("suppressions").is_some() => 3,
         Some("error") => 0,
@@ -73,10 +73,10 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     };
     results.sort_by_key(weight);
     let mut notifications = Vec::new();
-    if let Some(more @ 1..) = results.len().checked_sub(RESULTS) {
-        results.truncate(RESULTS);
-        let told = format!("{} left out: they are in the log", text::count(more, "result"));
-        notifications.push(json!({ "level": "warning", "message": { "text": told } }));
+    if let Some(more @ 1..) = results.len().checked_sub(MAX_RESULTS) {
+        results.truncate(MAX_RESULTS);
+        let text = format!("{} left out; see the log", text::count(more, "result"));
+        notifications.push(json!({ "level": "warning", "message": { "text": text } }));
     }
     let judged = run.end.is_some()
         && run.unfinished() == 0
@@ -110,12 +110,12 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
 
 /// Returns a requirement's id as a rule id: without control characters, and of limited length.
 fn rule_id(requirement: &str) -> String {
-    text::clean(requirement).chars().take(NAME).collect()
+    text::clean(requirement).chars().take(MAX_NAME_LENGTH).collect()
 }
 
 fn rule(id: &str, says: &str, help: &str) -> Value {
     let part = |text: &str| -> Value {
-        let text: String = text::clean(text).chars().take(DESCRIPTION).collect();
+        let text: String = text::clean(text).chars().take(MAX_DESCRIPTION_LENGTH).collect();
         json!({ "text": text })
     };
     let mut rule = json!({ "id": id, "shortDescription": part(says), "fullDescription": part(says) });
@@ -133,7 +133,7 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
         Severity::Warn => "warning",
         Severity::Note => "note",
     };
-    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
+    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, MAX_PART_LENGTH);
     let others = match cause.findings.len() {
         1 => String::new(),
         n => {
@@ -141,7 +141,7 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
             format!(", and in {}{special}", text::count(n - 1, "other scenario"))
         }
     };
-    let scenario = text::clip(&text::clean(&first.scenario), PART);
+    let scenario = text::clip(&text::clean(&first.scenario), MAX_PART_LENGTH);
     let input = if cause.is_valid_input() { " Valid input reaches it." } else { "" };
     let is_flaky = tally::is_flaky(judged, cause.is_flaky(), strict);
     let flaky = if is_flaky { "Flaky: expected" } else { "Expected" };
@@ -150,7 +150,7 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
         message += &format!(
             " Play it again{}: {}",
             replay_note(first),
-            text::clip(&text::clean(&first.replay), 2 * PART)
+            text::clip(&text::clean(&first.replay), 2 * MAX_PART_LENGTH)
         );
     }
     let mut value = json!({
@@ -158,17 +158,17 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
         "level": level,
         "message": { "text": message },
         "locations": files.places(&first.path, judged.finding.line),
-        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&fingerprint(cause)), NAME) },
+        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&fingerprint(cause)), MAX_NAME_LENGTH) },
     });
     let related: Vec<Value> = cause
         .findings
         .iter()
         .skip(1)
         .filter(|(result, _)| UserFiles::contain(&result.path))
-        .take(RELATED)
+        .take(MAX_RELATED_LOCATIONS)
         .map(|(result, judged)| {
             let mut place = place(&result.path, judged.finding.line);
-            place["message"] = json!({ "text": text::clip(&text::clean(&result.scenario), PART) });
+            place["message"] = json!({ "text": text::clip(&text::clean(&result.scenario), MAX_PART_LENGTH) });
             place
         })
         .collect();
@@ -176,27 +176,27 @@ fn result(run: &Run, files: &UserFiles, cause: &CommonCause<'_>, id: &str) -> Va
         value["relatedLocations"] = related.into();
     }
     if let Some(reason) = &judged.deviation {
-        let reason = text::clip(&text::clean(reason), DESCRIPTION);
+        let reason = text::clip(&text::clean(reason), MAX_DESCRIPTION_LENGTH);
         value["suppressions"] =
             json!([{ "kind": "external", "status": "accepted", "justification": reason }]);
     }
     value
 }
 
-/// Returns a result that is not about a finding.
+/// Returns a SARIF result that is not about a finding.
 fn other(id: &str, message: &str, places: Vec<Value>, fingerprint: &str) -> Value {
     json!({
         "ruleId": id,
         "level": "error",
-        "message": { "text": text::clip(&text::clean(message), DESCRIPTION) },
+        "message": { "text": text::clip(&text::clean(message), MAX_DESCRIPTION_LENGTH) },
         "locations": places,
-        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{fingerprint}")), NAME) },
+        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{fingerprint}")), MAX_NAME_LENGTH) },
     })
 }
 
-/// The files of the user's repository, which results may name as their location. The embedded scenarios are not among them.
+/// The files of the user's repository, which results may name as their location. Embedded scenarios are not files of the repository.
 struct UserFiles {
-    /// The location of results whose own file does not exist there: GitHub rejects results without one.
+    /// The location of results whose own file does not exist in the repository, because GitHub rejects results without a location.
     fallback: Option<String>,
 }
 
@@ -206,7 +206,7 @@ impl UserFiles {
         let words = shell_words::split(&run.header.command).unwrap_or_default();
         let named = words.iter().map(|word| word.rsplit_once('=').map_or(&**word, |(_, value)| value));
         let files = named.map(|value| value.trim_start_matches('@').to_owned());
-        // GitHub sets it to OWNER/REPOSITORY/FILE@REF.
+        // GitHub sets this variable to OWNER/REPOSITORY/FILE@REF.
         let workflow = std::env::var("GITHUB_WORKFLOW_REF").unwrap_or_default();
         let workflow =
             workflow.split('@').next().and_then(|path| path.splitn(3, '/').nth(2)).map(str::to_owned);
@@ -219,14 +219,14 @@ impl UserFiles {
         Path::new(path).is_relative() && Path::new(path).is_file()
     }
 
-    /// Returns the location of a result: the line of this file if it exists, else the start of the fallback, else none.
+    /// Returns the location of a result: the line of this file if the file exists, otherwise the start of the fallback, if any.
     fn places(&self, path: &str, line: usize) -> Vec<Value> {
         let own = Self::contain(path).then(|| place(path, line));
         own.or_else(|| self.fallback.as_ref().map(|file| place(file, 1))).into_iter().collect()
     }
 }
 
-/// Returns the location of a line. The path is percent-encoded, so that it is always a valid URI.
+/// Returns a line of a file as a SARIF location. The path is percent-encoded, so it is always a valid URI.
 fn place(path: &str, line: usize) -> Value {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let uri: String = path
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use pmi_judge::verdict::{RunHeader, ScenarioResult};
 
-    /// Renders a run whose profile is a file that exists where tests run.
+    /// Renders a run whose profile is a file that exists in the working directory of the tests.
     fn document(run: &Run) -> Value {
         let mut out = Vec::new();
         let header =
@@ -258,7 +258,7 @@ mod tests {
         value.as_str().unwrap_or_default()
     }
 
-    /// Checks the parts of the schema that we use, and GitHub's further rules.
+    /// Checks the parts of the schema that we use, and GitHub's additional rules.
     fn check(document: &Value) {
         assert_eq!(document["version"], "2.1.0");
         let runs = document["runs"].as_array().unwrap();
@@ -268,15 +268,15 @@ mod tests {
         let rules: Vec<&str> =
             driver["rules"].as_array().unwrap().iter().map(|rule| text(&rule["id"])).collect();
         let distinct: BTreeSet<_> = rules.iter().collect();
-        assert_eq!(distinct.len(), rules.len(), "a rule twice");
+        assert_eq!(distinct.len(), rules.len(), "duplicate rule");
         for rule in driver["rules"].as_array().unwrap() {
-            assert!((1..=NAME).contains(&text(&rule["id"]).chars().count()), "{rule}");
+            assert!((1..=MAX_NAME_LENGTH).contains(&text(&rule["id"]).chars().count()), "{rule}");
             for part in ["shortDescription", "fullDescription"] {
                 assert!((1..=1024).contains(&text(&rule[part]["text"]).chars().count()), "{rule}");
             }
         }
         let results = runs[0]["results"].as_array().unwrap();
-        assert!(results.len() <= RESULTS);
+        assert!(results.len() <= MAX_RESULTS);
         for result in results {
             assert!(rules.contains(&text(&result["ruleId"])), "{result}");
             assert!(["error", "warning", "note"].contains(&text(&result["level"])), "{result}");
@@ -310,7 +310,7 @@ mod tests {
         assert!(of("rfc13.init.rc").all(|result| result["level"] == "warning"));
         let known: Vec<_> = of("rfc13.put.limits").collect();
         assert!(text(&known[0]["suppressions"][0]["justification"]).starts_with("issue 12"), "{known:?}");
-        assert!(of(UNJUDGED).any(|result| result["level"] == "error"), "{results:#?}");
+        assert!(of(UNJUDGED_RULE).any(|result| result["level"] == "error"), "{results:#?}");
         assert_eq!(document["runs"][0]["invocations"][0]["executionSuccessful"], false);
     }
 
@@ -334,7 +334,7 @@ mod tests {
         assert!(uris("scenarios/kvs/embedded.pmi", "pmi-conform --server @missing.toml").is_empty());
     }
 
-    /// One cause is one result, no matter how many scenarios show it, and the report stays within GitHub's limits.
+    /// A cause is a single result, regardless of the number of scenarios that show it, and the report stays within GitHub's limits.
     #[test]
     fn reports_each_cause_once_within_github_limits() {
         let many = |number: usize, seen: &dyn Fn(usize) -> String| {
@@ -361,14 +361,15 @@ mod tests {
         assert!(text(&of_cause[0]["message"]["text"]).contains("in 29 other scenarios"));
         assert_eq!(of_cause[0]["relatedLocations"].as_array().unwrap().len(), 29);
         // `check` compares the number of locations with GitHub's limit.
-        check(&many(RELATED + 2, &|at| format!("rank {at} of 9")));
+        check(&many(MAX_RELATED_LOCATIONS + 2, &|at| format!("rank {at} of 9")));
         let letters = |at: usize| {
             let digits = format!("{at:04}");
             digits.bytes().map(|digit| char::from(digit - b'0' + b'a')).collect()
         };
-        let full = many(RESULTS + 7, &letters);
+        let full = many(MAX_RESULTS + 7, &letters);
         check(&full);
-        let told = &full["runs"][0]["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"];
-        assert!(text(told).ends_with("left out: they are in the log"), "{told}");
+        let notification =
+            &full["runs"][0]["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"];
+        assert!(text(notification).ends_with("left out; see the log"), "{notification}");
     }
 }

@@ -10,25 +10,25 @@ use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::requirement::Catalogue;
 
 /// The standing of an implementation with respect to a requirement. The worst comes first: a pass in one scenario does not offset a finding
-/// in another.
+/// in a different scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Status {
     /// A MUST or SHALL is broken.
     Fails,
-    /// It was broken, but not when its scenario was played again.
+    /// The requirement was broken, but not when its scenario was played again.
     Flaky,
     /// A SHOULD is broken.
     Warns,
-    /// It is broken, but its level makes this a note.
+    /// The requirement is broken, but its level makes the finding a note.
     Noted,
-    /// It is broken only as the deviations describe.
+    /// The requirement is broken only as the recorded deviations describe.
     Deviates,
-    /// A scenario that tests it ran to its end without a finding about it.
+    /// A scenario that tests the requirement was completed without a finding about it.
     Passes,
-    /// The scenarios that test it ended too early to show it.
+    /// The scenarios that test the requirement ended before they reached it.
     NotReached,
-    /// No scenario could judge it.
+    /// No scenario could judge the requirement.
     NotJudged,
     /// The implementation does not offer the operation.
     NotOffered,
@@ -48,7 +48,7 @@ impl Status {
         Self::NotOffered,
     ];
 
-    /// Returns the words for reports.
+    /// Returns the label of this standing in reports.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Fails => "fails",
@@ -86,10 +86,10 @@ impl Status {
     }
 }
 
-/// Prefixes of requirement ids, in the order of reports: common requirements come first.
+/// Prefixes of requirement ids, in the order in which reports list them.
 const SETS: [&str; 6] = ["rfc13.", "pmi2.common.", "pmi2.", "pmi-port.", "hydra.", "mpich-1.2."];
 
-/// Sorts ids for reports: by set, then in the order of the specification. Ids that are in no catalogue come last.
+/// Sorts ids for reports: by set, then in the order of the catalogue. Ids that are not in the catalogue come last.
 pub(super) fn in_order<'a>(ids: impl Iterator<Item = &'a str>, catalogue: &Catalogue) -> Vec<&'a str> {
     let places: HashMap<&str, usize> = catalogue.iter().zip(0..).map(|(r, at)| (r.id.as_str(), at)).collect();
     let set = |id: &str| SETS.iter().position(|set| id.starts_with(set)).unwrap_or(SETS.len());
@@ -109,7 +109,7 @@ pub(super) struct RequirementStatus<'a> {
     pub(super) scenarios: Vec<&'a ScenarioResult>,
     /// Number of scenarios that show this standing.
     pub(super) shown_by: usize,
-    /// The reason why it is not offered or not judged, or why it deviates.
+    /// The reason why the operation is not offered, or why the requirement could not be judged or has a deviation.
     pub(super) reason: Option<&'a str>,
 }
 

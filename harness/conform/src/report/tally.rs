@@ -10,13 +10,13 @@ use pmi_judge::cause::{CommonCause, causes, key};
 use pmi_judge::result::{self, PRINTED};
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 
-/// Returns whether a result is red although no finding explains it. Its reason may explain it.
+/// Returns whether a result is red without a finding that explains why. Its `reason` may explain why.
 pub(super) fn is_red_without_finding(result: &ScenarioResult, strict: Strictness) -> bool {
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
 
 /// Returns the scenarios that are red without a finding, by verdict and reason. Reasons that differ only in a time, or in the output of a
-/// launcher, are one reason: the one of the first scenario whose launcher printed more than a warning.
+/// launcher, are merged: the text is that of the first scenario whose launcher printed more than a warning.
 pub(super) fn red_without_finding(
     results: &[ScenarioResult],
     strict: Strictness,
@@ -49,7 +49,7 @@ pub(super) fn reason_shape(reason: &str) -> String {
     own.split(' ').map(|word| if is_time(word) { "#" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the verdict in reports: a result that is red only because of `--strict` is a failure.
+/// Returns the verdict that reports show: a result that is red only because of `--strict` is a failure.
 pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
     match result.verdict {
         Verdict::Note | Verdict::Warn if result.is_red(strict) => Verdict::Fail,
@@ -62,7 +62,7 @@ pub(super) fn is_flaky(judged: &JudgedFinding, was_green: bool, strict: Strictne
     was_green && strict.makes_red(judged)
 }
 
-/// Returns the severity in reports. A finding that is red only because of `--strict` is a failure, and a flaky one is a warning.
+/// Returns the severity that reports show. A finding that is red only because of `--strict` is a failure, and a flaky finding is a warning.
 pub(super) fn shown(judged: &JudgedFinding, was_green: bool, strict: Strictness) -> Severity {
     match strict.makes_red(judged) {
         true if was_green => Severity::Warn,
@@ -93,7 +93,7 @@ pub(super) fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the suffix for reports where more than MUSTs and SHALLs are red.
+/// Returns the suffix that names the strictness in reports, if more than MUSTs and SHALLs are red.
 pub(super) fn by_strictness(strict: Strictness) -> &'static str {
     match strict {
         Strictness::Must => "",
@@ -169,7 +169,7 @@ pub(super) fn meaning(run: &Run) -> String {
                 why.push(format!("{} to delete", text::count(end.stale.len(), "stale deviation")));
             }
         }
-        2 => why.push("the command or a scenario is wrong".to_owned()),
+        2 => why.push("the command line or a scenario is invalid".to_owned()),
         3 => why.push("the harness could not judge".to_owned()),
         4 => why.push("nothing ran".to_owned()),
         130 => why.push("interrupted".to_owned()),
@@ -181,19 +181,20 @@ pub(super) fn meaning(run: &Run) -> String {
     format!("exit status {}: {}", end.exit_code, why.join("; ")).trim_end_matches([':', ' ']).to_owned()
 }
 
-/// A requirement, and the scenarios with a finding of the same severity about it.
+/// A requirement, and the scenarios with findings of equal severity about it.
 pub(super) struct RequirementTally<'a> {
     pub(super) requirement: &'a str,
     pub(super) severity: Severity,
-    /// True if valid input reaches it.
+    /// True if valid input reaches the finding.
     pub(super) valid_input: bool,
     /// True if the scenarios passed when they were played again.
     pub(super) is_flaky: bool,
-    /// The place of a crash, or else the way the process died. All crashes share a requirement but have different causes.
+    /// The place of a crash, or else the signal. All crashes share a requirement but may have different causes.
     pub(super) crash: Option<String>,
     /// The finding of the first scenario.
     pub(super) first: (&'a ScenarioResult, &'a JudgedFinding),
-    /// Requirements that its scenarios report for the same response to the same request, with the number of these scenarios.
+    /// The more specific requirements that some of the scenarios report for the same response to the same request, with the number of these
+    /// scenarios.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
     /// Texts seen in more than one scenario, with these scenarios. Usually each text has one cause.
@@ -211,7 +212,7 @@ impl RequirementTally<'_> {
         finding_label(self.first.1, self.is_flaky, strict)
     }
 
-    /// Names the cause in one line: the crash, or else the requirement; and whether valid input reaches it.
+    /// Returns a one-line name of the cause: the crash, or else the requirement; and whether valid input reaches it.
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
         let input = if self.valid_input { " (valid input)" } else { "" };
@@ -220,7 +221,7 @@ impl RequirementTally<'_> {
     }
 }
 
-/// Returns the other requirements that scenarios with this cause report, each with the number of scenarios.
+/// Returns the other requirements that scenarios with this cause report, with the number of scenarios for each.
 pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a str, usize> {
     let mut special = BTreeMap::new();
     for (_, judged) in cause.findings.iter().filter(|(_, j)| j.finding.requirement != cause.requirement) {
@@ -229,7 +230,7 @@ pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a 
     special
 }
 
-/// Names the result of [`special_requirements`], as a suffix.
+/// Formats the result of [`special_requirements`] as a suffix.
 pub(super) fn name_special(special: &BTreeMap<&str, usize>) -> String {
     special.iter().map(|(id, times)| format!(", as {} in {times}", text::clean(id))).collect()
 }

@@ -14,27 +14,29 @@ use pmi_judge::cause::key;
 use pmi_judge::verdict::{JudgedFinding, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Finding, Severity};
 
-/// Maximum number of causes in the index, so that it fits on a screen. `NOTES` limits the requirements in its line of notes.
-const CAUSES: usize = 15;
-const NOTES: usize = 8;
+/// Maximum number of causes in the index, so that the index fits on a screen.
+const MAX_CAUSES: usize = 15;
+/// Maximum number of requirements in the index's line of notes.
+const MAX_NOTED_REQUIREMENTS: usize = 8;
 
 /// Maximum number of scenarios named for a cause.
 const MAX_NAMED_SCENARIOS: usize = 2;
 
-/// Maximum number of characters of a cause's name; `SEEN` limits its seen text.
+/// Maximum length of a cause's name, in characters.
 const MAX_CAUSE_LENGTH: usize = 160;
-const SEEN: usize = 100;
+/// Maximum length of a cause's seen text, in characters.
+const MAX_SEEN_LENGTH: usize = 100;
 
-/// Maximum number of findings per requirement that are printed in full, unless all are requested. Every crash is printed.
-const BLOCKS: usize = 5;
+/// Maximum number of findings per requirement that are printed in full without `-v`. Every crash is printed.
+const MAX_BLOCKS_PER_REQUIREMENT: usize = 5;
 
 /// Maximum number of reasons why scenarios were not played.
-const REASONS: usize = 8;
+const MAX_REASONS: usize = 8;
 
-/// Maximum number of characters of such a reason.
-const REASON: usize = 160;
+/// Maximum length of a printed reason, in characters.
+const MAX_REASON_LENGTH: usize = 160;
 
-/// Names the first of these scenarios, and counts the others.
+/// Formats a list of scenarios: the first names, and the number of the other scenarios.
 fn named(scenarios: &[&str]) -> String {
     let names: Vec<_> = scenarios.iter().take(MAX_NAMED_SCENARIOS).map(|name| text::clean(name)).collect();
     let more = scenarios.len().saturating_sub(MAX_NAMED_SCENARIOS);
@@ -74,21 +76,21 @@ pub(crate) struct Terminal<W> {
     log: &'static str,
     bar: ProgressBar,
     strict: Strictness,
-    /// The findings printed in full, by requirement. Each has a key that is equal for the same cause, and a flag that is true if valid
-    /// input reached it.
+    /// The findings that were printed in full, by requirement. Findings with the same cause have equal keys; the flag is true if valid
+    /// input reached the finding.
     shown: HashMap<String, HashSet<(String, bool)>>,
-    /// Number of red scenarios whose findings were all shown before.
+    /// Number of red scenarios whose findings had all been shown before.
     again: usize,
-    /// Reasons for unjudged scenarios that were printed.
+    /// The reasons for unjudged scenarios that were printed.
     unjudged: HashSet<String>,
-    /// True after the index is printed.
+    /// True after the index was printed.
     indexed: bool,
     /// True if the last line is empty.
     spaced: bool,
 }
 
 impl<W: Write> Terminal<W> {
-    /// Returns a terminal that writes to `out`.
+    /// Creates a terminal that writes to `out`.
     pub(crate) fn new(out: W, look: TerminalOptions) -> Self {
         let bar = if look.progress {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
@@ -232,17 +234,17 @@ impl<W: Write> Terminal<W> {
         }
         let dim = self.palette.dim();
         shown.push_str("not applicable\n");
-        for (reason, number) in reasons.iter().take(REASONS) {
-            let reason = text::clip(&text::clean(reason), REASON);
+        for (reason, number) in reasons.iter().take(MAX_REASONS) {
+            let reason = text::clip(&text::clean(reason), MAX_REASON_LENGTH);
             let _ = writeln!(shown, "  {number:>5}  {dim}{reason}{dim:#}");
         }
-        if let Some(more @ 1..) = reasons.len().checked_sub(REASONS) {
+        if let Some(more @ 1..) = reasons.len().checked_sub(MAX_REASONS) {
             let _ = writeln!(shown, "         {dim}and {more} more reasons (-v prints them){dim:#}");
         }
         shown.push('\n');
     }
 
-    /// Shows the causes, one per line. Notes are counted, unless all details are requested.
+    /// Shows the causes, one per line. Notes are only counted without `-v`.
     fn index(&self, run: &Run, shown: &mut String) {
         let palette = self.palette;
         let verbose = self.verbosity == Verbosity::Verbose;
@@ -255,7 +257,7 @@ impl<W: Write> Terminal<W> {
             return;
         }
         shown.push_str("causes\n");
-        let most = if verbose { usize::MAX } else { CAUSES };
+        let most = if verbose { usize::MAX } else { MAX_CAUSES };
         for group in causes.iter().take(most) {
             let severity = group.shown(self.strict);
             let (style, label) = (palette.severity(severity), group.label_for(self.strict));
@@ -264,8 +266,10 @@ impl<W: Write> Terminal<W> {
             let _ = writeln!(shown, "  {style}{label}{style:#} {name}: {of}: {}", named(&group.scenarios));
             let part = |s: &[&str]| verbose && s.len() < group.scenarios.len() && severity > Severity::Note;
             for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| part(s)) {
-                let (seen, of) =
-                    (text::clip(&text::clean(seen), SEEN), text::count(scenarios.len(), "scenario"));
+                let (seen, of) = (
+                    text::clip(&text::clean(seen), MAX_SEEN_LENGTH),
+                    text::count(scenarios.len(), "scenario"),
+                );
                 let _ = writeln!(shown, "      in {of}: {seen}: {}", named(scenarios));
             }
         }
@@ -286,15 +290,15 @@ impl<W: Write> Terminal<W> {
             let each = |g: &tally::RequirementTally<'_>| {
                 format!("{} ({})", text::clean(g.requirement), g.scenarios.len())
             };
-            let ids: Vec<String> = noted.iter().take(NOTES).map(each).collect();
-            let more = noted.len().saturating_sub(NOTES);
+            let ids: Vec<String> = noted.iter().take(MAX_NOTED_REQUIREMENTS).map(each).collect();
+            let more = noted.len().saturating_sub(MAX_NOTED_REQUIREMENTS);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let _ = writeln!(shown, "  {style}{label}{style:#} {}{more} (-v shows them)", ids.join(", "));
         }
         shown.push('\n');
     }
 
-    /// Returns whether the scenario was unjudged for a reason that was printed before; the index counts these.
+    /// Returns whether the scenario is unjudged for a reason that was printed before. The index counts these scenarios.
     fn unjudged_before(&mut self, result: &ScenarioResult) -> bool {
         let bare = result.verdict == Verdict::Unjudged
             && result.findings.is_empty()
@@ -303,9 +307,10 @@ impl<W: Write> Terminal<W> {
         !self.unjudged.insert(tally::reason_shape(reason))
     }
 
-    /// Returns whether all findings of a result were shown before. They usually have the same cause, which needs no second transcript.
+    /// Returns whether all findings of a result were shown before. Such findings usually have the same cause, which needs no second
+    /// transcript.
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
-        let told = |judged: &JudgedFinding| {
+        let cause_key = |judged: &JudgedFinding| {
             let Finding { requirement, seen, place, .. } = &judged.finding;
             // If a crash has no known place, only the transcript shows its cause.
             let bare =
@@ -315,19 +320,19 @@ impl<W: Write> Terminal<W> {
         };
         let is_shown = |(requirement, key, valid): &(String, String, bool)| {
             let Some(shown) = self.shown.get(requirement) else { return false };
-            // A first example with valid input is shown even if one with invalid input was shown before.
-            let is_enough = requirement != NO_CRASH && shown.len() >= BLOCKS;
+            // The first example with valid input is shown even if an example with invalid input was shown before.
+            let is_enough = requirement != NO_CRASH && shown.len() >= MAX_BLOCKS_PER_REQUIREMENT;
             shown.iter().any(|(other, with)| (other == key || is_enough) && (*with || !valid))
         };
         // Notes are ignored here, unless the result has no other findings.
         let worst = result.findings.iter().map(|judged| judged.severity).max();
         let least = worst.map_or(Severity::Note, |worst| worst.min(Severity::Warn));
-        let told = result.findings.iter().filter(|judged| judged.severity >= least).map(told);
-        let mut told: Vec<_> = told.collect();
-        let bare = told.is_empty();
-        told.retain(|what| !is_shown(what));
-        let again = told.is_empty() && !bare;
-        for (requirement, key, valid) in told {
+        let causes = result.findings.iter().filter(|judged| judged.severity >= least).map(cause_key);
+        let mut causes: Vec<_> = causes.collect();
+        let is_bare = causes.is_empty();
+        causes.retain(|cause| !is_shown(cause));
+        let again = causes.is_empty() && !is_bare;
+        for (requirement, key, valid) in causes {
             self.shown.entry(requirement).or_default().insert((key, valid));
         }
         again && result.verdict != Verdict::Unjudged
@@ -348,7 +353,7 @@ impl<W: Write> Terminal<W> {
         self.finish(run)
     }
 
-    /// Writes the text with the progress bar hidden.
+    /// Writes a text while the progress bar is hidden.
     fn show(&mut self, text: &str) -> io::Result<()> {
         let out = &mut self.out;
         self.bar.suspend(|| out.write_all(text.as_bytes()).and_then(|()| out.flush()))

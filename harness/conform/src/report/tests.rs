@@ -192,7 +192,7 @@ fn rendered(run: &Run, format: Format) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Returns the log of a run that was cut off by a crash: scenario `get/value` has started, and another one has not.
+/// Returns the log of a run that was cut off by a crash: one scenario, `get/value`, has started, and another has not.
 fn torn() -> String {
     let mut run = run();
     run.header.selected = 4;
@@ -263,7 +263,7 @@ fn page_escapes_content_and_loads_nothing() {
     let page = rendered(&scripted(), Format::Html);
     assert_eq!(page.matches("<script").count(), 1, "our own");
     assert!(!page.contains("onload=\"") && !page.contains("alert('"));
-    assert!(page.contains("kvsname=&lt;script&gt;alert"), "it is shown in the chart");
+    assert!(page.contains("kvsname=&lt;script&gt;alert"), "the chart shows the name");
     assert!(page.contains("content=\"default-src 'none'; "), "unescaped content cannot fetch anything");
     for fetched in ["src=", "@import", "url(", "rel=\"stylesheet", "srcset", "<iframe", "<object", "fetch("] {
         assert!(!page.contains(fetched), "{fetched}");
@@ -293,7 +293,7 @@ fn page_of_many_failures_stays_small() {
     let failed = run.results[2].clone();
     let many = |n: u32| {
         let mut result = ScenarioResult { scenario: format!("many/{n}"), ..failed.clone() };
-        // Letters, since texts that differ only in numbers are one cause.
+        // Letters, because texts that differ only in numbers are merged into one cause.
         let name: String = n.to_string().chars().map(|c| char::from(b'a' + c as u8 - b'0')).collect();
         result.findings[0].finding.seen = format!("{name} {}", "<>&\"'".repeat(100));
         result.last_events = (0..4).flat_map(|_| events()).collect();
@@ -304,7 +304,7 @@ fn page_of_many_failures_stays_small() {
     assert!(page.len() < 5_000_000, "{} bytes", page.len());
     assert!(page.contains("The chart is left out to keep the page small"));
     assert!(page.contains("findings left out to keep the page small"));
-    assert!(page.contains("scenario:many&#x2f;999"), "the table has all of them");
+    assert!(page.contains("scenario:many&#x2f;999"), "the table contains all scenarios");
 }
 
 #[rstest]
@@ -368,7 +368,7 @@ fn log_round_trips() {
     run.events.insert("get/value".to_owned(), events());
     let log = rendered(&run, Format::Ndjson);
     assert_eq!(read(&log).unwrap(), run);
-    // Another program may write the log with extra blanks, and with the type in another place.
+    // Other programs may write the log with extra blanks, and with the type at the end of a line.
     let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let other: String = lines.map(|line| format!(" {line}\n")).collect();
     assert_eq!(read(&other).unwrap(), run);
@@ -468,7 +468,7 @@ fn flushes_after_each_result() {
 #[test]
 fn junit_report_parses_with_all_counts() {
     let report = quick_junit::Report::deserialize_from_str(&rendered(&run(), Format::Junit)).unwrap();
-    // There is a case for each result, and one for the stale deviation.
+    // There is a test case for each result, and one for the stale deviation.
     assert_eq!(report.tests, run().results.len() + 1);
     assert_eq!((report.failures, report.errors), (3, 4));
     let skipped: usize = report.test_suites.iter().map(|suite| suite.skipped).sum();
@@ -495,7 +495,7 @@ fn tap_points_match_the_plan(#[case] run: Run) {
 
 #[rstest]
 #[case(0, 0, "deviates only as recorded")]
-#[case(2, 0, "the command or a scenario is wrong")]
+#[case(2, 0, "the command line or a scenario is invalid")]
 #[case(3, 0, "the harness could not judge")]
 #[case(4, 0, "nothing ran")]
 #[case(130, 3, "interrupted; 3 scenarios without a result")]
@@ -642,7 +642,7 @@ fn flaky_finding_is_not_an_error() {
     assert!(sarif.contains(r#""level": "warning""#) && !sarif.contains(r#""level": "note""#), "{sarif}");
     assert!(quality.contains(r#""severity": "minor""#), "{quality}");
     assert!(strict(Format::Markdown).contains("| FLAKY | a/1"));
-    // The scenario that shows it in every attempt is red, and the other is not counted with it.
+    // The scenario that shows the finding in every attempt is red, and the flaky scenario is not counted with it.
     let both = vec![flaky, red];
     let text = of(both.clone(), Format::Terminal);
     for line in [
@@ -816,7 +816,7 @@ fn code_quality_has_one_issue_per_cause() {
     let of_cause = |document: Vec<serde_json::Value>| {
         let mut issues = document.into_iter().filter(|issue| issue["check_name"] == "rfc13.get.value");
         let issue = issues.next().unwrap();
-        assert!(issues.next().is_none(), "one cause, one issue");
+        assert!(issues.next().is_none(), "a cause must be a single issue");
         issue
     };
     let issue = of_cause(document(["rank 0 is late", "rank 1 is late", "rank 2 is late"]));
@@ -825,7 +825,7 @@ fn code_quality_has_one_issue_per_cause() {
     let paths: Vec<&str> = others.iter().map(|place| place["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["scenarios/b/2.pmi", "scenarios/c/3.pmi"]);
     let again = of_cause(document(["rank 3 is late", "rank 4 is late", "rank 5 is late"]));
-    assert_eq!(issue["fingerprint"], again["fingerprint"], "another rank in another run");
+    assert_eq!(issue["fingerprint"], again["fingerprint"], "the fingerprint does not depend on ranks");
 }
 
 /// Reports with a file and a line point to the entry of the deviation. Its fingerprint does not change when the entry moves.
@@ -868,7 +868,7 @@ fn junit_message_names_the_crash() {
     assert!(!report.contains("message=\"rank 0 did not start\""), "{report}");
 }
 
-/// Two crashes in one place, covered by two deviations.
+/// Two crashes at the same place are covered by two deviations.
 #[test]
 fn each_deviation_shows_its_reason() {
     let known = |name: &str, reason: &str| {
@@ -926,7 +926,7 @@ fn page_made_from_a_log_shows_all_events() {
     assert!(with.contains("From the first event on") && with.contains(key), "{with}");
 }
 
-/// A few scenarios can report a general cause as a breach of the requirement that they are about. Users record deviations by requirement.
+/// A few scenarios may report a general cause as a violation of the requirement that they test. Users record deviations by requirement.
 #[test]
 fn index_names_special_requirements_of_a_general_cause() {
     let asks = || Event::new(1, EventKind::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get key=a\n") });
@@ -948,7 +948,6 @@ fn index_names_special_requirements_of_a_general_cause() {
     assert!(text.contains(&line), "{text}");
 }
 
-/// A scenario that passed when it was played again is counted as flaky, and in no index as a failure.
 #[test]
 fn programs_of_an_earlier_run_are_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -961,6 +960,7 @@ fn programs_of_an_earlier_run_are_removed() {
     assert_eq!(is_there, [true, false, true]);
 }
 
+/// A scenario that passed when it was played again is counted as flaky, and no index lists it as a failure.
 #[test]
 fn index_separates_flaky_scenarios() {
     let broken = |name: &str, verdict| ScenarioResult {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Number of characters shown before the first difference, if the beginning is cut.
-const CONTEXT: usize = 40;
+const CONTEXT_LENGTH: usize = 40;
 
 /// Returns whether a character could control a terminal, change the text direction, or be invalid in XML.
 fn is_harmful(c: char) -> bool {
@@ -46,7 +46,7 @@ pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Returns the first `limit` characters, and notes the number of omitted ones.
+/// Returns the first `limit` characters of a text. If characters were omitted, the length of the whole text is appended.
 pub(super) fn clip(text: &str, limit: usize) -> String {
     part(text, 0, limit)
 }
@@ -56,7 +56,7 @@ pub(super) fn window(expected: &str, seen: &str, limit: usize) -> (String, Strin
     let (expected, seen) = (clean(expected), clean(seen));
     let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
     let longest = expected.chars().count().max(seen.chars().count());
-    let from = same.saturating_sub(CONTEXT).min(longest.saturating_sub(limit));
+    let from = same.saturating_sub(CONTEXT_LENGTH).min(longest.saturating_sub(limit));
     (part(&expected, from, limit), part(&seen, from, limit))
 }
 

@@ -11,7 +11,7 @@ use super::pcapng::PORT;
 /// The stored plugin (`ci/wireshark/pmi.lua`), whose table may be out of date.
 const STORED: &str = include_str!("wireshark.lua");
 
-/// Returns the plugin, a Lua program: the stored one with the current table.
+/// Returns the plugin, a Lua program: the stored plugin with the current table.
 pub(crate) fn wireshark_plugin() -> String {
     let mut messages = String::new();
     for framing in Framing::ALL {
@@ -33,13 +33,13 @@ pub(crate) fn wireshark_plugin() -> String {
     with_part(&plugin, ["local MESSAGES = {\n", "\n}\n"], messages.trim_end())
 }
 
-/// Replaces the text between the first occurrences of these marks.
+/// Replaces the text between the first occurrences of `begin` and `end`.
 fn with_part(text: &str, [begin, end]: [&str; 2], part: &str) -> String {
     let around = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
     around.map_or(text.to_owned(), |(before, after)| [before, begin, part, end, after].concat())
 }
 
-/// Appends a line of the table. No word of the protocol needs escapes.
+/// Appends the table line of a message. No word of the protocol needs escapes.
 fn message<'a>(
     out: &mut String,
     command: &str,

@@ -16,7 +16,7 @@ use pmi_fuzzer::target::Target;
 
 pub(crate) use terminal::{campaign_text, progress_line};
 
-/// Format of a campaign's report.
+/// A format of campaign reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CampaignFormat {
     Json,
@@ -60,5 +60,5 @@ impl FromStr for CampaignFormat {
 
 /// The format of a report is unknown.
 #[derive(Debug, thiserror::Error)]
-#[error("write json=FILE, sarif=FILE, junit=FILE or html=FILE")]
+#[error("use json=FILE, sarif=FILE, junit=FILE or html=FILE")]
 pub(crate) struct UnknownFormat;

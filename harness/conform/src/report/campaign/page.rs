@@ -1,5 +1,5 @@
-//! A page that shows a campaign: its findings and their times, and its progress over time. The file is self-contained: it loads nothing
-//! from elsewhere.
+//! A page that shows a campaign: its findings and their times, and its progress over time. The file is self-contained: it loads no external
+//! resources.
 
 use std::io;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::super::{page, text};
 use super::roots::by_root;
 use super::unreported::unreported;
 
-/// Maximum number of characters of untrusted text.
-const WORDS: usize = 300;
+/// Maximum length of untrusted text, in characters.
+const MAX_WORDS_LENGTH: usize = 300;
 /// Maximum number of frames of a backtrace.
-const FRAMES: usize = 16;
+const MAX_FRAMES: usize = 16;
 /// Maximum number of rows of a table.
-const ROWS: usize = 1000;
+const MAX_ROWS: usize = 1000;
 
 const AREA: Area = Area { width: 800.0, height: 170.0, left: 50.0, right: 800.0, top: 20.0, floor: 150.0 };
 
@@ -49,7 +49,7 @@ struct Curve {
     path: String,
     most: usize,
     end: String,
-    /// Findings: the position of the time, and a text.
+    /// For each finding: the position of its time, and a text.
     met: Vec<(String, String)>,
 }
 
@@ -62,7 +62,7 @@ struct CampaignRow {
     found: usize,
 }
 
-/// Findings that probably have one cause.
+/// Findings that probably have the same cause.
 #[derive(Serialize)]
 struct FindingGroup {
     name: String,
@@ -129,13 +129,13 @@ fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &CampaignSumm
         curves,
         moments: moments(campaign),
         roots: roots.into_iter().map(|(root, all)| group(&root, &all, options, campaign)).collect(),
-        others: others.take(ROWS).collect(),
+        others: others.take(MAX_ROWS).collect(),
     }
 }
 
 /// Returns untrusted text as one line of limited length.
 fn words(foreign: &str) -> String {
-    text::clip(&text::clean(foreign), WORDS)
+    text::clip(&text::clean(foreign), MAX_WORDS_LENGTH)
 }
 
 fn clock(time: Duration) -> String {
@@ -186,15 +186,15 @@ fn curve(what: &'static str, campaign: &CampaignSummary, of: &dyn Fn(&ProgressSa
         path: path(history.iter().map(|moment| (x(moment.time), y(moment)))),
         most,
         end: clock(campaign.progress.time),
-        met: campaign.first_met.iter().take(ROWS).map(mark).collect(),
+        met: campaign.first_met.iter().take(MAX_ROWS).map(mark).collect(),
     }
 }
 
 /// Returns a few samples of the campaign's progress as a table.
 fn moments(campaign: &CampaignSummary) -> Vec<CampaignRow> {
-    const SHOWN: usize = 12;
+    const MAX_SAMPLES: usize = 12;
     let history = &campaign.history;
-    let step = history.len().div_ceil(SHOWN).max(1);
+    let step = history.len().div_ceil(MAX_SAMPLES).max(1);
     let last = history.len().saturating_sub(1);
     let shown =
         history.iter().enumerate().filter(|(at, _)| at % step == 0 && last - at >= step || *at == last);
@@ -236,7 +236,7 @@ fn group(
             requirement: words(found.requirement.as_deref().unwrap_or_default()),
             untraced: words(found.untraced.as_deref().unwrap_or_default()),
             stack: trace.map_or(Vec::new(), |trace| {
-                trace.frames.iter().take(FRAMES).map(|frame| words(&frame.to_string())).collect()
+                trace.frames.iter().take(MAX_FRAMES).map(|frame| words(&frame.to_string())).collect()
             }),
             scenario: words(&folder.join(SCENARIO).display().to_string()),
             replay: text::clean(&format!("{} --replay {}", options.replay, folder.display())),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pmi_fuzzer::triage::store::{RootCause, StoredFinding};
 
-/// Groups findings that probably have one cause, the most severe first.
+/// Groups findings that probably have the same cause, the most severe first.
 pub(super) fn by_root(found: &[StoredFinding]) -> BTreeMap<RootCause, Vec<&StoredFinding>> {
     let mut all: BTreeMap<RootCause, Vec<&StoredFinding>> = BTreeMap::new();
     for one in found {

@@ -1,4 +1,4 @@
-//! A campaign as SARIF 2.1.0: a rule and a result for each finding, with its backtrace if it has one.
+//! A campaign as SARIF 2.1.0: a rule and a result for each finding, with its backtrace if known.
 
 use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary};
 use pmi_fuzzer::triage::store::SCENARIO;

@@ -7,7 +7,7 @@ use pmi_fuzzer::campaign::{CampaignSummary, Progress};
 use super::roots::by_root;
 use super::unreported::{UnreportedReason, unreported};
 
-/// Heading for findings that valid input alone reaches. `INVALID` is the heading for all others.
+/// Heading for findings that valid input alone reaches. `INVALID` is the heading for all other findings.
 const VALID: &str = "Reached by valid input:\n";
 const INVALID: &str = "Reached by invalid input only:\n";
 
@@ -34,7 +34,7 @@ pub(crate) fn progress_line(progress: &Progress) -> String {
     )
 }
 
-/// Formats the summary of a campaign, whose findings are stored in `out`. Findings that probably have one cause are grouped, the most
+/// Formats the summary of a campaign, whose findings are stored in `out`. Findings that probably have the same cause are grouped, the most
 /// severe first.
 pub(crate) fn campaign_text(campaign: &CampaignSummary, out: &Path) -> String {
     let progress = &campaign.progress;

@@ -8,9 +8,9 @@ use pmi_fuzzer::triage::store::CONFIRMATION_RUNS;
 /// The reason why a bucket was not reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum UnreportedReason {
-    /// The bucket is known. It was encountered this number of times.
+    /// The bucket is known. The number states how often it was encountered.
     Known(u64),
-    /// The bucket was encountered this number of times, but not when its session was repeated.
+    /// The failure did not recur when its session was repeated. The number states how often the bucket was encountered.
     Unconfirmed(u32),
     Unexamined,
 }

@@ -2,26 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::block::FINDINGS;
-use super::super::event_text::{BYTES, EventDescription, EventDirection, describe};
+use super::super::block::MAX_FINDINGS;
+use super::super::event_text::{EventDescription, EventDirection, MAX_EVENT_BYTES, describe};
 use super::super::text;
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::evidence::evidence;
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult};
 use pmi_wire::Proc;
 
-/// Maximum number of processes with a lane, since a chart with more is unreadable.
-pub(super) const LANES: usize = 24;
+/// Maximum number of lanes. A chart with more lanes would be unreadable.
+pub(super) const MAX_LANES: usize = 24;
 /// Maximum number of rows. Longer charts show the first and the last messages.
-pub(super) const ROWS: usize = 400;
-/// Number of first rows in a shortened chart.
-const FIRST: usize = 100;
+pub(super) const MAX_ROWS: usize = 400;
+/// Number of rows at the start of a shortened chart.
+const FIRST_ROWS: usize = 100;
 
-/// Commands that enter a barrier, in both protocols. Those in `LEAVE` leave it.
-const ENTER: [&[u8]; 2] = [b"barrier_in", b"kvs-fence"];
-const LEAVE: [&[u8]; 2] = [b"barrier_out", b"kvs-fence-response"];
+/// Commands that enter a barrier, in both protocols. The commands in `LEAVE_COMMANDS` leave it.
+const ENTER_COMMANDS: [&[u8]; 2] = [b"barrier_in", b"kvs-fence"];
+const LEAVE_COMMANDS: [&[u8]; 2] = [b"barrier_out", b"kvs-fence-response"];
 
-/// A participant. Lanes are in the order of the variants, from left to right.
+/// A participant of a chart. Lanes are in the order of the variants, from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Participant {
     Process(Proc),
@@ -63,24 +63,24 @@ pub(super) enum RowShape {
 /// A line of the chart.
 #[derive(Debug)]
 pub(super) struct ChartRow<'a> {
-    /// Number of the event, if the row shows one.
+    /// Number of the event, if the row shows an event.
     pub(super) seq: Option<u64>,
     pub(super) time_us: u64,
     pub(super) shape: RowShape,
     pub(super) what: String,
-    /// The message; `cut` is the number of bytes missing at its end.
+    /// The bytes of the message. `cut` is the number of bytes that are missing at its end.
     pub(super) bytes: Option<&'a [u8]>,
     pub(super) cut: usize,
     /// Requirements that the event breaks.
     pub(super) breaks: Vec<&'a str>,
 }
 
-/// A process in a barrier, from the row where it enters to the row where it leaves.
+/// The stay of a process in a barrier, from the row where it enters to the row where it leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BarrierWait {
     pub(super) lane: usize,
     pub(super) from: usize,
-    /// `None` if it does not leave.
+    /// The row where the process leaves the barrier; `None` if it does not leave.
     pub(super) to: Option<usize>,
 }
 
@@ -98,12 +98,11 @@ impl<'a> Chart<'a> {
     /// Lays out the events that a result has kept.
     pub(in super::super) fn of_result(result: &'a ScenarioResult) -> Self {
         let left_out = Some(result.left_out).filter(|number| *number > 0);
-        let before =
-            left_out.map(|number| format!("{} left out, which the log has", text::count(number, "event")));
+        let before = left_out.map(|number| format!("{} left out; see the log", text::count(number, "event")));
         Self::of(&result.last_events, 0, result, before)
     }
 
-    /// Lays out the events of a scenario. After the first ones, `left_out` events are missing.
+    /// Lays out the events of a scenario. `left_out` events are missing from the middle of `events`.
     pub(in super::super) fn of_events(
         events: &'a [Event],
         left_out: usize,
@@ -122,21 +121,21 @@ impl<'a> Chart<'a> {
         self.rows.len()
     }
 
-    /// Estimates the number of bytes in a page, where a row takes `row` bytes besides its text.
+    /// Estimates the size of the chart in a page, in bytes. A row takes `row` bytes in addition to its text.
     pub(in super::super) fn size(&self, row: usize) -> usize {
         self.rows
             .iter()
-            .map(|r| row + r.what.len().min(2 * BYTES) + r.bytes.map_or(0, <[u8]>::len).min(4096))
+            .map(|r| row + r.what.len().min(2 * MAX_EVENT_BYTES) + r.bytes.map_or(0, <[u8]>::len).min(4096))
             .sum()
     }
 
     fn of(events: &'a [Event], left_out: usize, result: &'a ScenarioResult, before: Option<String>) -> Self {
         let evidence = evidence(result.findings.iter().map(|judged| &judged.finding), events);
-        let limit = |event: &Event| if evidence.contains(&event.seq) { usize::MAX } else { BYTES };
+        let limit = |event: &Event| if evidence.contains(&event.seq) { usize::MAX } else { MAX_EVENT_BYTES };
         let mut shown: Vec<(&Event, EventDescription<'a>)> =
             events.iter().filter_map(|event| Some((event, describe(event, limit(event))?))).collect();
-        let more = shown.len().saturating_sub(ROWS);
-        shown.drain(FIRST.min(shown.len())..(FIRST + more).min(shown.len()));
+        let more = shown.len().saturating_sub(MAX_ROWS);
+        shown.drain(FIRST_ROWS.min(shown.len())..(FIRST_ROWS + more).min(shown.len()));
         let gap = Some(more + left_out).filter(|more| *more > 0);
         let breaks = |seq| {
             let here = result.findings.iter().filter(|j| j.finding.seq == seq);
@@ -160,7 +159,7 @@ impl<'a> Chart<'a> {
         for (index, (event, EventDescription { proc, direction, what, bytes })) in
             shown.into_iter().enumerate()
         {
-            if let Some(more) = gap.filter(|_| index == FIRST) {
+            if let Some(more) = gap.filter(|_| index == FIRST_ROWS) {
                 rows.push(note(format!("{more} events are left out here; they are in the log")));
             }
             let shape = match proc.map(|proc| shape(&event.kind, direction, proc, lane)) {
@@ -184,7 +183,7 @@ impl<'a> Chart<'a> {
         }
         // The absence of a response, or of the job's end, has no event, so it gets a row here.
         let absent = |j: &&JudgedFinding| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
-        let absent: Vec<&JudgedFinding> = result.findings.iter().filter(absent).take(FINDINGS).collect();
+        let absent: Vec<&JudgedFinding> = result.findings.iter().filter(absent).take(MAX_FINDINGS).collect();
         for JudgedFinding { finding, .. } in absent {
             let at = rows.iter().position(|row| row.seq.is_some_and(|seq| seq > finding.seq));
             let at = at.unwrap_or(rows.len());
@@ -192,7 +191,7 @@ impl<'a> Chart<'a> {
                 .proc
                 .and_then(|proc| lane(Participant::of(proc)))
                 .map_or(RowShape::Job, RowShape::Point);
-            let what = text::clip(&text::clean(&finding.seen), BYTES);
+            let what = text::clip(&text::clean(&finding.seen), MAX_EVENT_BYTES);
             let time_us = at.checked_sub(1).map_or(0, |before| rows[before].time_us);
             waits.make_room(at);
             rows.insert(
@@ -226,17 +225,17 @@ fn lanes(
     let mut others = BTreeSet::new();
     // Processes with findings get lanes before all others.
     let found = result.findings.iter().filter_map(|j| j.finding.proc);
-    let told = shown.iter().filter_map(|(_, told)| told.proc);
-    for proc in found.chain(told) {
+    let described = shown.iter().filter_map(|(_, description)| description.proc);
+    for proc in found.chain(described) {
         let party = Participant::of(proc);
-        if parties.len() < LANES || parties.contains(&party) {
+        if parties.len() < MAX_LANES || parties.contains(&party) {
             parties.insert(party);
         } else {
             others.insert(party);
         }
     }
-    for (_, told) in shown {
-        match told.direction {
+    for (_, description) in shown {
+        match description.direction {
             EventDirection::ToServer | EventDirection::FromServer => parties.insert(Participant::Server),
             EventDirection::ToUpstream | EventDirection::FromUpstream => {
                 parties.insert(Participant::Upstream)
@@ -268,7 +267,7 @@ fn shape(
     })
 }
 
-/// The barriers that processes are in.
+/// The processes that are in barriers.
 #[derive(Debug, Default)]
 struct BarrierWaits {
     all: Vec<BarrierWait>,
@@ -283,7 +282,7 @@ impl BarrierWaits {
         bytes: &[u8],
         row: usize,
     ) {
-        // A process that is gone no longer waits.
+        // A process that has ended no longer waits.
         if matches!(
             kind,
             EventKind::ClosedByClient { .. }
@@ -295,10 +294,10 @@ impl BarrierWaits {
             open.for_each(|wait| wait.to = Some(row));
         }
         for command in commands(bytes) {
-            if direction == EventDirection::ToServer && ENTER.contains(&command) {
+            if direction == EventDirection::ToServer && ENTER_COMMANDS.contains(&command) {
                 self.all.push(BarrierWait { lane, from: row, to: None });
             } else if direction == EventDirection::FromServer
-                && LEAVE.contains(&command)
+                && LEAVE_COMMANDS.contains(&command)
                 && let Some(wait) = self.all.iter_mut().find(|w| w.lane == lane && w.to.is_none())
             {
                 wait.to = Some(row);
@@ -321,7 +320,7 @@ pub(super) fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     const WORD: &[u8] = b"cmd=";
     const HEADER: usize = 6;
     let begins = move |at: usize| {
-        // A message begins at the beginning of a line, or after the digits and blanks of a frame's length.
+        // A message starts at the beginning of a line, or after the digits and blanks of a frame's length.
         let line = at == 0 || bytes[at - 1] == b'\n';
         let length = |b: &u8| b.is_ascii_digit() || *b == b' ';
         line || (at >= HEADER && bytes[at - HEADER..at].iter().all(length))

@@ -7,23 +7,23 @@ use super::super::text;
 use super::layout::{Chart, ChartRow, RowShape};
 
 /// Height of a row.
-const ROW: usize = 18;
-/// Height of the names of the lanes, above the first row.
-const HEAD: usize = 24;
+const ROW_HEIGHT: usize = 18;
+/// Height of the lane names above the first row.
+const HEAD_HEIGHT: usize = 24;
 /// Maximum width of a lane.
-const LANE: usize = 64;
-/// Minimum width of a lane, which has room only for a number.
+const MAX_LANE_WIDTH: usize = 64;
+/// Minimum width of a lane, in which only a number fits.
 const MIN_LANE_WIDTH: usize = 28;
-/// Width that all lanes share if there are many.
-const LANES: usize = 400;
+/// Total width of all lanes if there are many.
+const LANES_WIDTH: usize = 400;
 /// Approximate width of a character of the text next to the lanes.
-const CHARACTER: usize = 7;
-/// Maximum number of bytes of a message that can be unfolded.
-const BYTES: usize = 4096;
+const CHARACTER_WIDTH: usize = 7;
+/// Maximum number of bytes that are shown of an unfolded message.
+const MAX_UNFOLDED_BYTES: usize = 4096;
 /// Number of bytes per line of a dump.
 const DUMP_BYTES_PER_LINE: usize = 16;
 /// Maximum number of bytes in the dump of a message that breaks a requirement.
-const DUMP: usize = 256;
+const MAX_DUMP_BYTES: usize = 256;
 
 /// The drawing of a chart for a page.
 #[derive(Debug, Serialize)]
@@ -56,7 +56,7 @@ struct ChartLine {
 #[derive(Debug, Serialize)]
 struct DrawnRow {
     y: usize,
-    /// Number of the event; empty if the row shows none.
+    /// Number of the event; empty if the row does not show an event.
     seq: String,
     /// Position of the text.
     x: usize,
@@ -70,7 +70,7 @@ struct DrawnRow {
 struct Arrow {
     from: usize,
     to: usize,
-    /// The other two corners of its head.
+    /// Position of the other two corners of the arrowhead.
     back: usize,
     missing: bool,
 }
@@ -85,15 +85,15 @@ struct RawMessage {
 impl Drawing {
     /// Computes the drawing of a chart.
     pub(in super::super) fn of(chart: &Chart<'_>) -> Self {
-        let lane = LANE.min(LANES / chart.lanes.len().max(1)).max(MIN_LANE_WIDTH);
+        let lane = MAX_LANE_WIDTH.min(LANES_WIDTH / chart.lanes.len().max(1)).max(MIN_LANE_WIDTH);
         let named = |name: &String| match name.strip_prefix("rank ") {
-            Some(number) if lane < LANE => number.to_owned(),
+            Some(number) if lane < MAX_LANE_WIDTH => number.to_owned(),
             _ => name.clone(),
         };
-        let numbers = 5 * CHARACTER;
+        let numbers = 5 * CHARACTER_WIDTH;
         let x = |at: usize| numbers + lane / 2 + at * lane;
-        let words = numbers + chart.lanes.len() * lane + CHARACTER;
-        let y = |row: usize| HEAD + row * ROW + ROW / 2;
+        let words = numbers + chart.lanes.len() * lane + CHARACTER_WIDTH;
+        let y = |row: usize| HEAD_HEIGHT + row * ROW_HEIGHT + ROW_HEIGHT / 2;
         let last = chart.rows.len().saturating_sub(1);
         let drawn = |(index, row): (usize, &ChartRow<'_>)| {
             let arrow = |from: usize, to: usize, missing| {
@@ -105,7 +105,7 @@ impl Drawing {
                 y: y(index),
                 seq: row.seq.map(|seq| seq.to_string()).unwrap_or_default(),
                 x: words,
-                what: text::clip(&row.what, 4 * event_text::BYTES),
+                what: text::clip(&row.what, 4 * event_text::MAX_EVENT_BYTES),
                 arrow: match row.shape {
                     RowShape::Arrow { from, to } => Some(arrow(from, to, false)),
                     RowShape::Missing { from, to } => Some(arrow(from, to, true)),
@@ -127,8 +127,8 @@ impl Drawing {
         });
         let waits = waits.collect();
         Self {
-            width: words + longest.unwrap_or(0) * CHARACTER,
-            height: HEAD + chart.rows.len() * ROW + ROW / 2,
+            width: words + longest.unwrap_or(0) * CHARACTER_WIDTH,
+            height: HEAD_HEIGHT + chart.rows.len() * ROW_HEIGHT + ROW_HEIGHT / 2,
             lanes: (0..).zip(&chart.lanes).map(|(at, name)| Lane { x: x(at), name: named(name) }).collect(),
             waits,
             rows,
@@ -143,30 +143,31 @@ impl Drawing {
     }
 }
 
-/// Returns the message of a row, if the text next to its arrow does not show all of it or it breaks a requirement.
+/// Returns the message of a row, if the text next to the arrow does not show the whole message, or if the message breaks a requirement.
 fn raw(row: &ChartRow<'_>) -> Option<RawMessage> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();
-    let is_long = bytes.len() > event_text::BYTES;
+    let is_long = bytes.len() > event_text::MAX_EVENT_BYTES;
     (broken || is_long).then(|| RawMessage {
         seq,
-        text: text::bytes(bytes, BYTES, row.cut),
+        text: text::bytes(bytes, MAX_UNFOLDED_BYTES, row.cut),
         dump: if broken { dump(bytes, row.cut) } else { String::new() },
     })
 }
 
 /// Formats bytes as a hex dump.
 fn dump(bytes: &[u8], cut: usize) -> String {
-    let lines =
-        bytes[..bytes.len().min(DUMP)].chunks(DUMP_BYTES_PER_LINE).enumerate().map(|(line, chunk)| {
+    let lines = bytes[..bytes.len().min(MAX_DUMP_BYTES)].chunks(DUMP_BYTES_PER_LINE).enumerate().map(
+        |(line, chunk)| {
             let numbers: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
             let shown =
                 |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
             let shown: String = chunk.iter().map(shown).collect();
             format!("{:06x}  {:47}  {shown}\n", line * DUMP_BYTES_PER_LINE, numbers.join(" "))
-        });
+        },
+    );
     let mut text: String = lines.collect();
-    if bytes.len() > DUMP || cut > 0 {
+    if bytes.len() > MAX_DUMP_BYTES || cut > 0 {
         text += &format!("... ({} bytes)\n", bytes.len() + cut);
     }
     text

@@ -1,6 +1,6 @@
 use super::super::block::Palette;
 use super::super::tests::{judged, result};
-use super::layout::{BarrierWait, Chart, LANES, ROWS, RowShape, commands};
+use super::layout::{BarrierWait, Chart, MAX_LANES, MAX_ROWS, RowShape, commands};
 use super::write;
 use pmi_judge::Severity;
 use pmi_judge::event::{Bytes, Event, EventKind, SilenceProof};
@@ -54,7 +54,7 @@ fn chart_shows_rank_leaving_barrier_early() {
     assert_eq!(
         chart.waits,
         [BarrierWait { lane: 0, from: 2, to: Some(3) }, BarrierWait { lane: 1, from: 4, to: None }],
-        "the word in a value is no barrier"
+        "a command within a value is not a barrier"
     );
     insta::assert_snapshot!(drawn(&chart));
 }
@@ -76,7 +76,7 @@ fn missing_event_has_a_row_at_its_place() {
         ("silence", &["rfc13.get.value"][..])
     );
     assert_eq!(chart.waits, [BarrierWait { lane: 0, from: 0, to: Some(2) }]);
-    // The same applies if it comes after all other rows.
+    // The row of a missing event may also come after all other rows.
     events.truncate(1);
     assert_eq!(Chart::of_events(&events, 0, &result).rows[1].what, "silence");
 }
@@ -93,7 +93,7 @@ fn chart_limits_lanes_and_rows() {
         "a process with a finding has a lane: {:?}",
         chart.lanes
     );
-    assert!(chart.rows.len() <= ROWS + 2 && chart.lanes.len() == LANES + 1);
+    assert!(chart.rows.len() <= MAX_ROWS + 2 && chart.lanes.len() == MAX_LANES + 1);
     let text = drawn(&chart);
     assert!(
         text.contains("4600 events are left out here") && text.contains("more processes are not shown"),
@@ -110,7 +110,7 @@ fn counts_events_dropped_before_the_chart() {
 }
 
 #[test]
-fn finds_commands_in_both_framings() {
+fn finds_commands_in_lines_and_frames() {
     for (bytes, found) in [
         ("cmd=a x=1\ncmd=b\n", vec!["a", "b"]),
         ("    12cmd=c;x=1;", vec!["c"]),

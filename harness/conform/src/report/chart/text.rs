@@ -7,7 +7,7 @@ use super::super::text;
 use super::layout::{Chart, ChartRow, RowShape};
 use pmi_judge::Severity;
 
-/// Maximum number of lanes with full names. If there are more, ranks are named by their numbers.
+/// Maximum number of lanes with full names. In a chart with more lanes, ranks are named by their numbers.
 const MAX_NAMED_LANES: usize = 8;
 
 /// Draws a chart.

@@ -347,7 +347,7 @@ fn files_crash_under_last_request_without_ptrace() {
     let (all, text) = crashes_in_places(&[WITHOUT_PTRACE, CONFORM], &[]);
     let bucket = "crash--faulty-manager--SIGABRT--put".to_owned();
     assert!(all.contains(&bucket) && !all.iter().any(|name| name.contains("--in-")), "{all:?} {text}");
-    let why = "place of the crash unknown: ptrace is refused: Operation not permitted";
+    let why = "crash location unknown: ptrace is refused: Operation not permitted";
     assert!(text.contains(why), "{text}");
 }
 
@@ -708,7 +708,7 @@ fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
     (status, text, report)
 }
 
-const NOT_INSTRUMENTED: &str = "note: it was built without edge coverage";
+const NOT_INSTRUMENTED: &str = "note: the server was built without edge coverage";
 
 #[test]
 fn uses_edges_of_an_instrumented_server() {

@@ -79,7 +79,7 @@ fn page_has_a_plot_for_each_measurement() {
     assert_eq!((text.matches("<svg").count(), text.matches("<circle").count()), (14, 3 * 14));
     let (status, _, error) = measure(&["--report", "pdf=x"]);
     assert_eq!(status, 2);
-    assert!(error.contains("write html=FILE"), "{error}");
+    assert!(error.contains("use html=FILE"), "{error}");
 }
 
 #[test]

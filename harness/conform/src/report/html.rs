@@ -468,7 +468,7 @@ fn groups<'a>(
         shown.anchor = anchors.add("finding", &format!("{}:{}", result.scenario, cause.requirement));
         let chart = Chart::of_result(result);
         if !chart.is_empty() && !drawn.insert(result.scenario.as_str()) {
-            shown.chart_left_out = "The chart of this scenario is next to its first finding.";
+            shown.chart_left_out = "The chart is shown with a different finding of this scenario.";
         } else if !chart.is_empty() {
             let size = chart.size(CHART_ROW_BYTES);
             if size > room {

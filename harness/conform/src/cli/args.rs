@@ -464,7 +464,7 @@ pub(super) struct Doctor {
     /// Process manager, as for a test [default: the built-in reference]
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", hide_env = true)]
     pub(super) server: Option<String>,
-    /// Its command for several nodes
+    /// Command for several nodes
     #[arg(long, value_name = "CMD", requires = "server")]
     pub(super) server_nodes: Option<String>,
     /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
@@ -502,7 +502,7 @@ pub(super) struct Init {
     /// Process manager, as for a test
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", hide_env = true)]
     pub(super) server: String,
-    /// Its command for several nodes
+    /// Command for several nodes
     #[arg(long, value_name = "CMD")]
     pub(super) server_nodes: Option<String>,
     /// CI service to write a workflow for

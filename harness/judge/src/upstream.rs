@@ -777,7 +777,7 @@ mod tests {
         "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
         "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]
-    #[case::asked_twice("requests-kept", "only what one", &[
+    #[case::asked_twice("requests-kept", "only requests that one", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]
     #[case::port_of_another_request("requests-kept", "port=1", &[
@@ -858,10 +858,10 @@ mod tests {
 
     #[rstest]
     #[case::other_value("requests-kept", "value=1", &["0 > cmd=kvs-put;key=a;value=1;", "p0 > cmd=kvs-put;key=a;value=2;"])]
-    #[case::asked_twice("requests-kept", "only what one", &[
+    #[case::asked_twice("requests-kept", "only requests that one", &[
         "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;",
     ])]
-    #[case::invented("requests-kept", "only what one", &["p0 > cmd=name-publish;name=a;port=b;"])]
+    #[case::invented("requests-kept", "only requests that one", &["p0 > cmd=name-publish;name=a;port=b;"])]
     #[case::other_value_returned("replies-kept", "value=v;", &[
         "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "p0 < 0 cmd=kvs-get-response;rc=0;value=v;",
         "0 < cmd=kvs-get-response;rc=0;value=w;",

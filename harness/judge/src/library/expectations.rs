@@ -20,7 +20,7 @@ type SilenceEvidence = Option<(SilenceProof, Duration)>;
 
 fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
-        SilenceProof::Idle => "nothing: the process waits, and no data is in transit to it".into(),
+        SilenceProof::Idle => "nothing: the process waits, and nothing is on its way to it".into(),
         SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
             format!("nothing for {waited:?}{NO_PROOF_SUFFIX}")
         }

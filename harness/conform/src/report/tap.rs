@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::block::{MAX_FINDINGS, LOG_OPTION, Palette, ResultBlock};
+use super::block::{LOG_OPTION, MAX_FINDINGS, Palette, ResultBlock};
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
@@ -36,7 +36,8 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
         return Ok(());
     }
     let block = ResultBlock { result, palette: Palette::PLAIN, verbose: false, strict, log: LOG_OPTION };
-    let broken: Vec<&str> = result.findings.iter().map(|j| &*j.finding.requirement).take(MAX_FINDINGS).collect();
+    let broken: Vec<&str> =
+        result.findings.iter().map(|j| &*j.finding.requirement).take(MAX_FINDINGS).collect();
     let broken = text::safe_json(&serde_json::json!(broken).to_string()).into_owned();
     // The number states the indentation, because the first line of the block is indented.
     writeln!(out, "  ---\n  verdict: {}\n  requirements: {broken}\n  details: |2", result.verdict.label())?;

@@ -111,10 +111,16 @@ impl MeasuredJob {
         self.party.memory().iter().map(|memory| tree::descriptors(memory.pid)).sum()
     }
 
-    /// Returns the findings of a judged job, each with its messages.
-    pub(super) fn findings(self) -> (Vec<Finding>, Vec<Vec<String>>) {
+    /// Returns the number of judged events until now.
+    pub(super) fn event_count(&self) -> u64 {
+        self.judged.as_ref().map_or(0, |judged| judged.events.len() as u64)
+    }
+
+    /// Returns the findings of a judged job about events with this number or a higher one, each with its messages.
+    pub(super) fn findings(self, first: u64) -> (Vec<Finding>, Vec<Vec<String>>) {
         let Some(JudgedEvents { judge, events }) = self.judged else { return Default::default() };
-        let ScenarioOutcome { events, findings, .. } = judge.finish(events);
+        let ScenarioOutcome { events, mut findings, .. } = judge.finish(events);
+        findings.retain(|finding| finding.seq >= first);
         let message = |seq: u64| {
             let (proc, direction, bytes) = events.get(seq as usize)?.kind.message_bytes()?;
             let arrow = if direction == Direction::ToServer { "->" } else { "<-" };

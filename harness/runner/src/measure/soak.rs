@@ -80,6 +80,8 @@ pub fn soak(
     // Before the first barrier, a get may find nothing.
     job.each_accepted(MeasuredPhase::Barrier, 1, &|_, _| MeasuredRequest::Barrier)?;
     let per_round = u64::from(ranks * (REQUESTS_PER_ROUND + 1));
+    // The suite reports findings about the start.
+    let first = job.event_count();
     let rounds = load.requests.div_ceil(per_round).max(1);
     let start = Instant::now();
     let (mut samples, mut done) = (Vec::new(), 0);
@@ -104,7 +106,7 @@ pub fn soak(
     }
     samples.push(sample(&job, start, done));
     job.end()?;
-    let (findings, messages) = job.findings();
+    let (findings, messages) = job.findings(first);
     Ok(Soak { ranks, samples, findings, messages })
 }
 

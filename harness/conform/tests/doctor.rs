@@ -69,7 +69,7 @@ fn reports_polling_with_a_long_timer() {
     let (status, steps, _) = examined(&["--server", &server, "--timeout", "20"]);
     let silence = steps.iter().find(|step| step.0 == "silence").unwrap();
     assert_eq!((status, silence.1.as_str()), (0, "odd"), "{steps:?}");
-    assert!(silence.2.contains("the process manager polls"), "{steps:?}");
+    assert!(silence.2.contains("its processes wake periodically"), "{steps:?}");
 }
 
 /// An operation is not reported as supported if requests for it get no response.

@@ -347,7 +347,7 @@ fn files_crash_under_last_request_without_ptrace() {
     let (all, text) = crashes_in_places(&[WITHOUT_PTRACE, CONFORM], &[]);
     let bucket = "crash--faulty-manager--SIGABRT--put".to_owned();
     assert!(all.contains(&bucket) && !all.iter().any(|name| name.contains("--in-")), "{all:?} {text}");
-    let why = "crash location unknown: ptrace is refused: Operation not permitted";
+    let why = "crash location unknown: ptrace failed: Operation not permitted";
     assert!(text.contains(why), "{text}");
 }
 

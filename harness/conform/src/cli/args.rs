@@ -53,8 +53,8 @@ supports several nodes, spawn and names, and how silence can be proved. With --v
 PMI instead, or what a program or library does after each response.
 
 Exit codes:
-    0    the implementation can be tested (--versions: the table is printed)
-    1    it cannot be tested: a step fails, so the steps that need it were not tried
+  0    the implementation can be tested (--versions: the table is printed)
+  1    it cannot be tested: a step fails, so the steps that need it were not tried
   2    usage error, or the command does not exist
   3    a proxy was started with the wrong control protocol (--versions: nothing could be started, or nothing was offered)";
 
@@ -65,10 +65,10 @@ deviations do not count. A scenario in which versions differ is played again on 
 an intermittent failure; its frequency is printed.
 
 Exit codes:
-    0    no version introduced a finding that is more than a note
-    1    a version introduced such a finding
+  0    no version introduced a finding that is more than a note
+  1    a version introduced such a finding
   2    usage error
-    3    a version could not be judged at all
+  3    a version could not be judged at all
   130  interrupted";
 
 const INIT_HELP: &str = "\

@@ -210,7 +210,8 @@ impl RunningSession {
             let other = self.carrier.carry(CHECK_INTERVAL);
             let after = self.carrier.reported_facts().len();
             let quiet = after == before;
-            if after >= BATCH_SIZE {
+            // The ancestors of a new process are watched at once, since a short job may be over at the next check.
+            if after >= BATCH_SIZE || self.carrier.reported_facts().started().next().is_some() {
                 self.report_carried();
             }
             // The following checks take as long as forwarding a message, so they are not made after each message.

@@ -282,7 +282,7 @@ impl Session {
         };
         let waiting = self.waiting.entry(to).or_default();
         let is_it = |what: &&str| message.exchange().is_some_and(|row| row.operation == *what);
-        if let Some(at) = waiting.iter().position(|what| is_it(what)) {
+        if let Some(at) = waiting.iter().position(is_it) {
             waiting.remove(at);
         }
     }

@@ -171,7 +171,7 @@ impl Recording {
         &self.judge
     }
 
-    /// Returns the events of the session; `None` if they exceeded [`MAX_KEPT_BYTES`].
+    /// Returns the events of the session; `None` if they exceeded `MAX_KEPT_BYTES`.
     pub fn events(&self) -> Option<&[Event]> {
         self.is_complete.then_some(&self.events)
     }

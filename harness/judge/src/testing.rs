@@ -24,9 +24,9 @@ pub(crate) fn framed(body: &str) -> String {
     format!("{:>6}{body}", body.len())
 }
 
-/// Returns the event of a line, which begins with the rank, or with `GROUP:RANK`. `0 > text` is a line from that rank, and `0 < text` is a line to it. `>>` and
-/// `<<` are frames, and `>|` and `<|` the bytes alone. `closed` is the end of the connection by the server and `leaves` by the client.
-/// `silence` is a missing response, and `exits STATUS` and `dies SIGNAL` are the end of the process.
+/// Returns the event of a line, which begins with the rank, or with `GROUP:RANK`. `0 > text` is a line from that rank, and `0 < text` is a
+/// line to it. `>>` and `<<` are frames, and `>|` and `<|` the bytes alone. `closed` is the end of the connection by the server and
+/// `leaves` by the client. `silence` is a missing response, and `exits STATUS` and `dies SIGNAL` are the end of the process.
 pub(crate) fn event(line: &str) -> EventKind {
     let (rank, rest) = line.split_once(' ').expect("a rank");
     let (group, rank) = rank.split_once(':').unwrap_or(("0", rank));

@@ -70,9 +70,9 @@ impl Batch {
         self.facts.len()
     }
 
-    /// Returns the processes that have started.
-    pub(crate) fn started(&self) -> impl Iterator<Item = i32> {
-        let started = self.facts.iter().filter(|fact| matches!(fact.kind, FactKind::Started(_)));
+    /// Returns the processes that have started, according to the facts from this position on.
+    pub(crate) fn started(&self, first: usize) -> impl Iterator<Item = i32> {
+        let started = self.facts[first..].iter().filter(|fact| matches!(fact.kind, FactKind::Started(_)));
         started.map(|fact| fact.pid)
     }
 

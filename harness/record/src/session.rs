@@ -196,7 +196,7 @@ impl RunningSession {
 
     fn report_carried(&mut self) {
         let facts = self.carrier.take_reported_facts();
-        facts.started().for_each(|pid| self.watch_managers(pid));
+        facts.started(0).for_each(|pid| self.watch_managers(pid));
         if facts.len() > 0 {
             let _ = self.messages.send(SessionMessage::Facts(facts));
         }
@@ -211,7 +211,7 @@ impl RunningSession {
             let after = self.carrier.reported_facts().len();
             let quiet = after == before;
             // The ancestors of a new process are watched at once, since a short job may be over at the next check.
-            if after >= BATCH_SIZE || self.carrier.reported_facts().started().next().is_some() {
+            if after >= BATCH_SIZE || self.carrier.reported_facts().started(before).next().is_some() {
                 self.report_carried();
             }
             // The following checks take as long as forwarding a message, so they are not made after each message.

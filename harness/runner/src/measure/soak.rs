@@ -83,6 +83,7 @@ pub fn soak(
     // The suite reports findings about the start.
     let first = job.event_count();
     let rounds = load.requests.div_ceil(per_round).max(1);
+    let put_rounds = rounds.div_ceil(PUT_PART);
     let start = Instant::now();
     let (mut samples, mut done) = (Vec::new(), 0);
     for round in 0..rounds {
@@ -94,7 +95,6 @@ pub fn soak(
         }
         let due = load.time.mul_f64(round as f64 / rounds as f64);
         std::thread::sleep(due.saturating_sub(start.elapsed()));
-        let put_rounds = rounds.div_ceil(PUT_PART);
         job.each(MeasuredPhase::GetOther, REQUESTS_PER_ROUND, &|rank, number| {
             request(ranks, rank, number, [round, put_rounds], has_names)
         })?;

@@ -21,13 +21,13 @@ fn entries(statement: &Statement, framing: Framing) -> Option<(u32, usize)> {
         let message = Decoded::new(Direction::ToServer, framing, text);
         enters_barrier(&message, request_of(&message))
     };
-    let said = MessageReader::new(framing).push(&written_bytes(encoding, lines, false));
+    let messages = MessageReader::new(framing).push(&written_bytes(encoding, lines, false));
     let is_entry = |message: &&WireMessage| match message {
         WireMessage::Line(line) => enters(Framing::Lines, line),
         WireMessage::Body(body) => enters(Framing::Frames, body),
         WireMessage::NoFrame => false,
     };
-    Some((rank, said.iter().filter(is_entry).count()))
+    Some((rank, messages.iter().filter(is_entry).count()))
 }
 
 impl Case {
@@ -54,19 +54,14 @@ impl Case {
     pub(crate) fn drop_steps_and_barriers(&mut self, steps: Range<usize>) {
         let (_, numbers) = self.barriers();
         let settings = self.settings();
-        let is_dropped = |at: usize| steps.contains(&(at + settings));
-        let dropped: BTreeSet<usize> =
-            (0..numbers.len()).filter(|at| is_dropped(*at)).flat_map(|at| numbers[at].clone()).collect();
-        let mut others: Vec<usize> = (0..numbers.len())
-            .filter(|at| !is_dropped(*at) && numbers[*at].clone().any(|number| dropped.contains(&number)))
-            .collect();
-        // From behind, so that the positions before stay valid.
-        while let Some(at) = others.pop_if(|at| *at + settings >= steps.end) {
-            self.drop_steps(at + settings..at + settings + 1);
-        }
-        self.drop_steps(steps);
-        for at in others.into_iter().rev() {
-            self.drop_steps(at + settings..at + settings + 1);
+        let in_body = steps.clone().filter_map(|at| numbers.get(at.checked_sub(settings)?));
+        let dropped: BTreeSet<usize> = in_body.cloned().flatten().collect();
+        let enters_dropped = |at: &usize| numbers[*at].clone().any(|number| dropped.contains(&number));
+        let others = (0..numbers.len()).filter(enters_dropped).map(|at| at + settings);
+        let all: BTreeSet<usize> = steps.chain(others).collect();
+        // The last step first, so that the positions of the others stay valid.
+        for at in all.into_iter().rev() {
+            self.drop_steps(at..at + 1);
         }
     }
 }

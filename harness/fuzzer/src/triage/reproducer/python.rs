@@ -30,10 +30,10 @@ def start(who, env):  # starts the program as this rank, with its end of the con
 /// Starts a rank of a program under test that opens its connection itself.
 const START_BY_PORT: &str = "\
 def start(who, env):  # starts the program as this rank, and accepts its connection to PMI_PORT
-    door, rank = socket.create_server((\"127.0.0.1\", 0)), env[\"PMI_ID\"]
-    env = {**{k: v for k, v in os.environ.items() if k[:3] != \"PMI\"}, **env, \"PMI_PORT\": f\"127.0.0.1:{door.getsockname()[1]}\"}
+    listener, rank = socket.create_server((\"127.0.0.1\", 0)), env[\"PMI_ID\"]
+    env = {**{k: v for k, v in os.environ.items() if k[:3] != \"PMI\"}, **env, \"PMI_PORT\": f\"127.0.0.1:{listener.getsockname()[1]}\"}
     process = subprocess.Popen(sys.argv[1:] or COMMAND, env=env, stdin=subprocess.DEVNULL)
-    door.settimeout(10), (ours := door.accept()[0]).recv(4096)  # cmd=initack pmiid=RANK
+    listener.settimeout(10), (ours := listener.accept()[0]).recv(4096)  # cmd=initack pmiid=RANK
     ours.sendall(f\"cmd=initack rc=0 rank={rank} size=@SIZE@ appnum=0 debug=0\\ncmd=set size=@SIZE@\\ncmd=set rank={rank}\\ncmd=set debug=0\\n\".encode())
     ranks[who] = ours, process";
 
@@ -54,14 +54,14 @@ const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, 
 
 /// The manager connects to a process. It may kill that process, so it must not be the script itself.
 const LAUNCH_BY_SINGLETON: &str = "\
-door, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
+listener, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
 first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
 theirs.close()
-command = [word.replace(\"{port}\", str(door.getsockname()[1])).replace(\"{pid}\", str(first.pid)) for word in command]
+command = [word.replace(\"{port}\", str(listener.getsockname()[1])).replace(\"{pid}\", str(first.pid)) for word in command]
 job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-door.settimeout(10), (pmi := door.accept()[0]).recv(4096)  # cmd=singinit authtype=none
+listener.settimeout(10), (pmi := listener.accept()[0]).recv(4096)  # cmd=singinit authtype=none
 pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\\n\")
-streams = [door.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
+streams = [listener.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
 ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 
 /// Pauses the launcher when it reads its standard input, whose end it passes on to its proxy. Another launcher may never read it.

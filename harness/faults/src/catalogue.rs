@@ -49,6 +49,7 @@ struct FaultEntry {
     breaks: String,
     dialects: Option<Dialects>,
     does: String,
+    differs: Option<String>,
     at: String,
     line: Option<StepList>,
     edit: Option<StepList>,
@@ -162,7 +163,8 @@ impl FaultEntry {
         let effect = effect(&self.at, line, edit)?;
         let (name, about, breaks) = (leak(self.name), leak(self.does), leak_ids(&self.breaks));
         let dialects = self.dialects.unwrap_or(Dialects::of_requirements(breaks));
-        Ok(Fault { name, breaks, description: about, effect, when: self.when, dialects })
+        let differs = self.differs.map(leak);
+        Ok(Fault { name, breaks, description: about, effect, when: self.when, dialects, differs })
     }
 }
 

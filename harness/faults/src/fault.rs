@@ -20,6 +20,8 @@ pub struct Fault {
     pub when: Occasion,
     /// The dialects in which it applies.
     pub dialects: Dialects,
+    /// The reason why it breaks different rules in different dialects, if it does.
+    pub differs: Option<&'static str>,
 }
 
 /// An entry that breaks nothing.

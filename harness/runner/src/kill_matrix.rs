@@ -1,7 +1,7 @@
 //! The kill matrix, which proves that the suite can fail: plays the suite against every fault and every variation of the reference server.
 //!
-//! A fault is killed if a scenario has a finding that cites a requirement that the fault breaks. A variation must not cause any finding,
-//! however minor.
+//! A fault is killed if a scenario has a finding that cites a requirement that the fault breaks. In every dialect that has the operation,
+//! findings must cite requirements of one common rule. A variation must not cause any finding, however minor.
 
 pub mod client;
 pub mod external;
@@ -21,11 +21,11 @@ use pmi_judge::event::{Event, EventKind};
 use pmi_judge::result::binds;
 use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::{Capability, Dialect, Scenario};
-use pmi_scenario::requirement::{BoundParty, RequirementSet};
+use pmi_scenario::requirement::{BoundParty, Requirement, RequirementSet};
 use pmi_scenario::suite::Suite;
 
-/// Minimum number of events in a scenario that counts as long. Such scenarios repeat something up to hundreds of times.
-const MIN_LONG_SCENARIO: usize = 250;
+/// Maximum number of events in a short scenario. Longer ones repeat something up to hundreds of times.
+const MAX_SHORT_SCENARIO: usize = 250;
 
 /// The findings of one scenario.
 #[derive(Debug, Clone, Serialize)]
@@ -51,7 +51,7 @@ pub struct FaultResult {
     pub description: &'static str,
     /// The requirements of this dialect that the fault breaks.
     pub breaks: Vec<&'static str>,
-    /// Scenarios that cite a requirement that the fault breaks.
+    /// Scenarios that cite a requirement that the fault breaks. Unless all scenarios were played, there are only as many as the result needs.
     pub killers: Vec<KillResult>,
     /// Scenarios that cite only requirements that the fault does not break.
     #[serde(rename = "wrong_reason")]
@@ -62,6 +62,12 @@ impl FaultResult {
     /// Returns whether a scenario found the fault for the right reason.
     pub fn is_killed(&self) -> bool {
         !self.killers.is_empty()
+    }
+
+    /// Returns the broken requirements that scenarios cite.
+    fn cited(&self) -> impl Iterator<Item = &'static str> {
+        let cited = |id: &&str| self.killers.iter().any(|killer| killer.requirements.contains(*id));
+        self.breaks.iter().copied().filter(cited)
     }
 
     /// Returns the name of the fault and the dialect, for display.
@@ -95,22 +101,45 @@ pub struct KillMatrix {
     /// Requirements that bind servers, but that no fault proves to be tested.
     #[serde(rename = "without_fault")]
     pub requirements_without_fault: Vec<String>,
+    /// Number of faults that apply in several dialects.
+    pub shared_faults: usize,
+    /// Those of them for which the dialects cite no common rule, although `faults.toml` gives no reason; and those with a reason that do
+    /// have a common rule.
+    pub without_common_rule: Vec<&'static str>,
 }
 
 impl KillMatrix {
-    /// Returns whether every fault is killed, no variation has a finding, and a killing scenario cites each server requirement that needs a
-    /// fault.
+    /// Returns whether every fault is killed, by a common rule in every dialect, no variation has a finding, and a killing scenario cites
+    /// each server requirement that needs a fault.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
+            && self.without_common_rule.is_empty()
             && self.variations.iter().all(|v| v.findings.is_empty())
             && self.requirements_without_fault.is_empty()
     }
 
     /// Returns the requirements that were cited by a finding about a fault that breaks them.
     pub fn cited_requirements(&self) -> BTreeSet<&str> {
-        let cited = |f: &FaultResult, id: &str| f.killers.iter().any(|k| k.requirements.contains(id));
-        self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id))).collect()
+        self.faults.iter().flat_map(FaultResult::cited).collect()
     }
+}
+
+/// Returns the requirements of which no finding about a fault shows that they are tested.
+fn without_fault(suite: &Suite, needs: impl Fn(&Requirement) -> bool, shown: &BTreeSet<&str>) -> Vec<String> {
+    let missing = suite.catalogue.iter().filter(|r| needs(r) && !shown.contains(r.id.as_str()));
+    missing.map(|r| r.id.clone()).collect()
+}
+
+/// Returns the rules that all of these sets of requirements have in common.
+fn common_rules<'a>(
+    suite: &'a Suite,
+    sets: impl IntoIterator<Item = Vec<&'static str>>,
+) -> BTreeSet<&'a str> {
+    let rules = |ids: Vec<&str>| -> BTreeSet<&'a str> {
+        let found = ids.into_iter().filter_map(|id| suite.catalogue.get(id));
+        found.flat_map(|requirement| &requirement.rules).map(String::as_str).collect()
+    };
+    sets.into_iter().map(rules).reduce(|a, b| &a & &b).unwrap_or_default()
 }
 
 /// Plays a scenario against a server with the given behaviour. Returns the outcome, and whether each effect of the behaviour showed.
@@ -152,8 +181,8 @@ fn is_advice(suite: &Suite, found: &KillResult) -> bool {
 /// A scenario, and the result of rehearsing all faults and variations with it.
 struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
-    /// True if the scenario exchanges many messages with the plain server.
-    is_long: bool,
+    /// Number of events with the plain server.
+    length: usize,
     /// For each fault and then for each variation, whether it shows in the scenario. If it does not, the server behaves like the plain
     /// server.
     shows: Vec<bool>,
@@ -196,8 +225,7 @@ fn rehearse<'a>(
     in_parallel(scenarios.len(), jobs, |number| {
         let scenario = scenarios[number];
         let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
-        let is_long = outcome.events.iter().filter(exchanged).count() > MIN_LONG_SCENARIO;
-        RehearsedScenario { scenario, is_long, shows }
+        RehearsedScenario { scenario, length: outcome.events.iter().filter(exchanged).count(), shows }
     })
 }
 
@@ -216,8 +244,8 @@ fn collect_findings(
     scenarios.iter().filter_map(|s| found(suite, s, play_scenario(suite, s, behaviour, limits).0)).collect()
 }
 
-/// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, scenarios that repeat something many times
-/// are played only against faults that no other scenario kills.
+/// Plays the suite against `faults` and `variations`, on `jobs` threads. Unless `all` is true, a fault is played only until it is killed by
+/// a common rule of its dialects, and until each requirement that needs a fault is cited.
 pub fn run(
     suite: &Suite,
     faults: &[&'static Fault],
@@ -229,79 +257,104 @@ pub fn run(
     let limits =
         ScenarioLimits { step: Duration::from_secs(60), bytes: 16 << 20, ..ScenarioLimits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
-    let cases: Vec<FaultCase> = faults
-        .iter()
-        .copied()
-        .enumerate()
-        .flat_map(|(number, fault)| Dialect::ALL.map(|dialect| (number, fault, dialect)))
-        .map(|(number, fault, dialect)| FaultCase {
-            number,
-            fault,
-            dialect,
-            breaks: broken_in(fault, dialect),
-        })
-        .filter(|case| !case.breaks.is_empty())
-        .collect();
     // The plain server, then each variation with its index among the rehearsed behaviours.
     let entries = (faults.len()..).zip(variations.iter().copied()).map(Some);
     let servers: Vec<Option<(usize, &'static Variation)>> = std::iter::once(None).chain(entries).collect();
-    let mut matrix = KillMatrix {
+    let play = |number: usize, also: &[String]| {
+        try_fault(suite, &rehearsed, (number, faults[number]), (all, also), limits)
+    };
+    let mut results = in_parallel(faults.len(), jobs, |number| play(number, &[]));
+    let needs = |requirement: &Requirement| requirement.needs_fault(BoundParty::Server);
+    let missing = |results: &[Vec<FaultResult>]| {
+        without_fault(suite, needs, &results.iter().flatten().flat_map(FaultResult::cited).collect())
+    };
+    // The requirements that no finding has cited so far may be cited by further scenarios.
+    let uncited = missing(&results);
+    let is_open =
+        |number: &usize| !all && faults[*number].breaks.iter().any(|id| uncited.iter().any(|u| u == id));
+    let open: Vec<usize> = (0..faults.len()).filter(is_open).collect();
+    let further = in_parallel(open.len(), jobs, |at| play(open[at], &uncited));
+    for (number, result) in open.into_iter().zip(further) {
+        results[number] = result;
+    }
+    let dialects = |results: &&Vec<FaultResult>| results.len() > 1;
+    let is_unexplained = |(results, fault): &(&Vec<FaultResult>, &&Fault)| {
+        let common = common_rules(suite, results.iter().map(|result| result.cited().collect()));
+        dialects(results) && common.is_empty() != fault.differs.is_some()
+    };
+    KillMatrix {
         scenarios: in_memory(suite).count(),
-        faults: in_parallel(cases.len(), jobs, |at| try_fault(suite, &rehearsed, &cases[at], all, limits)),
         variations: in_parallel(servers.len(), jobs, |at| {
             try_variation(suite, &rehearsed, servers[at], limits)
         }),
-        requirements_without_fault: Vec::new(),
-    };
-    let shown = matrix.cited_requirements();
-    matrix.requirements_without_fault = suite
-        .catalogue
-        .iter()
-        .filter(|r| r.needs_fault(BoundParty::Server) && !shown.contains(r.id.as_str()))
-        .map(|r| r.id.clone())
-        .collect();
-    matrix
+        requirements_without_fault: missing(&results),
+        shared_faults: results.iter().filter(dialects).count(),
+        without_common_rule: results.iter().zip(faults).filter(is_unexplained).map(|(_, f)| f.name).collect(),
+        faults: results.into_iter().flatten().collect(),
+    }
 }
 
-/// A fault in one dialect.
-struct FaultCase {
-    /// The index of the fault among the rehearsed behaviours.
-    number: usize,
-    fault: &'static Fault,
-    dialect: Dialect,
-    /// The requirements that the fault breaks in the dialect.
-    breaks: Vec<&'static str>,
-}
-
-/// Plays the scenarios in which a fault shows.
+/// Plays the scenarios in which a fault shows, in each dialect, beginning with short scenarios about the requirements that it breaks. The
+/// fault is given with its index among the rehearsed behaviours. Stops when the dialects have a rule in common and all of `also` that the
+/// fault breaks are cited, unless `all` is true.
 fn try_fault(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],
-    case: &FaultCase,
-    all: bool,
+    (number, fault): (usize, &'static Fault),
+    (all, also): (bool, &[String]),
     limits: ScenarioLimits,
-) -> FaultResult {
-    let FaultCase { number, fault, dialect, ref breaks } = *case;
-    let right = |f: &KillResult| f.requirements.iter().any(|id| breaks.contains(&id.as_str()));
+) -> Vec<FaultResult> {
     let behaviour = fault.behaviour();
-    let of = |long: bool| -> Vec<KillResult> {
-        let shown = rehearsed.iter().filter(|r| r.is_long == long && r.shows.get(number) == Some(&true));
-        let spoken = shown.map(|r| r.scenario).filter(|s| s.dialect == dialect);
-        collect_findings(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
+    let case = |dialect: Dialect| {
+        let breaks = broken_in(fault, dialect);
+        let is_about = |s: &Scenario| s.requires.iter().any(|id| breaks.contains(&id.value.as_str()));
+        let shown = rehearsed.iter().filter(|r| r.shows[number] && r.scenario.dialect == dialect);
+        let mut scenarios: Vec<_> = shown.collect();
+        scenarios.sort_by_key(|r| (r.length > MAX_SHORT_SCENARIO, !is_about(r.scenario), r.length));
+        let result = FaultResult {
+            name: fault.name,
+            dialect,
+            description: fault.description,
+            breaks,
+            killers: Vec::new(),
+            wrong_requirement: Vec::new(),
+        };
+        (result, scenarios.into_iter())
     };
-    let mut found = of(false);
-    if all || !found.iter().any(right) {
-        found.extend(of(true));
+    let mut cases: Vec<_> =
+        Dialect::ALL.map(case).into_iter().filter(|(result, _)| !result.breaks.is_empty()).collect();
+    let broken = common_rules(suite, cases.iter().map(|(result, _)| result.breaks.clone()));
+    let is_proven = |result: &FaultResult| {
+        let mut open = result.breaks.iter().filter(|id| also.iter().any(|also| also == *id));
+        result.is_killed() && open.all(|id| result.cited().any(|cited| cited == *id))
+    };
+    while !cases.is_empty() {
+        let is_common = broken.is_empty()
+            || !common_rules(suite, cases.iter().map(|(result, _)| result.cited().collect())).is_empty();
+        let mut has_played = false;
+        let proven: Vec<bool> = cases.iter().map(|(result, _)| !all && is_proven(result)).collect();
+        let all_proven = proven.iter().all(|proven| *proven);
+        if all_proven && is_common {
+            break;
+        }
+        for ((result, scenarios), proven) in cases.iter_mut().zip(proven) {
+            // A common rule is searched for once each dialect has killed the fault.
+            if proven && !all_proven {
+                continue;
+            }
+            let Some(r) = scenarios.next() else { continue };
+            has_played = true;
+            let outcome = play_scenario(suite, r.scenario, &behaviour, limits).0;
+            if let Some(found) = found(suite, r.scenario, outcome) {
+                let is_right = found.requirements.iter().any(|id| result.breaks.contains(&id.as_str()));
+                if is_right { &mut result.killers } else { &mut result.wrong_requirement }.push(found);
+            }
+        }
+        if !has_played {
+            break;
+        }
     }
-    let (killers, wrong_reason) = found.into_iter().partition(right);
-    FaultResult {
-        name: fault.name,
-        dialect,
-        description: fault.description,
-        breaks: breaks.clone(),
-        killers,
-        wrong_requirement: wrong_reason,
-    }
+    cases.into_iter().map(|(result, _)| result).collect()
 }
 
 /// Returns the requirements that a fault breaks in a dialect. Only requirements of the dialect's standards are included. A fault that is
@@ -366,7 +419,7 @@ mod tests {
         let spared = rehearsed.iter().map(|r| r.shows.iter().filter(|shows| !**shows).count()).sum::<usize>();
         assert!(spared > faults.len(), "no scenario was skipped");
         for (number, fault) in faults.iter().enumerate().step_by(17) {
-            for r in rehearsed.iter().filter(|r| !r.is_long && !r.shows[number]) {
+            for r in rehearsed.iter().filter(|r| r.length <= MAX_SHORT_SCENARIO && !r.shows[number]) {
                 let (outcome, shown) = play_scenario(&suite, r.scenario, &fault.behaviour(), limits);
                 assert_eq!(shown, [false], "{} in {}", fault.name, r.scenario.name);
                 assert!(

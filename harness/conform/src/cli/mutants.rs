@@ -1,6 +1,6 @@
 //! `suite mutants`: lists faults and variations, and plays the suite against them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use pmi_faults::{
     library_faults, library_variations, program_faults, program_variations, rare_external_faults,
 };
 use pmi_runner::iut::Iut;
-use pmi_runner::kill_matrix::client::{self, ClientMatrix};
+use pmi_runner::kill_matrix::client::{self, ClientFaultResult, ClientMatrix};
 use pmi_runner::kill_matrix::external::{ExternalMatrix, ExternalResult};
-use pmi_runner::kill_matrix::{KillResult, run};
+use pmi_runner::kill_matrix::{FaultResult, KillMatrix, KillResult, run};
 use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
@@ -79,62 +79,154 @@ fn score(killed: usize, total: usize) -> usize {
     (killed * 100).checked_div(total).unwrap_or(100)
 }
 
-/// Prints the table of client faults and its score.
-fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
-    writeln!(text, "\n{:44} {:40} requirements cited", "client fault", "requirement")?;
-    for fault in matrix.faults.iter().filter(|f| f.killed) {
-        let right = fault.breaks.iter().find(|id| fault.cited.contains(**id)).unwrap_or(&"");
-        let cited: Vec<&str> = fault.cited.iter().map(String::as_str).collect();
-        writeln!(text, "{:44} {right:40} {}", fault.name, cited.join(" "))?;
-    }
-    text.push('\n');
-    let (mut survived, mut wrong, mut punished) = (0, 0, 0);
-    for fault in matrix.faults.iter().filter(|f| !f.killed) {
-        match &fault.first_finding {
-            None => {
-                survived += 1;
-                writeln!(text, "SURVIVED {}: {}", fault.name, fault.description)?;
-            }
-            Some(first) => {
-                wrong += 1;
-                let breaks = fault.breaks.join(", ");
-                writeln!(
-                    text,
-                    "WRONG REASON {}: {} (breaks {breaks})\n  {first}",
-                    fault.name, fault.description
-                )?;
-            }
-        }
-    }
-    for variation in matrix.variations.iter().filter(|v| !v.findings.is_empty()) {
-        punished += 1;
-        let by = variation.findings.join("\n  ");
-        writeln!(text, "PUNISHED {}: {}\n  {by}", variation.name, variation.description)?;
-    }
-    for id in &matrix.requirements_without_fault {
-        writeln!(text, "NO FAULT of a client shows that {id} is tested")?;
-    }
-    let total = matrix.faults.len();
-    let killed = total - survived - wrong;
-    writeln!(
-        text,
-        "{killed} of {total} client faults killed by the requirement they break, {survived} survived, {wrong} killed for the wrong reason; {punished} of {} client variations punished; {} MUST(s) for clients without a fault, {} not visible on the wire",
-        matrix.variations.len(),
-        matrix.requirements_without_fault.len(),
-        matrix.undetectable.len()
-    )?;
-    writeln!(text, "client score {} %", score(killed, total))
+/// The results of one kind of faults and variations.
+struct Report<'a> {
+    /// The implementation that has the faults, if it is not the server under test.
+    kind: &'static str,
+    faults: Vec<FaultLine<'a>>,
+    /// The name, the behaviour and the findings of each variation.
+    variations: Vec<(&'a str, &'a str, Vec<String>)>,
+    without_fault: &'a [String],
+    /// Further counts for the summary.
+    more: String,
 }
 
-fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[KillResult]) -> std::fmt::Result {
-    writeln!(text, "{label} {name}: {about}")?;
-    for found in all.iter().take(3) {
-        writeln!(text, "  {}: {}", found.scenario, found.first_finding)?;
+/// The result of a fault.
+struct FaultLine<'a> {
+    name: String,
+    about: &'a str,
+    breaks: &'a [&'static str],
+    /// The cited requirement and the scenarios that cite it, or all cited requirements.
+    killed: Option<(&'a str, String)>,
+    /// Findings that cite another requirement.
+    wrong: Vec<String>,
+}
+
+impl<'a> Report<'a> {
+    fn of_servers(matrix: &'a KillMatrix, args: &Mutants, start: Instant) -> Self {
+        let fault = |fault: &'a FaultResult| FaultLine {
+            name: fault.label(),
+            about: fault.description,
+            breaks: &fault.breaks,
+            killed: fault.killers.first().map(|first| {
+                let shown = if args.matrix { &fault.killers[..] } else { &fault.killers[..1] };
+                let by = shown.iter().map(|f| f.scenario.as_str()).collect::<Vec<_>>().join(" ");
+                (first_cited(&fault.breaks, &first.requirements), by)
+            }),
+            wrong: first_findings(&fault.wrong_requirement),
+        };
+        let variations = matrix.variations.iter();
+        Self {
+            kind: "",
+            faults: matrix.faults.iter().map(fault).collect(),
+            variations: variations.map(|v| (v.name, v.description, first_findings(&v.findings))).collect(),
+            without_fault: &matrix.requirements_without_fault,
+            more: format!(
+                "; {} of {} faults in several dialects without a common rule; {} scenarios each, {:.1} s",
+                matrix.without_common_rule.len(),
+                matrix.shared_faults,
+                matrix.scenarios,
+                start.elapsed().as_secs_f64()
+            ),
+        }
     }
-    if all.len() > 3 {
-        writeln!(text, "  ... and {} more scenario(s)", all.len() - 3)?;
+
+    fn of_clients(matrix: &'a ClientMatrix) -> Self {
+        let fault = |fault: &'a ClientFaultResult| FaultLine {
+            name: fault.name.to_owned(),
+            about: fault.description,
+            breaks: fault.breaks,
+            killed: fault.killed.then(|| (first_cited(fault.breaks, &fault.cited), joined(&fault.cited))),
+            wrong: fault.first_finding.clone().into_iter().collect(),
+        };
+        let variations = matrix.variations.iter();
+        Self {
+            kind: "client ",
+            faults: matrix.faults.iter().map(fault).collect(),
+            variations: variations.map(|v| (v.name, v.description, v.findings.clone())).collect(),
+            without_fault: &matrix.requirements_without_fault,
+            more: format!("; {} not visible on the wire", matrix.undetectable.len()),
+        }
     }
-    Ok(())
+
+    fn of_external(
+        kind: &'static str,
+        [faults, variations]: [&'a [ExternalResult]; 2],
+        without_fault: &'a [String],
+    ) -> Self {
+        let fault = |fault: &'a ExternalResult| FaultLine {
+            name: fault.name.to_owned(),
+            about: fault.about,
+            breaks: &fault.breaks,
+            killed: fault
+                .is_right()
+                .then(|| (first_cited(&fault.breaks, &fault.cited), joined(&fault.cited))),
+            wrong: fault.wrong.clone(),
+        };
+        Self {
+            kind,
+            faults: faults.iter().map(fault).collect(),
+            variations: variations.iter().map(|v| (v.name, v.about, v.wrong.clone())).collect(),
+            without_fault,
+            more: String::new(),
+        }
+    }
+
+    fn print(&self, text: &mut String) -> std::fmt::Result {
+        let kind = self.kind;
+        writeln!(text, "{:44} {:40} cited by", format!("{kind}fault"), "requirement")?;
+        for fault in &self.faults {
+            let Some((cited, by)) = &fault.killed else { continue };
+            writeln!(text, "{:44} {cited:40} {by}", fault.name)?;
+        }
+        text.push('\n');
+        let (mut survived, mut wrong) = (0, 0);
+        for fault in self.faults.iter().filter(|fault| fault.killed.is_none()) {
+            let (count, label) = if fault.wrong.is_empty() {
+                (&mut survived, "SURVIVED")
+            } else {
+                (&mut wrong, "WRONG REASON")
+            };
+            *count += 1;
+            writeln!(text, "{label} {}: {} (breaks {})", fault.name, fault.about, fault.breaks.join(", "))?;
+            fault.wrong.iter().try_for_each(|finding| writeln!(text, "  {finding}"))?;
+        }
+        let punished: Vec<_> =
+            self.variations.iter().filter(|(_, _, findings)| !findings.is_empty()).collect();
+        for (name, about, findings) in &punished {
+            writeln!(text, "PUNISHED {name}: {about}\n  {}", findings.join("\n  "))?;
+        }
+        for id in self.without_fault {
+            writeln!(text, "NO FAULT {kind}shows that {id} is tested")?;
+        }
+        let total = self.faults.len();
+        let killed = total - survived - wrong;
+        writeln!(
+            text,
+            "{killed} of {total} {kind}faults killed by the requirement they break, {survived} survived, {wrong} killed for the wrong \
+             reason; {} of {} {kind}variations punished; {} MUST(s) without a fault{}",
+            punished.len(),
+            self.variations.len(),
+            self.without_fault.len(),
+            self.more
+        )?;
+        writeln!(text, "{kind}score {} %", score(killed, total))
+    }
+}
+
+/// Returns the first broken requirement that is cited.
+fn first_cited<'a>(breaks: &[&'a str], cited: &BTreeSet<String>) -> &'a str {
+    breaks.iter().find(|id| cited.contains(**id)).unwrap_or(&"")
+}
+
+fn joined(ids: &BTreeSet<String>) -> String {
+    ids.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the findings of the first few scenarios.
+fn first_findings(all: &[KillResult]) -> Vec<String> {
+    let first = all.iter().take(3).map(|found| format!("{}: {}", found.scenario, found.first_finding));
+    first.chain((all.len() > 3).then(|| format!("... and {} more scenario(s)", all.len() - 3))).collect()
 }
 
 /// Time without activity after which a program or library counts as hanging.
@@ -183,41 +275,21 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
     };
     let (killed, lawful) = (matrix.run(&faults), matrix.run(&variations));
     let status = u8::from(killed.iter().chain(&lawful).any(|result| !result.is_right()));
+    // Requirements without a fault are only known if all faults were played.
+    let without_fault = if args.filter.is_empty() { matrix.without_fault(&killed) } else { Vec::new() };
     if args.json {
-        print(&format!("{:#}\n", serde_json::json!({ "faults": killed, "variations": lawful })))?;
+        print(&format!(
+            "{:#}\n",
+            serde_json::json!({
+                "faults": killed, "variations": lawful, "without_fault": without_fault,
+            })
+        ))?;
         return Ok(status);
     }
+    let kind = if args.client.is_some() { "program " } else { "library " };
     let mut text = String::new();
-    show_external(&mut text, &killed, &lawful)?;
+    Report::of_external(kind, [&killed, &lawful], &without_fault).print(&mut text)?;
     print(&text).map(|()| status)
-}
-
-fn show_external(
-    text: &mut String,
-    faults: &[ExternalResult],
-    variations: &[ExternalResult],
-) -> std::fmt::Result {
-    writeln!(text, "{:44} requirements cited", "fault")?;
-    for fault in faults.iter().filter(|fault| fault.is_right()) {
-        let cited: Vec<&str> = fault.cited.iter().map(String::as_str).collect();
-        writeln!(text, "{:44} {}", fault.name, cited.join(" "))?;
-    }
-    text.push('\n');
-    for (label, all) in [("SURVIVED", faults), ("PUNISHED", variations)] {
-        for result in all.iter().filter(|result| !result.is_right()) {
-            writeln!(text, "{label} {}: {}\n  {}", result.name, result.about, result.wrong.join("\n  "))?;
-        }
-    }
-    let count = |all: &[ExternalResult]| all.iter().filter(|result| !result.is_right()).count();
-    let (total, survived) = (faults.len(), count(faults));
-    writeln!(
-        text,
-        "{} of {total} faults killed by the requirement they break, {survived} survived; {} of {} variations punished",
-        total - survived,
-        count(variations),
-        variations.len()
-    )?;
-    writeln!(text, "score {} %", score(total - survived, total))
 }
 
 pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
@@ -255,46 +327,13 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         print(&format!("{value:#}\n"))?;
         return Ok(status);
     }
-    let mut text = format!("{:44} {:>5}  {:40} first killer\n", "fault", "kills", "requirement");
-    for fault in &matrix.faults {
-        let Some(first) = fault.killers.first() else { continue };
-        let cited = fault.breaks.iter().find(|id| first.requirements.contains(**id)).unwrap_or(&"");
-        let shown = if args.matrix { &fault.killers[..] } else { &fault.killers[..1] };
-        let names: Vec<&str> = shown.iter().map(|f| f.scenario.as_str()).collect();
-        writeln!(text, "{:44} {:>5}  {cited:40} {}", fault.label(), fault.killers.len(), names.join(" "))?;
+    let mut text = String::new();
+    Report::of_servers(&matrix, args, start).print(&mut text)?;
+    for name in &matrix.without_common_rule {
+        writeln!(text, "NO COMMON RULE, or a needless reason for that: {name}")?;
     }
-    let (mut survived, mut wrong, mut punished) = (0, 0, 0);
     text.push('\n');
-    for fault in matrix.faults.iter().filter(|f| !f.is_killed()) {
-        if fault.wrong_requirement.is_empty() {
-            survived += 1;
-            show(&mut text, "SURVIVED", &fault.label(), fault.description, &[])?;
-        } else {
-            wrong += 1;
-            let about = format!("{} (breaks {})", fault.description, fault.breaks.join(", "));
-            show(&mut text, "WRONG REASON", &fault.label(), &about, &fault.wrong_requirement)?;
-        }
-    }
-    for variation in matrix.variations.iter().filter(|v| !v.findings.is_empty()) {
-        punished += 1;
-        show(&mut text, "PUNISHED", variation.name, variation.description, &variation.findings)?;
-    }
-    for id in &matrix.requirements_without_fault {
-        writeln!(text, "NO FAULT shows that {id} is tested")?;
-    }
-    let total = matrix.faults.len();
-    let killed = total - survived - wrong;
-    writeln!(
-        text,
-        "{killed} of {total} faults killed by the requirement they break, {survived} survived, {wrong} killed for the \
-         wrong reason; {punished} of {} variations punished; {} MUST(s) without a fault; {} scenarios each, {:.1} s",
-        matrix.variations.len(),
-        matrix.requirements_without_fault.len(),
-        matrix.scenarios,
-        start.elapsed().as_secs_f64()
-    )?;
-    writeln!(text, "score {} %", score(killed, total))?;
-    show_clients(&mut text, &clients)?;
+    Report::of_clients(&clients).print(&mut text)?;
     print(&text)?;
     Ok(status)
 }

@@ -26,7 +26,8 @@ struct ActiveEffect {
 impl ActiveEffect {
     /// Returns whether it shows now. A rehearsed effect never does.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
-        if circumstances.framing.is_some_and(|framing| !self.dialects.has(framing)) {
+        let is_elsewhere = circumstances.framing.is_some_and(|framing| !self.dialects.has(framing));
+        if is_elsewhere || rehearsed && self.shown {
             return false;
         }
         self.use_count += 1;

@@ -13,6 +13,7 @@ use pmi_faults::client::{
 use pmi_faults::{Config, Edit};
 use serde::Serialize;
 
+use super::without_fault;
 use crate::behaviours::behaviour;
 use crate::interpret::Recorder;
 use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
@@ -265,12 +266,7 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
             .collect(),
     };
     let shown = matrix.cited_requirements();
-    matrix.requirements_without_fault = suite
-        .catalogue
-        .iter()
-        .filter(|r| needs_client_fault(r) && !shown.contains(r.id.as_str()))
-        .map(|r| r.id.clone())
-        .collect();
+    matrix.requirements_without_fault = without_fault(suite, needs_client_fault, &shown);
     matrix
 }
 

@@ -10,13 +10,14 @@ use std::sync::atomic::AtomicBool;
 use pmi_faults::external::{ExternalFault, ExternalKill};
 use serde::Serialize;
 
-use super::in_parallel;
+use super::{in_parallel, without_fault};
 use crate::iut::Iut;
 use crate::run::{RunOptions, run};
 use pmi_judge::deviations::Deviations;
 use pmi_judge::verdict::{ScenarioResult, Verdict};
 use pmi_scenario::ImplementationKind;
 use pmi_scenario::ast::{Capability, Dialect, Scenario};
+use pmi_scenario::requirement::{BoundParty, Requirement, RequirementSet};
 use pmi_scenario::suite::Suite;
 
 /// Number of scenarios that are played before the fault may count as killed.
@@ -68,6 +69,22 @@ impl ExternalMatrix<'_> {
     pub fn run(&self, faults: &[&'static ExternalFault]) -> Vec<ExternalResult> {
         let clean = self.play_without_faults(faults);
         in_parallel(faults.len(), self.jobs, |number| self.result(faults[number], &clean))
+    }
+
+    /// Returns the requirements of the dialect that bind the implementation, and that none of these results cites for a fault that breaks
+    /// them.
+    pub fn without_fault(&self, results: &[ExternalResult]) -> Vec<String> {
+        let cited = |r: &ExternalResult| {
+            r.breaks.iter().copied().filter(|id| r.cited.contains(*id)).collect::<Vec<_>>()
+        };
+        let party = match self.under_test {
+            ImplementationKind::Library => BoundParty::Library,
+            _ => BoundParty::Client,
+        };
+        let is_of_dialect =
+            |id: &str| RequirementSet::of(id).dialect().is_some_and(|dialect| dialect == self.dialect);
+        let needs = |r: &Requirement| r.needs_fault(party) && is_of_dialect(&r.id);
+        without_fault(self.suite, needs, &results.iter().flat_map(cited).collect())
     }
 
     /// Plays the scenarios that faults name without these faults. Returns what is wrong, by the names that the implementation has and the

@@ -20,13 +20,13 @@ impl Behaviour {
         self
     }
 
-    /// Makes this a rehearsal: the server acts like the reference, and records which effects would have shown.
+    /// Makes the behaviour a rehearsal: the server acts like the reference, and records which effects would have shown.
     #[must_use]
     pub fn with_rehearsal(self) -> Self {
         Self { with_rehearsal: true, ..self }
     }
 
-    /// Makes the launcher run within a job, if `within_job`.
+    /// Sets whether the launcher runs within a job.
     #[must_use]
     pub fn launched(self, within_job: bool) -> Self {
         Self { within_job, ..self }

@@ -32,7 +32,7 @@ struct EntryError {
     message: String,
 }
 
-/// Steps as written in the file: one word, one step, or several.
+/// The steps of an edit as written in `faults.toml`: a word, a step, or a list of steps.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum StepList {
@@ -76,10 +76,10 @@ struct ExternalEntry {
     does: String,
     #[serde(default)]
     dialects: Dialects,
-    /// The names that the implementation has without the fault.
+    /// Names that the implementation is given in the control run, which must pass without the fault.
     #[serde(default)]
     base: String,
-    /// Scenarios, each with the requirement that it cites.
+    /// Scenarios that find the fault, each with the requirement that it cites.
     #[serde(default)]
     finds: Vec<String>,
     #[serde(default)]
@@ -104,7 +104,7 @@ struct FaultsFile {
     rare_library_faults: Vec<ExternalEntry>,
 }
 
-/// The content of the file.
+/// The content of `faults.toml`.
 struct FaultCatalogue {
     faults: Vec<Fault>,
     variations: Vec<Variation>,
@@ -290,14 +290,14 @@ impl FaultCatalogue {
         read().map_err(|error| error.to_string())
     }
 
-    /// Returns the entries, which are read once. A test reads them as well, so mistakes are found before this can panic.
+    /// Returns the catalogue, which is parsed once. A test parses it as well, so an invalid entry fails that test before this can panic.
     fn get() -> &'static Self {
         static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
         CATALOGUE.get_or_init(|| Self::read().unwrap_or_else(|error| panic!("{error}")))
     }
 }
 
-/// Returns the names in a table of the file. This does not parse the entries, because a run without a fault needs only the names.
+/// Returns the names in a table of `faults.toml` without parsing the entries, because a run without a fault needs only the names.
 fn names(table: &'static str) -> impl Iterator<Item = &'static str> {
     let rows = TEXT.lines().skip_while(move |line| line.strip_suffix(" = [") != Some(table));
     let rows = rows.take_while(|line| *line != "]");
@@ -324,7 +324,8 @@ pub fn variations() -> impl Iterator<Item = &'static Variation> {
     FaultCatalogue::get().variations.iter()
 }
 
-/// Returns the faults of servers that few sessions show. No scenario has to find them, but campaigns must; some crash the process.
+/// Returns the rare faults of servers, which few sessions show. Scenarios may miss them, but campaigns must find them. Some crash the
+/// server's process.
 pub fn rare_faults() -> impl Iterator<Item = &'static Fault> {
     FaultCatalogue::get().rare_faults.iter()
 }
@@ -339,22 +340,22 @@ pub fn client_variations() -> impl Iterator<Item = &'static ClientVariation> {
     FaultCatalogue::get().client_variations.iter()
 }
 
-/// Returns the faults that programs may have by name.
+/// Returns the faults that programs implement.
 pub fn program_faults() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().program_faults.iter()
 }
 
-/// Returns the variations that programs may have by name.
+/// Returns the variations that programs implement.
 pub fn program_variations() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().program_variations.iter()
 }
 
-/// Returns the faults that libraries may have by name.
+/// Returns the faults that libraries implement.
 pub fn library_faults() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().library_faults.iter()
 }
 
-/// Returns the variations that libraries may have by name.
+/// Returns the variations that libraries implement.
 pub fn library_variations() -> impl Iterator<Item = &'static ExternalFault> {
     FaultCatalogue::get().library_variations.iter()
 }

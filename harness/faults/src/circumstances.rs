@@ -24,11 +24,11 @@ pub struct Circumstances {
     pub refused: bool,
     /// True if the request arrived with others in one read.
     pub in_burst: bool,
-    /// True if a request of another process arrived in the same round of the event loop, before this one.
+    /// True if a request from another process arrived earlier in the same round of the event loop.
     pub is_together: bool,
-    /// True if a process has waited for seconds before its request, so that it is late.
+    /// True if the scenario has paused for some time before this action.
     pub late: bool,
-    /// True if the launcher runs within a job, and has its variables in its own environment.
+    /// True if the launcher runs within a job, whose variables are in the launcher's environment.
     pub within_job: bool,
     /// The number of occasions so far on which the effect could have shown, including this one.
     pub use_count: u64,
@@ -49,9 +49,9 @@ pub enum Occasion {
     Spawned,
     /// With at least two nodes.
     Nodes,
-    /// With at least this many ranks.
+    /// In groups with at least the given number of ranks.
     Ranks(u32),
-    /// For the last of several ranks.
+    /// For the last rank of a group with at least two ranks.
     LastRank,
     /// For the last rank of a group of odd size, which is at least 3.
     LastOfOddGroup,
@@ -67,13 +67,13 @@ pub enum Occasion {
     OthersWait,
     /// After the previous barrier, and until the barrier with this number has ended.
     Round(u64),
-    /// The same in spawned groups.
+    /// In spawned groups: after the previous barrier, and until the barrier with this number has ended.
     SpawnedRound(u64),
     /// When several messages arrived in one read.
     Burst,
-    /// When requests of several processes arrived at the same time, for all but the first.
+    /// When requests from several processes arrived at the same time, for all but the first.
     Together,
-    /// After a process has been late.
+    /// After a pause in the scenario.
     Late,
     /// If the launcher runs within a job.
     WithinJob,

@@ -14,7 +14,7 @@ pub enum OutcomeSelector {
     Ok,
     /// Responses that report a failure or a miss.
     Fail,
-    /// Both.
+    /// All responses.
     Any,
 }
 
@@ -34,7 +34,7 @@ impl ResponseSelector {
         }
     }
 
-    /// Returns whether a request has this name.
+    /// Returns whether the selector applies to responses to this request.
     pub(crate) fn names(self, header: &ResponseHeader, is_pmi2: bool) -> bool {
         match (self.0, header.exchange) {
             (None, _) => !is_pmi2 || header.framing == Framing::Frames,

@@ -15,14 +15,14 @@ pub struct ExternalKill {
     pub requirements: &'static [&'static str],
 }
 
-/// One named way in which a program or a library breaks a standard, or behaves in an unusual but lawful way.
+/// A named way for a program or a library to break a standard, or to behave unusually within it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalFault {
-    /// The name by which the implementation knows it. Several names, separated by commas, mean all of them.
+    /// The name of the fault within the implementation, or several names separated by commas.
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
-    /// The names with which the implementation is played to show that it passes without the fault.
+    /// Names that the implementation is given in the control run, which must pass without the fault.
     pub base: &'static str,
     /// The dialects in which it applies.
     pub dialects: Dialects,
@@ -31,12 +31,12 @@ pub struct ExternalFault {
 }
 
 impl ExternalFault {
-    /// Returns the ways in which it is found in this framing.
+    /// Returns the ways in which the fault is found in dialects with this framing.
     pub fn kills_in(&self, framing: Framing) -> impl Iterator<Item = &ExternalKill> {
         self.kills.iter().filter(move |kill| kill.dialect.has(framing))
     }
 
-    /// Returns whether it applies in this framing.
+    /// Returns whether the fault applies in a dialect with this framing.
     pub fn applies_in(&self, framing: Framing) -> bool {
         self.dialects.has(framing) && (self.kills.is_empty() || self.kills_in(framing).next().is_some())
     }

@@ -5,7 +5,7 @@ use super::circumstances::Occasion;
 use super::dialects::Dialects;
 use super::effect::Effect;
 
-/// One named way in which the server breaks a standard, or behaves in an unusual but lawful way.
+/// A named way for the server to break a standard, or to behave unusually within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// Stable name.
@@ -24,7 +24,7 @@ pub struct Fault {
     pub differs: Option<&'static str>,
 }
 
-/// An entry that breaks nothing.
+/// An entry that breaks no requirement.
 pub type Variation = Fault;
 
 impl Fault {

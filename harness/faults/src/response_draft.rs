@@ -3,16 +3,16 @@
 use pmi_reference::{ResponseHeader, ResponseParts};
 use pmi_wire::{Framing, Proc};
 
-/// The way in which the length of a frame is written.
+/// The format of a frame's length header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LengthFormat {
-    /// Blanks before it, as in the draft.
+    /// The length after blanks, as in the draft.
     RightAligned,
-    /// Blanks after it.
+    /// The length followed by blanks.
     LeftAligned,
-    /// Zeros before it.
+    /// The length with leading zeros.
     ZeroPadded,
-    /// This text, regardless of the length.
+    /// A fixed text, whatever the length is.
     Text(&'static str),
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct ResponseDraft {
     pub separator: &'static [u8],
     /// The bytes that end the message.
     pub terminator: &'static [u8],
-    /// The number of times that it is sent.
+    /// The number of times that the response is sent.
     pub copies: usize,
-    /// Bytes to send after it, unchanged.
+    /// Bytes to send after the response.
     pub suffix: Vec<u8>,
-    /// The way in which its length is written, if it is a frame.
+    /// The format of the length header, if the response is a frame.
     pub length: Option<LengthFormat>,
-    /// A number to add to that length.
+    /// A number to add to the length in the header.
     pub length_offset: i64,
     /// True if semicolons in values are doubled.
     pub doubles_semicolons: bool,
@@ -133,12 +133,12 @@ impl ResponseDraft {
         }
     }
 
-    /// Returns whether its value is a process mapping.
+    /// Returns whether the response's value is a process mapping.
     pub(super) fn has_mapping(&mut self) -> bool {
         self.get("value").is_some_and(|value| value.starts_with(b"(vector"))
     }
 
-    /// Turns it into a failure, without the operation's own tuples.
+    /// Turns the response into a failure, without the operation's own tuples.
     pub(super) fn fail(&mut self) {
         self.tuples.retain(|(key, _)| matches!(&key[..], b"cmd" | b"thrid"));
         self.add("rc", if self.length.is_some() { "1" } else { "-1" });

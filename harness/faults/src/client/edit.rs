@@ -100,7 +100,7 @@ impl Editable for ClientSession {
     }
 }
 
-/// Creates a step of the same process.
+/// Creates a step of the process that makes `other`.
 fn step_of(other: &SessionStep, act: SessionAction) -> SessionStep {
     SessionStep { group: other.group, rank: other.rank, action: act, without_waiting: false, op: None }
 }
@@ -110,7 +110,7 @@ fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
 }
 
 impl ClientSession {
-    /// Finds a step. `put` is the first step in which the session makes this request, `put-2` the second and `put-last` the last. A number
+    /// Finds the step at a place: for example, `put` is the first put of the session, `put-2` the second and `put-last` the last. A number
     /// is the index of a step.
     fn place(&self, place: &str) -> Result<usize, UnknownStep> {
         if let Ok(number) = place.parse() {
@@ -136,7 +136,7 @@ impl ClientSession {
         }
     }
 
-    /// Inserts a message from the process of this step.
+    /// Inserts a message from the process that makes step `at`, `offset` steps after it.
     fn insert_at(&mut self, at: usize, offset: usize, ahead: bool, message: &str) {
         let act = self.send(&[message.to_owned()]);
         let step = SessionStep { without_waiting: ahead, ..step_of(&self.steps[at], act) };

@@ -4,7 +4,7 @@ use super::session::{ClientSession, PlainSession};
 use crate::circumstances::Circumstances;
 use crate::edit::Edit;
 
-/// One named way in which a client breaks a standard, or behaves in an unusual but lawful way.
+/// A named way for a client to break a standard, or to behave unusually within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientFault {
     /// Stable name.
@@ -19,7 +19,7 @@ pub struct ClientFault {
     pub edit: Edit,
 }
 
-/// An entry that breaks nothing.
+/// An entry that breaks no requirement.
 pub type ClientVariation = ClientFault;
 
 impl ClientFault {
@@ -34,9 +34,9 @@ impl ClientFault {
 /// A requirement on clients that no script can break in a way that shows on the wire.
 #[derive(Debug)]
 pub struct UndetectableRequirement {
-    /// Its id.
+    /// Id of the requirement.
     pub id: &'static str,
-    /// The reason.
+    /// Reason why no script can break it.
     pub reason: &'static str,
 }
 
@@ -66,8 +66,8 @@ pub const UNDETECTABLE_REQUIREMENTS: &[UndetectableRequirement] = &[
     UndetectableRequirement { id: "singleton.client.once", reason: SINGLETON_REASON },
 ];
 
-/// The programs in our tests break these.
-const SCRIPT_REASON: &str = "a script does not use the value, and does not fail without one";
+/// The reason for requirements that only a program which uses the value can break. Programs in our tests break them.
+const SCRIPT_REASON: &str = "a script does not use the value, and does not fail if the value is missing";
 
-/// The programs in our tests break these.
-const SINGLETON_REASON: &str = "it is broken before PMI begins, when a program starts its process manager, which no session of this table does";
+/// The reason for requirements on a program that starts its process manager. Programs in our tests break them.
+const SINGLETON_REASON: &str = "it is broken before PMI begins, when a program starts its process manager; no session of this table does that";

@@ -65,7 +65,7 @@ pub(super) const SPAWN: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawn
      preput_num=2\npreput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=1\ninfo_key_0=wd\n\
      info_val_0=/tmp\nendcmd\n";
 
-/// Two programs in one request.
+/// A spawn request for two programs.
 pub(super) const SPAWN_TWO: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=1\nargcnt=0\npreput_num=2\n\
      preput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=0\nendcmd\n\
      mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
@@ -102,7 +102,7 @@ const LINES: [(u32, u32, &str, &str); 28] = [
     (0, 1, "finalize", "cmd=finalize\n"),
 ];
 
-/// The lines of the plain PMI-1.2 session: rank, operation, line, and true if the process is in a barrier at that point.
+/// The lines of the plain PMI-1.2 session: rank, operation, line, and whether the process is in a barrier at that point.
 const GROUPS: [(u32, &str, &str, bool); 24] = [
     (0, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
     (1, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
@@ -207,7 +207,8 @@ fn write(group: u32, rank: u32, op: &'static str, line: &str) -> SessionStep {
     }
 }
 
-/// Returns every PMI-2 request that a server may receive, according to the draft or in practice. Each process first offers the version.
+/// Returns the steps of the plain PMI-2 session: every request that a server may receive, according to the draft or in practice. Each
+/// process first offers the version.
 fn frame_steps() -> Vec<SessionStep> {
     let mut steps = Vec::new();
     for (group, rank, body) in FRAMES {

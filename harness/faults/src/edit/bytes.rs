@@ -83,7 +83,7 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| HEADER + length)
 }
 
-/// Replaces an unknown command with one that it begins with, that begins with it, or that differs only in case.
+/// Replaces an unknown command with a known one that is a prefix of it, that begins with it, or that differs only in case, as `way` says.
 fn correct_command(bytes: &mut Vec<u8>, way: &str) -> Result<bool, UnknownStep> {
     let word = command(bytes).to_ascii_lowercase();
     let is_similar = |known: &[u8]| match way {

@@ -37,7 +37,7 @@ impl RequestText<'_> {
             }
             ["known"] => Operation::from_request_cmd(command(line)).is_some(),
             ["binary"] => line.iter().any(|b| *b == 0 || *b > 126),
-            // A request that takes no arguments but has some.
+            // A request with arguments, although its operation takes no arguments.
             ["lone-with-more"] => {
                 let lone = ["get_maxes", "get_my_kvsname", "get_appnum", "barrier_in", "get_universe_size"];
                 let is_lone = lone.iter().any(|name| line.starts_with(format!("cmd={name}").as_bytes()));

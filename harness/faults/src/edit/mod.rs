@@ -2,7 +2,7 @@
 //!
 //! A step is a verb and its arguments. Each target has the steps that make sense for it: [`bytes`] for values, keys, names and bytes that
 //! are read, [`request`] for requests, [`response`] for responses, [`environment`] for the variables of a process, [`spawn`] for spawn
-//! requests. [`line`] has the conditions on requests. A step that only code can express is also one arm of its target's table.
+//! requests. [`line`] has the conditions on requests. A step that only code can express is an arm of its target's `match`, too.
 
 mod bytes;
 mod environment;

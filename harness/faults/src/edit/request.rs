@@ -8,13 +8,13 @@ use crate::circumstances::Circumstances;
 /// The outcome of a request that does not reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOutcome {
-    /// It succeeds without being carried out.
+    /// The request succeeds, but has no effect.
     Forgotten,
-    /// It finds nothing.
+    /// The request is answered with a miss.
     Missed,
-    /// It is not answered.
+    /// The request is not answered.
     Ignored,
-    /// It is answered with the result of the process's last get.
+    /// The request is answered with the result of the process's last get.
     Repeated,
     /// The server crashes.
     Crashed,
@@ -31,7 +31,7 @@ pub(crate) struct RequestSituation {
     pub(crate) waits: bool,
     /// True if rank 0 has finalized.
     pub(crate) first_finalized: bool,
-    /// True if the last get of the group was a miss of another process.
+    /// True if another process made the group's last get, and the key was missing.
     pub(crate) others_miss: bool,
     /// True if a key of the group already has the value being put.
     pub(crate) value_exists: bool,
@@ -43,7 +43,7 @@ pub(crate) struct RequestSituation {
 pub(crate) struct RequestDraft<'a, 'm> {
     pub(crate) request: &'a mut ServerRequest<'m>,
     pub(crate) situation: RequestSituation,
-    /// The outcome, if the server is not to carry it out.
+    /// The outcome, if the server does not carry out the request.
     pub(crate) outcome: Option<RequestOutcome>,
     /// True if the attributes of the process's node are removed first.
     pub(crate) clears_attributes: bool,
@@ -54,7 +54,7 @@ impl<'a, 'm> RequestDraft<'a, 'm> {
         Self { request, situation, outcome: None, clears_attributes: false }
     }
 
-    /// Applies a step to an argument. A request without it does not fulfil conditions about it.
+    /// Applies a step to an argument. If the request lacks it, conditions about the argument do not hold.
     fn argument(
         &mut self,
         name: &str,

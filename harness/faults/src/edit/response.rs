@@ -8,14 +8,14 @@ impl Editable for ResponseDraft {
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let filled = |text| fill(text, circumstances);
         match words {
-            // Conditions.
+            // Steps that are conditions.
             ["if", key, value] => return Ok(self.get(key).is_some_and(|v| v == value.as_bytes())),
             ["if-has", key] => return Ok(self.get(key).is_some()),
             ["unless-has", key] => return Ok(self.get(key).is_none()),
             ["unless-empty"] => return Ok(!self.tuples.is_empty()),
             ["if-mapping"] => return Ok(self.has_mapping()),
             ["unless-mapping"] => return Ok(!self.has_mapping()),
-            // Tuples.
+            // Steps that change tuples.
             ["set", key, value] => self.set(key, filled(value)),
             ["add", key, value] => self.add(key, filled(value)),
             ["insert", key, value] => self.insert(key, filled(value)),
@@ -43,7 +43,7 @@ impl Editable for ResponseDraft {
             ["twenty-more-keys"] => (0..20).for_each(|i| self.insert(&format!("x{i}"), i.to_string())),
             ["fail"] => self.fail(),
             ["succeed", name, value] => self.succeed(name, filled(value)),
-            // The form and the destination.
+            // Steps that change the format or the recipient.
             ["before", text] => self.prefix = text.as_bytes(),
             ["binary-before"] => self.prefix = b"\x01\xff",
             ["between", text] => self.separator = text.as_bytes(),
@@ -62,7 +62,7 @@ impl Editable for ResponseDraft {
             ["single-semicolons"] => self.doubles_semicolons = false,
             ["copies", count] => self.copies = number(count)?,
             ["silence"] => self.copies = 0,
-            // A limited number of times, so that the machine keeps its memory.
+            // Leak only on the first 12 occasions, so that the machine does not run out of memory.
             ["leak", mib] if circumstances.use_count <= 12 => {
                 std::mem::forget(vec![1_u8; number::<usize>(mib)? << 20]);
             }

@@ -9,7 +9,7 @@ pub type VerbAndArguments = &'static [&'static str];
 
 /// A step that its target does not support, or that has wrong arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("unknown step, or other arguments")]
+#[error("unknown step or wrong arguments")]
 pub struct UnknownStep;
 
 /// A target that steps can change.
@@ -22,7 +22,7 @@ pub trait Editable {
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep>;
 }
 
-/// Several steps, in order.
+/// The steps of an edit, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Edit(pub &'static [VerbAndArguments]);
 

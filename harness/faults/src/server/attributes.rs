@@ -1,4 +1,4 @@
-//! Attributes of nodes, which only PMI-2 has.
+//! Effects on node attributes, which only PMI-2 has.
 
 use pmi_reference::server::{AwaitedEvent, ServerRequest};
 use pmi_reference::{OperationResult, ResponseHeader};

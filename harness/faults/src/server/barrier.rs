@@ -1,4 +1,4 @@
-//! The barrier.
+//! Effects on the barrier.
 
 use pmi_reference::server::{AwaitedEvent, HeldRequest, ProcessPhase};
 use pmi_reference::{GroupId, OperationResult, ResponseHeader};
@@ -144,7 +144,7 @@ impl Server {
         self.server.release_barrier(group, Ok(()));
     }
 
-    /// Updates the state between two barriers of a group.
+    /// Updates the state of a group after its barrier has ended.
     fn forget_round(&mut self, id: GroupId) {
         let state = self.state();
         *state.rounds.entry(id).or_default() += 1;
@@ -161,7 +161,7 @@ impl Server {
         }
     }
 
-    /// Returns whether every process of a group has entered at least as many barriers as this one.
+    /// Returns whether every process of the group has entered at least as many barriers as `p`.
     pub(super) fn all_entered(&mut self, p: Proc) -> bool {
         let entries = |server: &mut Self, p| server.state().barrier_entries.get(&p).copied().unwrap_or(0);
         let own = entries(self, p);

@@ -1,4 +1,4 @@
-//! Init, finalize, abort, the end of a connection, and protocol errors.
+//! Effects on init, finalize, abort, the end of a connection, and protocol errors.
 
 use pmi_reference::server::{ProcessPhase, ProtocolError, ServerProcess};
 use pmi_reference::{GroupId, OperationResult, ResponseHeader, ServerAction};
@@ -9,7 +9,7 @@ use crate::edit::{RequestText, command};
 use crate::effect::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, VersionEffect};
 
 impl Server {
-    /// Performs a finalize, even one without effects, because it may fail a barrier.
+    /// Performs a finalize. A finalize that no effect handles is performed here as well, because it may make a barrier fail.
     pub(super) fn finalize(&mut self, from: Proc, header: &ResponseHeader) {
         if !self.affected_finalize(from, header) {
             self.server.leave(from);

@@ -1,4 +1,4 @@
-//! Barriers over part of a process group (PMI-1.2).
+//! Effects on barriers over part of a process group (PMI-1.2).
 
 use pmi_reference::server::{BarrierIdentity, ProtocolError};
 use pmi_reference::{OperationResult, ResponseHeader};

@@ -1,4 +1,4 @@
-//! Keyval spaces other than those of the groups, which RFC 13 does not have.
+//! Effects on keyval spaces other than those of the groups, which RFC 13 does not define.
 
 use pmi_reference::server::ServerRequest;
 use pmi_reference::{OperationResult, ResponseHeader};

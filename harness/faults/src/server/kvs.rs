@@ -1,4 +1,4 @@
-//! The keyval space: put and get.
+//! Effects on put and get.
 
 use pmi_reference::server::AwaitedEvent;
 use pmi_reference::{OperationResult, ResponseHeader};

@@ -3,7 +3,7 @@
 //! It drives the public parts of [`pmi_reference::Server`] and has a hook for each of them: reads, requests, responses, new groups, and
 //! messages before the protocol begins. A server without effects forwards everything unchanged.
 
-/// The content of an effect of one kind, for [`Server::pick`].
+/// A closure for [`Server::pick`] that returns the content of the effects of one kind.
 macro_rules! picked {
     ($kind:path) => {
         |effect: &Effect| if let $kind(content) = effect { Some(*content) } else { None }
@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Makes the processes late that have not sent their next request yet.
+    /// Records that the scenario has paused, so that requests after this are late.
     pub fn pass_time(&mut self) {
         self.state.iter_mut().for_each(|state| state.late = true);
     }
@@ -534,7 +534,7 @@ mod tests {
         }
     }
 
-    /// A process whose other thread waits in the next fence is still in the barrier after its node has left the first.
+    /// A process that has left the first fence with its node stays in the barrier if its other thread waits in the next fence.
     #[test]
     fn fences_of_several_threads_count_once_for_their_node() {
         let fault = faults().find(|fault| fault.name == "barrier-per-node").unwrap();

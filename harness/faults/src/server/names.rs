@@ -1,4 +1,4 @@
-//! The name service.
+//! Effects on the name service.
 
 use pmi_reference::OperationResult;
 use pmi_reference::server::{ProcessPhase, ServerRequest};

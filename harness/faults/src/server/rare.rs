@@ -36,7 +36,7 @@ impl Server {
     ///
     /// # Aborts
     ///
-    /// Aborts this process if an entry makes the server crash.
+    /// Aborts this process if an effect makes the server crash.
     pub(super) fn affect_request(
         &mut self,
         from: Proc,
@@ -120,7 +120,7 @@ impl Server {
         framer.partial_in(self.server.process(from).framing).to_vec()
     }
 
-    /// Changes the bytes of a read because a request of this process, or of another one, is incomplete.
+    /// Changes the bytes of a read if a request from this process or from another is incomplete.
     pub(super) fn affect_pieces(&mut self, from: Proc, bytes: &mut Vec<u8>) {
         let is_of_pieces =
             |e: &Effect| matches!(e, Effect::Piece(_) | Effect::Barrier(BarrierEffect::NeverAfterPieces));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn job_finds_the_pairs_of_the_previous_one() {
+    fn job_finds_pairs_of_the_previous_job() {
         let mut first = server("job-key");
         put(&mut first, 0, "a", "old");
         let mut second = server("job-key");

@@ -29,7 +29,7 @@ pub(super) struct RareState {
     pub(super) puts_in_round: HashMap<Proc, u64>,
     /// The result of the last get of each process.
     pub(super) last_gets: HashMap<Proc, OperationResult>,
-    /// The process whose get was the last of its group, if it was a miss.
+    /// The rank that made the group's last get, if the key was missing.
     pub(super) missed: HashMap<GroupId, u32>,
     /// The keys of each group, in the order of their puts.
     pub(super) keys: HashMap<GroupId, Vec<Vec<u8>>>,
@@ -46,7 +46,7 @@ pub(super) struct RareState {
     pub(super) second_ports: HashMap<Vec<u8>, Vec<u8>>,
     /// The port that each process published last.
     pub(super) own_ports: HashMap<Proc, Vec<u8>>,
-    /// The names that were withdrawn, with their ports.
+    /// The unpublished names, with their ports.
     pub(super) withdrawn: Pairs,
     /// True if a process requested the end of the job.
     pub(super) aborted: bool,

@@ -1,4 +1,4 @@
-//! Spawn.
+//! Effects on spawn.
 
 use pmi_reference::{GroupId, OperationResult, ResponseHeader};
 use pmi_wire::{Proc, SpawnProgram, SpawnRequest};
@@ -12,7 +12,7 @@ fn at_start(effect: SpawnEffect) -> bool {
 }
 
 impl Server {
-    /// Changes a request according to the effects. Returns whether they have handled it.
+    /// Changes a spawn request according to the effects. Returns whether an effect has handled it.
     pub(super) fn affected_spawn(
         &mut self,
         by: Proc,

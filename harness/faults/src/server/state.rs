@@ -19,12 +19,12 @@ struct ActiveEffect {
     when: Occasion,
     dialects: Dialects,
     use_count: u64,
-    /// True if it has shown, or would have.
+    /// True if the effect has shown, or would have shown in a rehearsal.
     shown: bool,
 }
 
 impl ActiveEffect {
-    /// Returns whether it shows now. A rehearsed effect never does.
+    /// Returns whether the effect shows on this occasion. A rehearsed effect never shows.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         let is_elsewhere = circumstances.framing.is_some_and(|framing| !self.dialects.has(framing));
         if is_elsewhere || rehearsed && self.shown {
@@ -54,7 +54,7 @@ pub(super) struct EffectState {
     pub(super) refused: HashSet<Proc>,
     /// The number of processes in the barrier when the current message arrived.
     pub(super) waiting: Option<u32>,
-    /// True if a process has been late.
+    /// True if the scenario has paused.
     pub(super) late: bool,
     /// True if the launcher runs within a job.
     pub(super) within_job: bool,
@@ -62,7 +62,7 @@ pub(super) struct EffectState {
     pub(super) burst: bool,
     /// The first process whose bytes arrived in this round of the event loop.
     pub(super) first_sender: Option<Proc>,
-    /// True if the current message is that of another process.
+    /// True if the current message comes from a process other than `first_sender`.
     pub(super) is_together: bool,
     /// The number of barriers that each group has passed.
     pub(super) rounds: HashMap<GroupId, u64>,
@@ -99,7 +99,8 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the effects of a behaviour, or `None` if it has none. For the reference, this costs only a test for an empty option.
+    /// Returns the effects of a behaviour, or `None` if there are no effects. For the reference, this costs only a test for an empty
+    /// option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),
@@ -123,7 +124,7 @@ impl EffectState {
         self.effects.iter().any(|active| active.when == Occasion::Together)
     }
 
-    /// Returns whether the server has such an effect.
+    /// Returns whether the server has an effect for which `is` returns true.
     pub(super) fn has(&self, is: impl Fn(&Effect) -> bool) -> bool {
         self.effects.iter().any(|active| is(&active.effect))
     }

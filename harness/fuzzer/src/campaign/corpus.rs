@@ -1,4 +1,4 @@
-//! The corpus: cases that covered something new. Other cases are derived from them.
+//! The corpus of a campaign: cases that covered something new, from which other cases are derived.
 //!
 //! The corpus is stored in the campaign's folder as scenarios with metadata files, so that a later campaign can begin with it. Cases that
 //! end a server are not kept, because their derivatives would end it too.
@@ -27,16 +27,16 @@ use crate::session::pieces::{agent, bytes_of};
 use crate::session::statement::sent;
 use crate::triage::store::{self, ReadError};
 
-/// Name of the folder within the campaign's folder.
+/// Name of the corpus folder within the campaign's folder.
 pub const FOLDER: &str = "corpus";
 
-/// Maximum number of cases; the largest are removed first.
+/// Maximum number of cases in the corpus; the largest are removed first.
 const MAX_CASES: usize = 2000;
 
-/// One in this many random cases is a free session.
+/// One in `FREE_SHARE` random cases is a free session.
 const FREE_SHARE: u8 = 3;
 
-/// Percentage of cases that are derived from the corpus, once it is not empty.
+/// Percentage of cases that are derived from the corpus unless it is empty.
 const CORPUS_PERCENT: u32 = 30;
 
 /// Percentage of cases that are derived from the corpus or from the frontier, whose cases cover rare edges of the implementation's program.
@@ -47,13 +47,13 @@ const EXPLORED_PERCENT: u32 = 65;
 pub struct Corpus {
     folder: Option<PathBuf>,
     entries: Vec<CorpusEntry>,
-    /// Number of cases that the user gave.
+    /// Number of cases provided by the user.
     given_count: usize,
 }
 
 #[derive(Debug)]
 struct CorpusEntry {
-    /// The name of its file, without the extension.
+    /// The name of the case's file, without the extension.
     name: String,
     case: Case,
     weight: usize,
@@ -108,7 +108,7 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// Adds cases that the user gives.
+    /// Adds cases provided by the user.
     ///
     /// # Errors
     ///
@@ -131,13 +131,13 @@ impl Corpus {
         self.entries.is_empty()
     }
 
-    /// Keeps the case with this number. If its file cannot be written, the case is still kept in memory.
+    /// Adds a case, named after its number. If its file cannot be written, the case is still kept in memory.
     fn keep(&mut self, number: u64, case: &Case) -> Result<(), WriteError> {
         self.add(format!("session-{number:010}"), case.clone())
     }
 
     fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
-        // Only the case's own job counts for its coverage.
+        // The coverage is that of the case's own job, without the earlier job.
         case.earlier = None;
         case.finish("Covers more than the cases before it.", None);
         let text = case.text();
@@ -146,7 +146,7 @@ impl Corpus {
         let Some(folder) = &self.folder else { return Ok(()) };
         let files = |name: &str| ["pmi", "json"].map(|ending| folder.join(format!("{name}.{ending}")));
         if let Some(evicted) = &evicted {
-            // If a file cannot be removed, a later campaign only reads one case too many.
+            // A file that cannot be removed does little harm: a later campaign reads an extra case.
             for file in files(evicted) {
                 _ = fs::remove_file(file);
             }
@@ -188,7 +188,7 @@ impl Corpus {
         self.vary_one(first, scope, u)
     }
 
-    /// Derives a case from this one and any other case of the corpus.
+    /// Derives a case from `case` and any case of the corpus.
     fn vary_one(
         &self,
         mut case: Case,
@@ -197,7 +197,7 @@ impl Corpus {
     ) -> Decided<Option<Case>> {
         let second = match self.entries.is_empty() {
             true => None,
-            // The messages of another dialect do not fit into this case.
+            // Messages in a different dialect do not fit into this case.
             false => Some(&u.choose(&self.entries)?.case)
                 .filter(|second| second.scenario.dialect == case.scenario.dialect),
         };
@@ -286,7 +286,7 @@ fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
             case.scenario.body.iter().filter_map(|statement| sent(statement, ImplementationKind::Server));
         sent.flatten().flat_map(|line| &line.pieces).any(wanted)
     };
-    // A word can continue after the end of a write, in the next piece.
+    // The bytes are joined first, because a word may continue in the next piece.
     let says = |wanted: &dyn Fn(&[u8]) -> bool| {
         let sent =
             case.scenario.body.iter().filter_map(|statement| sent(statement, ImplementationKind::Server));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn open_keeps_order_and_names_damaged_file() {
+    fn open_keeps_order_and_reports_damaged_file() {
         let folder = tempfile::tempdir().unwrap();
         let kept = corpus(Some(folder.path()), 40);
         let read = Corpus::open(folder.path()).unwrap();

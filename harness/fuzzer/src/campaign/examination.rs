@@ -1,7 +1,7 @@
-//! The examination of the failures that a campaign encounters: each is played again, and if it recurs, its case is minimized and stored.
+//! Examines the failures that a campaign encounters: plays the case of each again, and if the failure recurs, minimizes and stores the
+//! case.
 //!
-//! Minimizing a case takes longer than confirming a failure. When the time is up, confirmed failures are stored with their cases as they
-//! are.
+//! Minimizing a case takes longer than confirming a failure. When the time is up, the cases of confirmed failures are stored as they are.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::session::case::Case;
 use crate::triage::confirm::MinimizedFailure;
 use crate::triage::store::{FindingOrigin, store};
 
-/// A failure that did not recur in this many examinations is not examined again.
+/// Maximum number of examinations of a failure that never recurs.
 const MAX_FAILED_CONFIRMATIONS: u32 = 3;
 
 impl Campaign<'_> {
@@ -58,8 +58,8 @@ impl Campaign<'_> {
         self.lock().examining -= 1;
     }
 
-    /// Plays the case again after the case that the same worker had played before. Few failures need that, so one run decides whether more
-    /// are made, and none is made after the time is up.
+    /// Plays the case again after the case that the same worker had played before. Few failures need the previous case, so there are more
+    /// runs only if the failure recurs in the first, and no runs after the time is up.
     fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
             .previous_case
@@ -71,14 +71,14 @@ impl Campaign<'_> {
         })
     }
 
-    /// Plays the case again, and returns whether the failure recurs.
+    /// Plays a case again, and returns whether the failure recurs.
     fn recurs(&self, occurrence: &FailureOccurrence, case: &Case) -> bool {
         let failure = &occurrence.failure;
         let bucket = failure.key.to_string();
         let Some((root, smaller)) = self.examiner.root_cause(failure, case) else {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
-            // A failure that was an alias is examined again from time to time, and may have been confirmed under its own key before.
+            // The bucket may have been an alias before, and may already have been confirmed under its own name.
             let is_confirmed =
                 shared.confirmed_buckets.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);
@@ -127,7 +127,7 @@ impl Campaign<'_> {
     fn record_unconfirmed(&self, key: &FailureKey) {
         let name = self.options.known.name_of_unseen(key);
         let mut shared = self.lock();
-        // It was confirmed before, with invalid input.
+        // The failure was confirmed before, with invalid input.
         if shared.found.iter().any(|found| found.bucket == key.to_string()) {
             return;
         }

@@ -1,5 +1,5 @@
-//! The smallest case for each rare edge of an implementation's program, since unreached code lies beyond one of them. All edges take turns.
-//! A new edge gets many turns at once, because the code beyond it has not been explored.
+//! The frontier: the smallest case for each rare edge of the implementation's program. Unreached code lies beyond these edges, so a
+//! campaign derives cases from each in turn. A new edge gets many turns at once, because the code beyond it has not been explored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use arbitrary::{Result, Unstructured};
 use crate::observe::edges::Edges;
 use crate::session::case::Case;
 
-/// Number of additional turns of a new edge.
+/// Number of additional turns for a new edge.
 const NEW_EDGE_TURNS: i64 = 32;
 
-/// An edge that more than one in this many cases covers is not part of the frontier, because ordinary cases reach the code beyond it.
+/// An edge is rare if at most one in `RARE_EDGE_RATIO` cases covers it. Ordinary cases reach the code beyond other edges.
 const RARE_EDGE_RATIO: u64 = 12;
 
 /// The rare edges and their cases. See the module documentation.
@@ -23,7 +23,7 @@ pub(crate) struct Frontier {
     cases: u64,
 }
 
-/// The case that reaches an edge.
+/// The smallest case that reaches an edge, and the edge's turns.
 #[derive(Debug)]
 struct FrontierEdge {
     /// Number of cases that covered the edge.
@@ -32,7 +32,7 @@ struct FrontierEdge {
     weight: usize,
     /// Number of turns taken. A new edge begins below the others, so that it gets its additional turns first.
     turns: i64,
-    /// The weight that the case had when the edge was last given the turns of a new one.
+    /// The weight of the case when the edge was last given additional turns.
     tried_weight: usize,
 }
 
@@ -60,7 +60,8 @@ impl Frontier {
                 (known.case, known.weight) = (this(), weight);
             }
             if weight <= known.tried_weight / 2 {
-                // Mutations of the larger case mostly changed parts that were unrelated to the edge.
+                // The edge gets additional turns again, because most mutations of the larger case changed parts that were unrelated to the
+                // edge.
                 (known.turns, known.tried_weight) = (turns, weight);
             }
         }
@@ -74,7 +75,7 @@ impl Frontier {
             self.edges.iter().filter(|(_, known)| has_turn(known)).map(|(edge, _)| *edge).collect();
         first.sort_unstable();
         let chosen = Arc::clone(&self.edges[u.choose(&first)?].case);
-        // Edges that are reached by the same case share their turns.
+        // Edges with the same case share their turns.
         self.edges
             .values_mut()
             .filter(|known| Arc::ptr_eq(&known.case, &chosen))

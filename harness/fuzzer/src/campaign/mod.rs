@@ -29,19 +29,19 @@ use crate::triage::shrink::drop_steps_only;
 use crate::triage::store::StoredFinding;
 use state::{CampaignState, StateError};
 
-/// Maximum number of silence durations that are kept for their median.
+/// Maximum number of silence durations that are kept to determine their median.
 const MAX_SILENCES: usize = 100_000;
 
 /// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself instead of adding
 /// more that would never be reached.
 const MAX_WAITING_FAILURES: usize = 16;
 
-/// The campaign ends after this many cases that could not be judged, unless another case was judged.
+/// A campaign ends if none of the first `MAX_UNJUDGED` cases could be judged.
 const MAX_UNJUDGED: u64 = 20;
 
 /// Maximum number of runs for trimming one case, which removes the steps that its new edges do not need.
 const MAX_TRIM_PLAYS: u64 = 32;
-/// Additional runs for trimming, on top of one per case: the first cases have the most steps to remove.
+/// Number of runs for trimming in addition to one per case, because the first cases have the most steps to remove.
 const TRIM_ALLOWANCE: u64 = 400;
 
 /// The options of a campaign.
@@ -55,7 +55,7 @@ pub struct CampaignOptions {
     pub time: Option<Duration>,
     /// Number of workers that play cases in parallel.
     pub workers: usize,
-    /// True to count only failures that valid input reaches.
+    /// True if only failures that occur with valid input count.
     pub valid: bool,
     /// Folder for findings.
     pub out: PathBuf,
@@ -70,17 +70,17 @@ pub struct CampaignOptions {
 pub struct Progress {
     /// Time since the campaign began.
     pub time: Duration,
-    /// Cases played.
+    /// Number of cases played.
     pub sessions: u64,
-    /// Cases skipped because they would only have shown known failures.
+    /// Number of cases skipped because they would only have shown known failures.
     pub skipped: u64,
-    /// Requests sent.
+    /// Number of requests sent.
     pub requests: u64,
     /// Transitions of the model that were covered.
     pub transitions: usize,
     /// Edges covered in the implementation's program, if coverage was requested; 0 if the program is not instrumented.
     pub edges: Option<usize>,
-    /// Cases in the corpus; others are derived from them.
+    /// Number of cases in the corpus.
     pub corpus: usize,
     /// Buckets found in this campaign, and how often each was seen.
     pub new: BTreeMap<String, u64>,
@@ -114,26 +114,26 @@ pub struct ProgressSample {
 }
 
 /// Maximum number of samples that are kept. In a longer campaign, the interval between them grows.
-const MAX_MOMENTS: usize = 400;
+const MAX_SAMPLES: usize = 400;
 
 /// The samples of a campaign's progress, in order.
 #[derive(Debug)]
 struct ProgressHistory {
-    moments: Vec<ProgressSample>,
+    samples: Vec<ProgressSample>,
     /// Minimum time between two samples.
     step: Duration,
 }
 
 impl ProgressHistory {
     fn note(&mut self, progress: &Progress) {
-        let last = self.moments.last().map(|moment| moment.time);
+        let last = self.samples.last().map(|moment| moment.time);
         if last.is_some_and(|last| progress.time < last + self.step) {
             return;
         }
         self.end(progress);
-        if self.moments.len() == MAX_MOMENTS {
+        if self.samples.len() == MAX_SAMPLES {
             let mut count = 0;
-            self.moments.retain(|_| {
+            self.samples.retain(|_| {
                 count += 1;
                 count % 2 == 1
             });
@@ -143,7 +143,7 @@ impl ProgressHistory {
 
     fn end(&mut self, progress: &Progress) {
         let Progress { time, sessions, transitions, edges, .. } = *progress;
-        self.moments.push(ProgressSample { time, sessions, transitions, edges });
+        self.samples.push(ProgressSample { time, sessions, transitions, edges });
     }
 }
 
@@ -162,7 +162,7 @@ pub enum CampaignError {
 pub trait Reporter: Sync {
     /// Receives the progress, about once a second.
     fn progress(&self, progress: &Progress);
-    /// Reports, once, that coverage was requested but the implementation is not instrumented.
+    /// Called once if coverage was requested but the implementation is not instrumented.
     fn not_instrumented(&self);
     /// Receives a new finding that was stored.
     fn found(&self, found: &StoredFinding);
@@ -179,7 +179,7 @@ pub struct CampaignSummary {
     pub history: Vec<ProgressSample>,
     /// Findings that were stored.
     pub found: Vec<StoredFinding>,
-    /// The time when each of these buckets was first encountered.
+    /// The time when each new bucket was first encountered, since the campaign began.
     pub first_met: BTreeMap<String, Duration>,
     /// True if the user interrupted the campaign.
     pub interrupted: bool,
@@ -194,7 +194,7 @@ struct SharedState {
     claimed: BTreeSet<String>,
     /// Buckets with a confirmed failure.
     confirmed_buckets: BTreeSet<String>,
-    /// Buckets that were found with invalid input and later encountered with valid input, which is why they are examined again.
+    /// Buckets that were found with invalid input, and are examined again because they were later encountered with valid input.
     valid: BTreeSet<String>,
     found: Vec<StoredFinding>,
     first_met: BTreeMap<String, Duration>,
@@ -203,9 +203,9 @@ struct SharedState {
     waiting: VecDeque<FailureOccurrence>,
     /// Confirmed failures whose cases wait to be minimized.
     confirmed: VecDeque<PendingShrink>,
-    /// Failures that are being examined.
+    /// Number of failures that are being examined.
     examining: usize,
-    /// Workers that play new cases.
+    /// Number of workers that play new cases.
     playing: usize,
     /// Number of runs that were used for trimming.
     trimmed: u64,
@@ -235,7 +235,7 @@ struct Campaign<'a> {
     work_available: Condvar,
 }
 
-/// Runs a campaign, beginning with the case that the state names.
+/// Runs a campaign, beginning with the case whose number is in `state`.
 pub fn run(
     target: &dyn Target,
     generator: &dyn Generator,
@@ -246,7 +246,8 @@ pub fn run(
 ) -> CampaignSummary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
-    // Most players only wait, for a silence or for the end of a job. At any time, only about as many as there are workers are busy.
+    // Most players just wait, for a silence or for the end of a job. The target therefore chooses a number of players that keeps all
+    // workers busy.
     let players = target.plays_at_once(options.workers).max(1);
     // An examiner mostly waits, so the players continue meanwhile.
     let examiners = if players > options.workers.max(1) { players / 2 } else { 0 };
@@ -284,7 +285,7 @@ pub fn run(
         work_available: Condvar::new(),
     };
     let mut overdue = false;
-    let mut history = ProgressHistory { moments: Vec::new(), step: Duration::from_millis(900) };
+    let mut history = ProgressHistory { samples: Vec::new(), step: Duration::from_millis(900) };
     history.note(&campaign.progress());
     std::thread::scope(|scope| {
         let players = (0..players).map(|_| scope.spawn(|| campaign.work(first)));
@@ -313,7 +314,7 @@ pub fn run(
     let shared = campaign.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     CampaignSummary {
         progress,
-        history: history.moments,
+        history: history.samples,
         found: shared.found,
         first_met: shared.first_met,
         interrupted: interrupted.load(Ordering::Relaxed) && !overdue,
@@ -404,9 +405,10 @@ impl Campaign<'_> {
             return self.unjudged(why);
         }
         let fatal = run.failures.iter().any(|failure| failure.key.is_fatal());
-        // What a free session covers depends on time. It must not hide that a later session covers it each time.
+        // The coverage of a free session depends on timing. If it counted, a later session that covers the same every time would not be
+        // kept.
         let is_ordered = !case.scenario.is_free;
-        // Edges of a case that ended the implementation may be reached again without ending it.
+        // Edges of a case that ended the implementation do not count, so that a later case that reaches them without ending it is kept.
         let edges = run.observation.edges.as_ref().filter(|_| !fatal && is_ordered);
         let reaching = edges.and_then(|edges| self.case_to_keep(case, edges));
         let mut fresh = Vec::new();
@@ -529,7 +531,7 @@ impl Campaign<'_> {
         kept
     }
 
-    /// Reserves runs for trimming a case. In total, trimming does not take many more runs than the campaign itself.
+    /// Reserves runs for trimming a case. In total, trimming takes at most one run per case, plus `TRIM_ALLOWANCE`.
     fn reserve_trim_plays(&self) -> usize {
         let mut shared = self.lock();
         let left = (shared.progress.sessions + TRIM_ALLOWANCE).saturating_sub(shared.trimmed);
@@ -559,7 +561,7 @@ mod tests {
     use crate::session::statement::write;
     use crate::triage::store;
 
-    /// An implementation whose runs are the results of a function.
+    /// A target whose runs are computed by a function.
     struct Plays<F>(F);
 
     impl<F: Fn(&Case, Tracing) -> CaseRun + Sync> Target for Plays<F> {
@@ -605,9 +607,9 @@ mod tests {
         }
     }
 
-    /// Runs a campaign against an implementation that compares the first bytes of keys one by one, which its responses do not reveal.
-    /// Returns one more than the number of bytes that were right, and the summary.
-    fn looked(tells: bool) -> (u64, CampaignSummary) {
+    /// Runs a campaign against an implementation that compares the first bytes of each key one by one, without revealing the result in a
+    /// response. Returns the largest number of correct bytes plus one, and the summary.
+    fn run_with_byte_comparison(reports_coverage: bool) -> (u64, CampaignSummary) {
         let folder = tempfile::tempdir().unwrap();
         let most = AtomicU64::new(0);
         let target = Plays(|case: &Case, _| {
@@ -618,7 +620,7 @@ mod tests {
             let deepest = keys.map(same).max().map_or(0, |n| n as u32 + 1);
             most.fetch_max(u64::from(deepest), Ordering::Relaxed);
             let edges = Edges::of((0..=deepest).map(|edge| (edge, 1)).collect());
-            let seen = Observation { edges: tells.then_some(edges), ..Observation::default() };
+            let seen = Observation { edges: reports_coverage.then_some(edges), ..Observation::default() };
             CaseRun { observation: seen, failures: Vec::new() }
         });
         let generator = EvolvingGenerator::new(SessionFeatures::default(), Corpus::default());
@@ -630,14 +632,14 @@ mod tests {
 
     #[test]
     fn edge_coverage_finds_bytes_one_by_one() {
-        let (deepest, summary) = looked(true);
+        let (deepest, summary) = run_with_byte_comparison(true);
         assert_eq!((deepest, summary.progress.edges), (4, Some(5)));
         let kept = summary.progress.corpus;
         assert!((3..=5).contains(&kept), "{kept}");
         let last = summary.history.last().unwrap();
         assert_eq!((last.sessions, last.edges), (3000, Some(5)));
         // Without coverage, the bytes are not found.
-        let (deepest, summary) = looked(false);
+        let (deepest, summary) = run_with_byte_comparison(false);
         assert!(deepest < 4 && summary.progress.edges.is_none(), "{deepest}");
     }
 
@@ -647,9 +649,9 @@ mod tests {
         Failure { key, description: String::new(), requirement: None, seq: None, backtrace: None }
     }
 
-    /// Returns the findings of a campaign that plays jobs with these lines, and its folder. The implementation fails in the job after one
-    /// that has aborted, which a campaign that plays each case alone cannot detect.
-    fn remembered(jobs: &[&[&str]]) -> (Vec<StoredFinding>, tempfile::TempDir) {
+    /// Runs a campaign that plays `jobs`, each given as lines, and returns its findings and its folder. The implementation fails in the job
+    /// after an aborted one, which a campaign that plays each case alone cannot detect.
+    fn run_with_memory_of_aborts(jobs: &[&[&str]]) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
         for (number, lines) in jobs.iter().enumerate() {
@@ -677,7 +679,8 @@ mod tests {
 
     #[test]
     fn finding_keeps_the_earlier_job_it_needs() {
-        let (found, folder) = remembered(&[&["cmd=barrier_in"], &["cmd=abort"], &["cmd=barrier_in"]]);
+        let (found, folder) =
+            run_with_memory_of_aborts(&[&["cmd=barrier_in"], &["cmd=abort"], &["cmd=barrier_in"]]);
         let told: Vec<_> =
             found.iter().map(|f| (f.number, f.needs_earlier_job, f.repetitions_minimal)).collect();
         assert_eq!(told, [(2, true, 5)]);
@@ -687,7 +690,7 @@ mod tests {
         assert!(earlier.contains("cmd=abort") && !earlier.contains("barrier_in"), "{earlier}");
     }
 
-    /// A generator that makes one case.
+    /// A generator that always makes the same case.
     struct Always(Case);
 
     impl Generator for Always {
@@ -696,9 +699,9 @@ mod tests {
         }
     }
 
-    /// A session that cannot be judged after an idle job may fail without the earlier one as well.
+    /// If the case cannot be judged without its earlier job, it is unknown whether it needs that job, so nothing is stored.
     #[test]
-    fn need_of_the_earlier_job_is_tested() {
+    fn unjudged_need_for_an_earlier_job_is_not_a_finding() {
         let folder = tempfile::tempdir().unwrap();
         let job =
             |line: &str| Case::new(ImplementationKind::Server, 1, vec![write(0, vec![text(line)], false)]);
@@ -725,14 +728,14 @@ mod tests {
     #[test]
     fn finding_may_need_the_same_job_twice() {
         let both: &[&str] = &["cmd=barrier_in", "cmd=abort"];
-        let (found, folder) = remembered(&[both, both]);
+        let (found, folder) = run_with_memory_of_aborts(&[both, both]);
         let told: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job)).collect();
         assert_eq!(told, [(1, true)]);
         let (_, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
     }
 
-    /// Returns the findings of a campaign with one session per line, in which every session that sends something fails.
+    /// Runs a campaign with one session per line, in which every session that sends something fails. Returns its findings and its folder.
     fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
@@ -827,8 +830,8 @@ mod tests {
     }
 
     #[test]
-    fn history_keeps_few_evenly_spaced_moments() {
-        let mut history = ProgressHistory { moments: Vec::new(), step: Duration::from_millis(900) };
+    fn history_keeps_few_evenly_spaced_samples() {
+        let mut history = ProgressHistory { samples: Vec::new(), step: Duration::from_millis(900) };
         for second in 0..100_000 {
             history.note(&Progress {
                 time: Duration::from_secs(second),
@@ -836,8 +839,8 @@ mod tests {
                 ..Progress::default()
             });
         }
-        let times: Vec<u64> = history.moments.iter().map(|moment| moment.sessions).collect();
-        assert!((MAX_MOMENTS / 2..=MAX_MOMENTS).contains(&times.len()), "{times:?}");
+        let times: Vec<u64> = history.samples.iter().map(|moment| moment.sessions).collect();
+        assert!((MAX_SAMPLES / 2..=MAX_SAMPLES).contains(&times.len()), "{times:?}");
         let gaps: BTreeSet<u64> = times.windows(2).map(|two| two[1] - two[0]).collect();
         assert!(times[0] == 0 && gaps.last() < gaps.first().map(|gap| gap * 2).as_ref(), "{gaps:?}");
     }

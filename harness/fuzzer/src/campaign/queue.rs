@@ -11,7 +11,7 @@ use crate::triage::confirm::ConfirmedFailure;
 pub(super) struct FailureOccurrence {
     pub(super) failure: Failure,
     pub(super) case: Case,
-    /// The case that the same worker had played before.
+    /// The case that the same worker had played before this one.
     pub(super) previous_case: Option<Case>,
     /// The number of the case.
     pub(super) number: u64,
@@ -22,22 +22,22 @@ pub(super) struct FailureOccurrence {
 /// A confirmed failure whose case is to be minimized.
 pub(super) struct PendingShrink {
     pub(super) failure: ConfirmedFailure,
-    /// Time when it was encountered, since the campaign began.
+    /// Time when the failure was encountered, since the campaign began.
     pub(super) time: Duration,
 }
 
-/// Takes the waiting failure to confirm next: the one that takes the least time, so that slow ones do not block the others until the
-/// campaign is over. Among equals, this is the one that was encountered first.
+/// Takes the waiting failure to confirm next: the one that takes the least time, so that slow failures do not delay all others. Among
+/// equals, it takes the one that was encountered first.
 pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<FailureOccurrence> {
     take_first_by(waiting, |occurrence| occurrence.failure.key.confirmation_cost())
 }
 
-/// Takes the confirmed failure to minimize next: the most serious one, and among equals the first.
+/// Takes the confirmed failure to minimize next: the most serious one, or among equals the first.
 pub(super) fn next_to_shrink(confirmed: &mut VecDeque<PendingShrink>) -> Option<PendingShrink> {
     take_first_by(confirmed, |confirmed| confirmed.failure.severity_key())
 }
 
-/// Takes the element with the smallest key, and among equals the first.
+/// Takes the element with the smallest key, or among equals the first.
 fn take_first_by<T, K: Ord>(queue: &mut VecDeque<T>, key: impl Fn(&T) -> K) -> Option<T> {
     let first = (0..queue.len()).min_by_key(|at| key(&queue[*at]));
     first.and_then(|at| queue.remove(at))

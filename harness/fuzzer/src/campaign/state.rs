@@ -9,21 +9,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::observe::edges::CoveredEdges;
 
-/// The name of its file in the campaign's folder.
+/// The name of the state file in the campaign's folder.
 pub const FILE: &str = "campaign.json";
 
 /// The state of a campaign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CampaignState {
-    /// The seed of its cases.
+    /// The seed of the campaign's cases.
     pub seed: u64,
-    /// The number of the first case that has not been made.
+    /// The number of the next case.
     pub next: u64,
     /// Number of cases played.
     pub sessions: u64,
-    /// Buckets, and how often each was seen.
+    /// Buckets, and the number of times that each was seen.
     pub buckets: BTreeMap<String, u64>,
-    /// Buckets that are the same as others, because a server's crash is often noticed only some requests later.
+    /// Buckets that are aliases of others: a server's crash is often noticed only some requests later, which changes the name of the
+    /// bucket.
     #[serde(default)]
     pub aliases: BTreeMap<String, BucketAlias>,
     /// Transitions of the model that were covered, as displayed.
@@ -60,19 +61,21 @@ pub struct BucketAlias {
     /// The bucket.
     #[serde(rename = "of")]
     pub bucket: String,
-    /// Number of times that it was seen under this name.
+    /// Number of times that the bucket was seen under the alias.
     pub seen: u64,
-    /// The place of a crash, if the bucket is named after it.
+    /// The place of a crash, if the bucket's name contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
 }
 
-/// The first occurrences of an alias with a known place, up to this number, are all examined; after that, one in [`RECHECK_FACTOR`].
+/// The first `MAX_ALIAS_RUNS` occurrences of an alias with a known place are all examined. After that, one in [`RECHECK_FACTOR`] is
+/// examined.
 const MAX_ALIAS_RUNS: u64 = 16;
 const RECHECK_FACTOR: u64 = 8;
 
 impl BucketAlias {
-    /// Counts an occurrence, and returns whether to examine it, since another failure may have the same name. This becomes rarer over time.
+    /// Counts an occurrence of the alias, and returns whether to examine it, since a different failure may have the same name. Examinations
+    /// become rarer over time.
     pub(crate) fn is_due(&mut self) -> bool {
         self.seen += 1;
         match self.place {
@@ -99,7 +102,7 @@ impl CampaignState {
         write().map_err(|error| StateError::File { file: path, error })
     }
 
-    /// Reads the state; `None` if the file does not exist.
+    /// Reads the state. Returns `None` if the file does not exist.
     ///
     /// # Errors
     ///

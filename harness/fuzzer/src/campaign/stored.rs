@@ -1,4 +1,4 @@
-//! Stored cases, which are played unchanged: to test another version, or to reduce them to a smaller set with the same coverage.
+//! Stored cases, which are played unchanged, either to test a different version or to reduce them to a smaller set with the same coverage.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,7 +25,7 @@ pub struct StoredCases {
 }
 
 impl StoredCases {
-    /// Reads the cases among the scenarios below these folders.
+    /// Reads the cases for this kind of implementation among the scenarios below `folders`.
     ///
     /// # Errors
     ///
@@ -51,13 +51,13 @@ impl StoredCases {
         &self.cases
     }
 
-    /// Returns the number of scenarios that are not cases of this kind.
+    /// Returns the number of scenarios that were skipped because they are not cases for this kind of implementation.
     pub fn other_count(&self) -> usize {
         self.other_count
     }
 
     /// Plays every case once, and returns a small subset that together covers every transition, edge and failure of all cases. Small cases
-    /// are preferred. If `interrupted`, only the cases played so far count.
+    /// are preferred. If `interrupted` becomes true, only the cases played so far count.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl StoredCases {
     }
 }
 
-/// Returns the indices of sets that together cover the union, with a preference for light ones. None of them is redundant.
+/// Returns the indices of sets that together cover the union of all sets, with a preference for light ones. No chosen set is redundant.
 fn smallest_cover(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|at| (weights[*at], *at));
@@ -128,7 +128,7 @@ mod tests {
         let set = |all: &str| all.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
         let sets = ["a b", "a", "b c", "c d", "", "a b"].map(set);
         assert_eq!(smallest_cover(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);
-        // Among equals, the lighter one.
+        // Among equal sets, the lighter one is chosen.
         assert_eq!(smallest_cover(&sets, &[9, 1, 5, 3, 1, 2]), [3, 5]);
         assert_eq!(smallest_cover(&[], &[]), Vec::<usize>::new());
     }

@@ -17,14 +17,14 @@ use crate::session::decisions;
 
 /// A source of cases for a campaign.
 pub trait Generator: Sync {
-    /// Makes a case. The first decisions determine its valid input, the second its mutations.
+    /// Makes a case. The decisions in `valid` determine its valid input, those in `mutations` its mutations.
     ///
     /// # Errors
     ///
-    /// This never fails in practice: after the last decision, the first choice is taken.
+    /// Returns an error only if decisions run out, which never happens: after the last decision byte, the first choice is taken.
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
-    /// Returns the systematic case with this number. `None` if the case is random.
+    /// Returns the systematic case with this number, or `None` if the case with this number is random.
     fn fixed(&self, _number: u64) -> Option<Case> {
         None
     }
@@ -47,13 +47,13 @@ pub trait Generator: Sync {
     }
 }
 
-/// Makes a case from decision bytes; any bytes are valid.
+/// Makes a case from decision bytes. Any bytes are valid.
 pub fn case_from_bytes(generator: &dyn Generator, bytes: &[u8]) -> Case {
     let (mut valid, mut mutations) = decisions::split(bytes);
     generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Makes the case with a number.
+/// Makes the case with this number in the campaign with this seed.
 pub fn case_from_number(generator: &dyn Generator, seed: u64, number: u64) -> Case {
     generator
         .fixed(number)

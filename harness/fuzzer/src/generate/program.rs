@@ -1,5 +1,5 @@
-//! Cases for a program: the server's responses to the requests that the program makes by itself, with at most two mutations. A case also
-//! depends on the program's requests in a plain run.
+//! Cases for a program: the server's responses to the program's requests, with at most two mutations. The requests are known from plain
+//! runs of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::session::pieces::without_span;
 /// A generator of cases for a program.
 #[derive(Debug)]
 pub struct ProgramGenerator {
-    /// The program's requests in plain runs; at least one run.
+    /// The program's requests in plain runs. There is at least one run.
     pub traces: Vec<Trace>,
     /// True if responses are mutated. Otherwise the server is unusual but valid.
     pub mutate: bool,
@@ -28,7 +28,7 @@ pub struct ProgramGenerator {
 
 impl Generator for ProgramGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        // Traces of more processes cover more, so they are drawn more often.
+        // Prefer traces of many processes, which cover more.
         let (one, other) = (valid.choose_index(self.traces.len())?, valid.choose_index(self.traces.len())?);
         let trace = &self.traces[one.max(other)];
         let mut maker = ProgramSessionBuilder {
@@ -59,7 +59,7 @@ impl Generator for ProgramGenerator {
 
     fn fixed(&self, number: u64) -> Option<Case> {
         let at = systematic_index(number)?;
-        // The trace of the most processes covers the most.
+        // The last trace has the most processes, so it covers the most.
         let trace = self.traces.last()?;
         let through = program_responses::all(trace, self.mutate).into_iter().nth(at)?;
         Some(program_responses::make_case(trace, through))
@@ -105,14 +105,14 @@ impl ProgramSessionBuilder<'_, '_, '_> {
     fn mutate(&mut self, count: usize) -> Result<()> {
         let ranks = self.trace.exchanges().len() as u32;
         let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, ResponseReplacement>> = BTreeMap::new();
-        // Values from other processes have any length and content, and programs receive many of them.
+        // Change values often: programs receive many values from other processes, of any length and content.
         if count > 0 && self.u.ratio(1, 4)? {
             targets.insert(None, self.values()?);
         }
         let (mut whom, mut kind) = (Vec::new(), None);
         if count > 0 && ranks > 1 && self.u.ratio(1, 2)? {
-            // Each process may get a different response to the same request, because a failure in one process does not change the requests
-            // of the others.
+            // Change the response to the same request in every process: a failure in one process does not change the requests of the
+            // others.
             whom.extend((0..ranks).map(Some));
             kind = self.kind(&self.trace.exchanges()[0])?;
         }
@@ -149,12 +149,12 @@ impl ProgramSessionBuilder<'_, '_, '_> {
                 next = write(self.trace, &mut body, whom, next, at, target);
             }
         }
-        // Before the step that requires the program to end.
+        // The steps come before the one that requires the program to end.
         self.case.scenario.body.splice(0..0, body);
         Ok(())
     }
 
-    /// Returns other values for the keys that the processes get.
+    /// Returns mutated values for the keys that the processes get.
     fn values(&mut self) -> Result<BTreeMap<usize, ResponseReplacement>> {
         let mut targets = BTreeMap::new();
         for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(MAX_SKIPPED_REQUESTS) {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_each_answer_and_refuses_each_request() {
+    fn splits_each_response_and_refuses_each_request() {
         let all: String = fixed(&programs(true)).iter().map(Case::text).collect();
         for at in 1.."cmd=barrier_out rc=0".len() {
             let (first, second) = "cmd=barrier_out rc=0".split_at(at);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mutation_occurs() {
+    fn program_cases_contain_every_mutation() {
         let of_frames = [
             "dialect pmi-2",
             "thrid=$thrid",

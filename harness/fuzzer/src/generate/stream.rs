@@ -1,4 +1,4 @@
-//! Mutations of the byte stream of one side, for other projects' fuzzers of their own parsers. The mutations are the same as in campaigns.
+//! Mutations of the bytes that one side sends, for projects that fuzz their own parser. The mutations are the same as in campaigns.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
@@ -27,7 +27,7 @@ const MESSAGE_MUTATIONS: &[Mutation] = &[
     Mutation::Frame,
 ];
 
-/// A message within the bytes.
+/// A part of a byte stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MessagePart {
     /// A line with its newline, if it has one.
@@ -124,7 +124,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
                 parts.swap(at, to);
             }
             88..94 => {
-                // Not the first message, which begins the conversation.
+                // Leave out the first message, which begins the conversation.
                 let mut drawn = other(u)?;
                 if drawn.len() > 1 {
                     let one = u.int_in_range(1..=drawn.len() - 1)?;
@@ -132,7 +132,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
                 }
             }
             94..97 => parts.truncate(at + 1),
-            // Cut off within a message.
+            // Cut the stream off within a message.
             _ => {
                 let mut half = parts[at].bytes();
                 half.truncate(u.int_in_range(0..=half.len())?);

@@ -28,7 +28,7 @@ const LIMITS: [i64; 3] = [256, 64, 1024];
 pub struct Trace {
     /// The dialect that the program uses.
     pub dialect: Dialect,
-    /// Its requests with their responses, by rank.
+    /// The program's requests with their responses, by rank.
     exchanges: Vec<Vec<TracedRequest>>,
     limits: [i64; 3],
 }
@@ -47,7 +47,7 @@ impl TracedRequest {
         (self.op, self.mapping)
     }
 
-    /// Returns whether the pattern of another exchange matches this one, too.
+    /// Returns whether the pattern of `other` matches this request, too.
     pub(super) fn matches_pattern_of(&self, other: &Self) -> bool {
         self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
     }
@@ -73,14 +73,14 @@ impl Default for ConnectionTrace {
 }
 
 impl ConnectionTrace {
-    /// Reads the bytes of one direction.
+    /// Reads bytes that were sent in one direction.
     fn push(&mut self, direction: Direction, bytes: &[u8]) {
         self.connection.push(direction, bytes);
         while let Some(message) = self.connection.next(direction) {
             let Ok(Framed { framing, text }) = message else { continue };
             let fields = tuples_of(framing, text);
             match direction {
-                // The last line of a PMI-1 spawn.
+                // This is the last line of a PMI-1 spawn request.
                 Direction::ToServer if text == b"endcmd" => {
                     self.pending.push((Operation::Spawn.into(), false));
                 }
@@ -94,8 +94,8 @@ impl ConnectionTrace {
         }
     }
 
-    /// Assigns a response to the first request of its operation. Responses to several threads come in any order, and a request of several
-    /// messages gets only one response.
+    /// Assigns a response to the first request of its operation. Responses to several threads arrive in any order, and a request that
+    /// consists of several messages gets only one response.
     fn is_answered(&mut self, mut answer: FieldList) {
         let name = answer.first().and_then(|command| command.value.literal());
         let answered = name.and_then(|name| Op::of_response(name.as_bytes()));
@@ -203,7 +203,8 @@ fn with_name(value: &Template, name: &[u8]) -> Template {
     out
 }
 
-/// Writes the steps at a request, after steps that skip the earlier requests of its kind. Returns the index of the next request.
+/// Appends steps that skip the earlier requests with the same pattern, and then the steps at the request. Returns the index of the next
+/// request.
 pub(super) fn write(
     trace: &Trace,
     body: &mut Vec<Statement>,

@@ -16,7 +16,7 @@ use crate::session::statement::{await_forwarded, close, exit, upstream};
 
 /// A response from the upstream.
 struct UpstreamResponse {
-    /// The number of the request that it answers, from 1.
+    /// The number of the request that the response answers, from 1.
     number: u32,
     rank: u32,
     draft: WriteContent,
@@ -29,13 +29,13 @@ struct UpstreamResponse {
     is_omitted: bool,
 }
 
-/// Requests of one kind, the responses from the upstream, and the mutations.
+/// Requests for one operation, the responses from the upstream, and the mutations.
 pub(super) struct UpstreamExchange {
     pub(super) plan: Vec<PlannedStep>,
     pub(super) ingredients: BTreeSet<String>,
 }
 
-/// Draws the operation whose requests the steps of the upstream answer.
+/// Draws the operation whose requests the upstream of the case answers.
 pub(super) fn draw_operation(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result<Op> {
     let held = match percent(u)? {
         0..25 if names => Operation::Lookup,
@@ -48,7 +48,7 @@ pub(super) fn draw_operation(names: bool, spawn: bool, u: &mut Unstructured<'_>)
     Ok(held.into())
 }
 
-/// Makes the exchange, with this number of mutations.
+/// Makes an exchange with this number of mutations.
 pub(super) fn exchange(
     op: Op,
     ranks: u32,
@@ -63,7 +63,7 @@ pub(super) fn exchange(
     }
     let mut plan = Vec::new();
     let mut numbers = 0;
-    // A value that was put is passed on before the barrier.
+    // The proxy passes this value on before the barrier.
     if is_barrier && u.arbitrary()? {
         let put = [own_space(), ("key", text("early")), ("value", text("x"))];
         plan.extend(ask(askers[0], Operation::Put.into(), &put));
@@ -147,7 +147,7 @@ fn forwarded_request(op: Op, rank: u32, number: usize) -> PlannedStep {
     request_of(rank, op, &fields)
 }
 
-/// Returns an upstream's response, a success or a failure.
+/// Returns a response from the upstream: a failure if `fails`, otherwise a success.
 fn answer(op: Op, number: usize, fails: bool) -> FieldList {
     let mut fields = vec![field("cmd", op.response_name().unwrap_or_default())];
     let value = match op.operation() {
@@ -163,7 +163,7 @@ fn answer(op: Op, number: usize, fails: bool) -> FieldList {
     fields
 }
 
-/// Makes one mutation. Returns false if there is nothing that it could change.
+/// Makes a mutation. Returns false if the mutation is not applicable.
 fn mutate(
     mutation: Mutation,
     op: Op,

@@ -1,4 +1,4 @@
-//! Derivation of a case from others.
+//! Derives a case from other cases.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Expr, ImplementationKind, Piece, Statement, Template};
@@ -29,7 +29,7 @@ pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> R
     Ok(())
 }
 
-/// Mutates a case whose frontier edge probably depends on bytes that it puts or requests, which by far outnumber all others.
+/// Mutates a case from the frontier. Its edge probably depends on a name or value in a request, because those make up most bytes of a case.
 pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     let other = case.clone();
     for mutation in [pick(u, &[Mutation::Multiply, Mutation::Content])?, Mutation::Multiply] {
@@ -132,7 +132,7 @@ fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>
     }
 }
 
-/// Makes a case playable: names are bound, and waits are only for responses that must come.
+/// Makes a case playable: every name that it uses is bound, and it only waits for responses that are due.
 fn repair_bindings(case: &mut Case) {
     waits::adapt_waits(&mut case.scenario);
     case.scenario

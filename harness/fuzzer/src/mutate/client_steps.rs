@@ -1,4 +1,4 @@
-//! Statements in cases where the harness is the server. They define which request is answered, and how.
+//! Statements in cases where the harness is the server. They state which request is answered, and the response.
 
 use pmi_scenario::ast::{Piece, ProcessAction, Role, Statement, StepAction, Template, ValueType, WriteMode};
 

@@ -25,7 +25,7 @@ pub(crate) fn contents(line: &mut Template, u: &mut Unstructured<'_>) -> Result<
     rewrite(line, |_, old| if percent(u)? < CHANGE_PERCENT { other(old, u) } else { Ok(old.to_vec()) })
 }
 
-/// Changes names and contents, each name in the same way wherever it occurs.
+/// Changes names and contents. A name is changed in the same way wherever it occurs.
 pub(super) fn change(body: &mut [Statement], u: &mut Unstructured<'_>) -> Result<()> {
     let mut renamed: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
     for line in
@@ -46,14 +46,15 @@ pub(super) fn change(body: &mut [Statement], u: &mut Unstructured<'_>) -> Result
     Ok(())
 }
 
-/// Replicates one request many times, with other names or other contents. If its name is requested later, so are the new names.
+/// Replicates a request many times, with different names or contents. If later requests ask for the original name, they also ask for the
+/// new names.
 pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<'_>) -> Result<()> {
     let has_name = |statement: &Statement| name_of(statement).is_some();
     let all: Vec<usize> = (0..body.len()).filter(|at| has_name(&body[*at])).collect();
     if all.is_empty() {
         return Ok(());
     }
-    // Puts cover more than gets.
+    // Prefer puts, which cover more than gets.
     let puts: Vec<usize> = all.iter().copied().filter(|at| !requests_content(&body[*at])).collect();
     let any = puts.is_empty() || u.ratio(1, 4)?;
     let at = pick(u, if any { &all } else { &puts })?;
@@ -103,7 +104,7 @@ fn text_after(body: &[Statement], at: usize) -> usize {
     at + if matches!(answered, Some(ServerStep::Wait { .. })) { 2 } else { 1 }
 }
 
-/// Returns whether a request asks for contents rather than stating them.
+/// Returns whether a request asks for contents instead of containing them.
 fn requests_content(statement: &Statement) -> bool {
     let mut tells = false;
     for line in sent(statement, ImplementationKind::Server).into_iter().flatten() {
@@ -141,7 +142,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
             let end = tuple.len() - usize::from(tuple.ends_with(b" ") || tuple.ends_with(b";"));
             let (text, after) = tuple.split_at(end);
             match text.iter().position(|b| *b == b'=') {
-                // An empty value is continued by a piece that is not literal: a length.
+                // A literal value that is empty continues in the next piece, which is a length.
                 Some(equals) if equals + 1 < end => {
                     let (key, old) = (&text[..equals], &text[equals + 1..]);
                     let known = NAMES.contains(&key) || CONTENTS.contains(&key);
@@ -157,7 +158,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
     Ok(())
 }
 
-/// Returns a text that differs in one or two bytes.
+/// Returns a text that differs from `old` in one or two bytes.
 fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut new = old.to_vec();
     for _ in 0..u.int_in_range(1..=2)? {
@@ -172,7 +173,7 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             35..70 => pick(u, PUNCTUATION)?,
             70..80 => u.int_in_range(b'0'..=b'9')?,
             80..90 => u.int_in_range(b'A'..=b'Z')?,
-            // A byte that occurs elsewhere in the text.
+            // Use a byte that occurs elsewhere in the text.
             90..95 => pick(u, &new)?,
             _ => u.int_in_range(0x80..=0xff)?,
         };
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn multiplied_puts_are_all_read() {
+    fn replicated_puts_are_all_read() {
         let lines = ["cmd=put kvsname=a key=one value=1", "cmd=barrier_in", "cmd=get kvsname=a key=one"];
         let mut most = 0;
         for number in 0..50 {

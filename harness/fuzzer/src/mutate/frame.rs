@@ -20,7 +20,7 @@ pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
     })
 }
 
-/// Returns a body with this header.
+/// Returns the bytes of a frame with this header and body.
 fn with_header(header: &[u8], body: &Template) -> Template {
     let mut whole = text(header);
     body.pieces.iter().for_each(|piece| push(&mut whole, piece.clone()));
@@ -32,7 +32,7 @@ pub(crate) fn framed(body: &Template) -> Option<Template> {
     Some(with_header(&frame_header(known_length(body)?)?, body))
 }
 
-/// Returns frames with a wrong or invalid length, or without their end. `None` if the length is unknown.
+/// Returns frames with a wrong or invalid length, or without their end. Returns `None` if the length of the body is unknown.
 pub(super) fn with_bad_length(
     draft: &WriteContent,
     u: &mut Unstructured<'_>,
@@ -48,14 +48,14 @@ pub(super) fn with_bad_length(
     let mut frames = whole;
     frames[at] = match u.int_in_range(0..=6)? {
         0 => with_header(pick(u, &values().headers)?, &body),
-        // Off by one, off by a few bytes, half, or twice the length.
+        // The length is off by one, off by a few bytes, half or double.
         1 => with_header(&header(length.saturating_sub(1)), &body),
         2 => with_header(&header(length + u.int_in_range(1..=9)?), &body),
         3 => with_header(
             &header(pick(u, &[length / 2, length * 2, length.saturating_sub(5), length + 1024])?),
             &body,
         ),
-        // The format of other implementations, which is valid.
+        // Other implementations use this format, which is valid.
         4 => match u.arbitrary()? {
             true => with_header(format!("{length:<6}").as_bytes(), &body),
             false => with_header(format!("{length:06}").as_bytes(), &body),
@@ -74,7 +74,7 @@ pub(super) fn with_bad_length(
     Ok(Some(WriteContent::Lines(Encoding::Bytes, frames)))
 }
 
-/// Returns a body without the semicolon at its end.
+/// Returns a body without the trailing semicolon.
 fn without_end(body: &Template) -> Template {
     let mut body = body.clone();
     if let Some(Piece::Literal { bytes, .. }) = body.pieces.last_mut() {
@@ -84,11 +84,11 @@ fn without_end(body: &Template) -> Template {
     body
 }
 
-/// A frame in two halves: bytes with the header if the length is known, and otherwise a body that is split into two writes.
+/// A frame in two halves. If the length is known, the halves are bytes that include the header. Otherwise, they are parts of a body.
 pub(crate) enum SplitFrame {
     /// Two writes of bytes.
     Bytes(Template, Template),
-    /// One frame with a cut.
+    /// The body of a frame that is cut into two writes.
     Cut(Template),
 }
 

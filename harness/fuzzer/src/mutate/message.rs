@@ -1,4 +1,4 @@
-//! Mutations of the text of a message, from any sender.
+//! Mutations of the text of a message, whoever sends it.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};
@@ -13,8 +13,8 @@ use crate::session::fields::{FieldList, MessageField, WriteContent, field, text}
 use crate::session::pieces::{join_adjacent, kvsname, letters, literal, push, template};
 
 impl Mutation {
-    /// Changes a message. Returns false if the mutation is not applicable, or does not change text. `commands` are those that may replace
-    /// the right one.
+    /// Changes a message. Returns false if the mutation is not applicable, or does not change text. `commands` may replace the correct
+    /// command.
     pub(crate) fn change(
         self,
         draft: &mut WriteContent,
@@ -141,7 +141,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     if u.ratio(1, 8)? {
         let key = "k".repeat(pick(u, &[31, 32, 63, 64, 65, 255, 256, 1023, 1024, 5000])?);
         let m = u.choose_index(messages.len())?;
-        // The position is right after the command, because a later value may extend to the end of the line.
+        // The new field directly follows the command, because a later value may extend to the end of the line.
         let at = 1.min(messages[m].len());
         messages[m].insert(at, field(&key, "1"));
         return Ok(());
@@ -174,7 +174,7 @@ fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> 
     };
     let i = u.choose_index(fields.len())?;
     match u.ratio(1, 4)? {
-        // An implementation may detect a single unusual number, but not equal ones.
+        // An implementation may detect a single unusual number, but overlook equal ones.
         true => fields.iter_mut().for_each(|field| field.value = text(number)),
         false => fields[i].value = text(number),
     }
@@ -206,7 +206,7 @@ fn refuse(fields: &mut FieldList, encoding: Encoding, u: &mut Unstructured<'_>) 
     Ok(())
 }
 
-/// Adds, replaces or removes the number of a thread, which may not exist.
+/// Adds, replaces or removes a thread number. The new number may belong to no thread.
 fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
     let had = fields.iter().position(|field| field.key == "thrid");
     if let Some(at) = had {
@@ -215,7 +215,7 @@ fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
             return Ok(());
         }
     }
-    // Most servers write it after the command.
+    // Most servers write the thread number after the command.
     let at = if u.arbitrary()? { 1.min(fields.len()) } else { u.int_in_range(0..=fields.len())? };
     fields.insert(at, field("thrid", pick(u, &values().threads)?));
     Ok(())

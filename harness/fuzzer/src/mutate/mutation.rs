@@ -33,23 +33,23 @@ pub(crate) enum Mutation {
     Pipeline,
     /// Repeats a message or step.
     Repeat,
-    /// Changes the order.
+    /// Changes the order of messages or steps.
     Order,
-    /// Closes a connection, or ends a process, when something else is due.
+    /// Closes a connection or ends a process at an unexpected point.
     Close,
     /// Adds a message before or after the response.
     Surplus,
     /// Sends a failure response, well-formed or not.
     Refusal,
-    /// Changes the length or content of a value in a way that a process could put.
+    /// Replaces a value with another one that a process could have put, of a different length or content.
     Value,
     /// Makes limits very low, very high or invalid.
     Limits,
     /// Sends an invalid or unusual process mapping.
     Mapping,
-    /// Sends the number of another thread, or an unused one.
+    /// Sends the number of a different thread, or an unused number.
     Thread,
-    /// Sends the response to another request.
+    /// Sends the response to a different request.
     Another,
     /// Sends pairs for the cache of a proxy, some of them invalid.
     Cache,
@@ -67,11 +67,11 @@ pub(crate) enum Mutation {
     Drop,
     /// Moves a step to another rank.
     Rank,
-    /// Removes or restores the last newline.
+    /// Removes or restores the trailing newline.
     Partial,
     /// Changes bytes of keys and values that are put and requested, in the same way for each occurrence of a key.
     Content,
-    /// Replicates one request many times, each with another key or value.
+    /// Replicates a request many times, each with a different key or value.
     Multiply,
 }
 

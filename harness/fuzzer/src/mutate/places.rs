@@ -28,7 +28,7 @@ pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
     })
 }
 
-/// Returns the positions of the wanted bytes: the piece, and the byte within it.
+/// Returns the positions of the bytes that `wanted` accepts: the index of the piece, and of the byte within it.
 pub(super) fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     for (i, piece) in line.pieces.iter().enumerate() {
@@ -46,9 +46,9 @@ pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Templa
         return Ok((line.clone(), Template::default()));
     }
     let place = match u.int_in_range(0..=3)? {
-        // Near the end, where little is left to read.
+        // Split near the end, where little is left to read.
         0 => places[places.len() - u.int_in_range(1..=places.len().min(4))?],
-        // After a separator of keys, values and tuples.
+        // Split after a separator of keys, values or tuples.
         1 => {
             let after = |(piece, at): &(usize, usize)| match &line.pieces[*piece] {
                 Piece::Literal { bytes, .. } => *at > 0 && matches!(bytes[at - 1], b'=' | b' ' | b';'),

@@ -13,7 +13,7 @@ use crate::session::fields::WriteContent;
 use crate::session::plan::{PlannedStep, may_answer};
 use crate::session::statement::{close, exit, kill, write_as};
 
-/// Draws a mutation and applies it. Returns its name with the operation that it changed, or `None` if it is not applicable.
+/// Draws a mutation and applies it. Returns the name of the mutation with the operation that it changed, or `None` if it is not applicable.
 pub(crate) fn mutate(
     plan: &mut Vec<PlannedStep>,
     dialect: Dialect,
@@ -41,7 +41,7 @@ pub(crate) fn mutate(
         }
         Mutation::Repeat => {
             let copy = plan[at].clone();
-            // Many spawned processes would load the machine without covering more.
+            // Repeating a spawn many times would overload the machine without covering more.
             let many = u.ratio(1, 8)? && !op.is_spawn();
             let times = if many { 150 } else { u.int_in_range(1..=3)? };
             let wait = u.arbitrary()?;
@@ -108,7 +108,7 @@ fn half(
         let (first, second) = split(&lines[cut_line], u)?;
         (how, first, second)
     };
-    // An encoding as bytes has no newline to leave out.
+    // In the encoding as bytes, no newline is added that could be left out.
     let partial = how != Encoding::Bytes;
     let mut before = lines[..cut_line].to_vec();
     before.push(first);
@@ -116,19 +116,19 @@ fn half(
     after.extend_from_slice(&lines[cut_line + 1..]);
     plan[at] = PlannedStep::Stmt(write_as(rank, how, before, partial));
     if u.ratio(1, 4)? {
-        // The rest is never sent.
+        // The rest of the message is never sent.
         let rest = plan.split_off(at + 1);
         plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         return Ok(());
     }
-    // Other ranks continue until the next step of this one.
+    // Other ranks continue until this rank's next step.
     let next = (at + 1..plan.len()).find(|i| plan[*i].rank().is_none_or(|r| r == rank)).unwrap_or(plan.len());
     let to = u.int_in_range(at + 1..=next)?;
     plan.insert(to, PlannedStep::Stmt(write_as(rank, how, after, false)));
     Ok(())
 }
 
-/// Joins this request and the next ones of the rank in one write; their responses are awaited after it.
+/// Joins a request and the next requests of its rank in a single write. Their responses are awaited after the write.
 fn pipeline(
     plan: &mut Vec<PlannedStep>,
     at: usize,

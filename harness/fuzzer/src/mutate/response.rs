@@ -21,11 +21,11 @@ const ATTEMPTS: usize = 20;
 /// An action of the harness at a request.
 #[derive(Debug, Clone)]
 pub(crate) enum ResponseStep {
-    /// Messages, in one write unless the mode states otherwise.
+    /// The harness sends messages, in a single write unless the mode states otherwise.
     Write(Vec<Template>, WriteMode),
-    /// The correct response.
+    /// The harness sends the correct response.
     Correct,
-    /// The end of the connection.
+    /// The harness closes the connection.
     Close,
 }
 
@@ -35,7 +35,7 @@ impl ResponseStep {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
     }
 
-    /// Returns whether nothing is written.
+    /// Returns whether the step writes nothing.
     fn is_nothing(&self) -> bool {
         match self {
             Self::Write(lines, mode) => {
@@ -52,7 +52,7 @@ impl ResponseStep {
 pub(crate) struct CorrectResponse<'a> {
     /// The dialect of the connection.
     pub(crate) dialect: Dialect,
-    /// The operation.
+    /// The requested operation.
     pub(crate) op: Op,
     /// True if the response contains a process mapping.
     pub(crate) mapping: bool,
@@ -82,8 +82,8 @@ impl CorrectResponse<'_> {
         self.draft().lines().remove(0)
     }
 
-    /// Draws a mutation and applies it. A third of the mutations are specific to the response to this request; for a process mapping, two
-    /// thirds are.
+    /// Draws a mutation and applies it. A third of the mutations are specific to the response to this operation, or two thirds for a
+    /// process mapping.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ResponseStep>)> {
         let all = Mutation::of_responses(self.dialect.framing());
         for _ in 0..ATTEMPTS {
@@ -99,7 +99,7 @@ impl CorrectResponse<'_> {
                 }
                 _ => Mutation::Refusal,
             };
-            // Whether a program misreads a mapping depends on the mapping's text.
+            // Prefer mutations of the mapping's text, which determines whether a program misreads it.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
             if let Some(said) = self.mutate(mutation, u)? {
@@ -165,7 +165,7 @@ impl CorrectResponse<'_> {
         Ok(Some(vec![ResponseStep::write(draft.encoding(), lines)]))
     }
 
-    /// A process may wait for the rest of the message, so the connection is closed.
+    /// Sends a part of the response. The connection is then closed, because a process may wait for the rest.
     fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
         let endless = u.ratio(1, 6)?;
         let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };
@@ -184,7 +184,7 @@ impl CorrectResponse<'_> {
         Ok(vec![first, ResponseStep::Close].into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
-    /// Returns a text without its last byte.
+    /// Returns a step that writes a text without its last byte.
     pub(super) fn partial(&self, line: Template) -> ResponseStep {
         let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
         ResponseStep::Write(vec![line], mode)
@@ -246,7 +246,7 @@ impl CorrectResponse<'_> {
         })
     }
 
-    /// Replaces lengths that are relative to a limit with numbers, since limits have no names before they are announced.
+    /// Replaces lengths that are relative to a limit with numbers, because a limit has no name before it is announced.
     fn resolve_lengths(&self, line: &mut Template) {
         for piece in &mut line.pieces {
             if let Piece::Fill(expr) = piece
@@ -264,7 +264,7 @@ impl CorrectResponse<'_> {
     }
 }
 
-/// Writes texts in order; those of the same encoding share a write.
+/// Returns steps that write texts in order. Consecutive texts with the same encoding share a write.
 fn write_texts(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ResponseStep> {
     let mut writes: Vec<(Encoding, Vec<Template>)> = Vec::new();
     for (encoding, line) in all {
@@ -276,7 +276,7 @@ fn write_texts(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<Respo
     writes.into_iter().map(|(encoding, lines)| ResponseStep::write(encoding, lines)).collect()
 }
 
-/// Returns a mapping with one block of `each` processes for each of these nodes.
+/// Returns a mapping with one block of `each` processes for each node.
 pub(super) fn mapping_blocks(nodes: impl IntoIterator<Item = i32>, each: i32) -> Template {
     let blocks: Vec<String> = nodes.into_iter().map(|node| format!("({node},1,{each})")).collect();
     text(format!("(vector,{})", blocks.join(",")))
@@ -297,7 +297,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
         }
         _ => {}
     }
-    // If all three numbers were unusual, a program would stop before the last.
+    // Change only one of the three numbers: a program would stop at the first unusual one.
     let mut numbers = ["0", "1", "1"];
     for _ in 0..u.int_in_range(1..=2)? {
         numbers[u.choose_index(3)?] = pick(u, &values().numbers)?;
@@ -311,7 +311,7 @@ fn limits(draft: &mut WriteContent, u: &mut Unstructured<'_>) -> Result<bool> {
     if told.is_empty() {
         return Ok(false);
     }
-    // Often a single limit, or all with the same value, and often an extreme value.
+    // Often change a single limit, or set all limits to the same value, which is often extreme.
     let all = u.ratio(1, 4)?;
     let times = if all || u.ratio(2, 3)? { 1 } else { told.len() };
     for _ in 0..times {

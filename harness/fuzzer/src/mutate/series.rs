@@ -1,4 +1,4 @@
-//! All changes of one kind that a response may have, in order. Random choices would take a long time to find a fault that only one of them
+//! Series of all changes of one kind to a response. With random choices, it would take long to find a fault that only one of the changes
 //! triggers.
 
 use pmi_scenario::ast::{Encoding, Template};
@@ -12,18 +12,18 @@ use crate::mutate::values::{LENGTHS, values};
 use crate::session::fields::{FieldList, WriteContent, field, text};
 use crate::session::pieces::{letters, template};
 
-/// The kind of changes.
+/// The kind of changes in a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeSeries {
-    /// Texts that other processes may have put.
+    /// Values that other processes may have put.
     Texts,
     /// The response in two writes, split before each byte.
     Splits,
-    /// Its tuples in other orders.
+    /// The tuples of the response in different orders.
     Orders,
     /// An empty message, and failure responses with each code and with messages of each length.
     Refusals,
-    /// Each number with its boundary values, or without it.
+    /// Each number of the response replaced with boundary values, or removed.
     Numbers,
     /// Process mappings.
     Mappings,
@@ -47,15 +47,15 @@ impl ChangeSeries {
 #[derive(Debug, Clone)]
 pub(crate) enum ResponseChange {
     SetValue(&'static Text),
-    /// Splits it before the byte with this index among the known ones.
+    /// Splits the response before the byte with this index, counting only bytes that are known.
     Split(usize),
     ReversedFields,
     ReturnCodeLast,
     /// Sends an empty message.
     Empty,
-    /// Sends a failure with this code and a message of this length.
+    /// Sends a failure with this code and, if given, a message of this length.
     Refuse(&'static str, Option<i64>),
-    /// Sets the number in the tuple with this index; without a number, removes the tuple.
+    /// Sets the number in the tuple with this index, or removes the tuple if there is no number.
     Number(usize, Option<&'static str>),
     Mapping(Template),
 }
@@ -74,7 +74,7 @@ impl CorrectResponse<'_> {
                 None => Vec::new(),
             },
             ChangeSeries::Splits => (1..self.places().len()).map(ResponseChange::Split).collect(),
-            // A command and a code have only one order.
+            // If the response consists of a command and a code, there is only one order.
             ChangeSeries::Orders if self.fields.len() < 3 => Vec::new(),
             ChangeSeries::Orders => vec![ResponseChange::ReversedFields, ResponseChange::ReturnCodeLast],
             ChangeSeries::Refusals => refusals(),
@@ -186,7 +186,7 @@ fn refusals() -> Vec<ResponseChange> {
 
 fn mappings() -> Vec<ResponseChange> {
     let mut all = Vec::new();
-    // Alternating nodes, all different, all the same.
+    // The nodes alternate, are all different, or are all the same.
     for nodes in [2, 1000, 1] {
         for count in [9, 3, 17, 2, 33, 65, 257] {
             all.push(mapping_blocks((0..count).map(|at| at % nodes), 1));

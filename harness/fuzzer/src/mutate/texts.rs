@@ -1,4 +1,4 @@
-//! Lengths, mostly at boundaries, and contents of many kinds.
+//! Lengths of texts, mostly at boundaries, and contents of many kinds.
 
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ pub(crate) enum TextUse {
 }
 
 impl TextUse {
-    /// Returns the field of the protocol table that holds the text.
+    /// Returns the field of the protocol table that contains the text.
     fn field(self, dialect: Dialect) -> Option<&'static Field> {
         let (operation, name) = match self {
             Self::Value => ("put", "value"),
@@ -52,7 +52,7 @@ impl TextUse {
     }
 }
 
-/// Returns the texts of each non-empty kind.
+/// Returns the usable texts of each kind. Kinds without usable texts are left out.
 fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
     type TextTables = Vec<((Dialect, TextUse), Vec<Vec<&'static [u8]>>)>;
     static ALL: LazyLock<TextTables> = LazyLock::new(|| {
@@ -88,7 +88,7 @@ pub(crate) fn round_lengths() -> Vec<i64> {
     ROUND_LENGTHS.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
 }
 
-/// Draws a valid length: mostly a power of two or the limit, one less or one more, sometimes a round number, or any.
+/// Draws a valid length: mostly a power of two or the limit, one less or one more; sometimes a round number or any length.
 pub(crate) fn length(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) -> Result<i64> {
     let longest = longest(dialect, used);
     let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
@@ -103,7 +103,7 @@ pub(crate) fn length(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) 
     Ok((length + pick(u, &[0, -1, 1])?).clamp(1, longest))
 }
 
-/// Draws a text of some kind.
+/// Draws a text of a random kind.
 pub(crate) fn plain_content(
     dialect: Dialect,
     used: TextUse,
@@ -113,7 +113,7 @@ pub(crate) fn plain_content(
     pick(u, kind)
 }
 
-/// Draws a text of some kind, as encoded in a message.
+/// Draws a text of a random kind, as encoded in a message.
 pub(crate) fn content(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(encode_text(dialect, plain_content(dialect, used, u)?))
 }
@@ -128,7 +128,7 @@ pub(crate) fn encode_text(dialect: Dialect, bytes: &[u8]) -> Template {
 /// A text in a call or a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Text {
-    /// This many letters.
+    /// The given number of letters.
     Letters(i64),
     Bytes(Vec<u8>),
 }
@@ -162,7 +162,7 @@ impl Text {
 pub(crate) const PLACES: u32 = 4;
 const MIDDLE: u32 = 2;
 
-/// Returns all bytes that such a text may contain.
+/// Returns all bytes that a text for this use may contain.
 pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<u8> {
     let may_be = |byte: &u8| match (used, dialect.framing()) {
         (TextUse::Value, Framing::Lines) => is_string(&[*byte]),
@@ -172,9 +172,9 @@ pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<u8> {
     (0..=u8::MAX).filter(may_be).collect()
 }
 
-/// Returns whether RFC 13 leaves the interpretation of such a text open.
+/// Returns whether RFC 13 leaves the interpretation of a text with this byte at this position open.
 pub(crate) fn is_ambiguous(dialect: Dialect, used: TextUse, byte: u8, place: u32) -> bool {
-    // RFC 13 does not settle whether a space at the end of a value belongs to it.
+    // RFC 13 does not say whether a space at the end of a value belongs to the value.
     let is_line = dialect.framing() == Framing::Lines;
     used == TextUse::Value && is_line && matches!(byte, b' ' | b'\t') && place != MIDDLE
 }
@@ -192,14 +192,14 @@ pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
     }
 }
 
-/// Returns whether many buffers have this length, one less or one more.
+/// Returns whether many buffers have this length, or one byte less or more.
 fn is_boundary(length: i64, longest: i64) -> bool {
     let near = |boundary: i64| (boundary - 1..=boundary + 1).contains(&length);
     (0..32).any(|power| near(1 << power)) || ROUND_LENGTHS.contains(&length) || length + 1 >= longest
 }
 
-/// Returns a text of every length, those of every kind, and one with every byte at every position. Excludes texts with an open
-/// interpretation, and those that a C string cannot hold. The most promising come first.
+/// Returns a text of every length, all texts of every kind, and a text for every byte at every position. Leaves out texts with an open
+/// interpretation and texts that a C string cannot contain. The most promising texts come first.
 pub(crate) fn systematic_texts(dialect: Dialect, used: TextUse) -> &'static [Text] {
     type TextTables = Vec<((Dialect, TextUse), Vec<Text>)>;
     static ALL: LazyLock<TextTables> = LazyLock::new(|| {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_cover_every_length_and_byte() {
+    fn systematic_texts_cover_every_length_and_byte() {
         for (dialect, used) in pairs() {
             let all = systematic_texts(dialect, used);
             let letters = all.iter().filter(|text| matches!(text, Text::Letters(_)));

@@ -1,4 +1,4 @@
-//! The values that generators and mutations insert: lists of `values.toml`, and words of the protocol table.
+//! The values that generators and mutations insert: the lists in `values.toml`, and the words in the protocol table.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -73,7 +73,7 @@ pub(crate) struct ValueLists {
     pub(crate) texts: Vec<ByteStrings>,
 }
 
-/// Returns the lists.
+/// Returns the lists of `values.toml`.
 pub(crate) fn values() -> &'static ValueLists {
     static VALUES: LazyLock<ValueLists> = LazyLock::new(|| {
         toml::from_str(include_str!("values.toml")).unwrap_or_else(|error| panic!("values.toml: {error}"))
@@ -81,7 +81,7 @@ pub(crate) fn values() -> &'static ValueLists {
     &VALUES
 }
 
-/// Words of one framing, in the order of the protocol table.
+/// Words that occur in messages of one framing, in the order of the protocol table.
 struct FramingWords {
     keys: Vec<&'static str>,
     requests: Vec<&'static str>,
@@ -121,17 +121,17 @@ impl FramingWords {
     }
 }
 
-/// Returns the keys of the messages of a framing, except those of spawn requests.
+/// Returns the keys that occur in messages of a framing, except in spawn requests.
 pub(crate) fn keys(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).keys
 }
 
-/// Returns the commands of the requests of a framing, known and unknown ones.
+/// Returns known and unknown request commands of a framing.
 pub(crate) fn requests(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).requests
 }
 
-/// Returns the commands of the responses of a framing, known and unknown ones.
+/// Returns known and unknown response commands of a framing.
 pub(crate) fn responses(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).responses
 }

@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use pmi_process::observe::edges::EdgeMap;
 use serde::{Deserialize, Serialize};
 
-/// All classes of a count.
+/// A set of all classes of counts.
 const ALL: u8 = 0xff;
 
-/// The edges that a case covered, each with the class of its count, as one bit.
+/// The edges that a case covered, each with the class of its count as a bit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edges(Vec<(u32, u8)>);
 
-/// Returns the class of a count, as in AFL: exact up to three, and then in growing ranges.
+/// Returns the class of a count, as in AFL: exact up to three, then growing ranges.
 fn class(count: u8) -> u8 {
     match count {
         0 => 0,
@@ -49,7 +49,7 @@ impl Edges {
         self.0.iter().map(|(edge, _)| *edge)
     }
 
-    /// Returns whether all of these edges were covered.
+    /// Returns whether all of the given edges were covered.
     pub(crate) fn has(&self, all: &[u32]) -> bool {
         all.iter().all(|edge| self.class(*edge) != 0)
     }
@@ -66,7 +66,7 @@ pub struct CoveredEdges(BTreeMap<u32, u8>);
 /// The new coverage of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NewCoverage {
-    /// Nothing is new.
+    /// The case covers nothing new.
     None,
     /// A known edge has a new class of counts.
     Times,
@@ -103,7 +103,8 @@ impl CoveredEdges {
         }
     }
 
-    /// Compares two runs of one case. If the counts of an edge differ, they are ignored from now on. Returns whether none differ.
+    /// Compares two runs of the same case. If the counts of an edge differ, they are ignored from now on. Returns whether all counts are
+    /// equal.
     pub(crate) fn is_steady(&mut self, first: &Edges, second: &Edges) -> bool {
         let mut steady = true;
         for (edge, classes) in &mut self.0 {
@@ -116,7 +117,7 @@ impl CoveredEdges {
     }
 }
 
-/// Edge maps for an implementation. Each of the cases that are played in parallel uses one.
+/// Edge maps for an implementation. Each case that is played in parallel uses its own map.
 #[derive(Debug, Default)]
 pub(crate) struct Maps(Mutex<Vec<EdgeMap>>);
 
@@ -130,7 +131,7 @@ impl Maps {
         let idle = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let unused = idle().pop();
         let map = unused.map_or_else(EdgeMap::new, Ok)?;
-        // Processes that an earlier case left running may have incremented the counters since.
+        // Processes that an earlier case left running may have incremented the counters in the meantime.
         if map.was_attached() {
             map.clear();
         }

@@ -1,4 +1,4 @@
-//! Failures of an implementation, and the keys that identify them: the behaviour, and the kind of message before it.
+//! Failures of an implementation, and the keys that identify them. A key consists of the behaviour and the kind of message before it.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum FailureKey {
     Crash {
         /// The program, or the kind of implementation under test.
         program: String,
-        /// The cause of its death.
+        /// The cause of the process's death.
         cause: CrashCause,
         /// The place in the program, or the circumstances.
         site: CrashSite,
@@ -38,22 +38,22 @@ pub enum FailureKey {
     Flood(LastAction),
     /// The job does not end although all of its processes have ended.
     JobKeepsRunning(LastAction),
-    /// The memory of this program grows out of proportion.
+    /// The memory of the named program grows out of proportion.
     Memory(String),
-    /// Processes of these programs outlive the process that started them.
+    /// Processes of the named programs outlive the process that started them.
     Leak(Vec<String>),
     /// A due response does not arrive, or a process does not end.
     Hang {
         /// `client` for a program, `library` for a library, `None` for a server.
         party: Option<&'static str>,
-        /// The requirement that makes a server respond.
+        /// The requirement that obliges a server to respond.
         requirement: Option<String>,
         /// The library function that was called.
         call: Option<String>,
         /// The last action before.
         after: LastAction,
     },
-    /// The server answers no request while another process has sent only a part of one.
+    /// The server answers no requests while another process has sent only part of a request.
     HangDuringPartialRequest,
     /// A requirement is broken.
     Rule {
@@ -79,7 +79,7 @@ pub enum FailureKey {
 pub enum FailureKind {
     /// A process dies.
     Crash,
-    /// A response does not arrive, or something does not end.
+    /// A response does not arrive, or a process or job does not end.
     Hang,
     /// The implementation never stops sending or growing, or leaves processes behind.
     Excess,
@@ -99,7 +99,7 @@ pub enum CrashSite {
     Unknown {
         /// The library function that was called.
         call: Option<String>,
-        /// The last action before; `None` if it is not significant.
+        /// The last action before the crash, or `None` if it is not significant.
         after: Option<LastAction>,
     },
 }
@@ -124,7 +124,7 @@ pub enum LastAction {
     Pipelined,
     /// The harness closed a connection.
     Close,
-    /// A process of the harness ended.
+    /// A process that belongs to the harness ended.
     Exit,
     /// The harness sent a message as the upstream of a proxy.
     Upstream(UpstreamKind),
@@ -141,7 +141,7 @@ pub enum LastAction {
     },
 }
 
-/// The request from a process that received a response.
+/// The last request of a process that received a response.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LastRequest {
     /// A request.
@@ -157,17 +157,17 @@ pub enum LastRequest {
 pub enum ResponseKind {
     /// The correct response.
     Proper,
-    /// A success without the requested value.
+    /// A response that reports success, but lacks the requested value.
     WithoutValue,
-    /// Limits below those of any process manager, or far above.
+    /// Limits below or far above those of any known process manager.
     UnusualLimits,
     /// A failure response.
     Refused,
-    /// The response to another request.
+    /// The response to a different request.
     ForOtherRequest,
-    /// A response with the number of another thread, or with one although the request had none.
+    /// A response with the number of a different thread, or with a thread number although the request had no thread number.
     OtherThread,
-    /// A response with the right command that cannot be parsed.
+    /// A response that has the correct command, but cannot be parsed.
     Malformed,
     /// Text that is not a message.
     Unreadable,
@@ -201,7 +201,8 @@ impl FailureKey {
         matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
     }
 
-    /// Returns how long it takes to confirm the failure, relative to others: 0 for a wrong response, most for a job that does not end.
+    /// Returns a relative measure of the time that it takes to confirm the failure: 0 for a wrong response, the maximum for a job that does
+    /// not end.
     pub(crate) fn confirmation_cost(&self) -> u8 {
         match self {
             Self::JobKeepsRunning(_) | Self::Leak(_) => 2,
@@ -209,8 +210,8 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether individual bytes of the sent messages may matter. A crash may need one byte; a broken rule is described by its
-    /// message.
+    /// Returns whether the failure may depend on individual bytes of the sent messages, as a crash may. A broken rule is sufficiently
+    /// described by the kind of message.
     pub(crate) fn depends_on_bytes(&self) -> bool {
         matches!(self, Self::Crash { .. } | Self::JobKeepsRunning(_) | Self::Flood(_) | Self::Leak(_))
     }
@@ -278,7 +279,7 @@ impl FailureKey {
 }
 
 impl Failure {
-    /// Returns the failure of leaving processes behind after `starter` has ended.
+    /// Returns the failure of a program whose processes remain after `starter` has ended.
     pub(crate) fn leak(starter: &str, names: &[String]) -> Self {
         let mut distinct = names.to_vec();
         distinct.dedup();
@@ -402,7 +403,7 @@ impl fmt::Display for FailureKey {
     }
 }
 
-/// Maximum length of a place in the name of a folder, since C++ names can be long.
+/// Maximum length of a place in the name of a folder. C++ names can be longer.
 const PLACE: usize = 120;
 
 /// Reduces a text to letters, digits and `.-_+`, and limits its length.

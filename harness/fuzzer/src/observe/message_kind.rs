@@ -1,4 +1,4 @@
-//! The kinds of messages: the request or response, or the error in it.
+//! The kinds of messages: the request or response that a message contains, or its error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::session::fields::pairs_of_line;
 use crate::session::op::Op;
 use crate::session::reading::{MessageReader, ParsedResponse, WireMessage, request_of};
 
-/// A message with more keys is classified by their number alone. Messages of RFC 13 have at most five.
+/// A message with more keys than this is classified as [`MessageKind::ManyKeys`]. Messages of RFC 13 have at most five keys.
 const MAX_CLASSIFIED_KEYS: usize = 20;
 
 /// The kind of the last message in a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageKind {
-    /// The newline has not been sent.
+    /// The end of the message has not been sent.
     Partial,
     /// An invalid PMI-2 frame, whose header is not a length.
     NoFrame,
@@ -59,7 +59,7 @@ impl MessageKind {
         Self::last(&reader.push(bytes), &reader)
     }
 
-    /// Returns the kind of the last of these messages, or that of the partial message after it.
+    /// Returns the kind of the last message, or of the partial message that follows it.
     fn last(said: &[WireMessage], reader: &MessageReader) -> Self {
         said.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_message)
     }

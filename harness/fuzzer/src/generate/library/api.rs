@@ -24,7 +24,7 @@ use crate::session::pieces::{Limit, letters, literal, own_rank, push, template};
 /// A generator of cases for a library.
 #[derive(Debug, Clone, Copy)]
 pub struct LibraryGenerator {
-    /// The dialect whose API it has.
+    /// The dialect whose API the library has.
     pub dialect: Dialect,
     /// True if the library has `PMIX_Ring` in addition to the API of PMI-2.
     pub has_ring: bool,
@@ -37,7 +37,7 @@ pub struct LibraryGenerator {
     pub uses_wire: bool,
 }
 
-/// Functions that may request an operation besides the one that they are named after.
+/// Functions whose requests do not follow from their names, with the operation that each may request.
 const EXTRA_REQUESTS: [(&str, &str); 9] = [
     ("PMI_KVS_Commit", "put"),
     ("PMI_Get_clique_size", "get"),
@@ -56,10 +56,10 @@ struct CallDraft<'a> {
     function: &'static Function,
     op: Option<Op>,
     swarm: &'a CallSwarm,
-    /// Its number in the program.
+    /// The number of the call in the program.
     number: usize,
     ranks: u32,
-    /// The key that it requests.
+    /// The key that the call requests.
     key: String,
     /// The text in the response.
     received: Text,
@@ -74,7 +74,7 @@ fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
     })
 }
 
-/// Returns the functions of an API, each as often as its weight. Excludes those that begin and end a program.
+/// Returns the functions of an API, each repeated as often as its weight states, without those that begin and end a program.
 fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
     let strings = |function: &Function| function.params.iter().filter(|p| **p == Param::Str).count();
     let times = |function: &Function| match operation_of(dialect, function) {
@@ -90,7 +90,7 @@ fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
 }
 
 impl LibraryGenerator {
-    /// Returns the function for an operation.
+    /// Returns the function that requests an operation.
     fn function(&self, operation: &str) -> &'static Function {
         let name = Op::of(self.dialect, operation).and_then(|op| op.exchange().functions.first());
         name.and_then(|name| signature::function(name))
@@ -117,12 +117,12 @@ impl LibraryGenerator {
         self.functions().len() as u32
     }
 
-    /// Returns the call that begins a program. A library makes some requests during it, at each call, or once.
+    /// Returns the call that begins a program, with one of the requests that it causes, chosen at random.
     pub(crate) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<PlannedCall> {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
         let mut asked: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();
         asked.dedup();
-        // In PMI-2, another function requests the job id.
+        // In PMI-2, a different function requests the job id.
         asked.truncate(if self.dialect.framing() == Framing::Frames { 2 } else { 3 });
         let op = pick(u, &asked)?;
         self.call(self.function("init"), Some(op), u, &CallSwarm::default(), 0, ranks)
@@ -133,7 +133,7 @@ impl LibraryGenerator {
         self.plain("finalize")
     }
 
-    /// Returns a call of the function for an operation, without any draws.
+    /// Returns a call of the function for an operation, without random choices.
     pub(crate) fn plain(&self, operation: &str) -> PlannedCall {
         let (function, mut none) = (self.function(operation), Unstructured::new(&[]));
         let call =
@@ -141,7 +141,7 @@ impl LibraryGenerator {
         call.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
     }
 
-    /// Returns a call of a kind, the `number`-th of its program.
+    /// Returns a call of a kind, which is the `number`-th call of its program.
     pub(crate) fn of_kind(
         &self,
         kind: u32,
@@ -212,7 +212,7 @@ impl CallDraft<'_> {
         of_none || self.key == MAPPING
     }
 
-    /// Returns the sizes of the buffers, by the parameter that states each.
+    /// Returns the size of each buffer, by the index of the parameter that states it.
     fn buffer_sizes(&self, u: &mut Unstructured<'_>) -> Result<BTreeMap<usize, i64>> {
         let mut rooms = BTreeMap::new();
         for param in self.function.params {
@@ -258,7 +258,7 @@ impl CallDraft<'_> {
                 Param::OutInt | Param::OutPointer => out(None),
                 Param::Strings => quoted("worker"),
                 Param::Lists => quoted("-x,-y"),
-                // The number of info pairs in the next parameter, or else of arguments or processes.
+                // The number of info pairs in the next parameter, or of arguments or processes.
                 Param::Ints if matches!(params.get(at + 1), Some(Param::Vectors | Param::InfoVectors)) => {
                     quoted("1")
                 }
@@ -289,7 +289,7 @@ impl CallDraft<'_> {
                 }
                 Arg::Text(key)
             }
-            // A key that the next call waits for, or one that was put before.
+            // Either a key that the next call waits for, or one that was put before.
             Some("key") if self.is("put-node-attribute") => quoted(&match u.arbitrary()? {
                 true => format!("key-{}", number + u.int_in_range(0..=1)?),
                 false => format!("put-{}", u.int_in_range(0..=1)?),
@@ -303,7 +303,7 @@ impl CallDraft<'_> {
                     swarm.text(dialect, TextUse::Value, &format!("value-{number}"), u)?.as_argument(),
                 ),
             },
-            // There are only two services, so that one is published again.
+            // There are only two services, so that the same name is published again.
             Some("service") => quoted(&format!("service-{}", u.int_in_range(0..=1)?)),
             Some("port") => Arg::Text(swarm.text(dialect, TextUse::Port, "port", u)?.as_argument()),
             Some("left") => Arg::Text(template(vec![literal("of-"), own_rank()])),
@@ -314,29 +314,29 @@ impl CallDraft<'_> {
 
     fn number(&self, name: Option<&str>, u: &mut Unstructured<'_>) -> Result<Arg> {
         Ok(match name {
-            // A rank, or -1 for no hint.
+            // A rank, or -1 for no rank.
             Some("srcid") => match u.int_in_range(0..=2)? {
                 0 => number(0),
                 1 => number(i64::from(self.ranks) - 1),
                 _ => negative(1),
             },
             Some("wait") => number(u.int_in_range(0..=1)?),
-            // The length of an array; 0 if the array comes first.
+            // The length of an array, or 0 if the array comes first.
             _ => number(i64::from(self.function.params.first() != Some(&Param::Vector))),
         })
     }
 
-    /// Returns the request that the library may send, with its response.
+    /// Returns the request that the library may send for an operation, with the response.
     fn request(&self, op: Op, u: &mut Unstructured<'_>) -> Result<CallRequest> {
         let mapping = self.asks_for_mapping();
-        // A pattern that names the key, so that other requests of this kind get other responses.
+        // The pattern contains the key, so that requests for other keys get different responses.
         let names_key = self.has(Param::Str) && op.is(&["get", "get-node-attribute", "get-job-attribute"]);
         let pattern = match names_key && !mapping {
             true => text(format!("cmd={op} key={}", self.key)),
             false => pattern(op, mapping),
         };
         let mut answer = vec![field("cmd", op.response_name().unwrap_or_default()), field("rc", "0")];
-        // PMI-2 has two keys for a port.
+        // PMI-2 servers return a port under one of two keys.
         let second: bool = op.is(&["lookup"]) && u.arbitrary()?;
         for result in without_extensions(op.exchange().results) {
             match result.name {
@@ -348,7 +348,7 @@ impl CallDraft<'_> {
         Ok(CallRequest { op, pattern, mapping, answer })
     }
 
-    /// Returns the value of a field in a success.
+    /// Returns the value of a field in a response that reports success.
     fn usual(&self, op: Op, field: &Field) -> Option<FieldValue> {
         let in_frames = self.libraries.dialect.framing() == Framing::Frames;
         let limit = |limit: Limit| LIMITS[limit as usize].to_string();

@@ -1,4 +1,4 @@
-//! Calls of a library, and the requests that they cause.
+//! Calls of a library's functions, and the requests that they cause.
 
 use pmi_scenario::ast::{Arg, BinOp, Call, Dialect, Expr, Role, Statement, Step, StepAction, Template};
 
@@ -8,10 +8,10 @@ use crate::session::op::Op;
 use crate::session::pieces::without_span;
 use crate::session::statement::{rank_or_all, step};
 
-/// A call and the request that it may cause.
+/// A call of a library's function, and the request that it may cause.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedCall {
-    /// The requirement about its failures.
+    /// The requirement that a failure of the call breaks.
     pub(crate) cites: &'static str,
     pub(crate) function: &'static str,
     pub(crate) args: Vec<Arg>,

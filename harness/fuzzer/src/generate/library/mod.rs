@@ -1,4 +1,4 @@
-//! Cases for a library: its calls, and the responses to its requests, with at most two mutations.
+//! Cases for a library: calls of its functions, and the responses to its requests, with at most two mutations.
 
 pub mod api;
 pub(super) mod call;
@@ -81,7 +81,7 @@ impl Generator for Vec<LibraryGenerator> {
         valid.choose(self)?.generate(valid, mutations)
     }
 
-    /// Takes the APIs in turn.
+    /// Returns systematic cases for the APIs in turn.
     fn fixed(&self, number: u64) -> Option<Case> {
         let at = systematic_index(number)?;
         calls::session(self.get(at.checked_rem(self.len())?)?, at.checked_div(self.len())?)
@@ -95,8 +95,8 @@ pub(crate) fn probe_case(dialect: Dialect) -> Case {
     Case::in_dialect(dialect, ImplementationKind::Library, 1, calls.into())
 }
 
-/// Replaces one argument of a call with an unusual one, moves a call or repeats it. Returns the mutation. The stated sizes of buffers are
-/// never larger than the buffers.
+/// Replaces an argument of a call with an unusual one, moves a call or repeats it. Returns the name of the mutation. The stated size of a
+/// buffer never exceeds its actual size.
 fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
     let at = u.choose_index(calls.len())?;
     let function = calls[at].function;
@@ -124,7 +124,7 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
     args[which] = match &args[which] {
         Arg::Out(..) if !is_told => return Ok(None),
         Arg::Number(_) if !is_told && is_length => Arg::Number(Expr::Number(0)),
-        // Arguments that are written as a list have their own format.
+        // A list as an argument has its own format.
         Arg::Text(_) if params.get(which) != Some(&Param::Str) => return Ok(None),
         Arg::Text(_) => match u.int_in_range(0..=6)? {
             0 if is_told => Arg::Null,
@@ -135,7 +135,7 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
             _ => Arg::Text(template(vec![letters(pick(u, &[64, 256, 5000])?)])),
         },
         Arg::Out(..) => Arg::Null,
-        // The argument is unusual already.
+        // The argument is already unusual.
         Arg::Null => return Ok(None),
         Arg::Number(_) => match u.int_in_range(0..=2)? {
             0 => Arg::Number(Expr::Number(0)),
@@ -146,7 +146,7 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
     Ok(Some(format!("argument:{function}")))
 }
 
-/// Changes the response to a request from now on. Returns the mutation.
+/// Changes the response to a request and to all later ones of its kind. Returns the name of the mutation.
 fn mutate_response(
     request: &CallRequest,
     dialect: Dialect,
@@ -161,7 +161,7 @@ fn mutate_response(
     let (mutation, all) = answer.mutated(u)?;
     body.push(request_step(who, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|said| match said {
-        // Unlike a program's scenario, a library's has no word for the correct response.
+        // Unlike the scenario of a program, that of a library has no step for the correct response.
         ResponseStep::Correct => response_step(who, answer.correct()),
         said => response_step(who, said),
     }));
@@ -181,7 +181,7 @@ mod tests {
     const PMI2_LIBRARIES: LibraryGenerator = LibraryGenerator { dialect: Dialect::Pmi2, ..LIBRARIES };
 
     #[test]
-    fn every_mutation_occurs() {
+    fn library_cases_contain_every_mutation() {
         for libraries in [LIBRARIES, PMI2_LIBRARIES] {
             let changed = mutations_of(&libraries, 3000, |_| ());
             let all = Mutation::of_responses(libraries.dialect.framing()).iter();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_nothing_out_of_scope() {
+    fn library_cases_stay_within_the_scope() {
         for number in 0..300 {
             let text =
                 case_from_number(&LibraryGenerator { uses_wire: false, ..LIBRARIES }, 3, number).text();

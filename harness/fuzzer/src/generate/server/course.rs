@@ -9,7 +9,7 @@ use crate::session::pieces::{join_adjacent, literal};
 use crate::session::plan::{PlannedStep, must_answer, request_of};
 use crate::session::statement::{MAX_SPAWNED_GROUPS, exit, join, leave};
 
-/// Maximum number of keys that are read at once.
+/// Maximum number of keys that are read after a barrier.
 const MAX_KEYS_READ: usize = 300;
 
 /// Splits a text into two writes at a random position, including its start and end.
@@ -99,7 +99,8 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// Spawns a group that makes requests. Other processes do nothing until that is done, so that the order of the requests is known.
+    /// Spawns a group that makes requests. Other processes do nothing until the group has finished, so that the order of the requests is
+    /// known.
     fn spawn_and_speak(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let spawn = self.spawn(rank)?;
@@ -117,7 +118,7 @@ impl SessionModel<'_, '_> {
             if !self.u.ratio(1, often)? {
                 continue;
             }
-            // The word that ends a program of a spawn has no value.
+            // The word that ends a program in a spawn request has no value.
             let mut values: Vec<&mut Template> =
                 messages.iter_mut().flatten().filter(|f| f.key != "endcmd").map(|f| &mut f.value).collect();
             let Some(last) = values.len().checked_sub(1) else { continue };
@@ -145,7 +146,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Plans a barrier in random order; late processes may make requests before they enter.
+    /// Plans a barrier that processes enter in random order. Processes that enter late may make requests before that.
     pub(crate) fn barrier(&mut self) -> Result<()> {
         let mut order: Vec<u32> = (0..self.ranks).collect();
         shuffle(self.u, &mut order)?;
@@ -168,7 +169,7 @@ impl SessionModel<'_, '_> {
         self.barrier_in_order(all.iter().map(|rank| (*rank, Vec::new())), &all)
     }
 
-    /// Plans a barrier that processes enter in this order, each after its requests, and leave in the order of `leaving`.
+    /// Plans a barrier that processes enter in the order of `entering`, each after its requests, and leave in the order of `leaving`.
     fn barrier_in_order(
         &mut self,
         entering: impl IntoIterator<Item = (u32, Vec<PlannedStep>)>,
@@ -200,7 +201,7 @@ impl SessionModel<'_, '_> {
             0..4 => {
                 let mut all = Vec::new();
                 for rank in 0..self.ranks {
-                    // Other processes may have left already.
+                    // The other processes may already have left.
                     let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
                     all.push(
                         before.into_iter().chain([self.request_and_wait(rank, "finalize", &[])]).collect(),

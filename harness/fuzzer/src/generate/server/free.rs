@@ -1,9 +1,9 @@
 //! Free sessions: each rank is a program of valid requests that runs as fast as responses arrive.
 //!
 //! The requests are chosen so that ranks meet: they get keys while others put them, use the same names, and read everything after the
-//! barrier. Each value begins with its key, so that a mixture of two values is recognized. A rank may hold back the last byte of a request
-//! while others send theirs; systematic sessions do so with each pair of operations. Some sessions also stop a rank for a moment, or let one
-//! leave early.
+//! barrier. Each value begins with its key, so that a mixture of two values is detected. A rank may hold back the last byte of a request
+//! while others send their requests. Systematic sessions do so with each pair of operations. Some sessions also stop a rank for a moment,
+//! or let one leave early.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Piece, Template};
@@ -18,10 +18,10 @@ use crate::session::pieces::letters;
 use crate::session::plan::{PlannedStep, ask, must_answer, request_of};
 use crate::session::statement::{close, exit, kill, leave, pause};
 
-/// The numbers of ranks; small numbers are played more often, because their launches are faster.
+/// The numbers of ranks to choose from. Small numbers occur more often, because their launches are faster.
 pub const RANKS: [u32; 8] = [2, 2, 3, 4, 8, 16, 32, 64];
 
-/// Maximum number of requests of a session between two barriers.
+/// Maximum number of requests in a session between two barriers.
 const MAX_REQUESTS: u32 = 256;
 
 /// Number of names that all ranks use.
@@ -30,7 +30,7 @@ const SHARED_NAMES: u32 = 3;
 /// Length of a value that servers may copy in several steps.
 const LONG: i64 = 900;
 
-/// Generates a session.
+/// Generates a free session.
 pub(crate) fn session(scope: SessionFeatures, u: &mut Unstructured<'_>) -> Result<Case> {
     let dialect = scope.dialects.draw(u)?;
     let ranks = pick(u, &RANKS)?.min(scope.free_ranks);
@@ -83,13 +83,13 @@ const OVERLAPPING: [&str; 6] = ["barrier", "put", "get", "publish", "lookup", "u
 /// Number of times that each pair of operations overlaps in a session.
 const OVERLAPS: u32 = 6;
 
-/// Returns the operations that the first rank holds back in systematic sessions.
+/// Returns the operations whose last byte the first rank holds back in systematic sessions.
 pub(crate) fn overlapping(scope: SessionFeatures) -> &'static [&'static str] {
     if scope.names { &OVERLAPPING } else { &OVERLAPPING[..3] }
 }
 
-/// Generates a session in which two ranks make requests between two barriers. The first holds back the last byte of this operation until the
-/// other has sent its own, or both do.
+/// Generates a session in which two ranks make requests between two barriers. The first rank, or both, hold back the last byte of the
+/// operation `held` until the other has sent its request.
 pub(crate) fn overlaps(scope: SessionFeatures, dialect: Dialect, held: &str) -> Case {
     let mut none = Unstructured::new(&[]);
     let mut model = SessionModel::joined(scope, dialect, 2, &mut none);
@@ -148,7 +148,8 @@ impl SessionModel<'_, '_> {
         self.plan.extend((0..self.ranks).map(|rank| must_answer(rank, op)));
     }
 
-    /// Plans a request of one rank, given the round, its number in the round, and the number of requests of each rank in a round.
+    /// Plans a request of a rank, given the round, the number of the request in the round, and the number of requests of each rank in a
+    /// round.
     fn free_request(
         &mut self,
         rank: u32,
@@ -166,7 +167,7 @@ impl SessionModel<'_, '_> {
                 self.put_of(rank, text(key), value)
             }
             40..60 if has_names => self.free_name(rank, round, number)?,
-            // The key may be put at the same time, or not at all.
+            // The other rank may be putting the key at the same time, or never put it.
             40..70 => self.get_of(rank, text(key(other, round, at))),
             _ => self.get_of(rank, text(key(other, round.saturating_sub(1), at))),
         })
@@ -188,7 +189,8 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Returns an operation of one of two ranks; none for the barrier that ends the round. Gets and lookups read what the other rank puts and publishes.
+    /// Returns the steps for an operation of one of two ranks. Gets and lookups read what the other rank puts and publishes. There are no
+    /// steps for a barrier, because the one that ends the round overlaps.
     fn overlapping(&self, operation: &str, rank: u32, round: u32) -> Vec<PlannedStep> {
         let of = |rank: u32| text(format!("of-{rank}-{round}"));
         let value = template_of(&format!("of-{rank}-{round}."), letters(LONG));
@@ -202,7 +204,7 @@ impl SessionModel<'_, '_> {
         }
     }
 
-    /// Plans requests without a barrier, during which one rank finalizes and exits, or leaves without that.
+    /// Plans requests without a barrier. Meanwhile, a rank finalizes and exits, or leaves without finalize.
     fn depart(&mut self, [round, requests]: [u32; 2], has_names: bool) -> Result<()> {
         let (gone, finalizes) = (self.any_rank()?, self.u.arbitrary()?);
         let op = self.op("finalize");
@@ -227,14 +229,14 @@ impl SessionModel<'_, '_> {
             }
             work.push(all);
         }
-        // The responses to the others are optional after an end without finalize, which may end the job.
+        // A rank that leaves without finalize may end the job, so the responses to the others are then optional.
         let last = if finalizes { self.ranks - 1 } else { 0 };
         work.swap(gone as usize, last as usize);
         self.plan.extend(work.into_iter().flatten());
         Ok(())
     }
 
-    /// Plans a spawn. The processes of the new group run beside those of the first.
+    /// Plans a spawn. The processes of the new group run at the same time as those of the first.
     fn spawn_beside(&mut self) -> Result<()> {
         let spawn = self.spawn(0)?;
         self.plan.extend(spawn);

@@ -1,5 +1,5 @@
-//! Two consecutive jobs of one server. Keys, names and requests of the first job must not affect the second, which makes similar requests.
-//! The first job is valid input.
+//! Two consecutive jobs of the same server. Keys, names and requests of the first job must not affect the second, which makes similar
+//! requests. The first job is valid input.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -14,7 +14,7 @@ use crate::session::pieces::letters;
 use crate::session::plan::{PlannedStep, request_of};
 use crate::session::statement::{exit, leave};
 
-/// The end of the first job.
+/// The way in which the first job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobEnding {
     /// Every process finalizes.
@@ -42,7 +42,7 @@ struct Jobs {
     ending: JobEnding,
     /// True if the second job gets keys of the first before they are put again.
     misses: bool,
-    /// True if the second job puts the same keys with other values, and reads them.
+    /// True if the second job puts the same keys with different values, and reads them.
     repeats_keys: bool,
     /// True if the first job publishes two names and unpublishes one of them, and the second job uses both names.
     names: bool,
@@ -54,7 +54,7 @@ const SINGLE_JOB_PERCENT: u32 = 96;
 /// The name that the first job leaves published, and the one that it unpublishes.
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 
-/// Returns a case with two jobs: the first ends in the way given by `ending`, and the second repeats its requests.
+/// Returns a case with two jobs: the first ends as `ending` states, and the second repeats its requests.
 pub(crate) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnding) -> Case {
     let ranks = [scope.ranks.clamp(1, 2); 2];
     let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, repeats_keys: true, names: scope.names };
@@ -77,8 +77,8 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     })
 }
 
-/// Gives some random cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
-/// case instead of the given one.
+/// Adds an earlier job to some random cases: either an ordinary job, or one whose requests the case repeats. In the latter case, returns a
+/// new case instead of `case`.
 pub(crate) fn maybe_after_job(scope: SessionFeatures, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if scope.upstream || percent(u)? < SINGLE_JOB_PERCENT {
@@ -123,7 +123,7 @@ impl SessionModel<'_, '_> {
         for at in 0..keys {
             for rank in 0..self.ranks {
                 let key = self.plain_key(rank);
-                // Some keys get values of the same length in both jobs, others do not.
+                // Only some keys get values of the same length in both jobs.
                 let longer = if at % 2 == 1 { i64::from(at) * job.len() as i64 } else { 0 };
                 let value = template_of(&format!("{job}-{key}-"), letters(longer));
                 let put = self.put_of(rank, text(key), value);
@@ -164,7 +164,7 @@ impl SessionModel<'_, '_> {
         if jobs.misses {
             let of_first = jobs.ranks[0];
             for rank in 0..self.ranks {
-                // The processes of the first job named their keys like this.
+                // These are the names of the keys in the first job.
                 let key = format!("k{}-{}", (rank + 1) % of_first, rank % jobs.keys);
                 let get = self.get_of(rank, text(key));
                 self.plan.extend(get);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn few_sessions_follow_a_lawful_earlier_job() {
+    fn few_sessions_have_a_valid_earlier_job() {
         let suite = pmi_runner::suite::embedded().unwrap();
         let access = Access::Memory(pmi_faults::Config::default());
         let server = ServerTarget::new(access, suite, std::time::Duration::from_secs(1)).unwrap();

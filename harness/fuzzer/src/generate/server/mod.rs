@@ -42,7 +42,7 @@ impl Generator for SessionFeatures {
             .then(|| upstream::draw_operation(self.names, self.spawn, valid))
             .transpose()?;
         let swarm = Swarm::draw(valid)?;
-        // The same applies to the barriers of PMI-1.2.
+        // A proxy also passes on the barriers of PMI-1.2 in a form that the harness does not answer.
         let speaks12 = self.pmi12 && in_lines && held.is_none() && valid.ratio(2, 3)?;
         let mut model = SessionModel::new(*self, dialect, ranks, nodes, swarm, valid);
         (model.upstream_operation, model.offers_pmi12) = (held, speaks12);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn requests_every_operation_of_a_dialect() {
-        // No known server connects jobs, and only Slurm has the ring.
+        // No known server supports connecting jobs, and only Slurm supports the ring.
         let is_asked_for =
             |op: &Op| op.exchange().omission().is_none() && !op.is(&["connect", "disconnect", "ring"]);
         for dialect in Dialect::ALL {
@@ -189,7 +189,7 @@ mod tests {
             for (_, group) in &named {
                 let list = group.split(':').next().unwrap();
                 if list.starts_with(|c: char| c.is_ascii_digit()) {
-                    // Each rank of the list enters equally often.
+                    // All ranks of the list enter the barrier equally often.
                     let times = |rank: u32| named.iter().filter(|entry| **entry == (rank, *group)).count();
                     let times: Vec<usize> =
                         list.split(',').map(|rank| times(rank.parse().unwrap())).collect();
@@ -202,13 +202,13 @@ mod tests {
         for part in ["group=NODE:", "group=WORLD:", ":2147483647", "group=0,1", "pmi_subversion=2"] {
             assert!(texts.contains(part), "{part}");
         }
-        // Without 1.2 in the scope, no request uses it.
+        // If PMI-1.2 is outside the scope, no request uses it.
         let without = |number| generate(1, number, SessionFeatures { pmi12: false, ..scope }).text();
         assert!((0..100).all(|number| !without(number).contains("barrier_in group=")));
     }
 
     #[test]
-    fn any_protocol_scope_generates_both_protocols() {
+    fn scope_of_any_dialect_generates_both_protocols() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
         let count = (0..400).filter(of_pmi2).count();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn mutation_does_not_depend_on_lawful_choices() {
+    fn mutation_does_not_depend_on_valid_input() {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for valid in 1..50 {
             let mut bytes = [valid; 400];
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_nothing_out_of_scope() {
+    fn server_requests_stay_within_the_scope() {
         for spoken in [DialectChoice::default(), PMI2] {
             let scope = SessionFeatures {
                 dialects: spoken,

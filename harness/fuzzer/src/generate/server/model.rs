@@ -40,9 +40,9 @@ pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) offers_pmi12: bool,
     /// Concurrent requests, in a dialect that has `thrid`.
     pub(crate) threads: ThreadState,
-    /// The operation that the upstream answers, whose steps are made elsewhere.
+    /// The operation that the upstream answers. Its steps are generated separately.
     pub(crate) upstream_operation: Option<Op>,
-    /// Length of the plan when every rank had started.
+    /// Length of the plan at the point where every rank has started.
     pub(crate) started: usize,
     /// Number of visible keys that were read back.
     pub(crate) keys_read: usize,
@@ -126,8 +126,8 @@ impl SessionModel<'_, '_> {
         self.upstream_operation.is_some_and(|held| held.is(&[operation]))
     }
 
-    /// Returns letters for the longest text that is allowed, or for one shorter by `less`. The length is relative to the limit that the
-    /// server announces, if the dialect has limits.
+    /// Returns letters that fill the longest text that is allowed, shortened by `less`. The length is relative to the limit that the server
+    /// announces, if the dialect has limits.
     pub(crate) fn longest(&self, used: TextUse, limit: Limit, less: i64) -> Piece {
         match self.has("maxes") {
             true => letters_up_to(limit, -1 - less),
@@ -151,7 +151,7 @@ impl SessionModel<'_, '_> {
         if swarm.repeats_puts && !own.is_empty() && self.u.ratio(1, 6)? {
             return Ok(self.u.choose(&own)?.clone());
         }
-        // With a common beginning, keys can be confused by a server that compares only a part of them.
+        // A common beginning or end reveals a server that compares only a part of a key.
         let after = self.u.arbitrary()?;
         let with = |more: Piece| match after {
             true => template(vec![more, literal(plain.as_str())]),
@@ -185,7 +185,7 @@ impl SessionModel<'_, '_> {
         Ok(if is_new { name } else { text(plain.as_str()) })
     }
 
-    /// Returns a similar key, which a careless comparison confuses with this one.
+    /// Returns a similar key, which a careless comparison confuses with `key`.
     fn similar_key(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
             // PMI-2 doubles semicolons, so other changes could break such a key.
@@ -207,7 +207,7 @@ impl SessionModel<'_, '_> {
         Ok(match percent(self.u)? {
             chance if chance < misses => match self.u.choose(&all).ok().and_then(Template::literal) {
                 Some(there) if self.u.ratio(1, 2)? => match self.similar_key(&there)? {
-                    // Without its last letter, nothing is left of the key.
+                    // A key of one letter has no shorter prefix.
                     like if like.is_empty() => text("missing"),
                     like => text(like),
                 },
@@ -219,7 +219,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Returns a value of the kinds that this session draws, or an ordinary one.
+    /// Returns a value of a kind that this session uses, or an ordinary value.
     pub(crate) fn value(&mut self) -> Result<Template> {
         let swarm = self.swarm;
         let value = match percent(self.u)? {
@@ -235,7 +235,7 @@ impl SessionModel<'_, '_> {
         Ok(value)
     }
 
-    /// Returns a value of a length. It begins with a unique mark if it is long enough.
+    /// Returns a value of this length. If it is long enough, it begins with a unique mark.
     pub(crate) fn marked_value(&self, length: i64) -> Template {
         let mark = format!("{}.", self.values.len() + self.new_keys.len());
         match length - mark.len() as i64 {
@@ -244,7 +244,7 @@ impl SessionModel<'_, '_> {
         }
     }
 
-    /// Returns the name of a service to publish: a new one, or one that was published before.
+    /// Returns the name of a service to publish: a new name, or one that was published before.
     pub(crate) fn new_service(&mut self) -> Result<Template> {
         let plain = format!("service-{}", self.services.len());
         let name = match percent(self.u)? {
@@ -315,7 +315,7 @@ impl SessionModel<'_, '_> {
 
 /// Concurrent requests, and attributes.
 pub(crate) struct ThreadState {
-    /// For each rank, whether it may have several requests in progress at once.
+    /// For each rank, true if it may have several requests in progress at once.
     pub(crate) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     pub(crate) last: u32,

@@ -1,5 +1,5 @@
-//! The additions of PMI-1.2 to PMI-1.1: barriers for a part of a process group, several of them at once, and other requests while a process
-//! waits in one.
+//! The additions of PMI-1.2 to PMI-1.1: barriers for a part of a process group, several open barriers at once, and other requests while a
+//! process waits in a barrier.
 
 use arbitrary::Result;
 use pmi_wire::place;
@@ -12,7 +12,7 @@ use crate::session::plan::{must_answer, request_of};
 /// Maximum number of barriers that are open at once.
 const MAX_OPEN_BARRIERS: u32 = 4;
 
-/// Tags near the limits of integer types, where a server may lose bits, and ordinary ones.
+/// Ordinary tags, and tags near the limits of integer types, where a server may lose bits.
 const TAGS: [u32; 12] = [0, 1, 2, 9, 42, 127, 128, 255, 256, 65_535, 65_536, i32::MAX as u32];
 
 /// A barrier: the value of its `group`, and the ranks that have to enter it.
@@ -22,8 +22,8 @@ struct PartialBarrier {
 }
 
 impl SessionModel<'_, '_> {
-    /// Plans some barriers for parts of the group, which their members enter in random order across all barriers. Processes that wait in
-    /// one may still put and get.
+    /// Plans some barriers for parts of the group. The entries of all barriers are in random order. Processes that wait in a barrier may
+    /// still put and get.
     pub(crate) fn group_barriers(&mut self) -> Result<()> {
         let mut tags = TAGS;
         shuffle(self.u, &mut tags)?;
@@ -67,7 +67,7 @@ impl SessionModel<'_, '_> {
                 // A barrier of one process is rare, because Hydra 5.0 then ends the job, and nothing later could be tested.
                 let least = if percent(self.u)? < 8 { 1 } else { members.len().min(2) };
                 members.truncate(self.u.int_in_range(least..=members.len())?);
-                // A list in another order may be another group, so all members write the same list.
+                // A list in a different order may name a different group, so all members write the same list.
                 let text = members.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
                 let bare = tag == 0 && self.u.ratio(1, 2)?;
                 PartialBarrier { group: if bare { text } else { tagged(&text) }, members }

@@ -49,7 +49,7 @@ impl SessionModel<'_, '_> {
         self.op("put").key("thrid").is_some()
     }
 
-    /// Returns a request with these fields, as far as the dialect has them, and the wait for its response.
+    /// Returns a request and the wait for its response. Fields that the dialect does not have are left out.
     pub(crate) fn request_and_wait(
         &self,
         rank: u32,
@@ -91,7 +91,7 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// May plan a request for the job id. After that, the id can be used by name.
+    /// May plan a request for the job id. After that, other requests can use the id.
     pub(crate) fn ask_jobid(&mut self) -> Result<()> {
         for rank in 0..self.ranks {
             self.threads.several[rank as usize] |= self.u.ratio(1, 4)?;
@@ -105,7 +105,7 @@ impl SessionModel<'_, '_> {
         Ok(())
     }
 
-    /// Returns a request and the wait for its response, or several concurrent ones.
+    /// Returns a random request and the wait for its response, or several concurrent requests.
     pub(crate) fn requests(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         if !self.threads.several[rank as usize] || self.u.ratio(1, 4)? {
             return self.request(rank);
@@ -146,8 +146,8 @@ impl SessionModel<'_, '_> {
         self.plan.push(request);
     }
 
-    /// Plans the entry into a barrier that others have not entered yet. Meanwhile, another thread of the process may make a request that
-    /// does not depend on other processes.
+    /// Plans the entry into a barrier that some process has not entered yet. Meanwhile, another thread of the same process may make a
+    /// request that does not depend on other processes.
     pub(crate) fn enter(&mut self, rank: u32) -> Result<()> {
         self.plan_in_thread(rank, "barrier", &[]);
         if self.threads.several[rank as usize] && self.u.ratio(1, 3)? {
@@ -232,7 +232,7 @@ impl SessionModel<'_, '_> {
 
     pub(crate) fn get(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         if self.upstream_answers("get") {
-            // Only keys that the proxy stores itself.
+            // Get only keys that the proxy stores itself.
             let own = self.new_keys.iter().filter(|key| key.by == rank);
             let Some(there) = self.visible_keys.iter().chain(own).map(|key| key.name.clone()).next() else {
                 return self.put(rank);
@@ -281,8 +281,8 @@ impl SessionModel<'_, '_> {
         Ok(self.request_and_wait(rank, "get-node-attribute", &fields))
     }
 
-    /// May plan ranks that wait for an attribute. Another rank puts it, or a waiting one with concurrent requests puts it itself. In rare
-    /// cases, it is never put, and they wait forever.
+    /// May plan waits of some ranks for an attribute. Another rank puts the attribute, or a waiting rank with concurrent requests does. In
+    /// rare cases, the attribute is never put, and the ranks wait forever.
     pub(crate) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());
@@ -337,7 +337,7 @@ impl SessionModel<'_, '_> {
         self.request_and_wait(rank, operation, &[("service", name), no_info()])
     }
 
-    /// Returns a spawn. The values that are put for the spawned processes distinguish their group from others.
+    /// Returns a spawn request. The values that are put for the spawned processes distinguish their group from others.
     pub(crate) fn spawn(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         self.groups += 1;
         let of_group = format!("tag#{}$port#4242$", self.groups);
@@ -360,7 +360,8 @@ impl SessionModel<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// Returns the spawned processes' requests: for values put for them, for keys that their parents have as well, and for their own keys.
+    /// Returns requests from the spawned processes: for the values that were put for them, for keys that exist in the parents' group, too,
+    /// and for their own keys.
     pub(crate) fn child_requests(&mut self, group: u32) -> Result<Vec<Statement>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;
@@ -389,7 +390,7 @@ impl SessionModel<'_, '_> {
                     self.add_service(text(format!("{of}0")));
                 }
                 _ => {
-                    // A key that a process of the first group may have put, too.
+                    // A process of the first group may have put the same key.
                     let key = format!("k{rounds}-");
                     let value = named(&format!("of-child-{group}-{rounds}-"));
                     ask("put", &[("key", named(&key)), ("value", value)]);
@@ -403,7 +404,7 @@ impl SessionModel<'_, '_> {
         Ok(children(dialect, group, requests))
     }
 
-    /// Plans an abort, in one of its spellings.
+    /// Plans an abort, with one of several sets of fields.
     pub(crate) fn abort(&mut self, rank: u32) -> Result<()> {
         let world = |is: &str| ("isworld", text(is));
         let (code, why) = (("exitcode", text("7")), |why: &str| ("msg", text(why)));

@@ -8,7 +8,7 @@ use crate::session::decisions::pick;
 /// The dialect of a campaign's sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialectChoice {
-    /// Only this one.
+    /// Only this dialect.
     One(Dialect),
     /// Any dialect; each session uses one.
     Any,
@@ -46,7 +46,7 @@ pub struct SessionFeatures {
     pub dialects: DialectChoice,
     /// Maximum number of ranks.
     pub ranks: u32,
-    /// Maximum number of ranks of free sessions, which have no order across ranks; fewer than 2 for no such sessions.
+    /// Maximum number of ranks of free sessions, which have no order across ranks. If less than 2, there are no free sessions.
     pub free_ranks: u32,
     /// Maximum number of nodes, one or two.
     pub nodes: u32,
@@ -56,7 +56,7 @@ pub struct SessionFeatures {
     pub names: bool,
     /// True if some PMI-1 sessions may use PMI-1.2: barriers for parts of a process group.
     pub pmi12: bool,
-    /// True to make mutations.
+    /// True if cases are mutated.
     pub mutate: bool,
     /// True if the server is a proxy, and the harness is its upstream.
     pub upstream: bool,

@@ -1,5 +1,5 @@
-//! The features that a session uses. Sessions with few features explore these more deeply than sessions with all features, because features
-//! undo each other's effects or end the session.
+//! The features that a session uses. A session with few features explores them more deeply than one with all features would, because
+//! features undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -7,12 +7,12 @@ use pmi_scenario::ast::Dialect;
 use crate::mutate::texts::{self, Text, TextUse};
 use crate::session::decisions::{percent, pick};
 
-/// The property that varies between the requests of a sweep, a session with many similar requests.
+/// A sweep: a session with many similar requests that differ in one property of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sweep {
     /// The text that varies.
     pub(crate) of: TextUse,
-    /// The property of the text.
+    /// The property that varies.
     pub(crate) property: VariedProperty,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Swarm {
     pub(crate) same_values: bool,
     /// True if keys are long.
     pub(crate) long_keys: bool,
-    /// True if keys are similar to earlier ones: longer, shorter, in different case, in another order.
+    /// True if keys are similar to earlier ones: longer, shorter, in a different case or in a different order.
     pub(crate) similar_keys: bool,
     /// True if keys contain characters besides letters and digits.
     pub(crate) special_keys: bool,
@@ -81,11 +81,11 @@ pub(crate) struct Swarm {
     pub(crate) names: bool,
     /// True if node attributes are put and read more often than keys (PMI-2).
     pub(crate) attributes: bool,
-    /// True if requests between barriers are only for keys, and for names if these are drawn.
+    /// True if requests between barriers are only for keys, and for names if `names` is true.
     pub(crate) keys_only: bool,
     /// True if groups are spawned and make requests.
     pub(crate) groups: bool,
-    /// Many requests differ in one property only.
+    /// The sweep, if many requests differ in only one property.
     pub(crate) sweep: Option<Sweep>,
     /// Percentage of puts among puts and gets.
     pub(crate) puts: u32,
@@ -108,7 +108,7 @@ impl Swarm {
             80..95 => (2, 20),
             _ => (8, 8),
         };
-        // A failure due to an unusual text would be blamed on the split writes.
+        // Unusual texts and split writes exclude each other, because a failure due to the text would be blamed on the split.
         let pieces = u.ratio(1, 7)?;
         Ok(Self {
             lengths: has(0),
@@ -181,7 +181,7 @@ impl CallSwarm {
         pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])
     }
 
-    /// Draws a text that a process puts or receives: letters of some length, a special content, or the plain text.
+    /// Draws a text that a process puts or receives: letters of some length, special content, or the plain text.
     pub(crate) fn text(
         &self,
         dialect: Dialect,

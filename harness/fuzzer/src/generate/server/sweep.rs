@@ -1,5 +1,5 @@
-//! Sessions with many requests that differ in one property, or not at all. They find faults at a single length or byte, overflows and
-//! leaks.
+//! Sessions with many requests that differ in one property, or not at all. They find faults that depend on a single length or byte, as well
+//! as overflows and leaks.
 
 use std::ops::RangeInclusive;
 
@@ -23,7 +23,7 @@ pub(crate) enum RepeatedOperation {
     Get,
     /// Get of a missing key.
     Miss,
-    /// Barrier of all processes.
+    /// A barrier of all processes.
     Barrier,
     /// This request, without arguments.
     Ask(Op),
@@ -60,8 +60,8 @@ impl SessionModel<'_, '_> {
         self.sweep_through(sweep, &all, place)
     }
 
-    /// Plans a put for each of these lengths or bytes. Other processes read all of them after a barrier. Names and ports are published and
-    /// looked up instead.
+    /// Plans a put for each of these lengths or bytes, and after a barrier, gets of all values by other processes. Names and ports are
+    /// published and looked up instead.
     pub(crate) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
         let open = |varied: &&i64| {
@@ -77,14 +77,14 @@ impl SessionModel<'_, '_> {
                 TextUse::Value | TextUse::Port => "x".to_owned(),
             };
             let varied = match (sweep.property, sweep.of) {
-                // The dot makes the key unique: with a digit appended, a plain key could become another one.
+                // The dot makes the key unique: with a digit appended, a plain key could equal another key.
                 (VariedProperty::Byte, TextUse::Key) => {
                     self.with_byte(&format!("{plain}."), *varied as u8, place)
                 }
                 (VariedProperty::Byte, _) => self.with_byte(&plain, *varied as u8, place),
                 (VariedProperty::Length, TextUse::Value | TextUse::Port) => self.marked_value(*varied),
                 (VariedProperty::Length, _) => match *varied - plain.len() as i64 {
-                    // Too short for the common beginning; its length makes it unique.
+                    // The key is too short for the common beginning, but its length makes it unique.
                     rest if rest < 0 => text(&b"abcdefghijklmnop"[..*varied as usize]),
                     rest => template_of(&plain, letters(rest)),
                 },
@@ -128,7 +128,7 @@ impl SessionModel<'_, '_> {
         Ok((first..=longest).take(count).collect())
     }
 
-    /// Draws `count` neighbouring bytes that such a text may contain.
+    /// Draws `count` neighbouring bytes that a text for this use may contain.
     fn bytes(&mut self, used: TextUse, count: usize) -> Result<Vec<i64>> {
         let all = every_byte(self.dialect, used);
         let first = self.u.choose_index(all.len())?;
@@ -139,7 +139,7 @@ impl SessionModel<'_, '_> {
         texts::encode_text(self.dialect, &texts::with_byte(rest, byte, place))
     }
 
-    /// Plans many repetitions of one operation.
+    /// Plans many repetitions of a random operation.
     pub(crate) fn repeat(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let count = match self.u.int_in_range(0..=2)? {
@@ -147,7 +147,7 @@ impl SessionModel<'_, '_> {
             _ => self.u.int_in_range(100..=199)?,
         };
         let operation = match self.u.int_in_range(0..=6)? {
-            // Put is twice as likely, since it takes memory.
+            // Put is twice as likely, since it uses memory.
             0 | 1 => RepeatedOperation::Put,
             2 => RepeatedOperation::Get,
             3 => RepeatedOperation::Miss,
@@ -158,7 +158,7 @@ impl SessionModel<'_, '_> {
         self.repeat_times(operation, rank, count)
     }
 
-    /// Plans `count` repetitions of an operation, with short keys and values: overflows and leaks show late.
+    /// Plans `count` repetitions of an operation, with short keys and values, because overflows and leaks show late.
     pub(crate) fn repeat_times(&mut self, operation: RepeatedOperation, rank: u32, count: u32) -> Result<()> {
         match operation {
             RepeatedOperation::Put => {
@@ -207,7 +207,7 @@ impl SessionModel<'_, '_> {
         Ok(())
     }
 
-    /// Puts similar keys with distinct values, and reads all of them.
+    /// Plans puts of keys that weak hashes confuse, with distinct values, and gets of all of them.
     pub(crate) fn put_colliding_keys(&mut self, rank: u32) -> Result<()> {
         for key in COLLIDING_KEYS {
             let value = self.marked_value(8);
@@ -218,7 +218,8 @@ impl SessionModel<'_, '_> {
         self.read_back()
     }
 
-    /// Publishes all names, and then unpublishes them one by one. After each, it looks up the remaining ones.
+    /// Plans the publication of all names. They are then unpublished one by one, and the remaining names are looked up after each
+    /// unpublish.
     pub(crate) fn unpublish_one_by_one(&mut self, rank: u32) {
         let other = (rank + 1) % self.ranks;
         let name = |at: u32| text(format!("service-{at}"));
@@ -227,7 +228,7 @@ impl SessionModel<'_, '_> {
             self.plan.extend(publish);
         }
         for gone in 0..NAMES {
-            // An order other than that of publication.
+            // Unpublish in a different order than that of publication.
             let of = |turn: u32| turn * 5 % NAMES;
             let unpublish = self.name_of(rank, "unpublish", name(of(gone)));
             self.plan.extend(unpublish);
@@ -244,7 +245,7 @@ impl SessionModel<'_, '_> {
     }
 }
 
-/// Returns all bytes that such a text may contain, as the values of a sweep.
+/// Returns all bytes that a text for this use may contain, as the values of a sweep.
 pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<i64> {
     texts::every_byte(dialect, used).into_iter().map(i64::from).collect()
 }

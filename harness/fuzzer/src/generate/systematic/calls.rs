@@ -24,17 +24,17 @@ enum LibrarySession {
     Responses(u32, Range<usize>),
     /// Texts in arguments.
     Arguments(u32, TextUse, Range<usize>),
-    /// Buffers from size 0 to much larger than the response.
+    /// Buffers of every size from 0 to much larger than the response.
     BufferSizes(u32),
-    /// [`TIMES`] calls; the requested value exists or not.
+    /// Many calls of the same function. The second field is true if the requested value exists.
     Repeated(u32, bool),
-    /// Its response is changed in all ways, and after each change the function is called again.
+    /// Calls with each change of the response in turn, each followed by a call with the correct response.
     Changes(u32, ChangeSeries),
-    /// The first response has one change.
+    /// A program whose first response has a single change.
     Begin(u8, ChangeSeries, usize),
-    /// A call before the first and after the last call of a program.
+    /// A call before the library is initialized, and after it is finalized.
     Order(u32),
-    /// A program begins or ends twice.
+    /// A program that initializes or finalizes the library twice.
     RepeatedInit(bool),
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
     Some(make_case(libraries, &through))
 }
 
-/// Returns a call of a kind, the `n`-th of its program, without any draws.
+/// Returns a call of a kind, which is the `n`-th call of its program, without random choices.
 fn call_of_kind(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
     let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
     decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
@@ -74,7 +74,7 @@ fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
     samples
 }
 
-/// Returns the uses of the texts in a call's arguments. The last string is the value, and the one before it the key.
+/// Returns the use of each text among a call's arguments. The last string is the value, and the one before it the key.
 fn argument_uses(call: &PlannedCall) -> &'static [TextUse] {
     match &call.request {
         Some(_) if strings(call).len() < 2 => &[],
@@ -105,7 +105,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
         if buffer_arguments(&call).is_some() {
             others.push(LibrarySession::BufferSizes(sample));
         }
-        // A library without our connection would start processes.
+        // A library that is not connected to the harness would start processes.
         if libraries.uses_wire || !function.contains("pawn") {
             times.push(LibrarySession::Repeated(sample, true));
         }
@@ -136,7 +136,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
                 let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
                 (0..count.min(FIRST)).map(move |at| LibrarySession::Begin(which, series, at))
             };
-            // One for each request.
+            // One session for each request.
             let mut firsts = BTreeMap::new();
             for which in 0..3 {
                 let request = begin(libraries, which).request.map(|request| request.op.to_string());
@@ -160,7 +160,7 @@ fn takes_text(function: &str) -> bool {
 fn buffer_arguments(call: &PlannedCall) -> Option<(usize, usize)> {
     let params = signature::function(call.function)?.params;
     params.iter().enumerate().find_map(|(at, param)| match param {
-        // Both buffers of a ring have one size.
+        // Both buffers of a ring have the same size.
         _ if call.function == "PMIX_Ring" => None,
         Param::OutText(Some(size)) | Param::OutInts(Some(size)) => Some((at, *size)),
         _ => None,
@@ -187,7 +187,7 @@ struct LibrarySessionBuilder<'a> {
 }
 
 impl LibrarySessionBuilder<'_> {
-    /// Returns the next call of this kind.
+    /// Returns the next call of a kind.
     fn next(&mut self, sample: u32) -> PlannedCall {
         self.calls += 1;
         with_room(call_of_kind(self.libraries, sample, self.calls), ROOM)

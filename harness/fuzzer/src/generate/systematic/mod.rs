@@ -1,6 +1,6 @@
-//! The systematic sessions at the start of a campaign against a server. Each covers all lengths or all bytes of one text, repeats one
-//! operation many times, repeats the requests of an earlier job, or lets one operation overlap with each other. They reliably find a fault at
-//! a single length; random sessions would need hundreds of launches for that.
+//! The systematic sessions at the start of a campaign against a server. Each session covers all lengths or all bytes of a text, repeats an
+//! operation many times, repeats the requests of an earlier job, or overlaps an operation with every other one. The sessions reliably find
+//! a fault at a single length, for which random sessions would need hundreds of launches.
 
 pub(super) mod calls;
 pub(super) mod program_responses;
@@ -26,23 +26,23 @@ enum ServerSession {
     Texts(Sweep, Vec<i64>, u32),
     /// One operation, [`TIMES`] times.
     Repeated(RepeatedOperation),
-    /// The requests of an earlier job, which ends in this way.
+    /// The requests of an earlier job, which ends as stated.
     Job(JobEnding),
     /// Keys that weak hashes confuse.
     CollidingKeys,
-    /// Many names that are unpublished one by one.
+    /// Many names, which are unpublished one by one.
     Withdrawals,
-    /// This operation overlaps with each other.
+    /// This operation overlaps with every other one.
     Overlaps(&'static str),
 }
 
-/// Number of texts in a session. A failure in a longer one takes longer to examine.
+/// Number of texts in a session. In a longer session, a failure would take longer to examine.
 const TEXTS: usize = 120;
 
-/// Number of repetitions; more than a byte can count.
+/// Number of repetitions, which exceeds the largest value of a byte.
 pub(crate) const TIMES: u32 = 300;
 
-/// Systematic sessions have numbers up to this one.
+/// The largest number of a systematic session.
 const LAST: u64 = 4000;
 
 /// Returns the index of a systematic session from its number, or `None` for other numbers. Every other session is random from the start, so
@@ -130,7 +130,7 @@ fn make_case(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) 
     // Without decisions, generators take the first choice.
     let mut none = Unstructured::new(&[]);
     let mut model = SessionModel::joined(scope, dialect, ranks, &mut none);
-    // The last process makes the requests, since faults that affect one process rarely affect the first.
+    // The last process makes the requests, because a fault that affects only one process rarely affects the first.
     let rank = ranks - 1;
     let made = match through {
         ServerSession::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_nothing_out_of_scope() {
+    fn systematic_sessions_stay_within_the_scope() {
         let scope = SessionFeatures {
             dialects: DialectChoice::Any,
             ranks: 1,

@@ -1,5 +1,5 @@
-//! The systematic sessions at the start of a campaign against a program. They cover all responses of one kind that a server may send. They
-//! reliably find a fault at a single length, split position or failure response.
+//! The systematic sessions at the start of a campaign against a program. A series of sessions covers all responses of one kind that a
+//! server may send. The sessions reliably find a fault that depends on a single length, split position or failure response.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use crate::session::pieces::without_span;
 pub(crate) enum ProgramSession {
     /// Each response gets a different change from the series. The number identifies the session within the series.
     ChangedResponses(ChangeSeries, usize),
-    /// One changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the change
-    /// for rank 0, after which the other ranks continue.
+    /// A single changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the
+    /// change for rank 0, after which the other ranks continue.
     Ending(ChangeSeries, RequestKind, usize, usize),
     /// The server has this setting.
     Serve(Setting, u32),
@@ -28,10 +28,11 @@ pub(crate) enum ProgramSession {
     Vary(&'static str),
 }
 
-/// Number of sessions of a series that come first. The others rarely find further failures, so they come after those of all series.
+/// Number of sessions of a series that come first. The others rarely find further failures, so they come after the first sessions of all
+/// series.
 const FIRST: usize = 64;
 
-/// The longest first write in bytes. Most responses are shorter.
+/// The longest first write in bytes, longer than most responses.
 const LONGEST_FIRST: u32 = 40;
 
 /// Returns the settings and their values.
@@ -67,7 +68,7 @@ pub(crate) fn all(trace: &Trace, mutate: bool) -> Vec<ProgramSession> {
     [interleave(kinds), interleave(rest)].concat()
 }
 
-/// Returns the positions of the requests of each kind: the number of requests before it, and the rank.
+/// Returns the positions of the requests of each kind. A position is the index of the request within its rank, and the rank.
 fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
     let mut slots: BTreeMap<RequestKind, Vec<(usize, u32)>> = BTreeMap::new();
     for (rank, asked) in (0..).zip(trace.exchanges()) {
@@ -85,14 +86,14 @@ fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
     slots
 }
 
-/// Returns the number of sessions that cover all changes, given these positions.
+/// Returns the number of sessions that are needed to apply all changes of a series at these positions.
 fn sessions(trace: &Trace, series: ChangeSeries, slots: &[(usize, u32)]) -> usize {
     let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
     count.div_ceil(slots.len().max(1))
 }
 
-/// Returns the sessions in which each process gets a different change at a request of a kind. Failure codes matter at each occurrence;
-/// numbers and mappings only at the first.
+/// Returns the sessions in which each process receives a different change of the response to the same request. Failure codes are used at
+/// every occurrence of a request, numbers and mappings only at the first.
 fn ending(trace: &Trace, series: ChangeSeries) -> Vec<ProgramSession> {
     let ranks = trace.exchanges().len().max(1);
     let mut passes: Vec<Vec<ProgramSession>> = Vec::new();

@@ -13,22 +13,22 @@ use super::edges::Edges;
 const MAX_GROWTH: u64 = 256 << 20;
 /// Maximum growth in bytes without any input.
 const GROWTH_BASE: u64 = 32 << 20;
-/// Additional growth allowed for each byte of input, because stored data needs headers, copies and tables that double in size.
+/// Additional growth in bytes for each byte of input, because stored data needs headers, copies and tables that double in size.
 const GROWTH_FACTOR: u64 = 64;
 
 /// The growth of a server process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryGrowth {
-    /// The program.
+    /// The name of the program.
     pub name: String,
     /// Increase in bytes of memory from the start to the end.
     pub bytes: u64,
-    /// Bytes that the server received from the start to the end.
+    /// Number of bytes that the server received from the start to the end.
     pub sent: u64,
 }
 
 impl MemoryGrowth {
-    /// Returns whether the server must be stopped because of this growth, regardless of the input.
+    /// Returns whether the server must be stopped because of the growth, regardless of the input.
     pub(crate) fn is_dangerous(&self) -> bool {
         self.bytes > MAX_GROWTH
     }
@@ -50,19 +50,19 @@ pub struct Observation {
     pub findings: Vec<Finding>,
     /// A process of the implementation that was killed by a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// True if the case killed one of our processes with SIGSEGV, in which case the launcher may report that its program crashed.
+    /// True if the case killed one of our processes with SIGSEGV. The launcher may then report that its program crashed.
     pub segfaults: bool,
     /// The exit status of the launcher.
     pub exit: Option<Exit>,
-    /// The proof that the job did not end although every process had; `None` if it ended.
+    /// The proof that the job did not end although all of its processes had. `None` if the job ended.
     pub running_job: Option<SilenceProof>,
     /// True if the server exceeded the output limit.
     pub flood: bool,
-    /// The server process that has grown most, among those that are measured.
+    /// The growth of the measured server process that has grown most.
     pub growth: Option<MemoryGrowth>,
     /// The reason why the case could not be judged.
     pub unjudged: Option<String>,
-    /// Number of events after the last step. Later events belong to the end of the job.
+    /// Number of events when the last step was complete. Later events belong to the end of the job.
     pub scenario_events: usize,
     /// Number of requests.
     pub requests: usize,

@@ -1,5 +1,5 @@
-//! Reports the exit status of Hydra's proxies when the kernel does not: mpiexec reaps them, and its message is the same for a crash and for
-//! a regular end. mpiexec looks for its proxy in the folder that it was started from. A link to mpiexec in our own folder therefore starts
+//! Reports the exit status of Hydra's proxies if the kernel cannot: mpiexec reaps them, and prints the same message for a crash as for a
+//! regular end. mpiexec looks for its proxy in the folder that it was started from. A link to mpiexec in our own folder therefore starts
 //! the script next to the link, which starts the real proxy and prints its exit status.
 
 use std::fs;
@@ -52,7 +52,7 @@ pub(crate) fn read(line: &str) -> Option<(String, i32)> {
     Some((name.to_owned(), signal.trim().parse().ok()?))
 }
 
-/// Returns whether this mpiexec is Hydra's; gforker and others have the same name.
+/// Returns whether an mpiexec is Hydra's. The mpiexec of gforker, for example, has the same name.
 fn is_hydra(program: &Path) -> bool {
     fs::read(program).is_ok_and(|bytes| memchr::memmem::find(&bytes, PROXY.as_bytes()).is_some())
 }

@@ -37,7 +37,7 @@ pub enum WaitingCount {
 /// The reaction of a server to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reaction {
-    /// A success.
+    /// A response that reports success.
     Success,
     /// A failure response.
     Refusal,

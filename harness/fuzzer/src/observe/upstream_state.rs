@@ -12,7 +12,7 @@ use pmi_wire::Proc;
 /// Maximum length of a response that every proxy can process.
 const MAX_SAFE_REPLY: usize = 256;
 
-/// Maximum number of requests that are remembered.
+/// Maximum number of requests that are stored.
 const REQUESTS: usize = 10_000;
 
 /// The state of the connection between a proxy and its upstream.
@@ -24,18 +24,18 @@ pub(crate) struct UpstreamState {
     answered: BTreeSet<u64>,
     /// Processes that wait for a response.
     waiting: HashSet<Proc>,
-    /// The event after which findings no longer count: the harness has sent something that no upstream sends, or a process has continued
-    /// without the response that the harness owes it.
+    /// The event after which findings no longer count. The harness has sent something that no real upstream sends, or a process has
+    /// continued without the response that the harness owed it.
     is_invalid: Option<u64>,
 }
 
 impl UpstreamState {
-    /// Returns whether a request waits for a response that only a step can send.
+    /// Returns whether a request waits for a response that only a step of the case can send.
     pub(crate) fn awaits_step(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Records that a request gets the normal response. The rest is up to the proxy: in a barrier, perhaps nothing happens.
+    /// Records that a request gets the normal response. The proxy need not react to it: in a barrier, nothing may happen.
     pub(crate) fn record_default(&mut self, id: u64) {
         self.held.remove(&id);
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn judges_proxy_only_after_lawful_answers() {
+    fn judges_proxy_only_after_valid_responses() {
         let request = "cmd=get kvsname=k key=a";
         let proper = "cmd=get_result rc=0 msg=success value=x\n";
         for (valid, kind) in [
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_process_that_does_not_wait_for_its_answer() {
+    fn ignores_process_that_continues_without_response() {
         let wrote = |rank, text: &str| EventKind::ToServer {
             proc: Proc { group: 0, rank },
             bytes: Bytes(text.into()),

@@ -3,10 +3,10 @@
 
 use arbitrary::{Result, Unstructured};
 
-/// Number of bytes drawn for a case; more than any case needs.
+/// Number of bytes drawn for a case, which is more than any case needs.
 const CASE_BYTES: usize = 16 << 10;
 
-/// Returns the bytes that decide the case with a number. Neighbouring seeds and numbers yield unrelated bytes.
+/// Returns the decision bytes of the case with this seed and number. Neighbouring seeds and numbers yield unrelated bytes.
 pub(crate) fn draw_bytes(seed: u64, number: u64) -> Vec<u8> {
     // The finalizer of SplitMix64.
     let mut x = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -29,12 +29,12 @@ pub(crate) fn percent(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok((u32::from(u.arbitrary::<u16>()?) * 100) >> 16)
 }
 
-/// Draws one of these choices.
+/// Draws one of the choices.
 pub(crate) fn pick<T: Copy>(u: &mut Unstructured<'_>, choices: &[T]) -> Result<T> {
     u.choose(choices).copied()
 }
 
-/// Shuffles a slice; without decisions, its order stays.
+/// Shuffles a slice. When the decisions have run out, the order does not change.
 pub(crate) fn shuffle<T>(u: &mut Unstructured<'_>, things: &mut [T]) -> Result<()> {
     for at in 1..things.len() {
         let other = u.int_in_range(0..=at)?;

@@ -1,4 +1,4 @@
-//! Messages as tuples. Generators make them in this form, and mutations change them, before they become text.
+//! Messages as tuples: the form in which generators make messages and mutations change them before they become text.
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::{Decoded, Direction, Framing};
@@ -21,7 +21,7 @@ pub(crate) type FieldList = Vec<MessageField>;
 pub(crate) enum WriteContent {
     /// Messages: one, except for a PMI-1 spawn, which can have several.
     Messages(Encoding, Vec<FieldList>),
-    /// Text, from tuples or not.
+    /// Text, which need not consist of tuples.
     Lines(Encoding, Vec<Template>),
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn field(key: &str, value: impl Into<FieldValue>) -> MessageField {
     MessageField { key: key.to_owned(), value: value.into().0 }
 }
 
-/// Returns a request with these fields, given by their semantic names. Fields that the operation lacks in this framing are left out.
+/// Returns a request with these fields, given by their names in the protocol table. Fields that the operation does not have are left out.
 pub(crate) fn spell(op: Op, fields: &[(&str, Template)]) -> FieldList {
     let own = fields.iter().filter_map(|(name, value)| Some(field(&op.key(name)?, value.clone())));
     std::iter::once(field(op.command_key(), op.name())).chain(own).collect()
@@ -116,13 +116,13 @@ pub(crate) fn body(fields: &[MessageField]) -> Template {
     body
 }
 
-/// Returns a template of only these bytes.
+/// Returns a template that consists of the given bytes.
 pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
     template(vec![literal(bytes)])
 }
 
-/// Returns the tuples of a message. In the values of a frame, semicolons are still doubled. The list is empty if the body of a frame cannot
-/// be parsed.
+/// Returns the tuples of a message. Semicolons in the values of a frame remain doubled. The list is empty if the body of a frame cannot be
+/// parsed.
 pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
     let field = |(key, value): (&[u8], &[u8])| MessageField {
         key: String::from_utf8_lossy(key).into_owned(),
@@ -145,7 +145,7 @@ pub(crate) fn message(framing: Framing, fields: &[MessageField]) -> Template {
     }
 }
 
-/// Returns the tuples of a line. `value` and `msg` extend to its end.
+/// Returns the tuples of a line. The values of `value` and `msg` extend to the end of the line.
 pub(crate) fn pairs_of_line(text: &[u8]) -> Vec<(&[u8], &[u8])> {
     let mut pairs = Vec::new();
     let mut rest = text;

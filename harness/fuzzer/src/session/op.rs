@@ -1,4 +1,4 @@
-//! Operations, each as one framing spells it: a row of the protocol table.
+//! Operations in one framing: references to rows of the protocol table.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl Op {
         Self::find(dialect.framing(), |row| row.operation == operation)
     }
 
-    /// Returns the operations of a dialect in the order of the table.
+    /// Returns the operations of a dialect, in the order of the protocol table.
     pub(crate) fn all(dialect: Dialect) -> impl Iterator<Item = Self> {
         let framing = dialect.framing();
         (0..protocol::documented_exchanges(framing).len()).map(move |row| Self { framing, row })
@@ -40,7 +40,7 @@ impl Op {
         Self::find(framing, |row| row.request.as_bytes() == name)
     }
 
-    /// Returns the operation with this command in its response. No name belongs to both framings.
+    /// Returns the operation with this command in its response. No response command exists in both framings.
     pub(crate) fn of_response(name: &[u8]) -> Option<Self> {
         let in_framing = |framing| {
             Self::find(framing, |row| row.response.is_some_and(|response| response.as_bytes() == name))
@@ -57,7 +57,7 @@ impl Op {
         self.exchange().operation
     }
 
-    /// Returns whether this is one of these operations.
+    /// Returns whether the operation has one of these names.
     pub(crate) fn is(self, operations: &[&str]) -> bool {
         operations.contains(&self.operation())
     }
@@ -91,7 +91,8 @@ impl Op {
         self.exchange().response
     }
 
-    /// Returns the key of a field of the request, if the request has such a field. The name of a numbered field ends in its number.
+    /// Returns the key of a field of the request, if the request has such a field. The name of a numbered field, such as `infokey0`, ends
+    /// in its number.
     pub(crate) fn key(self, name: &str) -> Option<String> {
         let key = |field: &Field| {
             let number = name.strip_prefix(field.name)?;
@@ -101,7 +102,7 @@ impl Op {
         self.exchange().arguments.iter().chain(protocol::common_arguments(self.framing)).find_map(key)
     }
 
-    /// Returns the keys of the response whose values later steps of a case can use, with the names of these values.
+    /// Returns the keys of the response whose values later steps of a case can use, each with the name of its variable.
     pub(crate) fn bindings(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let names = move |field: &Field| match (self.operation(), self.framing) {
             ("kvsname", Framing::Lines) => Some((field.key, "kvs")),
@@ -112,7 +113,7 @@ impl Op {
         self.exchange().results.iter().filter_map(names)
     }
 
-    /// Returns whether the response gives this name a value.
+    /// Returns whether the response binds this variable.
     pub(crate) fn binds(self, name: &str) -> bool {
         self.bindings().any(|(_, bound)| bound == name)
     }

@@ -1,4 +1,4 @@
-//! The pieces of text in campaigns: bytes, names whose values are only known when the case is played, and letters up to a length.
+//! The pieces of text in campaigns: bytes, variables whose values are only known when the case is played, and letters of some length.
 
 use pmi_scenario::ast::{BinOp, Encoding, Expr, Piece, Span, Spanned, Template};
 use pmi_wire::{HEADER, frame_header};
@@ -38,7 +38,7 @@ pub(crate) fn agent() -> Piece {
     Piece::Var("agent".to_owned())
 }
 
-/// Returns this many letters and digits.
+/// Returns `count` letters and digits.
 pub(crate) fn letters(count: i64) -> Piece {
     Piece::Fill(Expr::Number(count))
 }
@@ -69,7 +69,7 @@ impl Limit {
     }
 }
 
-/// Returns as many letters and digits as a limit allows, plus `plus`.
+/// Returns letters and digits whose number is that of a limit plus `plus`.
 pub(crate) fn letters_up_to(limit: Limit, plus: i64) -> Piece {
     let name = Expr::Var(without_span(limit.name().to_owned()));
     let number = Box::new(Expr::Number(plus.abs()));
@@ -80,7 +80,8 @@ pub(crate) fn letters_up_to(limit: Limit, plus: i64) -> Piece {
     })
 }
 
-/// Returns the limit that the length of a `fill` is relative to, if any, and the number added to it. `None` for other expressions.
+/// Returns the limit that the length of a `fill` is relative to, if any, and the number added to the limit. Returns `None` for other
+/// expressions.
 pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
     let limit = |expr: &Expr| match expr {
         Expr::Var(name) => Limit::of_name(&name.value),
@@ -97,7 +98,7 @@ pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
     })
 }
 
-/// Returns a template of these pieces.
+/// Returns a template that consists of the given pieces.
 pub(crate) fn template(pieces: Vec<Piece>) -> Template {
     let mut template = Template::default();
     pieces.into_iter().for_each(|piece| push(&mut template, piece));

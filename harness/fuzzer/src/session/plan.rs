@@ -16,7 +16,7 @@ use crate::session::case::bindings::BoundNames;
 pub(crate) enum PlannedStep {
     /// A request with its messages: one, except for a spawn.
     Request { rank: u32, op: Op, messages: Vec<FieldList> },
-    /// Any other statement.
+    /// A statement that is not a request.
     Stmt(Statement),
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> PlannedStep {
     PlannedStep::Stmt(wait(rank, AwaitedResponse::Due(op.into())))
 }
 
-/// Returns a request of one message with these fields, by their names in the table.
+/// Returns a request that is a single message, with these fields, given by their names in the protocol table.
 pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> PlannedStep {
     PlannedStep::Request { rank, op, messages: vec![spell(op, fields)] }
 }
 
-/// Returns a request of one message and the wait for its response.
+/// Returns a request that is a single message, and the wait for its response.
 pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<PlannedStep> {
     vec![request_of(rank, op, fields), must_answer(rank, op)]
 }
@@ -62,14 +62,14 @@ pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<Planned
 struct PlannedRequest {
     rank: u32,
     op: Op,
-    /// True if it has a thread number, so another request may be in progress.
+    /// True if the request has a thread number, so that other requests may be in progress.
     of_thread: bool,
-    /// True if it enters the barrier for a part of a group, during which any other request may be in progress.
+    /// True if the request enters a barrier for a part of a group, during which other requests may be in progress.
     is_group_barrier: bool,
 }
 
-/// Converts a plan to statements. After an action that allows the server to end the program, responses are optional. `pristine` is true if
-/// the plan has no mutations; otherwise, the members of a barrier for a part of a group are unknown.
+/// Converts a plan to statements. After an action that allows the server to end the job, responses are optional. `pristine` is true if the
+/// plan has no mutations. If it has, the members of barriers for a part of a group are unknown.
 pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Statement> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut valid = true;
@@ -101,7 +101,7 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                         }
                         AwaitedResponse::Optional => of_rank.last(),
                     };
-                    // The responses to several requests come in any order.
+                    // The responses to several requests arrive in any order.
                     let alone = of_rank.len() == 1;
                     let op = at.map(|at| asked.remove(*at).op);
                     match (answer, op) {
@@ -112,7 +112,7 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                     }
                 }
                 Some(ServerStep::Join | ServerStep::Leave | ServerStep::Pause) => statement,
-                // If the program may have ended, the spawned processes may never start.
+                // If the job may have ended, the spawned processes may never start.
                 Some(ServerStep::Children { group }) if !valid || !bound.has_spawned(group) => continue,
                 Some(ServerStep::Children { .. }) => statement,
                 _ => {
@@ -159,7 +159,7 @@ fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
         && (op != Op::offer() || is_offer())
 }
 
-/// Returns whether lines are a request for few processes, exactly as the codec prints it.
+/// Returns whether lines are a spawn request for few processes, exactly as the codec prints it.
 fn is_canonical(spawn: &SpawnRequest, lines: &[Template]) -> bool {
     let mut printed = Vec::new();
     spawn.programs.iter().for_each(|program| program.write_to(&mut printed));

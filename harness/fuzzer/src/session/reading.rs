@@ -1,5 +1,5 @@
-//! Parsing of the messages of one direction of a connection, whether or not they are complete. Campaigns also send invalid bytes, so lines
-//! and frames are distinguished by their first bytes and not by the negotiated framing.
+//! Parses the messages in one direction of a connection, whether or not they are complete. Campaigns also send invalid bytes, so lines and
+//! frames are distinguished by their first bytes and not by the negotiated framing.
 
 use std::borrow::Cow;
 
@@ -20,12 +20,12 @@ pub(crate) enum WireMessage {
     Line(Vec<u8>),
     /// The body of a frame.
     Body(Vec<u8>),
-    /// An invalid header; nothing after it can be read.
+    /// An invalid header. Nothing after it can be read.
     NoFrame,
 }
 
-/// Reads one direction of a connection. On a PMI-2 connection, a message that begins with `cmd=` is a line: the first exchange consists of
-/// lines, and no frame begins like this.
+/// Reads one direction of a connection. On a PMI-2 connection, a message that begins with `cmd=` is a line, because no frame begins with
+/// these bytes, and the first exchange consists of lines.
 #[derive(Debug, Clone)]
 pub(crate) struct MessageReader {
     framing: Framing,
@@ -74,8 +74,8 @@ impl MessageReader {
     }
 }
 
-/// Returns the length of the first line without its newline, if it is complete. A program of a spawn ends with `endcmd`, or before the next
-/// message.
+/// Returns the length of the first line without its newline, if the line is complete. All lines of a program in a spawn count as one line,
+/// which ends with `endcmd` or before the next message.
 fn line_length(bytes: &[u8]) -> Option<usize> {
     let mut end = memchr::memchr(b'\n', bytes)?;
     if !bytes.starts_with(b"mcmd=") {
@@ -106,7 +106,7 @@ pub(crate) fn request_of(message: &Decoded<'_>) -> (Option<Op>, bool) {
         Framing::Lines if text.starts_with(b"mcmd=spawn") => (Some(&b"spawn"[..]), true),
         Framing::Lines => (message.command(), message.is_well_formed()),
         Framing::Frames => {
-            // A body that is not a series of tuples has a command as well.
+            // Even a body that is not a series of tuples may have a command.
             let name = text.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
             (name, message.is_well_formed() && !message.is_request_part())
         }
@@ -138,7 +138,7 @@ pub(crate) struct ParsedResponse<'a> {
 }
 
 impl<'a> ParsedResponse<'a> {
-    /// Parses a response; `None` if it is invalid.
+    /// Parses a response. Returns `None` if it is invalid.
     pub(crate) fn read(framing: Framing, text: &'a [u8]) -> Option<Self> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         let row = message.exchange().filter(|_| message.is_well_formed())?;
@@ -151,7 +151,7 @@ impl<'a> ParsedResponse<'a> {
         self.message.is_success()
     }
 
-    /// Returns whether the request succeeded and, if the response states it, its key or name exists.
+    /// Returns whether the request succeeded and, if the response has a flag for it, the key or name was found.
     pub(crate) fn is_found(&self) -> bool {
         self.message.outcome() == Some(ResponseOutcome::Success)
     }
@@ -161,13 +161,13 @@ impl<'a> ParsedResponse<'a> {
         self.message.value(key)
     }
 
-    /// Returns the fields of the operation that it contains.
+    /// Returns the fields of the operation that the response contains.
     pub(crate) fn fields_of_operation(&self) -> impl Iterator<Item = &'static Field> {
         let results = protocol::without_extensions(self.op.exchange().results);
         results.filter(|field| !field.numbered && self.get(field.key).is_some())
     }
 
-    /// Returns whether a field that a success requires is missing.
+    /// Returns whether the response lacks a field that a successful response must have.
     pub(crate) fn lacks_field(&self) -> bool {
         let needed = |field: &&Field| match self.op.framing() {
             Framing::Lines => true,

@@ -1,4 +1,4 @@
-//! Constructors and readers of the statements that generators and mutations use, so that all other code works on the syntax tree.
+//! Constructors and accessors for the statements that generators and mutations use. Only this module knows the details of the syntax tree.
 
 use pmi_scenario::ast::{
     Alternative, Dialect, Encoding, Grade, ImplementationKind, Piece, ProcessAction, RankSet, Role, Span,
@@ -13,7 +13,7 @@ pub(crate) fn one_rank(rank: u32) -> StepTarget {
     StepTarget::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
 }
 
-/// Selects one rank, or all.
+/// Selects a rank, or all ranks if `rank` is `None`.
 pub(crate) fn rank_or_all(rank: Option<u32>) -> StepTarget {
     rank.map_or(StepTarget::Ranks { group: 0, set: RankSet::All }, one_rank)
 }
@@ -26,13 +26,13 @@ pub(crate) fn step(target: StepTarget, role: Role, action: StepAction) -> Statem
     Statement::Step(Step { target, role, cites: None, action, span: Span::default() })
 }
 
-/// Returns a write of PMI-1 messages by the harness; `partial` leaves out the last newline.
+/// Returns a write of PMI-1 messages by the harness. If `partial`, the trailing newline is left out.
 #[cfg(test)]
 pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Statement {
     write_as(rank, Encoding::Dialect, lines, partial)
 }
 
-/// Returns a write by the harness; `partial` leaves out the last byte.
+/// Returns a write by the harness. If `partial`, the last byte is left out.
 pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Statement {
     let mode = WriteMode { partial, encoding, ..WriteMode::default() };
     step(one_rank(rank), Role::Client, StepAction::Message { mode, lines })
@@ -57,7 +57,7 @@ pub(crate) fn leave(dialect: Dialect) -> Statement {
     fragment(dialect, "finalized")
 }
 
-/// Returns the steps of a spawned group, by its number. All of its processes start, make these requests, and leave.
+/// Returns the steps of the spawned group with this number: all of its processes start, make `requests`, and leave.
 pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Statement> {
     let target = || StepTarget::Ranks { group, set: RankSet::All };
     let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
@@ -82,7 +82,7 @@ fn fragment_name(name: &str) -> &str {
     name.strip_prefix(OF_FRAMES).unwrap_or(name)
 }
 
-/// Maximum number of groups in a case that are spawned and make requests.
+/// Maximum number of spawned groups in a case that make requests.
 pub(crate) const MAX_SPAWNED_GROUPS: u32 = 4;
 
 /// Returns the number of the spawned group that a statement belongs to.
@@ -118,11 +118,11 @@ pub(crate) fn pause(rank: u32) -> Statement {
 /// The response that a wait expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AwaitedResponse {
-    /// The response to this request, which the server has no reason to withhold.
+    /// The response to a request, which the server has no reason to withhold.
     Due(Op),
-    /// The response is due, but the server may first wait for the rest of another process's message.
+    /// The response to a request. It is due, but the server may first wait for the rest of another process's message.
     Delayable(Op),
-    /// A response, the end of the connection or nothing.
+    /// A response, the end of the connection, or silence.
     Optional,
 }
 
@@ -158,7 +158,7 @@ fn one_of(all: &[(Grade, StepAction)]) -> StepAction {
     StepAction::OneOf(all.iter().map(alternative).collect())
 }
 
-/// Returns the pattern of the response to a request, with the names that it binds.
+/// Returns the pattern of the response to a request, with the variables that it binds.
 fn response(op: Op) -> Template {
     let mut line = template(vec![literal("cmd=")]);
     match op.response_name() {
@@ -177,8 +177,8 @@ fn response(op: Op) -> Template {
     line
 }
 
-/// Returns a wait for a request that the proxy may pass on to its upstream, which is the harness. The case answers all requests of this
-/// kind. Any other first request matches too, and the next response is then sent to that one.
+/// Returns a wait for a request that the proxy may pass on to its upstream, which is the harness. The case answers all requests for the
+/// operation. If a different request arrives first, it also matches, and the next response is sent to it.
 pub(crate) fn await_forwarded(op: Op) -> Statement {
     let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
     let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);
@@ -228,7 +228,7 @@ pub(crate) enum ServerStep<'a> {
 }
 
 impl<'a> ServerStep<'a> {
-    /// Returns the meaning of a statement, or `None` if campaigns do not generate such statements.
+    /// Returns the meaning of a statement, or `None` if campaigns do not generate statements of its kind.
     pub(crate) fn of(statement: &'a Statement) -> Option<Self> {
         let step = match statement {
             Statement::Use { name, with } => {
@@ -332,7 +332,7 @@ pub(crate) fn rank_of(statement: &Statement) -> Option<u32> {
     }
 }
 
-/// Moves a statement that belongs to one rank to another.
+/// Moves a statement that belongs to one rank to a different rank.
 pub(crate) fn set_rank(statement: &mut Statement, rank: u32) {
     if rank_of(statement).is_some()
         && let Statement::Step(step) = statement
@@ -341,7 +341,7 @@ pub(crate) fn set_rank(statement: &mut Statement, rank: u32) {
     }
 }
 
-/// Returns the lines that a statement sends: to a server as a client or as the upstream, to others as their server.
+/// Returns the lines that a statement sends: as a client or an upstream if a server is under test, otherwise as the server.
 pub(crate) fn sent(statement: &Statement, to: ImplementationKind) -> Option<&Vec<Template>> {
     let Statement::Step(step) = statement else { return None };
     match (&step.action, step.role, to) {
@@ -356,7 +356,7 @@ pub(crate) fn sent(statement: &Statement, to: ImplementationKind) -> Option<&Vec
     }
 }
 
-/// Returns these lines so that they can be changed.
+/// Returns the lines that a statement sends as mutable. See [`sent`].
 pub(crate) fn sent_mut(statement: &mut Statement, to: ImplementationKind) -> Option<&mut Vec<Template>> {
     let Statement::Step(step) = statement else { return None };
     match (&mut step.action, step.role, to) {
@@ -379,7 +379,7 @@ pub(crate) fn encoding_of(statement: &Statement) -> Encoding {
     }
 }
 
-/// Removes the newline of the lines that a statement sends, or restores it.
+/// Removes or restores the trailing newline of the lines that a statement sends.
 pub(crate) fn toggle_partial(statement: &mut Statement) {
     if let Statement::Step(Step {
         action:
@@ -392,7 +392,7 @@ pub(crate) fn toggle_partial(statement: &mut Statement) {
     }
 }
 
-/// Returns the last step of every case for a program: it must end, in any way.
+/// Returns the last step of every case for a program, which requires the program to end in any way.
 pub(crate) fn end_step() -> Statement {
     step(rank_or_all(None), Role::Process, StepAction::Process(ProcessAction::Ends))
 }

@@ -22,8 +22,8 @@ pub(crate) fn assert_round_trip(case: &Case) {
     assert!(read.scenario == case.scenario, "{text}\n{:#?}\n{:#?}", case.scenario, read.scenario);
 }
 
-/// Returns the names of the mutations in this many cases of a generator, after `check` has seen each. Panics if a case does not follow from
-/// the seed and its number, or is not the same after it was written and read.
+/// Passes `cases` cases of a generator to `check`, and returns the names of their mutations. Panics if a case is not determined by the seed
+/// and its number, or changes when it is written and read.
 pub(crate) fn mutations_of(
     generator: &dyn Generator,
     count: u64,
@@ -32,7 +32,7 @@ pub(crate) fn mutations_of(
     let made = |seed, number| case_from_number(generator, seed, number);
     let same = |number: &u64| made(1, *number).scenario == made(2, *number).scenario;
     assert!((0..200).all(|number| made(1, number).scenario == made(1, number).scenario));
-    // Systematic sessions are the same for all seeds, and up to every second session is one.
+    // Systematic sessions are the same for all seeds. At most every second session is systematic.
     assert!((0..200).filter(same).count() < 150);
     let mut changed = BTreeSet::new();
     for case in (0..count).map(|number| made(1, number)) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Returns a command as a script can use it. A bare proxy is started with the mpiexec that belongs to it.
+/// Returns a command that a script can use. A bare proxy is replaced with the mpiexec of the same installation.
 pub(crate) fn plain(command: &[String]) -> Vec<String> {
     let option = |name: &str| {
         let at = command.iter().position(|w| w == name)?;

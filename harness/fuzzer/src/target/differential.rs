@@ -1,4 +1,4 @@
-//! Comparison of several servers: plays the same cases against each, and reports different responses.
+//! Compares several servers: plays the same cases against each, and reports differences between their responses.
 //!
 //! The comparison ignores values that may differ: names of keyval spaces, limits, sizes, mappings and message texts. A difference is not a
 //! broken requirement: one of the servers, both or none may be right.
@@ -23,7 +23,7 @@ pub struct Differential {
 }
 
 impl Differential {
-    /// Compares these servers with the first one.
+    /// Creates a target that compares the other servers with the first.
     pub fn new(servers: Vec<ServerTarget>) -> Self {
         Self { servers }
     }
@@ -88,7 +88,7 @@ impl ServerDifference {
 /// Each process's requests with their responses.
 type ServerExchanges = BTreeMap<Proc, Vec<(LastAction, String)>>;
 
-/// Returns the first response that is not the same from all servers, of the lowest rank that has one.
+/// Returns the first response that differs between the servers, for the lowest rank with such a response.
 fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
     let answers: Vec<ServerExchanges> = all.iter().map(exchanges).collect();
     for (proc, exchanges) in answers.first()? {
@@ -106,7 +106,7 @@ fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
     None
 }
 
-/// Returns the requests and responses of each process in the first group, until its connection ended.
+/// Returns the requests and responses of each process in the first group, up to the end of its connection.
 fn exchanges(seen: &Observation) -> ServerExchanges {
     let mut all = ServerExchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();
@@ -196,15 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn ignores_lawful_differences() {
+    fn ignores_valid_differences() {
         let other = Config { kvs_prefix: "other".into(), ..Config::default() };
         assert_eq!(differences(other), Vec::<String>::new());
     }
 
     #[test]
-    fn reports_servers_with_different_answers() {
+    fn reports_servers_with_different_responses() {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
-        // Some faults need more than these sessions contain.
+        // Some faults do not show in these short sessions.
         let told = faults.any(|fault| {
             let found = differences(Config { wrapper: fault.behaviour(), ..Config::default() });
             found.iter().any(|bucket| bucket.starts_with("differs--get--"))
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn compares_answers_by_meaning() {
+    fn compares_responses_by_meaning() {
         let of_line = |text| normalized(Framed { framing: Framing::Lines, text });
         let of_frame = |text| normalized(Framed { framing: Framing::Frames, text });
         let same = |a, b| assert_eq!(of_line(a), of_line(b));

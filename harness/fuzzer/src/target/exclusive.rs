@@ -7,16 +7,16 @@ use std::sync::{PoisonError, RwLock};
 use super::{CaseRun, Target, Thoroughness, Tracing};
 use crate::session::case::Case;
 
-/// An implementation that is shared by parallel users, each with its own wrapper and the same `jobs`.
+/// A wrapper for an implementation that several threads use. Each has its own wrapper, with a reference to the same `jobs`.
 pub(crate) struct ExclusiveTarget<'a> {
     /// The implementation.
     pub(crate) target: &'a dyn Target,
     /// Locked exclusively by a case that must be alone, and shared by all others.
     pub(crate) jobs: &'a RwLock<()>,
-    /// True to play cases with an earlier job alone. For the first play of a case, this would block all others for little benefit, since a
-    /// failure is confirmed anyway.
+    /// True if cases with an earlier job are played alone. The first play of a case is not: it would block all other cases for little
+    /// benefit, since every failure is played again.
     pub(crate) alone: bool,
-    /// Set when the campaign must end. A case that was waiting for the lock is then not played.
+    /// True when the campaign must end. Cases that still wait for the lock are then not played.
     pub(crate) interrupted: &'a AtomicBool,
 }
 

@@ -19,16 +19,16 @@ use crate::observe::failure::{Failure, FailureKey};
 use crate::observe::observation::Observation;
 use crate::session::case::Case;
 
-/// The level of thoroughness in judging a case.
+/// The thoroughness with which a case is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thoroughness {
     /// Accepts a silence quickly.
     Fast,
-    /// Accepts a silence as in the suite, and gives processes twice the time.
+    /// Accepts a silence after the same proof as in the suite, and gives processes twice as much time.
     Thorough,
 }
 
-/// The use of a debugger that records where processes die, which takes time.
+/// The use of a debugger to record where processes die, which slows a case down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     /// Without a debugger.
@@ -88,7 +88,7 @@ fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, 
     }
 }
 
-/// Appends events that were reported after the end.
+/// Appends events that were reported after the end of the job.
 fn append_events(events: &mut Vec<Event>, told: Vec<EventKind>) {
     for kind in told {
         let time_us = events.last().map_or(0, |event| event.time_us);
@@ -102,7 +102,7 @@ impl CaseRun {
         self.failures.iter().find(|failure| failure.key == *key)
     }
 
-    /// Returns whether only valid input led to a failure, given the kind of implementation under test.
+    /// Returns whether a failure occurred with valid input only.
     pub(crate) fn is_valid(&self, tests: ImplementationKind, failure: &Failure) -> bool {
         let under_test =
             if tests == ImplementationKind::Server { PartyKind::Server } else { PartyKind::Client };

@@ -19,12 +19,12 @@ struct CasePlayer {
     sent: u64,
     writes: MessageWrites,
     upstream: UpstreamState,
-    /// The memory of the server's processes when all ranks had started.
+    /// The memory of the server's processes at the time when all ranks had started.
     initial_memory: Vec<Memory>,
     seen: Observation,
 }
 
-/// Plays a case within these limits; after the last step, the job may take `ending` to end.
+/// Plays a case within time limits. After the last step, the job may take `ending` to end.
 pub(crate) fn play(
     case: &Case,
     suite: &Suite,

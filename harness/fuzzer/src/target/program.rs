@@ -29,9 +29,9 @@ use crate::session::case::Case;
 
 /// Minimum time without activity before a process counts as hanging, when a failure is confirmed.
 const MIN_HANG_TIME: Duration = Duration::from_secs(5);
-/// A process hangs if it does nothing for this many times the duration of a plain run.
+/// A process hangs if it does nothing for `HANG_FACTOR` times the duration of a plain run.
 const HANG_FACTOR: u32 = 4;
-/// A start may take this many times the timeout of a step.
+/// A start may take `START_FACTOR` times as long as a step.
 const START_FACTOR: u32 = 4;
 
 /// The client under test.
@@ -48,7 +48,7 @@ pub struct ClientTarget {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// True if the client leaves processes behind in a plain run. Set once this has been checked.
+    /// True if the client also leaves processes behind in a plain run. Empty until this is checked.
     leaves_processes: OnceLock<bool>,
     /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
     dialect: Option<Dialect>,
@@ -57,7 +57,7 @@ pub struct ClientTarget {
     interrupted: Arc<AtomicBool>,
 }
 
-/// The reason why a case was not played to its end, or proves nothing.
+/// The reason why a case was not played to its end, or why its failures prove nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
     /// The case needs something that the program does not do.
@@ -103,12 +103,12 @@ impl ClientTarget {
         }
     }
 
-    /// Records the program's requests in plain runs of one to `ranks` ranks. Skips runs that do not end successfully, or use another
-    /// dialect than the campaign.
+    /// Records the program's requests in plain runs of one to `ranks` ranks. Skips runs that fail, or that use a different dialect than the
+    /// campaign.
     ///
     /// # Errors
     ///
-    /// Returns an error if all runs were skipped; the error describes the last one.
+    /// Returns an error if all runs were skipped. The error states the reason for the last run.
     pub fn traces(&mut self, ranks: u32) -> Result<Vec<Trace>, CaseError> {
         let mut traces = Vec::new();
         let mut why = "not a program".to_owned();
@@ -144,7 +144,7 @@ impl ClientTarget {
         }
     }
 
-    /// Returns a case without anything unusual. A PMI-2 server also accepts an offer of PMI-1.
+    /// Returns a case in which the server does nothing unusual. A PMI-2 server also accepts an offer of PMI-1.
     fn plain(&self, ranks: u32) -> Case {
         let dialect = self.dialect.unwrap_or(Dialect::Pmi2);
         Case::in_dialect(dialect, ImplementationKind::Client, ranks, Vec::new())

@@ -26,14 +26,14 @@ use crate::observe::proxy_status::{self, ProxyStatus};
 use crate::session::case::Case;
 use crate::target::play::play;
 
-/// The wait for a silent server in a campaign. Failures due to this short wait are confirmed with the usual one.
+/// The wait for a silent server in a campaign. A failure that is detected after this short wait is confirmed with the usual wait.
 const FAST_SILENCE: SilenceTimes =
     SilenceTimes { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, accepts_polls: true };
 
-/// A job may take this many times the timeout of a step to end, because launchers sleep.
+/// A job may take `END_FACTOR` times as long as a step to end, because launchers sleep.
 const END_FACTOR: u32 = 8;
 
-/// A silence is accepted after this many times the slowest response, but not before [`MIN_SILENCE`].
+/// A silence is accepted after `SILENCE_FACTOR` times the duration of the slowest response, but not before [`MIN_SILENCE`].
 const SILENCE_FACTOR: u32 = 30;
 /// The minimum duration of a silence. See [`SILENCE_FACTOR`].
 const MIN_SILENCE: Duration = Duration::from_millis(60);
@@ -112,8 +112,8 @@ impl ServerTarget {
         Self { maps: Some(Maps::default()), ..self }
     }
 
-    /// Returns how long a silence must last to be accepted if the server's state is unknown: many times as long as the slowest response
-    /// took.
+    /// Returns how long a silence must last to be accepted if the server's state is unknown. This is many times the duration of the slowest
+    /// response.
     fn fast_wait(&self) -> Duration {
         let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
         (slowest * SILENCE_FACTOR).max(MIN_SILENCE).min(self.wait)
@@ -144,7 +144,7 @@ impl ServerTarget {
                         party.set_silence_times(FAST_SILENCE);
                     }
                     let mut seen = play(case, &self.suite, &mut party, command, limits, ending);
-                    // A process that was asked to end, or wrote to a dead one, did not die first.
+                    // A process that was terminated, or that wrote to a dead process, did not die first.
                     seen.crashed =
                         party.deaths().into_iter().chain(seen.crashed).min_by_key(death_likelihood);
                     // With the shell script around a proxy, a launcher that kills its proxy kills only the shell.
@@ -175,7 +175,7 @@ impl ServerTarget {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a job can look up the names of an earlier one. The check runs once, with a unique name.
+    /// Returns whether a job can look up names that an earlier job has published. This is checked only once, with a unique name.
     fn names_outlive_jobs(&self, dialect: Dialect, times: CaseTimeouts) -> bool {
         *self.names_outlive_jobs.get_or_init(|| {
             let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
@@ -189,8 +189,8 @@ impl ServerTarget {
         })
     }
 
-    /// Removes findings about names that another job may have left published, since RFC 13 does not define the lifetime of names. These are
-    /// the names of the earlier job, and if names outlive jobs, of all jobs so far.
+    /// Removes findings about names that another job may have left published, since RFC 13 does not define the lifetime of names. The names
+    /// are those of the earlier job, or of all jobs so far if names outlive jobs.
     fn drop_excused(&self, seen: &mut Observation, earlier: Option<&Observation>, times: CaseTimeouts) {
         let mut left = EarlierNames::default();
         earlier.iter().for_each(|earlier| left.record(&earlier.events));
@@ -240,10 +240,10 @@ impl Target for ServerTarget {
             ));
         }
         let times = CaseTimeouts { pace, limits, ending };
-        // Failures of the earlier job belong to another case.
+        // The failures of the earlier job are ignored, because they belong to a different case.
         let earlier = case.earlier.as_ref().map(|earlier| self.launch(earlier, times, Tracing::Off));
         let earlier = earlier.transpose()?.map(|(seen, _)| seen);
-        // Coverage of the earlier job does not count.
+        // The coverage of the earlier job does not count.
         let ((mut seen, left), edges) = match &self.maps {
             Some(maps) => {
                 let (played, edges) = maps.watch(|| self.launch(case, times, tracing))?;
@@ -254,7 +254,7 @@ impl Target for ServerTarget {
         seen.edges = edges;
         self.drop_excused(&mut seen, earlier.as_ref(), times);
         let slowest = seen.slowest_response.as_micros() as u64;
-        // Decays slowly, so that a slow moment of the machine is remembered for a while.
+        // The value decays slowly, so that it reflects recent slow phases of the machine.
         let _ = self
             .slowest
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
@@ -290,7 +290,7 @@ mod tests {
     use crate::generate::case_from_number;
     use crate::generate::server::scope::{DialectChoice, SessionFeatures};
 
-    /// Returns the first failure in this number of PMI-2 cases.
+    /// Returns the first failure in the first `cases` PMI-2 cases.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {
         let suite = pmi_runner::suite::embedded().unwrap();
         let config = Config { wrapper: behaviour, ..Config::default() };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_nothing_in_lawful_pmi2_variations() {
+    fn finds_nothing_in_pmi2_variations() {
         assert_eq!(found(Behaviour::default(), 150, true), None);
         for variation in variations() {
             assert_eq!(found(variation.behaviour(), 3, true), None, "{}", variation.name);

@@ -1,4 +1,4 @@
-//! Examination of a new failure: plays it again and minimizes its case.
+//! Examines a new failure: plays its case again, and minimizes the case.
 
 use pmi_scenario::ids;
 use std::panic::resume_unwind;
@@ -31,32 +31,32 @@ const MIN_SHRINK_TIME: Duration = Duration::from_secs(2);
 /// Maximum time to measure the frequency of a finding.
 const FREQUENCY_TIME: Duration = Duration::from_secs(8);
 
-/// A run that takes longer than this spends most of it waiting.
+/// A run that takes longer than this mostly waits.
 const MIN_WAITING_RUN: Duration = Duration::from_millis(500);
 
 /// The failure that a case must show.
 #[derive(Clone, Copy)]
 struct FailureFilter<'a> {
     key: &'a FailureKey,
-    /// True to require that valid input reaches it.
+    /// True if the failure must occur with valid input.
     valid: bool,
 }
 
 /// Maximum number of runs under a debugger for an intermittent crash.
 const MAX_DEBUGGER_RUNS: u32 = 3;
 
-/// Returns the tracing that a failure needs. A failure that is identified by a place needs a debugger.
+/// Returns the tracing that a failure needs: a debugger if the failure is identified by a place.
 fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
 
-/// Plays the failures of an implementation again.
+/// Plays the cases of failures again, to confirm and to minimize them.
 pub struct Examiner<'a> {
     /// The implementation.
     pub target: &'a dyn Target,
     /// The seed that findings record.
     pub seed: u64,
-    /// Set when the user wants the campaign to end.
+    /// True when the user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
     /// The time limits of the campaign.
     pub schedule: Schedule,
@@ -69,13 +69,13 @@ pub struct ConfirmedFailure {
     case: Case,
     /// The number of the case in the campaign.
     number: u64,
-    /// Number of runs that showed it.
+    /// Number of runs that showed the failure.
     repetitions: u32,
     /// Duration of one run.
     run_time: Duration,
-    /// True if valid input reached it in at least one run.
+    /// True if the failure occurred with valid input in at least one run.
     valid: bool,
-    /// A run that shows it: if `valid`, one with valid input.
+    /// A run that shows the failure: if `valid`, a run with valid input.
     run: CaseRun,
 }
 
@@ -85,7 +85,7 @@ impl ConfirmedFailure {
         &self.key
     }
 
-    /// Returns whether only valid input led to it in one of the runs.
+    /// Returns whether the failure occurred with valid input in at least one run.
     pub(crate) fn is_valid(&self) -> bool {
         self.valid
     }
@@ -101,11 +101,11 @@ impl ConfirmedFailure {
 pub struct MinimizedFailure {
     /// The description of the failure.
     pub finding: StoredFinding,
-    /// The smallest case that shows it.
+    /// The smallest case that shows the failure.
     pub case: Case,
-    /// A run of this case.
+    /// A run of the smallest case.
     pub run: CaseRun,
-    /// The event of this run that shows it.
+    /// The symptom of the failure in this run.
     pub symptom: Option<Symptom>,
 }
 
@@ -125,12 +125,12 @@ struct MinimizedCase {
     case: Case,
     /// Number of runs that showed the failure.
     repetitions: u32,
-    /// Number of cases played to find it.
+    /// Number of cases played to find the minimized case.
     cases_played: usize,
 }
 
-/// Makes several runs of a case in parallel, and returns the results of those that succeed. With an earlier job, runs are made one after
-/// the other, so that no other job comes between the two of a case.
+/// Makes several runs of a case in parallel, and returns the results of those that succeed. If the case has an earlier job, the runs are
+/// sequential, so that no other job runs between the two jobs of a case.
 fn run_parallel<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
     if case.earlier.is_some() {
         return (0..runs).filter_map(|_| run()).collect();
@@ -147,7 +147,7 @@ impl Examiner<'_> {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Returns the deadline of an activity that may take `time`, which is at most the late deadline of the campaign.
+    /// Returns the deadline of an activity that may take `time`. It is never after the late deadline of the campaign.
     fn deadline(&self, time: Duration) -> Instant {
         let deadline = Instant::now() + time;
         self.schedule.late_deadline().map_or(deadline, |late| late.min(deadline))
@@ -158,7 +158,7 @@ impl Examiner<'_> {
         self.play_judged(case, pace, filter).flatten()
     }
 
-    /// Plays a case, and returns the run if it shows the failure. The outer `None` stands for a run that could not be judged.
+    /// Plays a case, and returns the run if it shows the wanted failure. The outer `None` means that the run could not be judged.
     fn play_judged(
         &self,
         case: &Case,
@@ -173,7 +173,7 @@ impl Examiner<'_> {
         is_judged.then_some(shows.then_some(run))
     }
 
-    /// Returns whether only valid input led to a failure of a case, including the job before it.
+    /// Returns whether a failure of a case occurred with valid input only, including the input of the earlier job.
     fn is_valid(&self, case: &Case, run: &CaseRun, failure: &Failure) -> bool {
         let is_valid_alone = |earlier: &Case| {
             let run = self.target.play(earlier, Thoroughness::Fast, Tracing::Off);
@@ -188,9 +188,9 @@ impl Examiner<'_> {
         self.repeat_runs(case, filter, 0).0.len() as u32
     }
 
-    /// Makes several more runs, and returns those that show a failure, and the duration of one run. Stops when fewer than `least` of them
-    /// can show it. If a run mostly waits, for a hang or for a launcher that sleeps, runs are made in parallel. The exception is a launcher
-    /// that cannot run two jobs at once.
+    /// Makes several more runs of a case. Returns those that show the failure, and the duration of a run. Stops early when `least` such
+    /// runs can no longer be reached. Runs that mostly wait, for a hang or for a launcher that sleeps, are made in parallel, unless the
+    /// launcher cannot run two jobs at once.
     fn repeat_runs(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
         let (tries, least) = (CONFIRMATION_RUNS as usize, least as usize);
         let run = || self.play_for(case, Thoroughness::Thorough, filter);
@@ -216,7 +216,7 @@ impl Examiner<'_> {
     }
 
     /// Plays a case until `enough` runs have shown the failure, or for a limited number of runs and time. Returns the number of runs that
-    /// showed it and of all runs, and the first of those that showed it.
+    /// showed the failure, the number of all runs, and the first run that showed it.
     fn measure_frequency(
         &self,
         case: &Case,
@@ -248,13 +248,14 @@ impl Examiner<'_> {
             .is_some()
     }
 
-    /// Returns whether a case shows a failure once more, and only valid input leads to it.
+    /// Returns whether a case shows a failure once more, with valid input only.
     pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
         self.play_for(case, Thoroughness::Thorough, FailureFilter { key: &failure.key, valid: true })
             .is_some()
     }
 
-    /// Returns the failure without the circumstances in its key that it does not need, or `None` if its key stays the same.
+    /// Returns the failure without circumstances in its key that it does not depend on, and a case that shows it. Returns `None` if the key
+    /// stays the same.
     pub fn root_cause(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),
@@ -265,13 +266,13 @@ impl Examiner<'_> {
         }
     }
 
-    /// A requirement about split writes takes precedence if requests were split. This returns the failure, of another requirement, that the
-    /// case shows with whole requests.
+    /// Returns the failure that a case with split requests shows if the requests are sent whole, with a key that differs only in the
+    /// requirement. For split requests, a requirement about split writes takes precedence and hides the other one.
     fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let whole = case.in_whole_writes().filter(|_| self.may_continue() && !self.schedule.is_late())?;
         let run = self.target.play(&whole, Thoroughness::Thorough, Tracing::Off).ok()?;
         let other = run.failures.into_iter().find(|other| other.key.differs_in_requirement(&failure.key))?;
-        // A failure that the original case shows as well is unrelated.
+        // If the original case also shows the new failure, the two failures are unrelated.
         let in_pieces = self.target.play(case, Thoroughness::Thorough, Tracing::Off).ok()?;
         in_pieces.failure(&other.key).is_none().then_some((other, whole))
     }
@@ -281,7 +282,7 @@ impl Examiner<'_> {
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
-        // The place of a crash is more informative than any action before it.
+        // The place of a crash is more informative than the action before it.
         let look = || same(self.target.play(case, Thoroughness::Thorough, Tracing::On).ok()?);
         // If the crash does not recur, there is nothing to minimize.
         let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.may_continue()).find_map(|_| look())?;
@@ -299,8 +300,8 @@ impl Examiner<'_> {
         (root.key != failure.key).then_some((root, case))
     }
 
-    /// Returns the time for minimizing a case, given the duration of one run and the number of waiting failures. A short campaign prefers
-    /// several findings to a small one.
+    /// Returns the time for minimizing a case, given the duration of one run and the number of waiting failures. In a short campaign,
+    /// confirming several findings is more important than minimizing one.
     fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
         let of_campaign = self.schedule.time().map_or(MAX_SHRINK_TIME, |time| time / 6);
         let left = self.schedule.late_deadline().map(|late| late.saturating_duration_since(Instant::now()));
@@ -309,7 +310,7 @@ impl Examiner<'_> {
         (one * MAX_SHRINK_CASES as u32).clamp(SHRINK_TIME.min(most), most)
     }
 
-    /// Returns the reason why no debugger sees where a process in the case dies.
+    /// Returns the reason why a debugger cannot record where a process in the case dies.
     fn untraced_reason(&self, case: &Case) -> Option<String> {
         let run = self.target.play(case, Thoroughness::Thorough, Tracing::On).ok()?;
         untraced_reason(&run.observation.events).map(str::to_owned)
@@ -321,13 +322,13 @@ impl Examiner<'_> {
         let filter = FailureFilter { key, valid: false };
         let (mut runs, one) = self.repeat_runs(case, filter, 0);
         if case.scenario.is_free && runs.is_empty() {
-            // A race may show in few runs only.
+            // A race may show in only a few runs.
             runs.extend(self.measure_frequency(case, filter, 1).1);
         }
         let again = runs.len() as u32;
         // A timeout that occurs only once may be caused by machine load.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobKeepsRunning(_));
-        // If the user interrupted the runs, the frequency of the failure is unknown.
+        // The user interrupted the runs, so the frequency of the failure is unknown.
         if by_clock && again < 2 || again < CONFIRMATION_RUNS && !self.may_continue() {
             return None;
         }
@@ -339,8 +340,8 @@ impl Examiner<'_> {
         Some(ConfirmedFailure { key, case, number, repetitions: again, run_time: one, valid, run })
     }
 
-    /// Minimizes the case of a failure, while `waiting` others wait for this. If valid input reaches the failure, it still does afterwards.
-    /// Returns `None` if the failure does not show reliably after the earlier job that it seems to need.
+    /// Minimizes the case of a failure, while `waiting` other failures wait. If the failure occurs with valid input, the smallest case also
+    /// contains only valid input. Returns `None` if the failure does not show reliably after the earlier job that it seems to need.
     pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
         let ConfirmedFailure { ref key, ref case, number, repetitions: again, run_time: one, valid, .. } =
             shown;
@@ -348,7 +349,7 @@ impl Examiner<'_> {
         let filter = FailureFilter { key, valid };
         let mut best = self.minimize(case, filter, again, 2, time);
         if best.repetitions < again {
-            // A removed step made the failure reliable: minimize again, with more runs for each candidate.
+            // The failure became reliable when a step was removed. Minimize again, with more runs for each candidate.
             let stricter = self.minimize(case, filter, again, 5, time);
             let played = best.cases_played + stricter.cases_played;
             if stricter.repetitions > best.repetitions {
@@ -378,7 +379,7 @@ impl Examiner<'_> {
             best.case = after_itself;
         }
         best = self.without_idle_earlier(best, filter)?;
-        // A race may also show with a fixed schedule, but not each time.
+        // A race may also show with a fixed schedule, but not every time.
         let is_race = |best: &MinimizedCase| {
             case.scenario.is_free && (best.case.scenario.is_free || best.repetitions < CONFIRMATION_RUNS)
         };
@@ -446,8 +447,8 @@ impl Examiner<'_> {
         case.with_earlier_job(&idle)
     }
 
-    /// Returns the case with itself as the earlier job, if it needs that. When one case is played repeatedly, every run but the first
-    /// follows a run of the same case. The check is whether the failure disappears after an idle job.
+    /// Returns the case with itself as the earlier job, if it needs that: when a case is played repeatedly, every run but the first follows
+    /// a run of the same case. The case needs it if the failure disappears after an idle job.
     fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
         if (0..CONFIRMATION_RUNS)
@@ -466,8 +467,8 @@ impl Examiner<'_> {
         (!runs.is_empty()).then(|| runs.iter().flatten().count() as u32)
     }
 
-    /// Removes the earlier job if the failure does not need it. Returns the case without it if the failure also shows after an idle job.
-    /// Returns `None` if it shows only after the earlier job, and not reliably, or if no run after an idle job could be judged.
+    /// Removes the earlier job if the failure also shows after an idle job. Returns `None` if the failure shows only after the earlier job,
+    /// but not reliably, or if no run after an idle job could be judged.
     fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
         if best.case.earlier.is_none() {
             return Some(best);
@@ -480,8 +481,8 @@ impl Examiner<'_> {
         }
     }
 
-    /// Minimizes a case. If the failure always showed, a candidate must show it `runs` times in a row; otherwise, once in twice as many
-    /// runs.
+    /// Minimizes a case. If every run so far has shown the failure, a candidate must show it in `runs` consecutive runs. Otherwise, it must
+    /// show it at least once in twice as many runs.
     fn minimize(
         &self,
         case: &Case,

@@ -1,4 +1,4 @@
-//! Known failures: failures that are not reported again, and mutations that generators avoid in order to get past them.
+//! Known failures, which are not reported again, and the mutations that generators avoid in order to get past them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::observe::failure::{CrashSite, FailureKey};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownFailures {
-    /// The entries.
+    /// The entries of the file.
     #[serde(default)]
     pub known: Vec<KnownBucket>,
 }
@@ -50,17 +50,17 @@ pub struct KnownBucket {
     /// The bucket, or a pattern with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<NamePattern>,
-    /// The function that a process dies in, or a pattern.
+    /// The function that a process dies in, or a pattern with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NamePattern>,
     /// True if the trigger must not be published yet. A campaign then reports the failure with the text of this entry instead of the
     /// bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
-    /// The reason why it is accepted, for example a link to an issue.
+    /// The reason why the failure is accepted, for example a link to an issue.
     #[serde(default)]
     pub reason: String,
-    /// Ingredients of cases that are not played at all (`half:put`, `junk:*`).
+    /// Ingredients whose cases are not played, such as `half:put` or `junk:*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<NamePattern>,
 }
@@ -82,7 +82,7 @@ impl KnownBucket {
 }
 
 impl KnownFailures {
-    /// Reads a file.
+    /// Reads a file of known buckets.
     ///
     /// # Errors
     ///
@@ -94,11 +94,12 @@ impl KnownFailures {
             .map_err(|error| KnownError::Text { file: file.to_owned(), error: Box::new(error) })
     }
 
-    /// Returns the text of a file with an entry for each place of a crash, and for each other bucket. The user adds the reasons.
+    /// Returns the text of a file of known buckets. It has an entry for each place of a crash, and for each other bucket. The user adds the
+    /// reasons.
     ///
     /// # Errors
     ///
-    /// This never fails for the findings of a campaign.
+    /// Returns an error if the findings cannot be written as TOML, which never happens for the findings of a campaign.
     pub fn draft(found: &[StoredFinding]) -> Result<String, toml::ser::Error> {
         let mut drafted = Self::default();
         for found in found {
@@ -121,15 +122,15 @@ impl KnownFailures {
         toml::to_string(&drafted)
     }
 
-    /// Returns the name that a failure is known by, given its bucket and the place of its crash. The name is the bucket, or the text of the
-    /// entry if that is sensitive.
+    /// Returns the name of a known failure, given its bucket and the place of its crash. The name is the bucket, or the text of the entry
+    /// if the entry is sensitive. Returns `None` if the failure is not known.
     pub fn name(&self, bucket: &str, place: Option<&str>) -> Option<String> {
         let entry = self.known.iter().find(|known| known.matches(bucket, place))?;
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
-    /// Returns the name of a failure that is not examined. If the place of some crash is sensitive, a crash without a known place could be
-    /// that one, so the actions before it are omitted.
+    /// Returns the name of a failure that is not examined. A crash whose place is unknown may be the one of a sensitive entry, so in that
+    /// case the name omits the action before the crash.
     pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
         let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
         match key {
@@ -141,7 +142,7 @@ impl KnownFailures {
         }
     }
 
-    /// Returns whether a case with these ingredients must be skipped.
+    /// Returns whether cases with these ingredients are not played.
     pub fn avoids(&self, ingredients: &BTreeSet<String>) -> bool {
         let patterns = || self.known.iter().flat_map(|k| &k.avoid);
         ingredients.iter().any(|i| patterns().any(|p| p.matches(i)))
@@ -154,12 +155,12 @@ const MIN_INGREDIENT_CASES: u32 = 12;
 /// Determines which ingredients mostly lead to known failures.
 #[derive(Debug, Default)]
 pub struct IngredientStatistics {
-    /// For each ingredient, the number of cases with it, and of those that ended in a known crash or hang.
+    /// For each ingredient, the number of cases with it, and the number of those that ended in a known crash or hang.
     counts: HashMap<String, (u32, u32)>,
 }
 
 impl IngredientStatistics {
-    /// Records the end of a case.
+    /// Counts a case that was played.
     pub fn note(&mut self, ingredients: &BTreeSet<String>, ended_as_known: bool) {
         for ingredient in ingredients {
             let (played, known) = self.counts.entry(ingredient.clone()).or_default();
@@ -168,8 +169,8 @@ impl IngredientStatistics {
         }
     }
 
-    /// Returns whether to skip a case. One in eight, chosen by number, is played anyway, since it may show a failure that the known one
-    /// hides.
+    /// Returns whether to skip a case. One in eight such cases, chosen by number, is played anyway, because it may show a failure that the
+    /// known one hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.counts

@@ -1,4 +1,4 @@
-//! The duration of a campaign, and the time for examinations after it.
+//! The intended duration of a campaign, and the additional time for examinations.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Schedule {
         self.time.is_some_and(|time| self.elapsed() >= time)
     }
 
-    /// Returns the deadline after which findings are stored with their cases as they are, without minimizing or extending them.
+    /// Returns the deadline after which the cases of findings are stored as they are, without being minimized or extended.
     pub(crate) fn late_deadline(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }
@@ -40,8 +40,8 @@ impl Schedule {
         self.late_deadline().is_some_and(|late| Instant::now() >= late)
     }
 
-    /// Returns whether running examinations must be cancelled. A campaign may take a tenth longer than intended, and twice as long if it
-    /// has found nothing yet.
+    /// Returns whether running examinations must be cancelled. A campaign may take 10 % longer than intended, or twice as long if it has
+    /// found nothing yet.
     pub(crate) fn is_overdue(self, found: bool) -> bool {
         let most = |time: Duration| if found { time + time / 10 } else { 2 * time };
         self.time.is_some_and(|time| self.elapsed() > most(time))

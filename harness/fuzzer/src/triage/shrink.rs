@@ -1,4 +1,4 @@
-//! Minimizes a case as long as it still shows the same failure.
+//! Minimizes a case that shows a failure.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use pmi_wire::Framing;
 use crate::session::case::Case;
 use crate::session::pieces::{length, letters, literal, template};
 
-/// Minimizes `case`. `shows_failure` plays a candidate and returns whether it still shows the failure; it is called at most `budget` times.
-/// The result is the smallest candidate that showed the failure, or else `case`. `bytes` also tries to remove single bytes, which helps
-/// only if the failure depends on bytes. An earlier job is removed as a whole first and minimized last, because few failures need it and a
-/// candidate without it takes one launch instead of two.
+/// Minimizes `case`. `shows_failure` plays a candidate and returns whether it still shows the failure. It is called at most `budget` times.
+/// Returns the smallest candidate that showed the failure, or `case` if no candidate did. If `bytes`, single bytes are removed as well,
+/// which helps only if the failure depends on bytes. The removal of the earlier job is tried first, because few failures need it, and a
+/// candidate without it takes one launch instead of two. The earlier job itself is minimized last.
 pub(crate) fn shrink(
     case: Case,
     budget: usize,
@@ -34,7 +34,7 @@ pub(crate) fn shrink(
     best
 }
 
-/// Removes the earlier job, steps and ranks only; otherwise like [`shrink`].
+/// Minimizes `case` like [`shrink`], but removes only the earlier job, steps and ranks.
 pub(crate) fn drop_steps_only(
     case: Case,
     budget: usize,
@@ -53,7 +53,7 @@ struct Shrinker<'a> {
     budget: usize,
     bytes: bool,
     shows_failure: &'a mut dyn FnMut(&Case) -> bool,
-    /// True if all ranks enter every barrier of the case. A smaller case then does the same, so that its barriers are answered.
+    /// True if all ranks enter every barrier of the case. A smaller case then keeps this property, so that its barriers are answered.
     whole_barriers: bool,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Shrinker<'a> {
         shown
     }
 
-    /// Gives a free session a fixed schedule: every rank plays all of its steps between two barriers before the next one does.
+    /// Gives a free session a fixed schedule: between two barriers, every rank plays all of its steps before the next rank does.
     fn order(&mut self) {
         let mut candidate = self.best.clone();
         candidate.scenario.is_free = false;
@@ -156,7 +156,7 @@ impl<'a> Shrinker<'a> {
         }
     }
 
-    /// Removes ranks with all of their steps; higher ranks are renumbered.
+    /// Removes ranks with all of their steps, and renumbers higher ranks.
     fn drop_ranks(&mut self) {
         let mut rank = self.best.ranks();
         while rank > 0 && self.best.ranks() > 1 {
@@ -234,7 +234,7 @@ impl<'a> Shrinker<'a> {
                     let mut fewer = units.clone();
                     fewer.drain(i..(i + size).min(fewer.len()));
                     let candidate = self.with_lines(at, |lines| {
-                        // Earlier steps may have been removed since.
+                        // Earlier removals may have shortened the line.
                         if let Some(line) = lines.get_mut(line) {
                             *line = template(fewer.concat());
                         }
@@ -401,7 +401,7 @@ mod tests {
             let case = free::session(scope, &mut arbitrary::Unstructured::new(&bytes)).unwrap();
             assert!(case.scenario.is_free && case.has_whole_barriers(), "{}", case.text());
             let mut plays = 0;
-            // A race between puts and barriers that no fixed order shows, and that needs two ranks.
+            // Only a free session with two ranks shows this race between puts and barriers.
             let small = shrink(case, 2000, true, &mut |case: &Case| {
                 plays += 1;
                 assert!(case.has_whole_barriers(), "{}", case.text());
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(small.scenario, server(2, vec![write(1, "=a"), write(0, "=c")]).scenario);
     }
 
-    /// Returns a job that sends this line and another one.
+    /// Returns a job that sends `cmd=get key=c` and the given line.
     fn job(said: &str) -> Case {
         let says = |line: &str| write(0, vec![text(line)], false);
         server(2, vec![join(Dialect::Pmi1), says("cmd=get key=c"), says(said), leave(Dialect::Pmi1)])
@@ -487,7 +487,7 @@ mod tests {
         let earlier = small.earlier.as_ref().unwrap();
         assert_eq!((small.ranks(), small.len(), earlier.ranks(), earlier.len()), (1, 1, 1, 1));
         assert!(needs(&small), "{}{}", small.text(), earlier.text());
-        // The mere existence of an earlier job may be enough.
+        // An idle earlier job may suffice.
         let small = shrink(case.clone(), 500, true, &mut |case| case.earlier.is_some());
         assert!(small.is_empty() && small.earlier.unwrap().is_empty());
         let mut calls = 0;

@@ -1,4 +1,4 @@
-//! Storage of findings as self-contained folders: the scenario, a script that does not need pmi-conform, and the transcript.
+//! Stores findings as self-contained folders with the scenario, a script that does not need pmi-conform, and the transcript.
 
 use std::fmt;
 use std::fs;
@@ -36,10 +36,10 @@ pub struct StoredFinding {
     /// The kind of failure. Folders of earlier versions do not contain it.
     #[serde(default)]
     pub kind: FailureKind,
-    /// True if the stored session contains only valid input, which means that any client may encounter the failure.
+    /// True if the stored session contains only valid input, so that any client may encounter the failure.
     #[serde(default)]
     pub valid: bool,
-    /// True if it shows only after an earlier job, which the folder contains as well.
+    /// True if the failure shows only after an earlier job, which the folder contains as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_earlier_job: bool,
     /// The backtrace of the crash.
@@ -54,25 +54,27 @@ pub struct StoredFinding {
     pub seed: u64,
     /// The number of the case.
     pub number: u64,
-    /// The ingredients of that case.
+    /// The ingredients of the original case.
     pub ingredients: Vec<String>,
-    /// The number of runs that showed it, out of five more runs of that case.
+    /// The number of runs that showed the failure, out of five further runs of the original case.
     #[serde(rename = "again")]
     pub repetitions: u32,
-    /// The same number for the stored case.
+    /// The number of runs that showed the failure, out of five runs of the stored case.
     #[serde(rename = "again_minimal")]
     pub repetitions_minimal: u32,
-    /// Number of runs of the stored case that showed it, and of all runs, if a free schedule has led to it.
+    /// Number of runs of the stored case that showed the failure, and number of all its runs, if the failure was found with a free
+    /// schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<[u32; 2]>,
     /// Number of steps of the original case and of the stored one.
     pub steps: [usize; 2],
-    /// Number of cases played to minimize it.
+    /// Number of cases played to minimize the original case.
     #[serde(rename = "shrinking")]
     pub minimizing_cases: usize,
 }
 
-/// The common cause of findings: the place of a crash, the broken requirement, or else the bucket. The most serious causes sort first.
+/// The common cause of several findings: the place of a crash, the broken requirement, or otherwise the bucket. The most serious causes
+/// sort first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RootCause {
     needs_invalid_input: bool,
@@ -88,7 +90,7 @@ enum CommonCauseKey {
 }
 
 impl RootCause {
-    /// Returns whether all of its findings need invalid input.
+    /// Returns whether all findings with this cause need invalid input.
     pub fn needs_invalid_input(&self) -> bool {
         self.needs_invalid_input
     }
@@ -110,7 +112,7 @@ pub const CONFIRMATION_RUNS: u32 = 5;
 pub const FREQUENCY_RUNS: u32 = 100;
 
 impl StoredFinding {
-    /// Returns the common cause.
+    /// Returns the common cause that the finding belongs to.
     pub fn root(&self) -> RootCause {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(CommonCauseKey::Place);
         let requirement = || self.requirement.clone().map(CommonCauseKey::Requirement);
@@ -137,7 +139,7 @@ impl StoredFinding {
     }
 }
 
-/// The implementation of a finding, and how to replay it.
+/// The implementation that shows a finding, and the command that replays it.
 #[derive(Debug)]
 pub struct FindingOrigin<'a> {
     /// The command that starts the implementation, with placeholders.
@@ -279,7 +281,7 @@ pub fn read(folder: &Path) -> Result<(StoredFinding, Case), ReadError> {
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read, or has steps that cases do not have.
+/// Returns an error if the file cannot be read, or has a step that cannot occur in a case.
 pub fn read_case(file: &Path) -> Result<Case, ReadError> {
     let source = pmi_scenario::ast::SourceFile { path: file.display().to_string(), text: read_text(file)? };
     let scenario = pmi_scenario::parse(source.into(), "replayed").map_err(ReadError::Scenario)?;

@@ -30,7 +30,7 @@ use crate::session::pieces::{Limit, written_bytes};
 use crate::session::reading::{MessageReader, ParsedResponse, WireMessage, request};
 use crate::session::statement::{encoding_of, sent};
 
-/// Returns all failures, the worst first and without duplicates.
+/// Returns all failures of a program or a library, the worst first and without duplicates.
 pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
     let who = if case.tests() == ImplementationKind::Client { "client" } else { "library" };
     let events = &outcome.events;
@@ -92,7 +92,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
     distinct(all)
 }
 
-/// Returns the library call that a process was in, and the number of the event that began it.
+/// Returns the number of the event that began a process's current call of a library function, and the function.
 fn current_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.kind {
         EventKind::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),
@@ -106,19 +106,19 @@ fn relevant_response(events: &[Event], proc: Proc, until: u64) -> LastAction {
     ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).relevant_response(began)
 }
 
-/// Returns whether a finding is about a hang. In a library's scenario, the last finding is about the call that did not return.
+/// Returns whether a finding is about a hang. Only the last finding with a line in the scenario can be: nothing is played after it.
 fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
 
-/// Returns whether a hang is excused: the harness killed a process, sends a plausible wrong value, or owes a response to this process or to
+/// Returns whether a hang is excused: the harness killed a process, sends a plausible wrong value, or owes a response to the process or to
 /// another one that it may wait for.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
     if killed || sends_wrong_value(case) {
         return true;
     }
-    // The harness finally ends every process that does not end by itself, which is no excuse.
+    // The harness finally ends every process that does not end by itself. What follows does not excuse a hang.
     let is_end = |e: &Event| e.seq > finding.seq || matches!(e.kind, EventKind::StillRunning { .. });
     let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
@@ -182,9 +182,9 @@ fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mappin
     })
 }
 
-/// Returns whether the harness's responses have caused a broken rule. A response in the case can release a process from a barrier, or give
-/// it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC 13
-/// does not define protocol errors either: a response with the expected command may count as one.
+/// Returns whether the harness's responses caused the violation of a rule. A response in the case can release a process from a barrier, or
+/// change the name of its keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC 13
+/// does not define protocol errors either, so even a response with the expected command may count as a protocol error.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -220,7 +220,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     history.has(&[ResponseKind::Surplus]) || detects.contains(&id) && !history.has(&wrong)
 }
 
-/// Returns whether a rule can be broken by a request that repeats the name from a response.
+/// Returns whether a request that repeats a name from a response can break the rule.
 fn follows_from_names(id: &str) -> bool {
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_WIRE_TUPLES, ids::RFC13_WIRE_NEWLINE].contains(&id)
         || RequirementSet::of(id) == RequirementSet::Rfc13Grammar
@@ -239,7 +239,7 @@ struct PendingRequest {
 struct ExchangeHistory {
     /// The number of the response's event, the request, and the kind of response.
     pairs: Vec<(u64, LastRequest, ResponseKind)>,
-    /// The pending request, or those of several threads.
+    /// The pending requests: at most one, unless several threads make requests.
     open: Vec<PendingRequest>,
     /// True if the connection has ended.
     closed: bool,
@@ -281,14 +281,14 @@ impl ExchangeHistory {
                     while let Some(message) = connection.next(Direction::FromServer) {
                         let message = match message {
                             Ok(message) => Ok(message),
-                            // A client that reads a line waits for its end.
+                            // A client that expects a line waits for its newline.
                             Err(FramingError::FrameForLine) if !bytes.0.contains(&b'\n') => continue,
                             Err(FramingError::Line(_)) => Err(ResponseKind::Overlong),
                             Err(_) => Err(ResponseKind::NoFrame),
                         };
                         history.answered(event.seq, message);
                     }
-                    // The transcript does not contain the end of a very long write. After a line, other messages can be read.
+                    // The transcript does not contain the end of a very long write, so reading continues with a new connection.
                     if connection.partial(Direction::FromServer).len() >= MAX_KEPT_MESSAGE {
                         history.answered(event.seq, Err(ResponseKind::Overlong));
                         connection = Connection::new(LINE_LIMIT);
@@ -315,7 +315,7 @@ impl ExchangeHistory {
         history
     }
 
-    /// Records a write in PMI-1, whose last line is the request.
+    /// Records a write in PMI-1. The last line of the write determines the request.
     fn asks_in_lines(&mut self, bytes: &[u8]) {
         let last = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let last = last.rsplit(|b| *b == b'\n').next().unwrap_or_default();
@@ -343,7 +343,7 @@ impl ExchangeHistory {
         let of_thread = |open: &PendingRequest| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
         // Some servers omit the number of the thread.
         let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
-        // After an invalid frame, a client may well wait for more bytes.
+        // After an invalid frame, a client may wait for more bytes.
         let is_frame = !matches!(message, Err(ResponseKind::NoFrame));
         let at = self.open.iter().position(of_thread).or_else(first).filter(|_| is_frame);
         let pair = match (at, self.open.last()) {
@@ -352,7 +352,7 @@ impl ExchangeHistory {
                 let how = message.map_or_else(|how| how, |message| answer(op, message));
                 (LastRequest::Request(kind), how)
             }
-            // The requesting thread may wait for its own response.
+            // The response belongs to no pending thread, so the requesting thread may still wait for its own.
             (None, Some(open)) => {
                 let how = if is_frame { ResponseKind::OtherThread } else { ResponseKind::NoFrame };
                 (LastRequest::Request(open.kind), how)
@@ -362,7 +362,7 @@ impl ExchangeHistory {
         self.pairs.push((seq, pair.0, pair.1));
     }
 
-    /// Returns whether a response was of one of these kinds.
+    /// Returns whether the history contains a response of one of these kinds.
     fn has(&self, kinds: &[ResponseKind]) -> bool {
         self.pairs.iter().any(|(_, _, answer)| kinds.contains(answer))
     }
@@ -378,7 +378,7 @@ impl ExchangeHistory {
         !self.open.is_empty() && !self.closed
     }
 
-    /// Returns the last unusual response since this event, or the last response.
+    /// Returns the last unusual response since the event with this number, or else the last response.
     fn relevant_response(&self, since: u64) -> LastAction {
         let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
         let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != ResponseKind::Proper);
@@ -413,7 +413,7 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> ResponseKind 
     }
 }
 
-/// Returns whether a limit is below those of all known process managers, or far above.
+/// Returns whether a limit is below or far above those of all known process managers.
 fn has_unusual_limit(maxes: &ParsedResponse<'_>) -> bool {
     let limits = Limit::ALL.iter().filter_map(|limit| maxes.get(limit.name()));
     limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))
@@ -496,10 +496,10 @@ mod tests {
         };
         let get = || asks(ZERO, "cmd=get kvsname=k key=a");
         let half = EventKind::FromServer { proc: ZERO, bytes: Bytes(b"cmd=get_res".to_vec()) };
-        // The process waits for the rest of the response; after the end of the connection, it waits for nothing.
+        // The process waits for the rest of the response. After the end of the connection, there is nothing left to wait for.
         assert!(excused("cmd=get_res", vec![get(), half.clone()]));
         assert!(!excused("cmd=get_res", vec![get(), half, EventKind::ClosedByServer { proc: ZERO }]));
-        // The process has its response and does nothing more. This is excused only if the harness blocks another process.
+        // The process has received its response, and does nothing more. This hang is excused only if the harness blocks another process.
         assert!(!excused("no", vec![get(), told(ZERO, "no")]));
         let other = vec![get(), told(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
         assert!(excused("no", other));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn key_names_the_request_and_its_answer() {
+    fn key_contains_the_request_and_response_kind() {
         for (answer, expected) in [
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=0", "get_maxes-unusual"),
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024", "get_maxes-ok"),

@@ -1,4 +1,4 @@
-//! The oracles, which derive the failures from the observation of a case: the worst first and without duplicates.
+//! The oracles, which derive the failures from the observation of a case. Failures are ordered by severity, without duplicates.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -9,19 +9,19 @@ use pmi_judge::backtrace::Backtrace;
 
 use crate::observe::failure::{CrashSite, Failure, LastAction};
 
-/// Keeps the first failure of each key.
+/// Keeps only the first failure with each key.
 fn distinct(mut all: Vec<Failure>) -> Vec<Failure> {
     let mut seen = HashSet::new();
     all.retain(|failure| seen.insert(failure.key.clone()));
     all
 }
 
-/// Returns where a process died, as a phrase to be inserted after the signal.
+/// Returns the place where a process died, as a phrase to insert after the name of the signal.
 fn located(trace: Option<&Backtrace>) -> String {
     trace.and_then(Backtrace::blamed_frame).map_or(String::new(), |frame| format!(", {frame},"))
 }
 
-/// Returns the site of a crash, which distinguishes it from others.
+/// Returns the site of a crash: its place if a debugger saw it, otherwise the circumstances.
 fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<LastAction>) -> CrashSite {
     match trace.and_then(Backtrace::place) {
         Some(place) => CrashSite::Place(place),

@@ -17,14 +17,14 @@ use crate::observe::message_kind::{MessageKind, UpstreamKind};
 use crate::observe::observation::Observation;
 use crate::observe::proxy_status;
 
-/// After a violation of one of these, the server and a process no longer agree on which response belongs to which request.
+/// Requirements about the order of responses. After a violation, it is no longer certain which response belongs to which request.
 const CORRELATION_RULES: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
 /// The kind of the last message in each write to the server, and the number of requests that the write completes.
 type WriteKinds = BTreeMap<u64, (MessageKind, usize)>;
 
-/// Returns how likely it is that a process died because another one had: 0 is the least likely.
+/// Returns how likely it is that a process died only because another process had died: 0 is the least likely.
 pub(crate) fn death_likelihood((_, signal): &(String, i32)) -> u8 {
     match SignalCause::of(*signal) {
         SignalCause::OtherProcess => 2,
@@ -33,7 +33,7 @@ pub(crate) fn death_likelihood((_, signal): &(String, i32)) -> u8 {
     }
 }
 
-/// Returns all failures, the worst first and without duplicates.
+/// Returns all failures of a server, the worst first and without duplicates.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
     let fails = |key, what| Failure { key, description: what, requirement: None, seq: None, backtrace: None };
@@ -67,7 +67,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
             CrashCause::Signal(signal) => {
                 crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal)
             }
-            // The process that printed the message is unknown, but such processes abort themselves.
+            // The process that printed the message is unknown. It aborted itself.
             CrashCause::Message(_) => {
                 crash_backtrace(&seen.events, CrashedProcess::Any, signal_hook::consts::SIGABRT)
             }
@@ -79,7 +79,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     if seen.flood {
         all.push(fails(FailureKey::Flood(last.clone()), format!("it sends endlessly after {last}")));
     }
-    // A server that was stopped because of its memory could not send its remaining responses.
+    // A server that the harness stopped because of its memory could not send its remaining responses.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.running_job.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
@@ -99,7 +99,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     distinct(all)
 }
 
-/// Returns the findings that are failures. If the server is `over`, a missing response is not one of them.
+/// Returns the findings that are failures. If `over`, the server has ended, and a missing response is not a failure.
 fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
     let is_end = |finding: &Finding| finding.kind == Some(ObservationKind::ConnectionEnd);
     let fails = |finding: &&Finding| {
@@ -111,14 +111,14 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
         at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
     };
     let findings: Vec<&Finding> = seen.findings.iter().filter(fails).collect();
-    // A server that ends the program at one request also owes responses to other processes: to those that wait, and to those that make
-    // requests before they notice the end.
+    // A server that ends the job at a request also owes responses to other processes: to those that wait, and to those that make requests
+    // before they notice the end. Only the process that caused the end counts.
     let lost = || findings.iter().filter(|f| is_end(f));
     let end = lost().map(|f| f.seq).min();
     let waited =
         |f: &Finding| last_write_index(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = end.and_then(|_| {
-        // A process that waits for others anyway did not cause it.
+        // A process that waits for other processes did not cause the end.
         let waits = |at: &usize| {
             let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
             matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
@@ -129,7 +129,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
         findings.iter().filter(|f| CORRELATION_RULES.contains(&&*f.requirement)).map(|f| f.seq).min();
     let mut all = Vec::new();
     for finding in &findings {
-        // Later messages are consequences of the mismatch.
+        // Later findings are consequences of the mismatch.
         if out_of_step.is_some_and(|seq| finding.seq > seq) {
             continue;
         }
@@ -163,8 +163,8 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
     all
 }
 
-/// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs any
-/// error like this. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
+/// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs
+/// every error in this form. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
 fn reported_end(seen: &Observation) -> Option<(String, CrashCause)> {
     const SEGFAULT: &str = "Segmentation fault";
     const ABORT_SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
@@ -236,7 +236,7 @@ fn last_action(seen: &Observation, kinds: &WriteKinds) -> LastAction {
     LastAction::Start
 }
 
-/// Returns the index of the last event before a finding that shows its process sending something.
+/// Returns the index of the last event before a finding in which the finding's process sent something.
 fn last_write_index(seen: &Observation, finding: &Finding) -> Option<usize> {
     let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
     before
@@ -244,12 +244,12 @@ fn last_write_index(seen: &Observation, finding: &Finding) -> Option<usize> {
         .rposition(|e| matches!(e.kind, EventKind::ToServer { proc, .. } if finding.proc == Some(proc)))
 }
 
-/// Returns whether this process sent the event; without a process, whether any did.
+/// Returns whether an event shows bytes that were sent by `proc`, or by any process if `proc` is `None`.
 fn is_of(event: &Event, proc: Option<Proc>) -> bool {
     matches!(event.kind, EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
 }
 
-/// Returns the last request from a process before an event.
+/// Returns the last request before an event: that of `proc`, or of any process if `proc` is `None`.
 fn last_request(seen: &Observation, kinds: &WriteKinds, proc: Option<Proc>, seq: u64) -> LastAction {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
     let mut last = None;
@@ -269,7 +269,7 @@ fn last_request(seen: &Observation, kinds: &WriteKinds, proc: Option<Proc>, seq:
             _ => {}
         }
     }
-    // With several requests in progress, one may already have been answered.
+    // The process may have several requests in progress, and the last may already have been answered.
     let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
     let of_threads = seen.dialect.framing() == Framing::Frames;
     let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_findings_after_an_unexpected_answer() {
+    fn ignores_findings_after_an_unexpected_response() {
         let found =
             |seq, requirement: &str| Finding { seq, ..Finding::new(requirement, PartyKind::Server, "", "") };
         let findings = vec![
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_not_depend_on_the_run() {
+    fn crash_messages_do_not_depend_on_the_run() {
         let a = mask("[mpiexec@host-1] control_cb (proxy/cb.c:280): assert (!closed) failed");
         let b = mask("[mpiexec@other] control_cb (/build/17/proxy/cb.c:280): assert (!closed) failed");
         assert_eq!(a, b);

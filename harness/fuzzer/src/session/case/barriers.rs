@@ -12,7 +12,7 @@ use crate::session::pieces::written_bytes;
 use crate::session::reading::{MessageReader, WireMessage, enters_barrier, request_of};
 use crate::session::statement::ServerStep;
 
-/// Returns the rank that writes this statement, and the number of barriers that it enters with it.
+/// Returns the rank that a statement belongs to, and the number of barriers that the rank enters with it.
 fn entries(statement: &Statement, framing: Framing) -> Option<(u32, usize)> {
     let Some(ServerStep::Write { rank, encoding, lines, partial: false }) = ServerStep::of(statement) else {
         return None;
@@ -31,7 +31,7 @@ fn entries(statement: &Statement, framing: Framing) -> Option<(u32, usize)> {
 }
 
 impl Case {
-    /// Returns the number of barriers of each rank, and of each statement the numbers of the barriers that it enters.
+    /// Returns the number of barriers that each rank enters, and for each statement, the range of barriers that its rank enters with it.
     fn barriers(&self) -> (Vec<usize>, Vec<Range<usize>>) {
         let mut entered = vec![0; self.ranks() as usize];
         let of = |statement: &Statement| {
@@ -44,13 +44,13 @@ impl Case {
         (entered, numbers)
     }
 
-    /// Returns whether all ranks enter every barrier that one of them enters.
+    /// Returns whether every barrier is entered by all ranks.
     pub(crate) fn has_whole_barriers(&self) -> bool {
         let (entered, _) = self.barriers();
         entered.windows(2).all(|two| two[0] == two[1])
     }
 
-    /// Removes these steps. If they enter a barrier, the other ranks' steps that enter it are removed as well.
+    /// Removes some steps. If one of them enters a barrier, the steps of other ranks that enter the same barrier are removed as well.
     pub(crate) fn drop_steps_and_barriers(&mut self, steps: Range<usize>) {
         let (_, numbers) = self.barriers();
         let settings = self.settings();
@@ -59,7 +59,7 @@ impl Case {
         let enters_dropped = |at: &usize| numbers[*at].clone().any(|number| dropped.contains(&number));
         let others = (0..numbers.len()).filter(enters_dropped).map(|at| at + settings);
         let all: BTreeSet<usize> = steps.chain(others).collect();
-        // The last step first, so that the positions of the others stay valid.
+        // Remove the last step first, so that the positions of the others stay valid.
         for at in all.into_iter().rev() {
             self.drop_steps(at..at + 1);
         }

@@ -1,4 +1,5 @@
-//! The names that have a value at a step of a case against a server, and the requests passed on and groups spawned before it.
+//! The names that are bound at a step of a case against a server, and the requests that were passed on and the groups that were spawned
+//! before it.
 
 use pmi_scenario::ast::{Expr, Piece, Statement, Template, UpstreamAction};
 
@@ -6,7 +7,7 @@ use crate::session::pieces::{agent, bytes_of, join_adjacent, length, letters, li
 use crate::session::reading::whole_spawn;
 use crate::session::statement::{AwaitedResponse, ServerStep};
 
-/// The names bound, the requests passed on and the groups spawned before a step.
+/// The names that are bound before a step, the requests that were passed on, and the groups that were spawned.
 #[derive(Debug, Default)]
 pub(crate) struct BoundNames {
     kvs: bool,
@@ -73,7 +74,7 @@ impl BoundNames {
         })
     }
 
-    /// Replaces names that have no value, because the start failed, with placeholders.
+    /// Replaces unbound names with placeholders. Names stay unbound if the start fails.
     pub(crate) fn fill_placeholders(&self, lines: &mut [Template]) {
         for line in lines {
             for piece in &mut line.pieces {

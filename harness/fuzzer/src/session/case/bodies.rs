@@ -1,4 +1,4 @@
-//! PMI-2 scenarios, in which messages are written as tuples, converted to the lines and frames that campaigns send.
+//! Converts the messages of PMI-2 scenarios, which are written as tuples, to the lines and frames that campaigns send.
 
 use pmi_scenario::ast::{Encoding, ImplementationKind, Piece, Role, Statement, Step, StepAction, Template};
 

@@ -27,11 +27,13 @@ use super::statement::{
 use bindings::BoundNames;
 use bodies::encode_bodies;
 
-/// The requirement to cite if the judge reported none. It is about how a server has to treat an invalid message.
+/// The requirement to cite for a PMI-1 server if the judge reported no requirement. It states how a server must react to an invalid
+/// message.
 const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
-/// The same for PMI-2 servers. It is only informative: the judge cites the requirements that count.
+/// The requirement to cite for a PMI-2 server if the judge reported no requirement. It is only informative: the judge cites the
+/// requirements that count.
 const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
-/// The same for programs and libraries.
+/// The requirement to cite for a program or a library if the judge reported no requirement.
 const CLIENT_CITES: &str = ids::RFC13_ERROR_ABORT;
 
 /// A scenario with the metadata of a campaign.
@@ -41,8 +43,8 @@ pub struct Case {
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,
-    /// A job that runs on the same server before this one. It is not judged itself, but its remains (files, daemons, names) may affect the
-    /// case. It has no earlier job of its own.
+    /// A job that runs on the same server before this case. It is not judged, but what it leaves behind (files, daemons, names) may affect
+    /// the case. An earlier job never has an earlier job itself.
     pub earlier: Option<Box<Case>>,
 }
 
@@ -52,7 +54,7 @@ impl Case {
         Self::in_dialect(Dialect::Pmi1, tests, ranks, body)
     }
 
-    /// Creates a case in another dialect.
+    /// Creates a case in a given dialect.
     pub(crate) fn in_dialect(
         dialect: Dialect,
         tests: ImplementationKind,
@@ -75,7 +77,7 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// Returns the line of the first row, or of the first step that cannot occur in a case.
+    /// Returns the line number of the first table row, or of the first step that cannot occur in a case.
     pub fn from_scenario(mut scenario: Scenario) -> Result<Self, usize> {
         if let Some(row) = scenario.rows.first() {
             return Err(scenario.source.line_of(row.name.span.start));
@@ -98,7 +100,7 @@ impl Case {
             {
                 *statement = wait(rank, answer);
             }
-            // Escapes in the file are bytes like any others.
+            // In a case, escaped bytes are ordinary bytes.
             sent_mut(statement, tests).into_iter().flatten().for_each(join_adjacent);
             arguments_mut(statement).for_each(join_adjacent);
         }
@@ -153,7 +155,7 @@ impl Case {
         pmi_scenario::print(&scenario)
     }
 
-    /// Cites the broken requirement, or else a default for the kind of implementation.
+    /// Cites `requirement`, or a default for the kind of implementation if there is no broken requirement.
     pub fn cite(&mut self, requirement: Option<&str>) {
         let fits = match (self.scenario.tests, self.scenario.dialect.framing()) {
             (ImplementationKind::Server, Framing::Frames) => PMI2_SERVER_CITES,
@@ -222,7 +224,7 @@ impl Case {
         serving.variations.len() + usize::from(serving.fault.is_some()) + serving.settings.len()
     }
 
-    /// Removes these steps.
+    /// Removes a range of steps.
     pub(crate) fn drop_steps(&mut self, steps: Range<usize>) {
         let mut at = 0;
         let mut stays = || {
@@ -247,8 +249,8 @@ impl Case {
         }
     }
 
-    /// Returns this case with every request that was split across several writes sent whole in the last of them. `None` if no request is
-    /// split, if the result could not be played, or if no server is under test.
+    /// Returns this case with every request that was split across several writes sent whole in the last of them. Returns `None` if no
+    /// request is split, if the result could not be played, or if no server is under test.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != ImplementationKind::Server {
             return None;
@@ -293,12 +295,12 @@ impl Case {
         (whole.scenario != self.scenario && whole.repair()).then_some(whole)
     }
 
-    /// Returns the lines that a step sends, if it sends any.
+    /// Returns the lines that a step sends, if any.
     pub(crate) fn lines(&self, step: usize) -> Option<&Vec<Template>> {
         sent(self.scenario.body.get(step.checked_sub(self.settings())?)?, self.tests())
     }
 
-    /// Returns these lines so that they can be changed.
+    /// Returns the lines that a step sends, if any, as mutable.
     pub(crate) fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Template>> {
         let (at, tests) = (step.checked_sub(self.settings())?, self.tests());
         sent_mut(self.scenario.body.get_mut(at)?, tests)
@@ -327,7 +329,7 @@ impl Case {
         self.scenario.body.iter().all(|statement| rank_of(statement).is_none_or(|rank| rank < ranks))
     }
 
-    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. Only for a case
+    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. The case must be
     /// against a server.
     pub(crate) fn is_sound(&self) -> bool {
         let mut bound = BoundNames::default();
@@ -341,8 +343,7 @@ impl Case {
         })
     }
 
-    /// Returns whether the spawns in the case request few processes, in every way that a server could read them. Only for a case against a
-    /// server.
+    /// Returns whether the spawns in the case request few processes, however the server parses them. The case must be against a server.
     pub(crate) fn is_bounded(&self) -> bool {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;
@@ -371,7 +372,7 @@ impl Case {
             && said.iter().all(|said| spawn_guard::is_bounded(said))
     }
 
-    /// Returns this case with a regular start before it, if it has none and a server is under test.
+    /// Returns this case with a regular start of all ranks added, if it lacks one and a server is under test.
     pub(crate) fn joined(&self) -> Option<Self> {
         let joins = |statement: &Statement| matches!(ServerStep::of(statement), Some(ServerStep::Join));
         if self.tests() != ImplementationKind::Server || self.scenario.body.iter().any(joins) {
@@ -455,7 +456,7 @@ fn arguments_mut(statement: &mut Statement) -> impl Iterator<Item = &mut Templat
     })
 }
 
-/// Escapes the bytes of a line that would have another meaning in a scenario file.
+/// Escapes the bytes of a line that would have a special meaning in a scenario file.
 fn escaped(line: &Template) -> Template {
     let mut out = Template::default();
     for (i, piece) in line.pieces.iter().enumerate() {
@@ -476,7 +477,7 @@ fn escaped(line: &Template) -> Template {
     if out.is_empty() { out.with(letters(0)) } else { out }
 }
 
-/// Returns whether campaigns generate such a step for programs and libraries.
+/// Returns whether a statement is one that campaigns generate for programs and libraries.
 fn is_of_client(statement: &Statement) -> bool {
     let Statement::Step(step) = statement else { return false };
     matches!(step.target, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(statement).is_some()

@@ -1,5 +1,5 @@
-//! Keeps campaigns from requesting too many processes from a PMI-2 server. If `maxprocs` is missing, Hydra uses an uninitialized number,
-//! and starts as many processes. Therefore, the counts of a spawn are never changed, removed or cut off.
+//! Keeps campaigns from requesting too many processes from a PMI-2 server. If `maxprocs` is missing, Hydra takes the number of processes
+//! from uninitialized memory. Therefore, campaigns never change, remove or cut off a count of a spawn.
 
 use memchr::memmem;
 use pmi_wire::grammar::Rule;
@@ -8,10 +8,11 @@ use pmi_wire::{Decoded, Direction, Framing};
 
 use crate::session::reading::{MessageReader, WireMessage};
 
-/// Maximum number of programs, processes of each, arguments, pairs and values that are put for them.
+/// Largest digit allowed as a count in a spawn: the number of programs, of processes, of arguments, of info pairs, or of values put for the
+/// processes.
 const MAX_COUNT_DIGIT: u8 = b'4';
 
-/// Returns whether the spawns in the bytes from a process request few processes, in every way that the bytes before them could be read.
+/// Returns whether the spawns in the bytes from a process request few processes, however a server parses the bytes before them.
 pub(crate) fn is_bounded(said: &[u8]) -> bool {
     let count =
         |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();
@@ -32,7 +33,7 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
     bounded == all
 }
 
-/// Returns whether the body of a frame is a spawn that states all its numbers, each once, and only small ones.
+/// Returns whether the body of a frame is a spawn that states each of its counts exactly once, and all counts are small.
 fn is_bounded_request(body: &[u8]) -> bool {
     let read = [SemicolonReading::Plain, SemicolonReading::Doubled]
         .map(|reading| Decoded::body(Direction::ToServer, body, reading));
@@ -48,7 +49,7 @@ fn is_bounded_request(body: &[u8]) -> bool {
     let is_small =
         |tuple: &[u8]| matches!(tuple, [.., b'=', digit] if (b'0'..=MAX_COUNT_DIGIT).contains(digit));
     stated().all(is_small)
-        // Two numbers before the programs, and three in each program.
+        // There are two counts before the programs, and three counts in each program.
         && stated().count() == 2 + 3 * programs.len()
         && !programs.is_empty()
         && programs.iter().all(|program| program.nprocs > 0)
@@ -97,7 +98,7 @@ mod tests {
         let said = |text: String| is_bounded(text.as_bytes());
         let other = framed("cmd=job-getid;");
         assert!(said(other.clone()) && said(format!("cmd=init\n{other}{spawn}{other}")));
-        // A server may read it in another way.
+        // A server may parse these bytes differently.
         assert!(!said(format!("  -1  {spawn}")) && !said(format!("    20cmd=job-getid;{spawn}")));
         let alone = framed(&program.replace("subcmd=a", "cmd=spawn-cmd"));
         assert!(!said(alone) && !said(framed(&format!("cmd=spawn;{head}"))));

@@ -10,8 +10,8 @@ use crate::session::pieces::written_bytes;
 use crate::session::reading::{MessageReader, WireMessage, enters_barrier, request_of};
 use crate::session::statement::{AwaitedResponse, ServerStep, wait};
 
-/// Adapts every wait to the request before it. If requests were removed, their responses do not arrive, but others may. A wait without any
-/// request is removed, unless it is optional. A barrier that not all ranks enter has no response.
+/// Adapts every wait to the oldest unanswered request before it. A wait without a request is removed, unless it is optional. A barrier that
+/// not all ranks enter is not answered.
 pub(crate) fn adapt_waits(scenario: &mut Scenario) {
     replace_waits(scenario, |_, answer, asked| match (answer, asked) {
         (AwaitedResponse::Optional, _) => Some(answer),
@@ -26,8 +26,8 @@ pub(crate) fn adapt_waits(scenario: &mut Scenario) {
     });
 }
 
-/// Marks the responses that were due but did not arrive, by the numbers of the statements that wait. `held_up` means that another process's
-/// partial request may be the reason.
+/// Marks responses that were due but did not arrive. `unanswered` lists the statements that waited for them. If `held_up`, a partial
+/// request from another process may be the reason.
 pub(crate) fn mark_missing(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
     replace_waits(scenario, |number, answer, asked| match asked {
         Some(FrontRequest { op: Some(op), .. }) if unanswered.contains(&number) => {
@@ -72,9 +72,9 @@ fn replace_waits(
 /// A message that may have a response.
 #[derive(Clone, Copy)]
 struct FrontRequest {
-    /// The operation, by the command alone; `None` if the message is not a request.
+    /// The operation that the command names. `None` if the message is not a request.
     op: Option<Op>,
-    /// True if the request is complete, and its response does not depend on anything that is missing.
+    /// True if the request is complete, and everything that its response depends on has happened.
     is_due: bool,
 }
 
@@ -84,7 +84,7 @@ struct UnansweredMessage {
     op: Option<Op>,
     /// True if the request is complete.
     is_proper: bool,
-    /// The node attribute that the response depends on.
+    /// The node attribute that the response depends on, if any.
     waits_for: Option<Vec<u8>>,
     /// The number of barriers that all ranks must have entered before the response.
     barriers: usize,
@@ -106,9 +106,9 @@ impl UnansweredMessage {
 #[derive(Clone)]
 struct PendingRequests {
     unanswered: VecDeque<UnansweredMessage>,
-    /// The node attributes that its last write has put.
+    /// The node attributes that the rank's last write has put.
     puts: Vec<Vec<u8>>,
-    /// The number of barriers of all ranks that it has entered.
+    /// The number of barriers of all ranks that the rank has entered.
     barriers: usize,
     /// True if the last message was a program of a PMI-1 spawn, which may have more programs.
     spawning: bool,
@@ -165,7 +165,7 @@ impl PendingRequests {
         self.unanswered.push_back(UnansweredMessage { op, is_proper, waits_for, barriers });
     }
 
-    /// Counts a request that enters a barrier. Returns the number of this barrier, or 0 for any other request.
+    /// Counts the barrier that a request enters, and returns its number. Returns 0 for any other request.
     fn enter(&mut self, message: &Decoded<'_>, request: (Option<Op>, bool)) -> usize {
         let enters = enters_barrier(message, request);
         self.barriers += usize::from(enters);

@@ -8,12 +8,12 @@ use super::steps::ReproducerSession;
 use super::summary::{FindingSummary, Reproducer};
 use super::symptom::{NotReproducible, Symptom};
 
-/// Returns the program that reproduces a symptom. `events` is the session that showed it, and `quote` returns the text of a line of its
-/// scenario: the line, not the event, states how one of our processes ended.
+/// Returns the program that reproduces a symptom. `events` is the session that showed the symptom. `quote` returns the text of a line of
+/// the scenario, because only the line states how one of our processes ended.
 ///
 /// # Errors
 ///
-/// See [`NotReproducible`].
+/// Returns an error if no program can reproduce the symptom. [`NotReproducible`] lists the reasons.
 pub fn reproducer(
     about: FindingSummary<'_>,
     events: &[Event],
@@ -59,7 +59,7 @@ mod tests {
         EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
-    /// Returns the script for a finding of the server at this event.
+    /// Returns the script for a finding about a server at event `seq`.
     fn script(whats: Vec<EventKind>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
         let events = events(whats);
         let finding = Finding { seq, ..Finding::new("rfc13.get.value", PartyKind::Server, "expected", seen) };
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn script_of_a_program_offers_a_port() {
+    fn script_for_a_program_offers_a_port() {
         let env = [("PMI_ID", "0"), ("PMI_PORT", "127.0.0.1:4711")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let started = EventKind::Started { proc: proc(0), env, args: Vec::new(), bad_fd: None };
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn script_expects_silence_for_a_missing_answer() {
+    fn script_expects_silence_for_a_missing_response() {
         let silence = EventKind::NoResponse { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
         let script = script(vec![asks(1, "cmd=get_maxes\n"), silence], 1, "silence").unwrap();
         assert!(script.contains("said, shown = recv(\"0.1\", None)"), "{script}");

@@ -1,4 +1,4 @@
-//! The C program that calls functions of a library, while its parent sends the responses of the process manager.
+//! Writes the C program that calls functions of a library. Its parent process sends the responses of the process manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::symptom::{NotReproducible, Symptom};
 
 const START: &str = include_str!("library.c");
 
-/// Returns whether functions of a library are called in these events.
+/// Returns whether the events contain a call of a library function.
 pub(super) fn is_of_library(events: &[Event]) -> bool {
     events.iter().any(|event| matches!(event.kind, EventKind::Called { .. }))
 }
@@ -42,7 +42,7 @@ fn argument(
     })
 }
 
-/// Returns a C compound literal for the text form of an array, or `None` if the parameter has none.
+/// Returns a C compound literal for the text form of an array, or `None` if the parameter is not an array.
 fn array(param: Param, text: &[u8]) -> Option<String> {
     let of = |kind: &str, parts: Vec<String>| format!("({kind}[]){{{}}}", parts.join(", "));
     let strings = |kind: &str, text: &[u8], separator, end: &[&str]| {
@@ -61,7 +61,7 @@ fn array(param: Param, text: &[u8]) -> Option<String> {
         let pairs = pairs(text)?.into_iter().map(|(key, value)| format!("{{{key}, {value}}}"));
         Some(of("keyval", pairs.collect()))
     };
-    // An array with several structures links them, which requires names.
+    // The structures of an array would have to be linked, which requires names for them.
     let infos = |text: &[u8]| match &pairs(text)?[..] {
         [] => Some("0".to_owned()),
         [(key, value)] => Some(format!("(info[]){{{{0, 0, 1, 0, {key}, {value}}}}}")),
@@ -90,13 +90,13 @@ fn array(param: Param, text: &[u8]) -> Option<String> {
     Some(format!("(long){array}"))
 }
 
-/// Returns the parts of a text form; an empty text has none.
+/// Returns the parts of a text form. An empty text has no parts.
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let is_empty = text.is_empty();
     text.split(move |b| *b == separator).filter(move |_| !is_empty)
 }
 
-/// Returns the program.
+/// Returns the text of the program.
 pub(super) fn program(
     about: FindingSummary<'_>,
     events: &[Event],
@@ -170,7 +170,7 @@ pub(super) fn program(
                     let _ = writeln!(server, "    answer({}, {text}, {length});", proc.rank);
                     continue;
                 }
-                // A message that the framing of the connection does not complete is not received as a whole.
+                // A message without an end, by the framing of the connection, is received only in part.
                 is_seen |= at && !messages.is_empty();
                 for (text, framing) in messages {
                     let framed = framing == Framing::Frames;
@@ -203,7 +203,7 @@ pub(super) fn program(
         _ if is_seen => "0".to_owned(),
         _ => return Err(NotReproducible::Symptom),
     };
-    // A process that waits for a response ends when the connection is closed.
+    // Close the connections, so that processes that wait for a response end.
     if hangs.is_empty() {
         server += "    for (int rank = 0; rank < RANKS; rank++) close(ends[rank][0]);\n";
     }
@@ -247,7 +247,7 @@ pub(super) fn program(
     Ok(text)
 }
 
-/// Returns one line for a C comment.
+/// Returns a text as one line of a C comment.
 fn c_comment(text: &str) -> String {
     comment(&text.replace("*/", "* /"))
 }

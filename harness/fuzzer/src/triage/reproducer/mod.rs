@@ -1,4 +1,5 @@
-//! Reproducers: programs that show one finding again and need nothing but Python's standard library, or, for a library, a C compiler.
+//! Reproducers: programs that show a finding again. They need only Python's standard library or, for the finding of a library, a C
+//! compiler.
 
 mod export;
 mod library;

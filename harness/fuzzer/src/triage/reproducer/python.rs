@@ -1,4 +1,4 @@
-//! The script of a reproducer.
+//! Writes the Python script of a reproducer.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::summary::{FindingSummary, LINES, comment};
 
 /// The part of every script before its steps.
 const SCRIPT_START: &str = include_str!("server.py");
-/// The same part for a program under test.
+/// The part of every script for a program under test before its steps.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
-/// Lets Hydra start its proxy through a script that records the exit status of the proxy, which the launcher does not report.
+/// Makes Hydra start its proxy through a script that records the proxy's exit status, which the launcher does not report.
 const PROXY: &str = "\
 real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy next to itself: here, one that records how it ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
@@ -37,12 +37,12 @@ def start(who, env):  # starts the program as this rank, and accepts its connect
     ours.sendall(f\"cmd=initack rc=0 rank={rank} size=@SIZE@ appnum=0 debug=0\\ncmd=set size=@SIZE@\\ncmd=set rank={rank}\\ncmd=set debug=0\\n\".encode())
     ranks[who] = ours, process";
 
-/// The process passes on the connection that it has inherited.
+/// Makes a process pass on the connection that it has inherited.
 const BY_FD: &str = "    \
 told = repr((f\"{sys.argv[3]}.{env['PMI_RANK']}\", os.getpid(), env, sys.argv[4:])).encode()
     socket.send_fds(control, [told], [int(env[\"PMI_FD\"])]), os.close(int(env[\"PMI_FD\"]))";
 
-/// The process opens its connection first.
+/// Makes a process open its connection before it passes it on.
 const BY_PORT: &str = "    \
 pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\"\"
     pmi.setsockopt(6, 1, 1), pmi.sendall(f\"cmd=initack pmiid={env['PMI_ID']}\\n\".encode())  # TCP_NODELAY
@@ -52,7 +52,7 @@ pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\
 
 const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
 
-/// The manager connects to a process. It may kill that process, so it must not be the script itself.
+/// Launches a manager that connects to a process. The manager may kill that process, so the process is not the script itself.
 const LAUNCH_BY_SINGLETON: &str = "\
 listener, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
 first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
@@ -64,7 +64,8 @@ pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=no
 streams = [listener.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
 ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 
-/// Pauses the launcher when it reads its standard input, whose end it passes on to its proxy. Another launcher may never read it.
+/// Pauses the launcher when it reads its standard input, whose end it passes on to its proxy. Launchers other than Hydra's may never read
+/// it.
 const LAUNCH_HELD: &str = "\
 import ctypes, signal; never = \"the launcher does not read its standard input: the symptom does not show\"; \
 signal.signal(14, lambda *_: (os.killpg(job.pid, 9), shutil.rmtree(here), print(never, flush=True), os._exit(0))), signal.alarm(30)
@@ -74,7 +75,7 @@ step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)
 [status := step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5)) for _ in iter(lambda: os.WIFSTOPPED(status) and \
 not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38), False)]; signal.alarm(0)";
 
-/// Lets the paused launcher continue once all processes that it has started are gone.
+/// Resumes the paused launcher once all processes that it has started are gone.
 const RESUME_LAUNCHER: &str = "\
 [control.close() for _, control, *_ in ranks.values()]; children = f\"/proc/{job.pid}/task/{job.pid}/children\"
 gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(children).read().split())
@@ -82,7 +83,7 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 [time.sleep(0.1) for _ in range(60) if job.poll() is None]; said = job.poll()
 ";
 
-/// The remark in a script that pauses the launcher.
+/// The remark in a script that pauses the launcher, with the reason.
 const RACE_REMARK: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
 
 /// Makes a connection that belongs to no rank.
@@ -91,14 +92,14 @@ def stray(name, all):
     ranks[name] = socket.create_connection(list(each(all))[0][4][\"PMI_PORT\"].rsplit(\":\", 1)), socket.socketpair()[0], 0, {}, []
 ";
 
-/// Returns the names of the processes that have started the ranks, as long as they are the parents of the ranks.
+/// Defines a function that returns the names of the processes that are the parents of the ranks.
 const MANAGERS: &str = "\
 def managers():  # a process whose parent has ended gets another parent
     parents = [open(f\"/proc/{rank[2]}/stat\").read().rpartition(\")\")[2].split()[1] for rank in ranks.values() if os.path.exists(f\"/proc/{rank[2]}\")]
     return [open(f\"/proc/{pid}/comm\").read().strip() for pid in parents if os.path.exists(f\"/proc/{pid}\")]
 ";
 
-/// Keeps them before the last step.
+/// Stores the names of the ranks' parents before the last step.
 const MANAGERS_BEFORE: &str = "before = managers()";
 
 /// The end of every script.
@@ -122,9 +123,9 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 const LETTERS_DEFINED: &str = "\
 def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\" * (n // 62 + 1))[:n]";
 
-/// Minimum length of a run that is written as a product.
+/// Minimum length of a run of letters that is written as a product.
 const RUN: usize = 40;
-/// Minimum number of columns of a line of steps, if there are that many steps.
+/// Minimum width of a line of steps, unless there are too few steps.
 const COLUMNS: usize = 120;
 
 /// The script of a session. See [`super::reproducer`].
@@ -133,7 +134,7 @@ pub(super) struct PythonScript<'a> {
     pub(super) session: &'a ReproducerSession,
 }
 
-/// A step that several processes take.
+/// A step of one or more consecutive processes.
 struct ScriptCall<'a> {
     processes: Vec<Proc>,
     step: &'a ReproducerStep,
@@ -203,7 +204,7 @@ impl PythonScript<'_> {
         format!("{head}{start}{defined}{steps}{end}")
     }
 
-    /// Returns the steps; the same step of consecutive processes is one call.
+    /// Returns the steps as calls. The same step of consecutive processes becomes a single call.
     fn calls(&self) -> Vec<ScriptCall<'_>> {
         let mut calls: Vec<ScriptCall<'_>> = Vec::new();
         for (proc, step) in &self.session.steps {
@@ -217,7 +218,7 @@ impl PythonScript<'_> {
         calls
     }
 
-    /// Returns the lines that look for the symptom, if the last step does not.
+    /// Returns the lines that check for the symptom, unless the last step does.
     fn check_symptom(&self) -> String {
         match &self.session.final_check {
             FinalCheck::LastStep => String::new(),
@@ -246,7 +247,7 @@ impl PythonScript<'_> {
                     dictionary(&env)
                 )
             }
-            // A launcher may die when its processes end, before or instead of a proxy.
+            // When processes end, the launcher may die before its proxy or in its place.
             FinalCheck::Death { launcher, signal } => {
                 let of_launcher = format!("job.poll() == {}", -signal);
                 let ended = "os.path.exists(here + \"/ended\")";
@@ -270,7 +271,7 @@ impl PythonScript<'_> {
                 )
             }
             FinalCheck::ManagerDies { name, signal } => {
-                // The kernel cuts the name of a process after 15 bytes.
+                // The kernel truncates the name of a process to 15 bytes.
                 let name = string(&name.chars().take(15).collect::<String>());
                 format!(
                     "[time.sleep(0.1) for _ in range(60) if {name} in managers()]; said = managers()\n\
@@ -333,7 +334,7 @@ impl ScriptCall<'_> {
     }
 }
 
-/// Returns an exit status as Python represents it: a signal is negative.
+/// Returns an exit status as Python represents it. A death by signal is the negative number of the signal.
 fn status(exit: Exit) -> i32 {
     match exit {
         Exit::Code(code) => code,
@@ -357,7 +358,7 @@ fn ranks(who: &[Proc]) -> String {
     format!("\"{}\"", ranges.iter().map(range).collect::<Vec<_>>().join(" "))
 }
 
-/// Joins statements on at most `most` lines, several on a line if necessary.
+/// Joins statements to at most `most` lines, with several statements on a line if necessary.
 fn join_statements(statements: &[String], most: usize) -> String {
     let mut columns = COLUMNS;
     loop {
@@ -387,7 +388,7 @@ fn dictionary(all: &BTreeMap<String, String>) -> String {
 
 /// Returns a Python string literal.
 fn string(text: &str) -> String {
-    // Python understands the escapes of JSON.
+    // JSON escapes are valid in Python string literals.
     serde_json::Value::from(text).to_string()
 }
 
@@ -421,6 +422,6 @@ fn bytes(text: &[u8]) -> String {
 }
 
 fn literal(text: &[u8]) -> String {
-    // Rust also escapes single quotes, which Python accepts.
+    // Rust also escapes single quotes. Python accepts that.
     format!("b\"{}\"", text.escape_ascii())
 }

@@ -1,4 +1,4 @@
-//! The session of a reproducer: the messages that each process sends and receives, in one order over all processes.
+//! The session of a reproducer: the messages that processes send and receive, in a single order for all processes.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use pmi_wire::{Connection, ConnectionMethod, Direction, Framing, HEADER, Proc, f
 use super::summary::push_bytes;
 use super::symptom::{NotReproducible, Symptom};
 
-/// One step of a process.
+/// A step of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReproducerStep {
     Send(Vec<u8>, Framing),
-    /// Silence is `None`; an empty message is the end of the connection.
+    /// A process receives a message. `None` stands for silence, an empty message for the end of the connection.
     Receive(Option<Vec<u8>>, Framing),
-    /// A program under test is started as this rank.
+    /// The program under test is started as this rank, with these variables.
     Start(BTreeMap<String, String>),
-    /// A connection to the port of the server that belongs to no rank, after all ranks of the first group have theirs.
+    /// A connection that belongs to no rank is made to the server's port, after all ranks of the first group have connected.
     Stray {
         number: u32,
         ranks: u32,
@@ -28,7 +28,7 @@ pub(super) enum ReproducerStep {
     Kill(i32),
 }
 
-/// The process whose exit status a script records, because the launcher starts it.
+/// The name of the process whose exit status is recorded by a script in its place.
 const HYDRA_PROXY: &str = "hydra_pmi_proxy";
 
 /// The check after all steps.
@@ -46,11 +46,11 @@ pub(super) enum FinalCheck {
     Death { launcher: bool, signal: i32 },
     /// The process of this name that has started the ranks is killed by a signal.
     ManagerDies { name: String, signal: i32 },
-    /// A process of the program under test ends like this; `None` if it continues.
+    /// A process of the program under test ends with this status, or continues if it is `None`.
     Ends(Proc, Option<Exit>),
-    /// One of its processes is killed by this signal.
+    /// Some process of the program under test is killed by this signal.
     Dies(i32),
-    /// The launcher ends like this.
+    /// The launcher ends with this status.
     JobExits(Exit),
     /// The job does not end.
     JobKeepsRunning,
@@ -63,7 +63,7 @@ pub(super) struct ReproducerSession {
     pub(super) command: Vec<String>,
     /// The kind of connection that processes get.
     pub(super) connection_method: ConnectionMethod,
-    /// True if a program is under test, so `Send` steps are the responses from its server.
+    /// True if a program is under test. `Send` steps are then responses from its server.
     pub(super) of_program: bool,
     /// Number of process groups, including spawned ones.
     pub(super) groups: u32,
@@ -81,7 +81,7 @@ const SIGPIPE: i32 = 13;
 struct Names {
     /// The folder of our agents.
     folder: Vec<u8>,
-    /// Names that the server has sent, with their placeholders.
+    /// Names that the server has sent, each with its placeholder.
     received: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -96,7 +96,7 @@ impl Names {
         self.received.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
     }
 
-    /// Learns the name of a keyval space or job from a message to a process of this group.
+    /// Records the name of a keyval space or job in a message to a process of this group.
     fn record_names(&mut self, message: &[u8], group: u32) {
         for key in ["kvsname", "jobid"] {
             let start = format!("{key}=");
@@ -123,7 +123,8 @@ fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the number of groups, including the first, that exist after a request that names the agent of the last one.
+/// Returns the number of groups that exist after a spawn request. The request contains the agent's path, which contains the number of the
+/// new group.
 fn asked_groups(text: &[u8]) -> u32 {
     let program = b"{here}/g";
     let groups = memchr::memmem::find_iter(text, program).map(|at| {
@@ -143,7 +144,7 @@ fn folder(text: &[u8]) -> Option<String> {
     is_group.then_some(folder)
 }
 
-/// Returns the number after this word in the line of a step such as `0 P: exit 3`.
+/// Returns the number after a word in the line of a step such as `0 P: exit 3`.
 fn number_after(line: &str, word: &str) -> Option<i32> {
     let (_, rest) = line.split_once(word)?;
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
@@ -257,14 +258,14 @@ struct StepReader<'a> {
     connections: BTreeMap<Proc, Connection>,
     steps: Vec<(Proc, ReproducerStep)>,
     final_check: Option<FinalCheck>,
-    /// The process of the last expectation; `None` for the job.
+    /// The process of the last expectation, or `None` if the expectation is about the job.
     expected: Option<Proc>,
     /// The number of ranks of the first group.
     ranks: u32,
 }
 
 impl StepReader<'_> {
-    /// Returns the number of relevant events. After a death, the rest is cleanup.
+    /// Returns the number of relevant events. The events after a death belong to the cleanup.
     fn last_step(&self, events: &[Event]) -> usize {
         let dies =
             |event: &Event| matches!(event.kind, EventKind::Crashed { .. } | EventKind::JobExited { .. });
@@ -296,7 +297,7 @@ impl StepReader<'_> {
             }
             EventKind::Started { proc, env, args, .. } => {
                 if of_program {
-                    // PMI_FD is only kept if it is invalid; the scenario is then about an invalid descriptor.
+                    // PMI_FD is only kept if it is invalid, because the scenario is then about an invalid descriptor.
                     let told =
                         env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
                     let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -393,7 +394,7 @@ impl StepReader<'_> {
     }
 
     fn sends(&mut self, proc: Proc, bytes: &[u8]) {
-        // The length of a frame is computed when it is sent, since names may have a different length in that run.
+        // The script computes the length of a frame when it sends it, because names may have a different length in each run.
         let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
         let step = match frame {
             Some(length) if bytes.len() == HEADER + length => {
@@ -404,7 +405,7 @@ impl StepReader<'_> {
         self.step(proc, step);
     }
 
-    /// Adds a step for each message, up to the one that the finding shows.
+    /// Adds a step for each message, up to the message that the finding is about.
     fn receives(&mut self, proc: Proc, messages: Vec<(Vec<u8>, Framing)>, seen: Option<&str>) {
         let is_seen = |(text, _): &(Vec<u8>, Framing)| {
             let text = text.escape_ascii().to_string();

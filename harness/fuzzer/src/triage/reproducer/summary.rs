@@ -38,12 +38,12 @@ pub struct FindingSummary<'a> {
     pub expected: &'a str,
     /// The observed behaviour.
     pub seen: &'a str,
-    /// Number of runs that showed it, and of all runs, if these differ.
+    /// Number of runs that showed the finding, and number of all runs, if the two differ.
     pub run_counts: Option<(u32, u32)>,
 }
 
 impl FindingSummary<'_> {
-    /// Returns the frequency of a finding that only some runs show, as `in 2 of 200 runs (1 %)`.
+    /// Returns the frequency of a finding that only some runs show, such as `in 2 of 200 runs (1 %)`.
     pub(super) fn chance(&self) -> Option<String> {
         let (times, played) = self.run_counts?;
         let percent = f64::from(times) * 100.0 / f64::from(played.max(1));
@@ -56,6 +56,6 @@ impl FindingSummary<'_> {
 pub struct Reproducer {
     /// The source code.
     pub text: String,
-    /// The suffix of its file: `py` or `c`.
+    /// The suffix of the reproducer's file: `py` or `c`.
     pub suffix: &'static str,
 }

@@ -6,7 +6,7 @@ use pmi_wire::Proc;
 
 use crate::observe::failure::{CrashCause, Failure, FailureKey};
 
-/// The sign that a finding is recognized by.
+/// The symptom by which a reproducer recognizes a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
     /// The event that shows a finding: a message, the end of a connection, silence, or the start of a process. If it contains several
@@ -49,16 +49,17 @@ pub enum NotReproducible {
     /// The program under test spawns processes.
     #[error("the program under test spawns processes")]
     Spawned,
-    /// A manager that connects to a process is not started as MPICH's client starts it.
+    /// A manager that connects to a process is not started in the same way as by MPICH's client.
     #[error("the manager is not started by -pmi_args")]
     Manager,
-    /// The finding cannot be recognized at a single place of the session.
+    /// The finding cannot be recognized at a single point of the session.
     #[error("the symptom is not a message, the end of a connection or of a process, or silence")]
     Symptom,
 }
 
-/// Returns the event that shows a finding with this number. The judge reports a missing response from a server at the event before the one
-/// that proves it. It reports the exit status of a program after all events: that of `proc`, or of any process.
+/// Returns the event that shows a finding. `seq` is the number of the finding's event. The judge reports a missing response from a server
+/// at the event before the one that proves it. It reports the exit status of a program after all events, so the event is then the exit of
+/// `proc`, or of any process.
 fn event_of_finding(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
     let shows = |event: &&Event| match &event.kind {
         EventKind::Expected(_) | EventKind::Output { .. } | EventKind::OutputCompared { .. } => false,

@@ -1,7 +1,7 @@
-//! The reference client with arbitrary bytes from a server.
+//! Target: the reference client, with arbitrary bytes from a server.
 //!
-//! Input: records of a byte for the operation (none if it is 0x7f), the bytes that the server sends after it, and 0xff. A record without
-//! bytes from the server closes the connection.
+//! Input: records that consist of a byte for the operation (0x7f for no operation), the bytes that the server then sends, and 0xff. A
+//! record without bytes from the server closes the connection.
 
 use pmi_reference::client::{Client, ClientMisuse, ServerError, ServerResponse};
 use pmi_wire::grammar::Rule;
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
                 Ok(request) => {
                     assert!(
                         !broken && waiting.is_none(),
-                        "a request while another waits, or on a broken connection"
+                        "a request while another is pending, or on a broken connection"
                     );
                     check_request(asked, &request);
                     waiting = Some(asked);
@@ -48,23 +48,23 @@ pub fn run(data: &[u8]) {
         let whole = client.receive(bytes);
         let first = bytes.chunks(1).find_map(|byte| bytewise.receive(byte));
         match &whole {
-            None => assert_eq!(first, None, "an answer only if the bytes arrive in pieces"),
+            None => assert_eq!(first, None, "a response only if the bytes arrive in pieces"),
             Some(Ok(answer)) => {
                 assert_eq!(first.as_ref(), Some(&Ok(answer.clone())), "the same answer in pieces");
                 let operation = operation_of(answer);
-                assert_eq!(Some(operation), waiting.take(), "an answer to the pending request");
+                assert_eq!(Some(operation), waiting.take(), "a response to the pending request");
                 // Count the responses of each kind as coverage, because they share most of the code.
                 counters::seen(
                     operation as u32 * 2 + u32::from(matches!(answer, ServerResponse::Failed { .. })),
                 );
-                assert_eq!(bytes.last(), Some(&b'\n'), "an answer ends with a newline");
+                assert_eq!(bytes.last(), Some(&b'\n'), "a response ends with a newline");
             }
             Some(Err(error)) => {
                 assert!(!error.to_string().is_empty());
                 if *error != ServerError::Unsolicited {
                     assert_eq!(first.as_ref(), Some(&Err(error.clone())), "the same error in pieces");
                 }
-                // Byte by byte, the client returns the response before it sees the surplus bytes.
+                // If bytes arrive one by one, the client returns the response before it sees the surplus bytes.
                 if let Some(Ok(_)) = first {
                     assert_eq!(bytewise.receive(b"x"), Some(Err(ServerError::Unsolicited)));
                 }
@@ -123,6 +123,6 @@ fn operation_of(answer: &ServerResponse) -> Operation {
         ServerResponse::Done(operation) | ServerResponse::Failed { operation, .. } => {
             Operation::from_rule(operation).expect("an operation of PMI-1")
         }
-        ServerResponse::Joined { .. } | ServerResponse::Connected { .. } => panic!("an answer of PMI-2"),
+        ServerResponse::Joined { .. } | ServerResponse::Connected { .. } => panic!("a response of PMI-2"),
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Number of counters; few, so that similar states share a counter.
+/// Number of counters. It is small, so that similar states share a counter.
 const COUNT: usize = 1024;
 
-// libFuzzer finds them by the name of the section (Linux only) and clears them before each run.
+// libFuzzer finds the counters by the name of the section (Linux only), and clears them before each run.
 #[cfg_attr(target_os = "linux", unsafe(link_section = "__libfuzzer_extra_counters"))]
 static COUNTERS: [AtomicU8; COUNT] = [const { AtomicU8::new(0) }; COUNT];
 
 fn counter(what: u32) -> &'static AtomicU8 {
-    // The multiplier of Fibonacci hashing, which spreads neighbouring values.
+    // This is the multiplier of Fibonacci hashing, which spreads neighbouring values.
     &COUNTERS[(what.wrapping_mul(0x9e37_79b1) >> 16) as usize % COUNT]
 }
 

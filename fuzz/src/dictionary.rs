@@ -1,6 +1,6 @@
 //! Dictionaries for the targets, from the protocol table and the printers of the codec.
 //!
-//! `cargo run --example dictionaries` writes them into `dictionaries/`; a test fails if they are stale.
+//! `cargo run --example dictionaries` writes the dictionaries into `dictionaries/`. A test fails if they are stale.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use pmi_wire::{Framing, ProcessMapping, SpawnProgram};
 
 use crate::spell;
 
-/// Returns the dictionary of a target in libFuzzer's format; `None` for targets whose inputs are not text.
+/// Returns the dictionary of a target in libFuzzer's format, or `None` if the target's inputs are not text.
 pub fn of(target: &str) -> Option<String> {
     let mut words = BTreeSet::new();
     match target {
@@ -73,7 +73,7 @@ pub fn of(target: &str) -> Option<String> {
     Some(text)
 }
 
-/// Returns the tuples of a line, each with the space before it, and the line.
+/// Returns the tuples of a line, each with the space before it, and the whole line.
 fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
     let mut words = vec![[line, b"\n"].concat()];
     for (at, tuple) in line.split(|byte| *byte == b' ').enumerate() {
@@ -82,7 +82,7 @@ fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Returns the fields of a message, each with its key and a value; numbered fields have the first number.
+/// Returns the key and a value of each field. The keys of numbered fields have the first number.
 fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
     let value = |field: &Field| match field.rule {
         Rule::Word if field.name == "kvsname" => b"kvs-0".to_vec(),
@@ -95,7 +95,7 @@ fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
     fields.iter().map(|field| (key(field), value(field))).collect()
 }
 
-/// Returns a message with this command, these fields and others.
+/// Returns a message with a command, the fields in `first`, and those in `rest`.
 fn message(framing: Framing, cmd: &str, first: &[(&str, &str)], rest: &'static [Field]) -> Vec<u8> {
     let rest = fields(rest);
     let first = [("cmd", cmd)].into_iter().chain(first.iter().copied());
@@ -113,7 +113,7 @@ fn requests() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the response to a successful operation as a line; for abort, the line is empty.
+/// Returns the response to a successful operation as a line. The line is empty for abort.
 fn success(exchange: &'static Exchange) -> Vec<u8> {
     let response = exchange.response;
     response.map_or(Vec::new(), |cmd| message(Framing::Lines, cmd, &[("rc", "0")], exchange.results))
@@ -125,7 +125,7 @@ fn responses() -> Vec<Vec<u8>> {
     lines().map(success).chain(refusals).flat_map(|line| tuples(&line)).collect()
 }
 
-/// Returns complete records of `client_bytes`: an operation and the response to its success.
+/// Returns complete records of the target `client_bytes`: an operation, and the response that reports its success.
 fn records() -> Vec<Vec<u8>> {
     (0..).zip(lines()).map(|(at, exchange)| [&[at][..], &success(exchange), b"\n\xff"].concat()).collect()
 }
@@ -149,7 +149,7 @@ fn spawn() -> Vec<Vec<u8>> {
 fn mapping() -> Vec<Vec<u8>> {
     let text = ProcessMapping::compress(&[0, 0, 1, 1, 2]).to_string();
     let mut words: Vec<Vec<u8>> = text.split_inclusive(',').map(|part| part.as_bytes().to_vec()).collect();
-    // MPICH's forms, which are parsed but never printed, and numbers at the limits.
+    // Add MPICH's forms, which are parsed but never printed, and numbers at the limits.
     words.extend(
         ["[", "]x2", " ", "4294967295", "4294967296", "18446744073709551615"].map(|w| w.as_bytes().to_vec()),
     );

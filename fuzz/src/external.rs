@@ -1,5 +1,5 @@
-//! Sessions of a campaign against an external server, which environment variables select. Without them, the reference server in memory is
-//! used.
+//! Target: sessions of a campaign against a server that environment variables select. If they are not set, the server is the reference in
+//! memory.
 //!
 //! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`; not a bare `hydra_pmi_proxy`.
 //! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known`.
@@ -38,14 +38,14 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The target gives up after this many consecutive sessions that cannot be played.
 const MAX_UNPLAYED: u32 = 20;
 
-/// Checks that the server shows no failure that a campaign would detect, except known ones.
+/// Checks that the server shows no failure that a campaign would detect, except known failures.
 pub fn run(data: &[u8]) {
     static EXTERNAL: LazyLock<External> = LazyLock::new(External::of_environment);
     EXTERNAL.run(data);
 }
 
-/// Acts as an agent or a tracer if this program was started as one, because launchers start it for the processes of a session. Call this
-/// first.
+/// Acts as an agent or a tracer if this program was started as one. Must be called first, because launchers start this program as the
+/// processes of a session.
 pub fn be_agent() {
     let argv: Vec<_> = std::env::args_os().collect();
     if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
@@ -61,7 +61,7 @@ struct External {
     scope: SessionFeatures,
     known: KnownFailures,
     out: PathBuf,
-    /// True to print figures and store findings; false for the server in memory.
+    /// True if figures are printed and findings stored; false for the server in memory.
     reports: bool,
     reached: Mutex<CampaignProgress>,
 }
@@ -72,7 +72,7 @@ struct CampaignProgress {
     sessions: u64,
     skipped: u32,
     transitions: BTreeSet<Transition>,
-    /// Buckets that are aliases of known ones, and those that did not recur.
+    /// Buckets that are aliases of known buckets, and buckets that did not recur.
     settled: BTreeSet<String>,
 }
 
@@ -134,8 +134,8 @@ impl External {
     /// Counts transitions as coverage, and periodically prints figures.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
-            // The counters are coarse: the reaction by number of waiting processes, and the order of requests. Finer ones would make every
-            // session a new one.
+            // The counters are coarse: the reaction by number of waiting processes, and the order of requests. With finer counters, every
+            // session would count as new.
             let Transition { before, waiting, request, reaction } = transition;
             counters::seen(hash(&(waiting, request, reaction)));
             counters::seen(hash(&(before, request)));

@@ -1,6 +1,6 @@
-//! PMI-2 frames, both directions of a connection, and the parsers of bodies, with arbitrary bytes.
+//! Target: the framer of PMI-2, both directions of a connection, and the parsers of bodies, with arbitrary bytes.
 //!
-//! Input: a byte for the maximum length and the choice between frames and a connection, one for the fragmentation, and the stream. For a
+//! Input: a byte for the maximum length and the choice between frames and a connection, a byte for the fragmentation, and the stream. For a
 //! connection, the stream consists of records: a byte for the direction, the bytes, and 0xff.
 
 use pmi_wire::pmi2::{Body, BodyError, SemicolonReading};
@@ -13,8 +13,8 @@ const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const HEADER: usize = 6;
 const READINGS: [SemicolonReading; 2] = [SemicolonReading::Doubled, SemicolonReading::Plain];
 
-/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation, and holds at most the longest one. A
-/// parsed body that is printed must be parsed as the same message. Both directions of a connection must be independent of the
+/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation, and holds at most the longest body.
+/// Printing and parsing a parsed body must yield the same message. Both directions of a connection must be independent of the
 /// fragmentation.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
@@ -54,7 +54,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
     memory::check(before, 2 * held + 1024, "a framer");
 }
 
-/// The bodies of a stream according to the definition of a frame: a length of six bytes, and that many bytes.
+/// The bodies of a stream according to the definition of a frame: six bytes for the length, and then the body.
 struct ExpectedFrames<'a> {
     stream: &'a [u8],
     at: usize,
@@ -161,7 +161,7 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
             assert_eq!(again.spawn(), Some(request), "after it was printed");
             assert_eq!(again.value("thrid"), message.value("thrid"));
         }
-        // A command that is continued in other messages has other fields.
+        // These commands extend over several messages, whose fields differ from those in the table.
         None if message.exchange().is_some_and(|row| matches!(row.request, "concat" | "spawn")) => {}
         None => {
             let fields = known_fields(message);
@@ -180,7 +180,7 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
     }
 }
 
-/// Takes all messages from a connection, each with its direction; `None` for an error.
+/// Takes all messages from a connection, each with its direction. `None` stands for an error.
 fn taken(connection: &mut Connection, all: &mut Vec<(bool, Option<Vec<u8>>)>) {
     for direction in [Direction::FromServer, Direction::ToServer] {
         while let Some(message) = connection.next(direction) {
@@ -203,7 +203,7 @@ fn connection(limit: usize, stream: &[u8]) {
             bytewise.push(direction, &[*byte]);
             taken(&mut bytewise, &mut one_by_one);
         }
-        // A message of one direction can release messages of the other; within a direction, the order is the same.
+        // A message in one direction can release messages in the other. Within a direction, the order never changes.
         at_once.sort_by_key(|(to_server, _)| *to_server);
         one_by_one.sort_by_key(|(to_server, _)| *to_server);
         assert_eq!(at_once, one_by_one, "at once, and byte by byte");
@@ -219,6 +219,6 @@ fn connection(limit: usize, stream: &[u8]) {
             assert_eq!(whole.partial(direction), read.partial(direction));
         }
     }
-    // All bytes that a client sends before its offer is answered are kept.
+    // The connection keeps all bytes that a client sends before its offer is answered.
     memory::check(before, 12 * (limit.min(stream.len()) + stream.len()) + 4096, "three connections");
 }

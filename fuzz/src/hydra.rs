@@ -1,7 +1,7 @@
-//! The messages that `hydra_pmi_proxy` sends to `mpiexec`.
+//! Target: the decoder of the messages that `hydra_pmi_proxy` sends to `mpiexec`.
 //!
-//! Input: a byte for the family, one for the fragmentation, then records: a byte for the kind of frame, one for the length, and the body.
-//! Kinds from 240 on are not frames: their bytes are added to the stream unchanged.
+//! Input: a byte for the family and a byte for the fragmentation, then records: a byte for the kind of frame, a byte for the length, and
+//! the body. Kinds from 240 on are not frames: their bytes are added to the stream unchanged.
 
 use pmi_wire::hydra::{CodecError, Decoder, Family, ProxyMessage, ReceivedFrame};
 

@@ -2,12 +2,12 @@
 
 use arbitrary::Unstructured;
 
-/// Takes a byte; 0 at the end of the input.
+/// Takes a byte. Returns 0 at the end of the input.
 pub(crate) fn byte(u: &mut Unstructured<'_>) -> u8 {
     u.arbitrary().unwrap_or(0)
 }
 
-/// Takes a number. Values near boundaries are as likely as all others together.
+/// Takes a number. Half of the numbers are near boundaries.
 pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     match byte(u) {
         small @ 0..=0x7f => u64::from(small),
@@ -18,7 +18,7 @@ pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     }
 }
 
-/// Takes a record from the front: its head, and its text up to 0xff, which ends it. A length before the text would be wrong after almost
+/// Takes a record from the front: its head, and its text up to the final 0xff. A length in place of the 0xff would be wrong after almost
 /// every mutation.
 pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a [u8; HEAD], &'a [u8])> {
     let (head, rest) = input.split_first_chunk()?;
@@ -27,7 +27,7 @@ pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a
     Some((head, &rest[..end.unwrap_or(rest.len())]))
 }
 
-/// A buffer for the bytes of typed fields, which avoids an allocation for each.
+/// A buffer for the bytes of typed fields, which avoids an allocation for each field.
 pub(crate) struct Arena {
     bytes: [u8; 1024],
     used: usize,
@@ -49,7 +49,7 @@ impl Arena {
         &self.bytes[text.start..text.end]
     }
 
-    /// Takes at least `least` bytes that `keep` accepts; others are replaced.
+    /// Takes at least `least` bytes, and replaces those that `keep` does not accept.
     fn text(&mut self, u: &mut Unstructured<'_>, least: usize, keep: fn(u8) -> bool) -> ArenaRange {
         let length = usize::from(byte(u) % 64).max(least).min(self.bytes.len() - self.used);
         let start = self.used;
@@ -73,7 +73,7 @@ impl Arena {
         self.text(u, 1, |byte| byte.is_ascii_graphic())
     }
 
-    /// Takes a `string` of RFC 13, or an empty one.
+    /// Takes a `string` of RFC 13, which may be empty here.
     pub(crate) fn string(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 0, |byte| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t')
     }

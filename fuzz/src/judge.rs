@@ -1,6 +1,6 @@
-//! The judge.
+//! Target: the judge, with arbitrary events.
 //!
-//! Input: arbitrary events: a byte for the kind, one for the process, the bytes, and 0xff.
+//! Input: events, each a byte for the kind, a byte for the process, the bytes, and 0xff.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
@@ -16,9 +16,9 @@ thread_local! {
     static KNOWN_REQUIREMENTS: OnceCell<HashSet<String>> = const { OnceCell::new() };
 }
 
-/// Checks that the judge limits its findings and its memory for arbitrary events, and cites requirements that exist.
+/// Checks that the judge limits its findings and its memory, and cites only requirements that exist.
 pub fn run(data: &[u8]) {
-    // Initialized before memory is measured.
+    // Initialize the table before memory is measured.
     KNOWN_REQUIREMENTS.with(|known| _ = known.get_or_init(requirements));
     let before = memory::live();
     let mut monitor = Monitor::new();

@@ -1,13 +1,13 @@
-//! `PMI_process_mapping`, compared with a model that places the ranks one by one.
+//! Target: the parser and printer of `PMI_process_mapping`, compared with a model that places the ranks one by one.
 //!
-//! Input: a byte for the form, two for the number of ranks, then the value or the nodes of the ranks.
+//! Input: a byte for the form, two bytes for the number of ranks, then the value or the nodes of the ranks.
 
 use pmi_wire::{MappingForm, ProcessMapping, TooFewRanks};
 
 use crate::planted;
 
-/// Checks that parsing and printing are inverse, that ranks are where a naive reading of the blocks places them, and that compressing loses
-/// nothing.
+/// Checks that printing and parsing are inverse, that ranks are where a naive reading of the blocks places them, and that compression is
+/// lossless.
 pub fn run(data: &[u8]) {
     let [form, low, high, rest @ ..] = data else { return };
     let size = u32::from(*low) + (u32::from(high & 0xf) << 8);
@@ -76,7 +76,7 @@ fn value(value: &[u8], size: u32) {
     }
 }
 
-/// Returns the node of every rank: any node ids, a few, or even blocks as managers place them.
+/// Returns the node of every rank: arbitrary node ids, a few node ids, or blocks of equal size as managers place them.
 fn ranks(bytes: &[u8], form: u8) -> Vec<u32> {
     match form {
         0 => bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect(),

@@ -1,6 +1,6 @@
-//! Messages of each row of the protocol table: the decoder must return the fields that were written.
+//! Target: the decoder of messages, for each row of the protocol table. It must return the fields that were written.
 //!
-//! Input: a byte for the framing and the direction, one for the row, then the fields (see `input`).
+//! Input: a byte for the framing and the direction, a byte for the row, then the fields (see `input`).
 
 use arbitrary::Unstructured;
 use pmi_wire::grammar::Rule;
@@ -15,7 +15,7 @@ use crate::spell::{message, msg_last};
 /// A key and its value.
 type WrittenFields = (&'static str, Vec<u8>);
 
-/// Writes a message and decodes it, both unchanged and with its tuples in another order and an unknown one among them.
+/// Writes a message and decodes it, both unchanged and with its tuples in a different order and with an unknown tuple.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let kind = byte(&mut u);
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     let direction = if kind & 2 == 0 { Direction::ToServer } else { Direction::FromServer };
     let rows = documented_exchanges(framing);
     let row = &rows[usize::from(byte(&mut u)) % rows.len()];
-    // The target `spawn` covers the requests of several lines or sections.
+    // The target `spawn` covers requests that consist of several lines or sections.
     if direction == Direction::ToServer && row.request == "spawn" {
         return;
     }
@@ -139,7 +139,7 @@ fn has_blank(fields: &[WrittenFields]) -> bool {
     fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')))
 }
 
-/// Checks that a text is decoded to these fields. If `in_order`, a value with blanks may end the line.
+/// Checks that a text is decoded to the given fields. If `in_order`, a value with blanks may end the line.
 fn check(
     row: &Exchange,
     framing: Framing,
@@ -148,7 +148,7 @@ fn check(
     fields: &[WrittenFields],
     in_order: bool,
 ) {
-    // In the standard's reading, `msg` extends over an unknown tuple that follows.
+    // According to the standard, `msg` extends over an unknown tuple that follows.
     let standard =
         Some(Decoded::new(direction, framing, text)).filter(|_| in_order || framing == Framing::Frames);
     let has_doubled = text.windows(2).any(|two| two == b";;");

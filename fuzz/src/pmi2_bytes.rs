@@ -1,7 +1,8 @@
-//! The PMI-2 reference server with arbitrary bytes from several processes.
+//! Target: the PMI-2 reference server, with arbitrary bytes from several processes.
 //!
-//! Input: records of a byte for the process, the bytes that it sends, and 0xff. An empty text closes its connection. Processes 0 to 2 are
-//! the first group, which has made its offer. Process 3 is the only one of a second group; each of its records makes it take its next step.
+//! Input: records that consist of a byte for the process, the bytes that it sends, and 0xff. A record without bytes closes the connection.
+//! Processes 0 to 2 are the first group, which has made its offer. Process 3 is alone in a second group. Each of its records makes it take
+//! its next step.
 
 use pmi_wire::Framing;
 

@@ -1,4 +1,4 @@
-//! Replays the stored inputs, on any toolchain and without a fuzzer.
+//! Replays the stored inputs, with any toolchain and without a fuzzer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Returns all files in a folder and its subfolders; none if the folder does not exist.
+/// Returns all files in a folder and its subfolders. The list is empty if the folder does not exist.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
@@ -27,7 +27,7 @@ fn replay(kind: &str, target: &str, body: fn(&[u8])) -> usize {
     }
     for file in &files {
         let input = fs::read(file).unwrap();
-        // Names the input, in case the target panics.
+        // Print the name of the input, in case the target panics.
         println!("{}", file.display());
         body(&input);
     }
@@ -73,7 +73,7 @@ fn dictionaries_are_up_to_date() {
     }
 }
 
-/// Runs each target on inputs from a small random generator, for which no seeds are stored.
+/// Runs each target on inputs from a small random generator, in addition to the stored seeds.
 #[test]
 fn short_random_inputs_pass() {
     let mut state = 1u64;

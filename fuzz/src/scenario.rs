@@ -1,4 +1,4 @@
-//! Scenario text: parsing, checking, formatting.
+//! Target: parsing, checking and formatting the text of a scenario.
 //!
 //! Input: the text of a file. If it begins with `%`, the rest is a fragment.
 
@@ -23,8 +23,8 @@ thread_local! {
     static KNOWN: OnceCell<KnownNames> = const { OnceCell::new() };
 }
 
-/// Checks that a valid file can be formatted without a change of its meaning, and that formatting is idempotent. Every diagnostic must have
-/// a position within the text.
+/// Checks that formatting does not change the meaning of a valid file, and is idempotent. Every diagnostic must have a position within the
+/// text.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (name, text) = match text.strip_prefix('%') {

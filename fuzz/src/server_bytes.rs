@@ -1,7 +1,7 @@
-//! The reference server with arbitrary bytes from several processes.
+//! Target: the reference server, with arbitrary bytes from several processes.
 //!
-//! Input: records of a byte for the process, the bytes that it sends, and 0xff. An empty text closes its connection. Processes 0 to 2 are
-//! the first group. Process 3 is the only one of a second group; each of its records makes it take its next step.
+//! Input: records that consist of a byte for the process, the bytes that it sends, and 0xff. A record without bytes closes the connection.
+//! Processes 0 to 2 are the first group. Process 3 is alone in a second group. Each of its records makes it take its next step.
 
 use pmi_faults::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Framing, Proc};
@@ -31,7 +31,7 @@ const SCRIPT: [(&str, &str); 8] = [
 pub(crate) struct DialectSession {
     /// The framing after the offer.
     pub(crate) framing: Framing,
-    /// The messages of a process that follows the protocol, and the responses to them. None depends on another group.
+    /// The messages of a process that follows the protocol, and the responses to them. No response depends on the other group.
     pub(crate) script: &'static [(&'static str, &'static str)],
     /// The maximum number of bytes that a server may hold for each byte of the input.
     pub(crate) bytes: usize,
@@ -92,7 +92,7 @@ impl DialectSession {
         memory::check(before, (64 << 10) + self.bytes * data.len(), "a server");
     }
 
-    /// Returns whether the bytes end like a line, or are one frame with the right length.
+    /// Returns whether the bytes are a line with its newline, or a frame with the correct length.
     fn is_message(&self, bytes: &[u8]) -> bool {
         let is_frame = |(header, body): (&[u8], &[u8])| {
             let text = std::str::from_utf8(header).ok();
@@ -130,7 +130,7 @@ impl DialectSession {
         server.receive(QUIET, &request);
         match server.next_action() {
             Some(ServerAction::Send { to: QUIET, bytes }) if bytes == answer => {}
-            other => panic!("{other:?} in answer to {}", request.escape_ascii()),
+            other => panic!("{other:?} in response to {}", request.escape_ascii()),
         }
         assert_eq!(server.next_action(), None);
     }

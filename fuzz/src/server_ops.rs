@@ -1,7 +1,8 @@
-//! The reference server with operations of one to four ranks and of the processes that they spawn, in every dialect, judged by the monitor.
+//! Target: the reference server, judged by the monitor. One to four ranks, and the processes that they spawn, perform operations in any
+//! dialect.
 //!
 //! Input: a byte for the number of ranks, the number of nodes, the dialect and the start, then four bytes for each step: the process, the
-//! operation, its arguments, and the form in which it is sent.
+//! operation, its arguments, and the way in which it is sent.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,12 +16,12 @@ use pmi_wire::{Decoded, Direction, Framing, HEADER, Proc, SpawnProgram, SpawnReq
 use crate::spell::{self, framed};
 use crate::{counters, planted};
 
-/// Keys, including those of job attributes, the longest that every dialect accepts, and one that none accepts.
+/// Keys, including those of job attributes, the longest key that every dialect accepts, and a key that every dialect rejects.
 const KEYS: [&str; 8] =
     ["a", "A", "key-2", "PMI_process_mapping", "universeSize", "hasNameServ", LONGEST_KEY, TOO_LONG_KEY];
 const LONGEST_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
 const TOO_LONG_KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
-/// Values; the last two stand for the longest that every dialect accepts, and for one that none accepts.
+/// Values. The last two stand for the longest value that every dialect accepts, and for a value that every dialect rejects.
 const VALUES: [&str; 8] = ["v", "two words", "x=1 y=2", "\ttab ", "rc=0", "a;b", LONGEST, TOO_LONG];
 const LONGEST: &str = "longest";
 const TOO_LONG: &str = "too long";
@@ -29,19 +30,19 @@ const SERVICES: [&str; 4] = ["s", "ocean", "s2", "S"];
 const PORTS: [&str; 4] = ["p", "tag=0$h$", "p2", "="];
 /// Groups of a barrier in PMI-1.2.
 const GROUPS: [&str; 8] = ["WORLD", "NODE", "0", "0,1", "1,0:3", "0,1,2", "WORLD:7", "2,3"];
-/// The program that cannot be started.
+/// The name of a program that cannot be started.
 const MISSING: &str = "missing";
-/// Maximum number of processes of one spawn.
+/// Maximum number of processes in a spawn.
 const SPAWN_MAX: u64 = 4;
 const VERSIONS: [Version; 3] = [Version::V1_1, Version::V1_2, Version::V2_0];
 
-/// Checks that the monitor has no finding about the reference server, no matter what its clients do.
+/// Checks that the monitor has no finding about the reference server, whatever its clients do.
 pub fn run(data: &[u8]) {
     let found = judge(data, planted::behaviour());
     assert_eq!(found, None, "a finding about a conforming server");
 }
 
-/// Plays a session with a server of this behaviour, and returns the first finding about it.
+/// Plays a session with a server that has this behaviour, and returns the first finding about the server.
 fn judge(data: &[u8], behaviour: Behaviour) -> Option<Finding> {
     let (&head, steps) = data.split_first()?;
     let mut session = Session::start(head, behaviour);
@@ -62,13 +63,13 @@ struct Session {
     version: Version,
     /// Number of events.
     seq: u64,
-    /// The number that the monitor has for each group. The monitor also counts spawns that the server refuses.
+    /// The monitor's number for each group. The monitor also counts spawns that the server refuses.
     groups: Vec<u32>,
     /// Groups whose processes have started.
     started: Vec<u32>,
-    /// Groups that are being started, and whether that succeeds.
+    /// Groups that are being started, each with true if the start succeeds.
     starting: VecDeque<(u32, bool)>,
-    /// The operations of each process that have not been answered.
+    /// The unanswered operations of each process.
     waiting: BTreeMap<Proc, Vec<&'static str>>,
     /// The number of requests, used as thread id.
     requests: u8,
@@ -95,7 +96,7 @@ impl Session {
         };
         session.observe(EventKind::Launched { command: vec![], ranks: size, nodes });
         session.start_group(0);
-        // All processes join, unless the input includes that.
+        // All processes join, unless the steps of the input let them join.
         if head & 0x80 == 0 {
             session.procs(0).for_each(|p| session.join(p, true));
         }
@@ -112,7 +113,7 @@ impl Session {
         self.seq += 1;
     }
 
-    /// Returns the process as the monitor numbers it.
+    /// Returns a process with the monitor's number for its group.
     fn observed(&self, p: Proc) -> Proc {
         Proc { group: self.groups[p.group as usize], ..p }
     }
@@ -159,7 +160,7 @@ impl Session {
                 self.request(p, rows[1 + usize::from(what) % (rows.len() - 1)], detail, how);
             }
         }
-        // Nothing that the server still does follows from what it has received.
+        // The server has processed its input, so it cannot answer the requests that are still waiting.
         let silent = self.waiting.iter().filter(|(_, all)| !all.is_empty() && !all.contains(&"spawn"));
         for proc in silent.map(|(p, _)| self.observed(*p)).collect::<Vec<_>>() {
             self.observe(EventKind::NoResponse { proc, proof: SilenceProof::Idle });
@@ -187,7 +188,7 @@ impl Session {
         next.iter().for_each(|operation| self.request(p, self.row(operation), 0, 0));
     }
 
-    /// Makes a request, unless the process must wait for a response first. Some inputs make it regardless.
+    /// Makes a request, unless the process must first wait for a response. Some inputs make the request anyway.
     fn request(&mut self, p: Proc, row: &'static Exchange, detail: u8, how: u8) {
         let waiting = self.waiting.get(&p).map_or(&[][..], Vec::as_slice);
         let may_send = match self.framing() {
@@ -226,13 +227,13 @@ impl Session {
         self.send(p, row.operation, &message, usize::from(how & 15) * 3);
         // The number of events shows whether the request was answered, and how many others were.
         let answers = (self.seq - before).min(7) as u32;
-        // A number that is the same in every run, as an address is not.
+        // A hash of the name is the same in every run, unlike an address.
         let row =
             row.operation.bytes().fold(0, |hash: u32, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         counters::reached(row.wrapping_mul(31) ^ others << 4 ^ answers << 1 ^ u32::from(p.group > 0));
     }
 
-    /// Sends a message in two writes; the first has this length.
+    /// Sends a message in two writes, of which the first has the length `cut`.
     fn send(&mut self, p: Proc, operation: &'static str, message: &[u8], cut: usize) {
         self.waiting.entry(p).or_default().push(operation);
         let (first, second) = message.split_at(cut.min(message.len()));
@@ -274,7 +275,7 @@ impl Session {
         }
     }
 
-    /// Removes the operation that a response belongs to from those that are waiting.
+    /// Removes the operation that a response belongs to from `waiting`.
     fn answered(&mut self, to: Proc, bytes: &[u8]) {
         let message = match bytes.strip_suffix(b"\n") {
             Some(line) => Decoded::new(Direction::FromServer, Framing::Lines, line),
@@ -346,7 +347,7 @@ mod tests {
     use super::*;
     use crate::replay::{files, folder};
 
-    /// Faults of the server that the monitor must see in a stored session of these dialects.
+    /// Faults of the server, each with dialects. In a stored session in these dialects, the monitor must detect the fault.
     const FAULTS: [(&str, &[Dialect]); 9] = [
         ("put-lost-while-others-wait", &Dialect::ALL),
         ("put-tenth-lost", &Dialect::ALL),

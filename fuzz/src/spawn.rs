@@ -1,4 +1,4 @@
-//! The spawn request, the only request that consists of several lines.
+//! Target: the parser of spawn requests, the only requests that consist of several lines.
 //!
 //! Input: a byte. Below 128, lines follow unchanged; from 128 on, the fields of a request (see `input`).
 
@@ -58,7 +58,7 @@ fn check_request(request: &SpawnRequest) {
         }
         assert_eq!(program.totspawns.max(1), request.programs.len() as u64);
     }
-    // Default limits, because printed numbers may take a little more room than those that were parsed.
+    // The default limits apply here, because printed numbers may be a little longer than the parsed ones.
     assert_eq!(collect(&print(request), false).as_ref(), Some(request), "a request after it was printed");
 }
 
@@ -107,7 +107,7 @@ fn print(request: &SpawnRequest) -> Vec<u8> {
     out
 }
 
-/// Parses one request; with `turned`, the lines within its blocks are reversed first.
+/// Parses a request. If `turned`, the lines within its blocks are reversed first.
 fn collect(text: &[u8], turned: bool) -> Option<SpawnRequest> {
     let mut collector = SpawnCollector::new(SpawnLimits::default());
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();

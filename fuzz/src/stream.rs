@@ -1,6 +1,6 @@
-//! Framing of a byte stream, and the parsers of messages, with arbitrary bytes.
+//! Target: the framer of lines and the parsers of messages, with arbitrary bytes.
 //!
-//! Input: a byte for the maximum length of a line and the reading of values, one for the fragmentation, and the stream.
+//! Input: a byte for the maximum length of a line and the reading of values, a byte for the fragmentation, and the stream.
 
 use pmi_wire::{Decoded, Direction, Framer, Framing, Message, MessageError, Operation, ValueReading};
 
@@ -42,13 +42,13 @@ pub fn run(data: &[u8]) {
         assert_eq!(
             framer.partial(),
             if rest.len() < limit { rest } else { b"" },
-            "what follows the last newline"
+            "the bytes after the last newline"
         );
     }
     assert!(expected.is_done(), "the framer kept a line back");
 }
 
-/// The lines of a stream according to the definition: the texts between newlines, or `None` for one that is too long.
+/// The lines of a stream according to the definition: the texts between newlines, or `None` for a line that is too long.
 struct ExpectedLines<'a> {
     stream: &'a [u8],
     at: usize,
@@ -128,7 +128,7 @@ fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
 }
 
 /// Counts the kind of message and its ending as coverage. With code coverage alone, the corpus would contain no message of most kinds,
-/// since a shorter line of another kind covers the same code.
+/// since a shorter line of a different kind covers the same code.
 fn understood(operation: Operation, request: bool, reading: ValueReading, line: &[u8]) {
     let end = match line.last() {
         Some(b' ') => 0,
@@ -159,7 +159,7 @@ fn check_print(message: &Decoded<'_>, reading: ValueReading, out: &mut Vec<u8>) 
 }
 
 /// Returns whether printing changes the response. The value of a get comes last, because it extends to the end of the line. A `msg` before
-/// it loses its trailing spaces, and a text in it that looks like a tuple of the response becomes one.
+/// the value loses its trailing spaces, and a text within the `msg` that looks like a tuple of the response becomes a tuple.
 fn loses_in_print(message: &Decoded<'_>) -> bool {
     message.direction == Direction::FromServer
         && message

@@ -6,7 +6,7 @@ use std::slice;
 use pmi_fuzzer::generate::stream::mutated;
 use pmi_scenario::ast::Dialect;
 
-/// The header's number for PMI-2; all others are PMI-1.
+/// The number of PMI-2 in the header. All other numbers stand for PMI-1.
 const PMI_2: c_int = 2;
 
 /// Mutates the messages of one side of a connection in place, and returns the new number of bytes.
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn pmi_mutate(
     if data.is_null() || most == 0 {
         return 0;
     }
-    // SAFETY: the caller guarantees it, and no other code accesses the memory meanwhile.
+    // SAFETY: the caller guarantees that the memory is valid, and no other code accesses it meanwhile.
     let room = unsafe { slice::from_raw_parts_mut(data, most) };
     let dialect = if protocol == PMI_2 { Dialect::Pmi2 } else { Dialect::Pmi1 };
     let new = mutated(&room[..size.min(most)], dialect, seed.into(), most);

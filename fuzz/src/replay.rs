@@ -35,14 +35,14 @@ fn replay(kind: &str, target: &str, body: fn(&[u8])) -> usize {
 }
 
 #[test]
-fn seeds_pass() {
+fn stored_seeds_pass() {
     for (target, body) in TARGETS {
         assert_ne!(replay("seeds", target, *body), 0, "{target} has no seeds");
     }
 }
 
 #[test]
-fn regressions_pass() {
+fn stored_regressions_pass() {
     for (target, body) in TARGETS {
         replay("regressions", target, *body);
     }

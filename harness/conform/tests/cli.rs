@@ -381,7 +381,7 @@ fn empty_run_names_its_protocol() {
 }
 
 #[test]
-fn names_report_that_cannot_be_written() {
+fn unwritable_report_file_is_named() {
     if !Path::new("/dev/full").exists() {
         return;
     }

@@ -256,7 +256,7 @@ fn judges_program_that_connects_by_port() {
     assert_eq!(found.scenarios["client/plain/runs[ends-well]"].0, "pass", "{}", found.ran.whole());
     // Scenarios about PMI_FD do not apply.
     assert_eq!(found.scenarios["client/lawful/fd[10]"].0, "not_applicable", "{}", found.ran.whole());
-    // A program that only supports PMI_FD.
+    // This program supports only PMI_FD.
     let found =
         judge(&faulty(""), "20", &[&by_port[..], &["--filter", "plain/runs[ends-well]", "-q"]].concat());
     assert_ne!(found.ran.status, 0, "{}", found.ran.whole());

@@ -53,7 +53,11 @@ fn examines_pmi2_only_manager_in_pmi2() {
     assert!(profile.contains("dialect = \"pmi-2\"\n"), "{profile}");
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &["doctor", "--server", &server, "--timeout", "20"]);
-    assert!(ran.out.contains("it takes PMI-2 only: --dialect pmi-2 judges that"), "{}", ran.whole());
+    assert!(
+        ran.out.contains("it accepts only PMI-2: --dialect pmi-2 judges that protocol"),
+        "{}",
+        ran.whole()
+    );
     assert!(ran.out.ends_with("--dialect pmi-2\n"), "{}", ran.whole());
     // The profile selects the dialect.
     std::fs::write(folder.path().join("mine.toml"), profile).unwrap();
@@ -176,7 +180,7 @@ fn names_missing_barrier_of_a_program() {
 
 /// The files that `init` writes can be used to judge, and cover the findings.
 #[test]
-fn init_writes_valid_files_and_overwrites_none() {
+fn init_writes_valid_files_and_never_overwrites() {
     let folder = TempDir::new().unwrap();
     let server = serve("--fault get-missing-rc-zero --vary names-refused");
     let filters = [

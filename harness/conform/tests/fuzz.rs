@@ -331,7 +331,7 @@ fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
 }
 
 #[test]
-fn files_crash_under_its_function() {
+fn crash_bucket_has_the_name_of_its_function() {
     let (all, text) = crashes_in_places(&[], &[]);
     let places: Vec<&str> = all.iter().filter_map(|name| name.rsplit("--").next()).collect();
     let functions = ["keep_even", "keep_odd", "tell_number"];
@@ -345,7 +345,7 @@ fn files_crash_under_its_function() {
 }
 
 #[test]
-fn files_crash_under_last_request_without_ptrace() {
+fn without_ptrace_crash_bucket_names_last_request() {
     let (all, text) = crashes_in_places(&[WITHOUT_PTRACE, CONFORM], &[]);
     let bucket = "crash--faulty-manager--SIGABRT--put".to_owned();
     assert!(all.contains(&bucket) && !all.iter().any(|name| name.contains("--in-")), "{all:?} {text}");
@@ -387,7 +387,7 @@ fn pmi_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn keeps_new_sessions_and_names_a_damaged_one() {
+fn keeps_new_sessions_and_reports_damaged_session() {
     let folder = tempfile::tempdir().unwrap();
     let go = |args: &[&str]| fuzz(folder.path(), &[&["--seed", "1", "--timeout", "5"][..], args].concat());
     let corpus = folder.path().join("pmi-conform-fuzz/corpus");

@@ -75,7 +75,7 @@ static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     ["pmi", "pmi2"].map(|target| {
         let built = test.with_file_name(format!("lib{target}.so"));
-        // The name that programs search for.
+        // Programs search for a library with this name.
         let own = folder().join(format!("lib{target}.so.0"));
         let part = folder().join(format!("lib{target}.so.0.{}", std::process::id()));
         std::fs::copy(&built, &part).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
@@ -258,7 +258,7 @@ fn clean(results: &[ScenarioResult]) {
 }
 
 #[test]
-fn reference_and_lawful_libraries_pass() {
+fn reference_and_valid_libraries_pass() {
     let suite = pmi_runner::suite::embedded().unwrap();
     for (dialect, library, valid) in
         [(Dialect::Pmi1, FAULTY_LIBRARY, LAWFUL), (Dialect::Pmi2, FAULTY_PMI2_LIBRARY, PMI2_LAWFUL)]
@@ -575,7 +575,7 @@ fn judges_library_under_a_process_manager() {
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Faults that only have an effect between ranks, when a process has died, or without a scripted response.
+    // These faults have an effect only between ranks, after a process has died, or without a scripted response.
     for (library, fault, id) in [
         (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),

@@ -152,7 +152,7 @@ fn spawn_unable_to_reach_runner_is_not_applicable() {
 }
 
 #[rstest]
-#[case::unspecified_address(&["--listen", "0.0.0.0"], "write the address at which other machines reach this one")]
+#[case::unspecified_address(&["--listen", "0.0.0.0"], "write the address at which other machines reach this machine")]
 #[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47003")]
 #[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "must be absolute")]
 #[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "end with /pmi-conform-agent")]

@@ -122,7 +122,7 @@ pub enum Effect {
     Piece(PieceEffect),
     /// A request of this kind, after it was read.
     Request(ResponseSelector, Edit),
-    /// Lawful requests that meet these conditions. The server treats them as protocol errors.
+    /// Valid requests that meet these conditions. The server treats them as protocol errors.
     Reject(Edit),
     /// A response.
     Response(ResponseSelector, Edit),

@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn stray_answer_is_not_an_answer_format() {
+    fn unrequested_response_is_not_a_response_format() {
         // The client gave up after stray responses to a get and to a barrier.
         let client = seen_lines(&[
             &[

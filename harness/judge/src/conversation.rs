@@ -86,7 +86,7 @@ pub(crate) struct Conversation {
     /// Number of requested groups.
     groups: u32,
     spawn: PartialSpawnRequest,
-    /// Groups whose spawn was refused, lawfully or with a finding. Steps about these groups are skipped.
+    /// Groups whose spawn was refused, with or without a finding. Steps about these groups are skipped.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
     /// True if the job has written output.

@@ -39,7 +39,7 @@ pub enum SilenceProof {
     /// The server has read everything, and all of its processes wait without a time limit.
     Idle,
     /// The server has read everything. Since then, all of its processes have waited several times with a time limit, without sending
-    /// anything. This proof is sufficient where silence is lawful.
+    /// anything. This proof is sufficient where silence is allowed.
     Polled,
     /// All processes of the server wait without a time limit, but they have not read everything that was written to them.
     Unread,

@@ -42,7 +42,7 @@ const JOB_ENDS_REQUIREMENT: &str = ids::DE_FACTO_JOB_ENDS;
 pub enum WaitReason {
     /// A required event.
     RequiredEvent,
-    /// One of several lawful outcomes, including silence.
+    /// One of several allowed outcomes, including silence.
     Choice,
     /// The start of a process.
     Start,
@@ -322,7 +322,7 @@ impl Judge {
         self.conversation.find(p)?.env.get("PMI_JOBID").map(|id| id.as_bytes())
     }
 
-    /// Returns whether the steps of a process are skipped: its spawn was refused, or its connection ended lawfully.
+    /// Returns whether the steps of a process are skipped: its spawn was refused, or its connection ended as allowed.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
             || self.library.is_over(p)
@@ -999,7 +999,7 @@ fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String 
     reason.map_or_else(|| valid_outcomes(choices), |why| format!("{} ({why})", valid_outcomes(choices)))
 }
 
-/// Describes the usual outcomes instead of `seen`: the outcomes that pass, or else the other lawful outcomes.
+/// Describes the usual outcomes instead of `seen`: the outcomes that pass, or else the other allowed outcomes.
 fn describe_usual_outcomes(choices: &[Choice], seen: &Choice) -> String {
     match choices.iter().any(|choice| choice.grade == Grade::Pass) {
         true => format_choices(choices, |choice| choice.grade == Grade::Pass),
@@ -1222,7 +1222,7 @@ mod tests {
     #[case::due(&[(Grade::Pass, answer("cmd=get_result"))])]
     #[case::close(&[(Grade::Pass, ExpectationKind::Close)])]
     #[case::silence(&[(Grade::Pass, ExpectationKind::Silence)])]
-    #[case::lawful_silence(&[(Grade::Pass, answer("cmd=get_result")), (Grade::Pass, ExpectationKind::Silence)])]
+    #[case::allowed_silence(&[(Grade::Pass, answer("cmd=get_result")), (Grade::Pass, ExpectationKind::Silence)])]
     #[case::noted_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Note, ExpectationKind::Silence)])]
     #[case::failing_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Fail, ExpectationKind::Silence)])]
     fn unterminated_answer_is_not_silence(#[case] choices: &[(Grade, ExpectationKind)]) {

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recent_behaves_like_a_map() {
+    fn lookup_cache_behaves_like_a_map() {
         let mut recent = LookupCache::default();
         let mut plain = BTreeMap::new();
         for (key, value) in [(3, 'a'), (1, 'b'), (1, 'c'), (3, 'd'), (2, 'e'), (3, 'f')] {

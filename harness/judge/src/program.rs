@@ -320,7 +320,7 @@ impl ProcessState {
         crashed.then_some(signal)
     }
 
-    /// Returns the signal of `abort()` if the process should have succeeded, because its input was lawful and gave it no reason to give up.
+    /// Returns the signal of `abort()` if the process should have succeeded, because its input was valid and gave it no reason to give up.
     fn abort_signal(&self) -> Option<i32> {
         let well = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {

@@ -572,7 +572,7 @@ mod tests {
 
     /// The violation by a process that ends with status 0 after a response that breaks a MUST is only a note.
     #[test]
-    fn close_after_unlawful_answer_is_noted() {
+    fn close_after_invalid_response_is_noted() {
         let result = result_of(&judge(
             "cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;",
             &["0 leaves", "0 exits 0"],
@@ -586,7 +586,7 @@ mod tests {
 
     /// A process makes another request after a response that breaks a MUST, and then gives up.
     #[test]
-    fn earlier_unlawful_answer_is_cited() {
+    fn earlier_invalid_response_is_cited() {
         let rest =
             ["0 >> cmd=job-getid;", "0 << cmd=job-getid-response;rc=0;jobid=j;", "0 leaves", "0 exits 3"];
         let judge = judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &rest);

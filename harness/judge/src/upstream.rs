@@ -353,7 +353,8 @@ impl UpstreamMonitor {
         if let Some(outside) = outside {
             let expected = format!("all of its {} processes have entered barrier {round}", served.len());
             let entered = self.clients.get(outside).map_or(0, |c| c.entered);
-            let seen = format!("{}, when rank {outside} had entered {entered}", quote_bytes(text));
+            let barriers = if entered == 1 { "barrier" } else { "barriers" };
+            let seen = format!("{}, when rank {outside} had entered {entered} {barriers}", quote_bytes(text));
             self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_BARRIER_ONCE, expected, seen);
         }
         let mut missed = Vec::new();

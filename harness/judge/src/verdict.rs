@@ -39,7 +39,7 @@ pub enum Verdict {
     Hung,
     /// The scenario failed, but not when it was played again.
     Flaky,
-    /// The implementation lawfully lacks an operation that the scenario needs.
+    /// The implementation lacks an optional operation that the scenario needs.
     NotApplicable,
     /// The implementation could not be judged. The run fails.
     Unjudged,

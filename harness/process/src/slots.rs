@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_frees_a_slot_and_resuming_needs_none() {
+    fn waiting_frees_a_slot_and_resuming_needs_no_slot() {
         let slots = Slots::new(1);
         let interrupted = AtomicBool::new(false);
         let mut first = slots.take(&interrupted).unwrap();

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn judges_both_sides() {
+    fn recording_is_judged_on_both_sides() {
         let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
         assert_eq!(
             blamed(&early),

@@ -160,7 +160,7 @@ fn aborts_if_a_process_ends_without_finalize(#[case] mut job: Job, #[case] barri
 #[rstest]
 #[case(Job::pmi1(), &"k".repeat(63), &"v".repeat(1023), "cmd=put kvsname=kvs-0 key={k} value={v}")]
 #[case(Job::pmi2(), &"k".repeat(64), &"v".repeat(1024), "cmd=kvs-put;key={k};value={v};")]
-fn accepts_the_longest_pair_and_refuses_longer_ones(
+fn accepts_longest_pair_and_refuses_longer_pairs(
     #[case] mut job: Job,
     #[case] key: &str,
     #[case] value: &str,
@@ -199,7 +199,7 @@ fn threads_of_a_process_fence_in_turn() {
 }
 
 #[test]
-fn all_fences_of_a_process_fail_after_another_rank_finalizes() {
+fn fences_fail_after_another_rank_finalizes() {
     let mut job = Job::pmi2();
     for thread in [1, 2] {
         assert_eq!(job.ask(0, &format!("cmd=kvs-fence;thrid={thread};")), [""; 0]);
@@ -212,7 +212,7 @@ fn all_fences_of_a_process_fail_after_another_rank_finalizes() {
 }
 
 #[test]
-fn spawn_response_has_the_id_of_a_group_that_has_ended() {
+fn spawn_response_has_id_of_an_ended_group() {
     let mut job = Job::pmi2();
     let spawn = "cmd=spawn;ncmds=1;preputcount=0;subcmd=x;maxprocs=1;argc=0;infokeycount=0;";
     assert_eq!(job.ask(0, spawn).len(), 1);
@@ -260,7 +260,7 @@ fn refuses_draft_only_requests(#[case] body: &str, #[case] reply: Option<&str>) 
 }
 
 #[test]
-fn speaks_pmi2_only_if_configured() {
+fn server_accepts_pmi2_only_if_configured() {
     let mut server = Server::new(Config::default());
     server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
     server.receive(Proc { group: 0, rank: 0 }, b"cmd=init pmi_version=2 pmi_subversion=0\n");

@@ -133,7 +133,7 @@ enum ProbeError {
     /// The implementation could not be started at all, or not with the required number of processes.
     #[error("{0}")]
     NotStarted(String),
-    #[error("the probe has a mistake: please report this")]
+    #[error("the probe is invalid: please report this")]
     Mistaken,
 }
 
@@ -308,7 +308,8 @@ fn versions(suite: &Suite, iut: &Iut, limits: ScenarioLimits, dialect: &mut Dial
     {
         *dialect = *only;
         let title = only.title();
-        return step(StepState::Works).with(format!("it takes {title} only: --dialect {only} judges that"));
+        return step(StepState::Works)
+            .with(format!("it accepts only {title}: --dialect {only} judges that protocol"));
     }
     match takes.len() {
         0 => step(StepState::Fails).with("it accepted no version that pmi-conform offers"),
@@ -375,7 +376,7 @@ fn optional(
                 (None, None) if offered.is_none() => {
                     DoctorStep::new(what, StepState::WorksWithFindings, "could not be probed")
                 }
-                (None, None) => DoctorStep::new(what, StepState::Works, "asked once, it did so"),
+                (None, None) => DoctorStep::new(what, StepState::Works, "succeeded in a single probe"),
             };
             (step, offered)
         }
@@ -420,7 +421,8 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -
             } else {
                 "each silence"
             };
-            let remedy = format!("{which} takes {most} s: --timeout 1 shortens it, -j plays more at a time");
+            let remedy =
+                format!("{which} takes {most} s: --timeout 1 shortens it, -j plays more scenarios at a time");
             DoctorStep::new(what, StepState::WorksWithFindings, seen).with(remedy)
         }
         None => DoctorStep::new(
@@ -475,7 +477,7 @@ pub fn of_program(
         None => all.steps.push(DoctorStep::new(
             "version",
             StepState::WorksWithFindings,
-            "it makes no readable offer",
+            "it makes no valid offer",
         )),
     }
     let mut asks: Vec<String> = Vec::new();
@@ -555,7 +557,7 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examinati
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
                 let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
-                let other = || "if its process manager is another one, name that with --server".to_owned();
+                let other = || "if its process manager is a different one, name it with --server".to_owned();
                 DoctorStep::new(what, StepState::Fails, seen)
                     .with(server.offering_option().unwrap_or_else(other))
             }
@@ -582,7 +584,9 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examinati
             }
             (None, None, None) => {
                 DoctorStep::new(what, StepState::WorksWithFindings, "it returns without a message on PMI_FD")
-                    .with("its calls are tested; if it uses another process manager, name that with --server")
+                    .with(
+                        "its calls are tested; if it uses a different process manager, name it with --server",
+                    )
             }
         });
     }

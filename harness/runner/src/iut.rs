@@ -110,7 +110,7 @@ impl Iut {
         {
             return Err((
                 Verdict::NotApplicable,
-                "its process manager is asked for one node only".to_owned(),
+                "its process manager is used with only one node".to_owned(),
             ));
         }
         let start = Instant::now();

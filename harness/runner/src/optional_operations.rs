@@ -566,7 +566,7 @@ pub(crate) const MANAGER_REMEDY: &str = "doctor --library with --server shows wh
 
 /// The remedy for a library that cannot be initialized.
 pub(crate) const INIT_REMEDY: &str =
-    "if it uses another process manager, name that with --server; otherwise, it does not use PMI_FD";
+    "if it uses a different process manager, name it with --server; otherwise, it does not use PMI_FD";
 
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE_REQUIREMENTS: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];

@@ -196,7 +196,7 @@ pub fn run(
     observer.begin(&header);
     let operations = offers(suite, selected, iut, options.limits);
     let mut results = Vec::new();
-    // Scenarios that were in progress when the user interrupted the run.
+    // These scenarios were in progress when the user interrupted the run.
     let mut cut = BTreeSet::new();
     let mut scenario_errors = false;
     let stop = AtomicBool::new(false);

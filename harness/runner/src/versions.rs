@@ -181,7 +181,7 @@ fn of_server(
                 (_, Some(last @ ProbeResponse::Message(..))) if spares && last.version().is_none() => {
                     Some(NOT_SENT.to_owned())
                 }
-                // The behaviour without an offer.
+                // This is the behaviour without an offer.
                 (None, _) => {
                     let answers = send_requests(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
                     answers.last().map(ProbeResponse::describe_follow_up)

@@ -579,13 +579,13 @@ pub struct Alternative {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// Lawful.
+    /// The outcome is allowed.
     Pass,
-    /// Lawful, but reported.
+    /// The outcome is allowed, but reported.
     Note,
-    /// Breaks a SHOULD.
+    /// The outcome breaks a SHOULD.
     Warn,
-    /// Breaks a MUST.
+    /// The outcome breaks a MUST.
     Fail,
 }
 

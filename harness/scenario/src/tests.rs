@@ -508,7 +508,7 @@ fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
 }
 
 #[test]
-fn limits_depth_and_size() {
+fn parser_limits_depth_and_size() {
     let deep = format!("{}0 send    a=1\n{}", "repeat 2\n".repeat(100_000), "end\n".repeat(100_000));
     assert!(parsed("t", &deep).is_err());
     for expr in ["(".repeat(100_000), "1+".repeat(100_000), format!("1{}", "*1".repeat(100_000))] {

@@ -145,7 +145,7 @@ fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialec
             && (is_table || Scenario::split_row(&s.name).1 == row)
     };
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
-        anyhow::bail!("{} is not played in the dialect {dialect}; its head names its dialects", found.name);
+        anyhow::bail!("{} is not played in the dialect {dialect}; its head lists its dialects", found.name);
     };
     let mut text = format!("{}\n\n{}", scenario.name, pmi_scenario::print(scenario));
     let mut used = pmi_scenario::visit::fragments(&scenario.body);

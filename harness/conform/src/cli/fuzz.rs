@@ -462,7 +462,8 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let more = match elsewhere {
         0 => String::new(),
         // The contents of uninitialized memory differ between runs, so the crash location may differ too.
-        times => format!("; the same signal killed it at a different place {times} times"),
+        1 => "; the same signal killed it once at a different place".to_owned(),
+        times => format!("; the same signal killed it {times} times at a different place"),
     };
     print(&format!("{what}: {shown} of {runs}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
@@ -489,7 +490,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     }
     let mut text = format!("wrote {written} scenarios to {}\n", folder.display());
     if left_out > 0 {
-        text += &format!("left out {left_out} that need an earlier job; --replay plays them\n");
+        text += &format!("left out {left_out} that need an earlier job; --replay plays those\n");
     }
     print(&text)?;
     Ok(0)

@@ -61,7 +61,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         progress.get_or_insert_with(begin).step(name);
     };
     let Some(rows) = version_table(&suite, &iut, limits, &mut step) else {
-        anstream::eprintln!("error: no readable offer or response was seen");
+        anstream::eprintln!("error: no valid offer or response was seen");
         return Ok(UNJUDGED);
     };
     match args.json {

@@ -138,7 +138,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read everything and waits)",
                 SilenceProof::Polled => "(nothing: the server has read everything and polls)",
-                SilenceProof::Unread => "(nothing: the server waits, and has not read everything)",
+                SilenceProof::Unread => "(nothing: the server waits, but has not read everything)",
                 SilenceProof::Timeout => "(nothing: the time limit was reached)",
             };
             without_bytes(Some(proc), EventDirection::FromServer, proof.to_owned())

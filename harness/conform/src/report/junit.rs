@@ -82,7 +82,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
             let mut status = TestCaseStatus::success();
             if result.verdict == Verdict::Flaky {
                 let mut rerun = TestRerun::new(NonSuccessKind::Failure);
-                rerun.set_type("flaky").set_message("red at first, but not when it was played again");
+                rerun.set_type("flaky").set_message("failed at first, but not when it was played again");
                 status.add_rerun(rerun);
             }
             status

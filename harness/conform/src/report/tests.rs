@@ -928,7 +928,7 @@ fn page_made_from_a_log_shows_all_events() {
 
 /// A few scenarios may report a general cause as a violation of the requirement that they test. Users record deviations by requirement.
 #[test]
-fn index_names_special_requirements_of_a_general_cause() {
+fn index_lists_special_requirements_of_a_cause() {
     let asks = || Event::new(1, EventKind::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get key=a\n") });
     let fails = |name: &str, id: &str| ScenarioResult {
         findings: vec![judged(id, Severity::Fail, "a value", "\"cmd=get_result rc=-1\"")],

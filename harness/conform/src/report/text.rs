@@ -97,6 +97,11 @@ pub(super) fn count(n: usize, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
+/// Formats a number of times: `once`, `2 times`.
+pub(super) fn times(n: u64) -> String {
+    if n == 1 { "once".into() } else { format!("{n} times") }
+}
+
 /// Formats a duration.
 pub(super) fn time(us: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]

@@ -339,7 +339,7 @@ impl Server {
         }
     }
 
-    /// Returns whether a lawful request is treated as a protocol error.
+    /// Returns whether a valid request is treated as a protocol error.
     fn rejects(&mut self, from: Proc, message: &[u8]) -> bool {
         let circumstances = self.circumstances(from);
         let pick = |e: &Effect| match e {
@@ -536,7 +536,7 @@ mod tests {
 
     /// A process that has left the first fence with its node stays in the barrier if its other thread waits in the next fence.
     #[test]
-    fn fences_of_several_threads_count_once_for_their_node() {
+    fn fences_of_threads_count_once_per_node() {
         let fault = faults().find(|fault| fault.name == "barrier-per-node").unwrap();
         let config = Config { nodes: 2, pmi2: true, wrapper: fault.behaviour(), ..Config::default() };
         let mut server = Server::new(config);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn first_rank_counts_as_finalized_after_its_connection_ends() {
+    fn closed_first_rank_counts_as_finalized() {
         let mut server = server("finalize-first");
         let situation = |server: &mut Server| {
             let header = ResponseHeader::line(pmi_wire::Operation::Get.exchange());

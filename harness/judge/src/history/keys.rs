@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use pmi_scenario::ids::rules;
 use pmi_wire::Proc;
 
-use super::operation::{Answer, Call, Contradiction, History, Operation, UNANSWERED};
+use super::operation::{Contradiction, History, HistoryRequest, HistoryResponse, TimedOperation, UNANSWERED};
 use crate::kvs::is_ambiguous;
 use crate::observation::quote_bytes;
 
@@ -24,9 +24,9 @@ pub(super) fn check(history: &History) -> Vec<Contradiction> {
     let mut barriers = Barriers::new();
     let mut puts: HashMap<(u32, &[u8]), Vec<usize>> = HashMap::new();
     for (index, operation) in all.iter().enumerate() {
-        match &operation.call {
-            Call::Barrier => barriers.entry(operation.proc).or_default().push(index),
-            Call::Put(key, _) => puts.entry((operation.proc.group, key)).or_default().push(index),
+        match &operation.request {
+            HistoryRequest::Barrier => barriers.entry(operation.proc).or_default().push(index),
+            HistoryRequest::Put(key, _) => puts.entry((operation.proc.group, key)).or_default().push(index),
             _ => {}
         }
     }
@@ -38,16 +38,16 @@ pub(super) fn check(history: &History) -> Vec<Contradiction> {
     }
     let mut gets = HashMap::new();
     for (index, get) in all.iter().enumerate() {
-        let Call::Get(key) = &get.call else { continue };
+        let HistoryRequest::Get(key) = &get.request else { continue };
         let group = get.proc.group;
         let puts = puts.get(&(group, &key[..])).map(Vec::as_slice).unwrap_or_default();
         // A spawn request may have put the key, or the server itself.
         if key.starts_with(RESERVED_PREFIX) || puts.is_empty() && group != 0 {
             continue;
         }
-        found.extend(match &get.answer {
-            Some(Answer::Found(value)) => unknown_value(all, index, key, value, puts, &mut gets),
-            Some(Answer::Refused) if !history.partial_barriers.contains(&group) => {
+        found.extend(match &get.response {
+            Some(HistoryResponse::Found(value)) => unknown_value(all, index, key, value, puts, &mut gets),
+            Some(HistoryResponse::Refused) if !history.partial_barriers.contains(&group) => {
                 lost_put(all, index, puts, &barriers)
             }
             _ => None,
@@ -58,7 +58,7 @@ pub(super) fn check(history: &History) -> Vec<Contradiction> {
 
 /// Returns the first process that left each barrier before the last one entered it.
 fn early_releases(
-    all: &[Operation],
+    all: &[TimedOperation],
     barriers: &Barriers,
     members: &BTreeMap<Proc, u64>,
 ) -> Vec<Contradiction> {
@@ -89,15 +89,15 @@ fn early_releases(
 
 /// Returns a contradiction if the value of a get was not put before its response.
 fn unknown_value<'h>(
-    all: &'h [Operation],
+    all: &'h [TimedOperation],
     at: usize,
     key: &[u8],
     value: &[u8],
     puts: &[usize],
     writers: &mut HashMap<&'h [u8], usize>,
 ) -> Option<Contradiction> {
-    let value_of = |index: &usize| match &all[*index].call {
-        Call::Put(_, value) => &value[..],
+    let value_of = |index: &usize| match &all[*index].request {
+        HistoryRequest::Put(_, value) => &value[..],
         _ => &[],
     };
     let before: Vec<usize> = puts.iter().copied().filter(|put| all[*put].start < all[at].end).collect();
@@ -105,14 +105,14 @@ fn unknown_value<'h>(
         return None;
     }
     if writers.is_empty() {
-        let values = all.iter().enumerate().filter_map(|(index, operation)| match &operation.call {
-            Call::Put(_, value) => Some((&value[..], index)),
+        let values = all.iter().enumerate().filter_map(|(index, operation)| match &operation.request {
+            HistoryRequest::Put(_, value) => Some((&value[..], index)),
             _ => None,
         });
         writers.extend(values);
     }
     let other = writers.get(value).copied().filter(|other| !puts.contains(other));
-    let from = other.map(|other| format!(", and not the value of {}", all[other].call));
+    let from = other.map(|other| format!(", and not the value of {}", all[other].request));
     let reason = match &before[..] {
         [] => format!("nothing, since no process has put {}", quote_bytes(key)),
         _ => format!("the value of {} that was put, or nothing", quote_bytes(key)),
@@ -123,7 +123,7 @@ fn unknown_value<'h>(
 }
 
 /// Returns a contradiction if a get found nothing although an acknowledged put was visible to its process.
-fn lost_put(all: &[Operation], at: usize, puts: &[usize], barriers: &Barriers) -> Option<Contradiction> {
+fn lost_put(all: &[TimedOperation], at: usize, puts: &[usize], barriers: &Barriers) -> Option<Contradiction> {
     let get = &all[at];
     let visible = |put: &usize| {
         let acknowledged = all[*put].end;
@@ -136,7 +136,7 @@ fn lost_put(all: &[Operation], at: usize, puts: &[usize], barriers: &Barriers) -
         is_due.then_some([*put, entry, exit])
     };
     let [put, entry, exit] = puts.iter().find_map(visible)?;
-    let reason = format!("the value of {}, which is visible after the barrier", all[put].call);
+    let reason = format!("the value of {}, which is visible after the barrier", all[put].request);
     let operations = sorted(vec![put, entry, exit, at]);
     Some(Contradiction { rule: rules::PUT_VISIBLE, at, operations, reason })
 }

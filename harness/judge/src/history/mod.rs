@@ -46,7 +46,7 @@ pub(crate) fn extend(findings: &mut Vec<Finding>, reader: HistoryReader, events:
         if let Some(known) = findings.iter_mut().find(same) {
             known.related = related;
         } else if is_reached_by_valid_input(events, PartyKind::Server, Some(at.end)) {
-            let seen = format!("{} of rank {} {}", at.call, at.proc, at.described_answer());
+            let seen = format!("{} of rank {} {}", at.request, at.proc, at.described_response());
             let finding = Finding::new(requirement, PartyKind::Server, contradiction.reason, seen);
             findings.push(Finding { proc: Some(at.proc), seq: at.end, related, ..finding });
         }

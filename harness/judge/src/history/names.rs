@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_scenario::ids::rules;
 
-use super::operation::{Answer, Call, Contradiction, Operation, UNANSWERED};
+use super::operation::{Contradiction, HistoryRequest, HistoryResponse, TimedOperation, UNANSWERED};
 use crate::observation::quote_bytes;
 
 /// Maximum number of states to which the possible orders of operations on a name lead. A name with more states is not judged.
@@ -15,33 +15,36 @@ const MAX_STATES: usize = 4096;
 /// The result of an order of operations: the port of the name, and the open operations that have taken effect.
 type State<'h> = (Option<&'h [u8]>, BTreeSet<usize>);
 
-pub(super) fn check(all: &[Operation]) -> Vec<Contradiction> {
+pub(super) fn check(all: &[TimedOperation]) -> Vec<Contradiction> {
     let mut by_name: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
     for (index, operation) in all.iter().enumerate() {
-        if let Call::Publish(name, _) | Call::Lookup(name) | Call::Unpublish(name) = &operation.call {
+        if let HistoryRequest::Publish(name, _)
+        | HistoryRequest::Lookup(name)
+        | HistoryRequest::Unpublish(name) = &operation.request
+        {
             by_name.entry(name).or_default().push(index);
         }
     }
     by_name.values().filter_map(|operations| contradiction(all, operations)).collect()
 }
 
-fn contradiction(all: &[Operation], operations: &[usize]) -> Option<Contradiction> {
+fn contradiction(all: &[TimedOperation], operations: &[usize]) -> Option<Contradiction> {
     let at = first_unexplained(all, operations)?;
-    let Call::Lookup(name) = &all[at].call else { return None };
-    let is_publish = |index: &usize| matches!(all[*index].call, Call::Publish(..));
+    let HistoryRequest::Lookup(name) = &all[at].request else { return None };
+    let is_publish = |index: &usize| matches!(all[*index].request, HistoryRequest::Publish(..));
     let before: Vec<usize> =
         operations.iter().copied().filter(|index| all[*index].start < all[at].end).collect();
     let published = before.iter().copied().rfind(is_publish);
     let mut smallest = smallest(all, at, before);
-    let withdrawn = smallest.iter().any(|index| matches!(all[*index].call, Call::Unpublish(_)));
+    let withdrawn = smallest.iter().any(|index| matches!(all[*index].request, HistoryRequest::Unpublish(_)));
     if !smallest.iter().any(is_publish) && all[at].succeeded() {
         // No process has published this port, so the published port shows what was expected.
         smallest.extend(published);
         smallest.sort_unstable();
     }
     let name = quote_bytes(name);
-    let (rule, reason) = match &all[at].answer {
-        Some(Answer::Refused) => {
+    let (rule, reason) = match &all[at].response {
+        Some(HistoryResponse::Refused) => {
             (rules::NAMES_LOOKUP, format!("the port of {name}, which is published in every order"))
         }
         _ if withdrawn => {
@@ -56,10 +59,11 @@ fn contradiction(all: &[Operation], operations: &[usize]) -> Option<Contradictio
 }
 
 /// Returns the first lookup that no order explains, in the order of the responses.
-fn first_unexplained(all: &[Operation], operations: &[usize]) -> Option<usize> {
+fn first_unexplained(all: &[TimedOperation], operations: &[usize]) -> Option<usize> {
     let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * operations.len());
-    let is_known =
-        |index: &&usize| !matches!(all[**index], Operation { call: Call::Lookup(_), answer: None, .. });
+    let is_known = |index: &&usize| {
+        !matches!(all[**index], TimedOperation { request: HistoryRequest::Lookup(_), response: None, .. })
+    };
     for index in operations.iter().filter(is_known) {
         moments.push((all[*index].start, false, *index));
         if all[*index].end != UNANSWERED {
@@ -75,8 +79,8 @@ fn first_unexplained(all: &[Operation], operations: &[usize]) -> Option<usize> {
             states = states.into_iter().map(|state| with_lookups(all, &open, state)).collect();
             continue;
         }
-        let must = match all[index].call {
-            Call::Lookup(_) => true,
+        let must = match all[index].request {
+            HistoryRequest::Lookup(_) => true,
             _ => all[index].succeeded(),
         };
         let reached = reach(all, &open, states, must.then_some(index))?;
@@ -98,7 +102,7 @@ fn first_unexplained(all: &[Operation], operations: &[usize]) -> Option<usize> {
 /// Returns all states in which the operation has taken effect, if an operation must have taken effect. Returns `None` if there are too many
 /// states.
 fn reach<'h>(
-    all: &'h [Operation],
+    all: &'h [TimedOperation],
     open: &BTreeSet<usize>,
     states: BTreeSet<State<'h>>,
     must: Option<usize>,
@@ -111,7 +115,7 @@ fn reach<'h>(
             return None;
         }
         if must.is_none_or(|must| state.1.contains(&must)) {
-            // An operation that may have taken effect ends here, with or without it.
+            // From here on, the operation either has taken effect or never will.
             reached.insert(state.clone());
             if must.is_some() {
                 continue;
@@ -121,7 +125,7 @@ fn reach<'h>(
             continue;
         }
         for index in open.iter().filter(|index| !state.1.contains(index)) {
-            for port in after(&all[*index].call, state.0) {
+            for port in after(&all[*index].request, state.0) {
                 let done = state.1.iter().copied().chain([*index]).collect();
                 queue.push(with_lookups(all, open, (port, done)));
             }
@@ -131,22 +135,26 @@ fn reach<'h>(
 }
 
 /// Returns the possible ports of the name after a publish or an unpublish. For a lookup, returns an empty list.
-fn after<'h>(call: &'h Call, before: Option<&'h [u8]>) -> Vec<Option<&'h [u8]>> {
-    match call {
-        Call::Publish(_, port) if before.is_some_and(|before| before != port) => {
+fn after<'h>(request: &'h HistoryRequest, before: Option<&'h [u8]>) -> Vec<Option<&'h [u8]>> {
+    match request {
+        HistoryRequest::Publish(_, port) if before.is_some_and(|before| before != port) => {
             vec![Some(&port[..]), before]
         }
-        Call::Publish(_, port) => vec![Some(&port[..])],
-        Call::Unpublish(_) => vec![None],
+        HistoryRequest::Publish(_, port) => vec![Some(&port[..])],
+        HistoryRequest::Unpublish(_) => vec![None],
         _ => Vec::new(),
     }
 }
 
 /// Lets the open lookups that this state explains take effect. Lookups do not change the state, so the earliest moment is the best.
-fn with_lookups<'h>(all: &'h [Operation], open: &BTreeSet<usize>, (port, mut done): State<'h>) -> State<'h> {
-    let explained = |index: &&usize| match (&all[**index].call, &all[**index].answer) {
-        (Call::Lookup(_), Some(Answer::Found(found))) => port == Some(&found[..]),
-        (Call::Lookup(_), Some(Answer::Refused)) => port.is_none(),
+fn with_lookups<'h>(
+    all: &'h [TimedOperation],
+    open: &BTreeSet<usize>,
+    (port, mut done): State<'h>,
+) -> State<'h> {
+    let explained = |index: &&usize| match (&all[**index].request, &all[**index].response) {
+        (HistoryRequest::Lookup(_), Some(HistoryResponse::Found(found))) => port == Some(&found[..]),
+        (HistoryRequest::Lookup(_), Some(HistoryResponse::Refused)) => port.is_none(),
         _ => false,
     };
     done.extend(open.iter().filter(explained));
@@ -155,15 +163,15 @@ fn with_lookups<'h>(all: &'h [Operation], open: &BTreeSet<usize>, (port, mut don
 
 /// Returns the smallest set of these operations in which the response at `at` is still unexplained. An operation that could explain the
 /// response is only left out if a later operation undoes it.
-fn smallest(all: &[Operation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
-    let helps = |index: usize| match (&all[index].call, &all[at].answer) {
-        (Call::Publish(_, port), Some(Answer::Found(found))) => port == found,
-        (Call::Unpublish(_), Some(Answer::Refused)) => true,
+fn smallest(all: &[TimedOperation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
+    let helps = |index: usize| match (&all[index].request, &all[at].response) {
+        (HistoryRequest::Publish(_, port), Some(HistoryResponse::Found(found))) => port == found,
+        (HistoryRequest::Unpublish(_), Some(HistoryResponse::Refused)) => true,
         _ => false,
     };
-    let undoes = |index: usize| match all[at].answer {
-        Some(Answer::Found(_)) => matches!(all[index].call, Call::Unpublish(_)),
-        _ => matches!(all[index].call, Call::Publish(..)),
+    let undoes = |index: usize| match all[at].response {
+        Some(HistoryResponse::Found(_)) => matches!(all[index].request, HistoryRequest::Unpublish(_)),
+        _ => matches!(all[index].request, HistoryRequest::Publish(..)),
     };
     let mut size = operations.len();
     while size > 0 {

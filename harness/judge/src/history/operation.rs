@@ -9,9 +9,9 @@ use crate::observation::quote_bytes;
 /// The end of an operation without a response.
 pub(crate) const UNANSWERED: u64 = u64::MAX;
 
-/// An operation of a process.
+/// An operation of a process, with the times of its request and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Operation {
+pub(crate) struct TimedOperation {
     /// The process.
     pub(crate) proc: Proc,
     /// The time of the request.
@@ -19,14 +19,14 @@ pub(crate) struct Operation {
     /// The time of the response, or [`UNANSWERED`].
     pub(crate) end: u64,
     /// The request.
-    pub(crate) call: Call,
+    pub(crate) request: HistoryRequest,
     /// The response. Without one, the operation may have taken effect or not.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) response: Option<HistoryResponse>,
 }
 
-/// A request.
+/// The request of an operation, whatever the dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum HistoryRequest {
     /// Puts a value into the keyval space of the group.
     Put(Vec<u8>, Vec<u8>),
     /// Gets the value of a key.
@@ -37,13 +37,13 @@ pub(crate) enum Call {
     Publish(Vec<u8>, Vec<u8>),
     /// Looks up a name.
     Lookup(Vec<u8>),
-    /// Withdraws a name.
+    /// Unpublishes a name.
     Unpublish(Vec<u8>),
 }
 
-/// A response.
+/// The response to an operation, whatever the dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum HistoryResponse {
     /// The operation succeeded.
     Done,
     /// The value of a key, or the port of a name.
@@ -56,7 +56,7 @@ pub(crate) enum Answer {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// The operations.
-    pub(crate) operations: Vec<Operation>,
+    pub(crate) operations: Vec<TimedOperation>,
     /// The members of each group, with the time when each left or was ended, or [`UNANSWERED`].
     pub(crate) members: BTreeMap<u32, BTreeMap<Proc, u64>>,
     /// Groups in which subsets of the processes use separate barriers (PMI-1.2).
@@ -69,15 +69,18 @@ impl History {
     /// Returns whether the operations of two processes overlap. Barriers always overlap, so they do not count.
     pub(crate) fn has_overlap(&self) -> bool {
         let mut last_end = 0;
-        self.operations.iter().filter(|one| one.call != Call::Barrier && one.end != UNANSWERED).any(|one| {
-            let overlaps = one.start < last_end;
-            last_end = last_end.max(one.end);
-            overlaps
-        })
+        self.operations
+            .iter()
+            .filter(|one| one.request != HistoryRequest::Barrier && one.end != UNANSWERED)
+            .any(|one| {
+                let overlaps = one.start < last_end;
+                last_end = last_end.max(one.end);
+                overlaps
+            })
     }
 }
 
-/// Operations that no order explains.
+/// Operations whose responses no order explains.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Contradiction {
     /// The broken rule: the requirements of PMI-1 and PMI-2.
@@ -90,7 +93,7 @@ pub(crate) struct Contradiction {
     pub(crate) reason: String,
 }
 
-impl std::fmt::Display for Call {
+impl std::fmt::Display for HistoryRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Put(key, value) => write!(f, "the put of {} as {}", quote_bytes(key), quote_bytes(value)),
@@ -105,17 +108,17 @@ impl std::fmt::Display for Call {
     }
 }
 
-impl Operation {
-    pub(super) fn described_answer(&self) -> String {
-        match &self.answer {
-            Some(Answer::Found(value)) => format!("returned {}", quote_bytes(value)),
-            Some(Answer::Refused) => "returned nothing".to_owned(),
-            Some(Answer::Done) => "returned".to_owned(),
+impl TimedOperation {
+    pub(super) fn described_response(&self) -> String {
+        match &self.response {
+            Some(HistoryResponse::Found(value)) => format!("returned {}", quote_bytes(value)),
+            Some(HistoryResponse::Refused) => "returned nothing".to_owned(),
+            Some(HistoryResponse::Done) => "returned".to_owned(),
             None => "did not return".to_owned(),
         }
     }
 
     pub(super) fn succeeded(&self) -> bool {
-        matches!(self.answer, Some(Answer::Done | Answer::Found(_)))
+        matches!(self.response, Some(HistoryResponse::Done | HistoryResponse::Found(_)))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pmi_wire::{Decoded, Direction, Framing, Proc, ResponseOutcome};
 
-use super::operation::{Answer, Call, History, Operation, UNANSWERED};
+use super::operation::{History, HistoryRequest, HistoryResponse, TimedOperation, UNANSWERED};
 use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
 use crate::kvs::is_ambiguous;
@@ -53,9 +53,15 @@ impl HistoryReader {
         if operation == "barrier" && ["group", "tag"].iter().any(|key| message.raw(key).is_some()) {
             history.partial_barriers.insert(proc.group);
         }
-        let call = if self.is_over { None } else { call(operation, message) };
-        let place = call.map(|call| {
-            history.operations.push(Operation { proc, start: seq, end: UNANSWERED, call, answer: None });
+        let request = if self.is_over { None } else { request(operation, message) };
+        let place = request.map(|request| {
+            history.operations.push(TimedOperation {
+                proc,
+                start: seq,
+                end: UNANSWERED,
+                request,
+                response: None,
+            });
             history.operations.len() - 1
         });
         self.open.entry(proc).or_default().push((operation, place));
@@ -70,8 +76,8 @@ impl HistoryReader {
         let (_, place) = open.remove(at);
         if let Some(place) = place.filter(|_| is_unique && !self.is_over) {
             let operation = &mut self.history.operations[place];
-            operation.answer = answer(&operation.call, message);
-            if operation.answer.is_some() {
+            operation.response = response(&operation.request, message);
+            if operation.response.is_some() {
                 operation.end = seq;
             }
         } else {
@@ -93,35 +99,35 @@ fn leave(history: &mut History, proc: Proc, time: u64) {
 }
 
 /// Returns the request, if the history needs it.
-fn call(operation: &str, message: &Decoded<'_>) -> Option<Call> {
+fn request(operation: &str, message: &Decoded<'_>) -> Option<HistoryRequest> {
     let field = |name| message.field(name).map(std::borrow::Cow::into_owned).unwrap_or_default();
     let is_own = || message.field("jobid").is_none_or(|jobid| jobid.is_empty());
     Some(match operation {
-        "put" => Call::Put(field("key"), field("value")),
-        "get" if is_own() => Call::Get(field("key")),
-        "barrier" => Call::Barrier,
-        "publish" => Call::Publish(field("service"), field("port")),
-        "lookup" => Call::Lookup(field("service")),
-        "unpublish" => Call::Unpublish(field("service")),
+        "put" => HistoryRequest::Put(field("key"), field("value")),
+        "get" if is_own() => HistoryRequest::Get(field("key")),
+        "barrier" => HistoryRequest::Barrier,
+        "publish" => HistoryRequest::Publish(field("service"), field("port")),
+        "lookup" => HistoryRequest::Lookup(field("service")),
+        "unpublish" => HistoryRequest::Unpublish(field("service")),
         _ => return None,
     })
 }
 
 /// Returns the response. A value whose end is ambiguous counts as no response.
-fn answer(call: &Call, message: &Decoded<'_>) -> Option<Answer> {
-    let value = match call {
-        Call::Get(_) => Some("value"),
-        Call::Lookup(_) => Some("port"),
+fn response(request: &HistoryRequest, message: &Decoded<'_>) -> Option<HistoryResponse> {
+    let value = match request {
+        HistoryRequest::Get(_) => Some("value"),
+        HistoryRequest::Lookup(_) => Some("port"),
         _ => None,
     };
     match message.outcome()? {
-        ResponseOutcome::Miss | ResponseOutcome::Failure => Some(Answer::Refused),
+        ResponseOutcome::Miss | ResponseOutcome::Failure => Some(HistoryResponse::Refused),
         ResponseOutcome::Success => match value {
             Some(name) => {
                 let value = message.field(name)?.into_owned();
-                (!is_ambiguous(&value)).then_some(Answer::Found(value))
+                (!is_ambiguous(&value)).then_some(HistoryResponse::Found(value))
             }
-            None => Some(Answer::Done),
+            None => Some(HistoryResponse::Done),
         },
     }
 }

@@ -5,18 +5,23 @@ use std::collections::BTreeMap;
 use arbitrary::{Result, Unstructured};
 use pmi_wire::Proc;
 
-use super::operation::{Answer, Call, Operation};
+use super::operation::{HistoryRequest, HistoryResponse, TimedOperation};
 use super::*;
 
 fn proc(rank: u32) -> Proc {
     Proc { group: 0, rank }
 }
 
-fn operation(rank: u32, [start, end]: [u64; 2], call: Call, answer: Option<Answer>) -> Operation {
-    Operation { proc: proc(rank), start, end, call, answer }
+fn operation(
+    rank: u32,
+    [start, end]: [u64; 2],
+    request: HistoryRequest,
+    response: Option<HistoryResponse>,
+) -> TimedOperation {
+    TimedOperation { proc: proc(rank), start, end, request, response }
 }
 
-fn history(ranks: u32, mut operations: Vec<Operation>) -> History {
+fn history(ranks: u32, mut operations: Vec<TimedOperation>) -> History {
     operations.sort_by_key(|operation| operation.start);
     let members = (0..ranks).map(|rank| (proc(rank), UNANSWERED)).collect();
     History { operations, members: BTreeMap::from([(0, members)]), ..History::default() }
@@ -40,7 +45,7 @@ struct Model {
 }
 
 /// Returns whether an order of the remaining points explains all responses.
-fn some_order(all: &[Operation], ranks: u32, points: &[Point], model: &Model) -> bool {
+fn some_order(all: &[TimedOperation], ranks: u32, points: &[Point], model: &Model) -> bool {
     if points.is_empty() {
         return true;
     }
@@ -60,44 +65,49 @@ fn some_order(all: &[Operation], ranks: u32, points: &[Point], model: &Model) ->
 }
 
 /// Returns the possible states after a point. Returns an empty list if the response contradicts the state.
-fn step(operation: &Operation, is_exit: bool, ranks: u32, model: &Model) -> Vec<Model> {
+fn step(operation: &TimedOperation, is_exit: bool, ranks: u32, model: &Model) -> Vec<Model> {
     let rank = operation.proc.rank as usize;
     let mut next = model.clone();
-    let is_done = operation.answer == Some(Answer::Done);
-    match (&operation.call, &operation.answer) {
-        (Call::Put(key, value), _) => {
+    let is_done = operation.response == Some(HistoryResponse::Done);
+    match (&operation.request, &operation.response) {
+        (HistoryRequest::Put(key, value), _) => {
             next.pairs.push((key.clone(), value.clone(), rank as u32, model.entered[rank]));
         }
-        (Call::Get(key), Some(Answer::Found(value)))
+        (HistoryRequest::Get(key), Some(HistoryResponse::Found(value)))
             if !model.pairs.iter().any(|pair| pair.0 == *key && pair.1 == *value) =>
         {
             return Vec::new();
         }
-        (Call::Get(key), Some(Answer::Refused))
+        (HistoryRequest::Get(key), Some(HistoryResponse::Refused))
             if model.pairs.iter().any(|pair| pair.0 == *key && pair.3 < model.left[rank]) =>
         {
             return Vec::new();
         }
-        (Call::Barrier, _) if !is_exit => next.entered[rank] += 1,
-        (Call::Barrier, Some(_)) => {
+        (HistoryRequest::Barrier, _) if !is_exit => next.entered[rank] += 1,
+        (HistoryRequest::Barrier, Some(_)) => {
             next.left[rank] += 1;
             if model.entered[..ranks as usize].iter().any(|entered| *entered < next.left[rank]) {
                 return Vec::new();
             }
         }
-        (Call::Publish(_, port), answer) => {
+        (HistoryRequest::Publish(_, port), response) => {
             next.port = Some(port.clone());
-            let keeps = answer.is_none() || *answer == Some(Answer::Refused) || model.port.is_some();
+            let keeps =
+                response.is_none() || *response == Some(HistoryResponse::Refused) || model.port.is_some();
             return if keeps { vec![next, model.clone()] } else { vec![next] };
         }
-        (Call::Unpublish(_), _) => {
+        (HistoryRequest::Unpublish(_), _) => {
             next.port = None;
             return if is_done { vec![next] } else { vec![next, model.clone()] };
         }
-        (Call::Lookup(_), Some(Answer::Found(found))) if model.port.as_ref() != Some(found) => {
+        (HistoryRequest::Lookup(_), Some(HistoryResponse::Found(found)))
+            if model.port.as_ref() != Some(found) =>
+        {
             return Vec::new();
         }
-        (Call::Lookup(_), Some(Answer::Refused)) if model.port.is_some() => return Vec::new(),
+        (HistoryRequest::Lookup(_), Some(HistoryResponse::Refused)) if model.port.is_some() => {
+            return Vec::new();
+        }
         _ => {}
     }
     vec![next]
@@ -106,7 +116,7 @@ fn step(operation: &Operation, is_exit: bool, ranks: u32, model: &Model) -> Vec<
 fn is_explained(history: &History, ranks: u32) -> bool {
     let all = &history.operations;
     let points = all.iter().enumerate().flat_map(|(operation, one)| {
-        let exits = one.call == Call::Barrier && one.answer.is_some();
+        let exits = one.request == HistoryRequest::Barrier && one.response.is_some();
         [Some(Point { operation, is_exit: false }), exits.then_some(Point { operation, is_exit: true })]
     });
     some_order(all, ranks, &points.flatten().collect::<Vec<_>>(), &Model::default())
@@ -127,20 +137,21 @@ fn draw(u: &mut Unstructured<'_>) -> Result<(History, u32)> {
         let at = |time: u64| time * 10 + u64::from(rank);
         let (key, value) = (vec![u.int_in_range(b'k'..=b'l')?], vec![u.int_in_range(b'0'..=b'1')?]);
         let reads = match u.int_in_range(0..=2)? {
-            0 => Answer::Refused,
-            _ => Answer::Found(value.clone()),
+            0 => HistoryResponse::Refused,
+            _ => HistoryResponse::Found(value.clone()),
         };
-        let (call, answer) = match (names, u.int_in_range(0..=3)?) {
-            (false, 0) => (Call::Put(key, value), Answer::Done),
-            (false, 1) => (Call::Barrier, Answer::Done),
-            (false, _) => (Call::Get(key), reads),
-            (true, 0) => (Call::Publish(b"n".into(), value), Answer::Done),
-            (true, 1) => {
-                (Call::Unpublish(b"n".into()), if u.ratio(1, 4)? { Answer::Refused } else { Answer::Done })
-            }
-            (true, _) => (Call::Lookup(b"n".into()), reads),
+        let (request, response) = match (names, u.int_in_range(0..=3)?) {
+            (false, 0) => (HistoryRequest::Put(key, value), HistoryResponse::Done),
+            (false, 1) => (HistoryRequest::Barrier, HistoryResponse::Done),
+            (false, _) => (HistoryRequest::Get(key), reads),
+            (true, 0) => (HistoryRequest::Publish(b"n".into(), value), HistoryResponse::Done),
+            (true, 1) => (
+                HistoryRequest::Unpublish(b"n".into()),
+                if u.ratio(1, 4)? { HistoryResponse::Refused } else { HistoryResponse::Done },
+            ),
+            (true, _) => (HistoryRequest::Lookup(b"n".into()), reads),
         };
-        operations.push(operation(rank, [at(start), at(end)], call, Some(answer)));
+        operations.push(operation(rank, [at(start), at(end)], request, Some(response)));
     }
     Ok((history(ranks, operations), ranks))
 }
@@ -175,42 +186,42 @@ fn agrees_with_all_orders_of_small_histories() {
     assert!(explained > 2000 && unexplained > 2000, "{explained} {unexplained}");
 }
 
-const DONE: Option<Answer> = Some(Answer::Done);
+const DONE: Option<HistoryResponse> = Some(HistoryResponse::Done);
 
-fn found(value: &str) -> Option<Answer> {
-    Some(Answer::Found(value.into()))
+fn found(value: &str) -> Option<HistoryResponse> {
+    Some(HistoryResponse::Found(value.into()))
 }
 
-fn put(value: &str) -> Call {
-    Call::Put(b"k".into(), value.into())
+fn put(value: &str) -> HistoryRequest {
+    HistoryRequest::Put(b"k".into(), value.into())
 }
 
-fn get() -> Call {
-    Call::Get(b"k".into())
+fn get() -> HistoryRequest {
+    HistoryRequest::Get(b"k".into())
 }
 
 #[test]
 fn get_during_a_put_returns_the_value_or_nothing() {
-    let with = |answer| {
+    let with = |response| {
         check(&history(
             2,
-            vec![operation(0, [1, 4], put("whole"), DONE), operation(1, [2, 3], get(), answer)],
+            vec![operation(0, [1, 4], put("whole"), DONE), operation(1, [2, 3], get(), response)],
         ))
     };
     assert_eq!(with(found("whole")), []);
-    assert_eq!(with(Some(Answer::Refused)), []);
+    assert_eq!(with(Some(HistoryResponse::Refused)), []);
     assert_eq!(with(found("who"))[0].operations, [0, 1]);
 }
 
 #[test]
 fn contradiction_lists_only_needed_operations() {
-    let publish = |port: &str| Call::Publish(b"n".into(), port.into());
-    let lookup = || Call::Lookup(b"n".into());
+    let publish = |port: &str| HistoryRequest::Publish(b"n".into(), port.into());
+    let lookup = || HistoryRequest::Lookup(b"n".into());
     let all = vec![
         operation(0, [1, 2], publish("a"), DONE),
         operation(1, [3, 4], lookup(), found("a")),
-        operation(0, [5, 6], Call::Unpublish(b"n".into()), DONE),
-        operation(1, [7, 8], lookup(), Some(Answer::Refused)),
+        operation(0, [5, 6], HistoryRequest::Unpublish(b"n".into()), DONE),
+        operation(1, [7, 8], lookup(), Some(HistoryResponse::Refused)),
         operation(2, [9, 12], publish("b"), DONE),
         operation(1, [10, 11], lookup(), found("a")),
     ];
@@ -221,17 +232,17 @@ fn contradiction_lists_only_needed_operations() {
 
 #[test]
 fn unanswered_operation_may_have_taken_effect() {
-    let lookup = |answer| operation(1, [2, 3], Call::Lookup(b"n".into()), answer);
-    let publish = || operation(0, [1, UNANSWERED], Call::Publish(b"n".into(), b"a".into()), None);
-    for answer in [found("a"), Some(Answer::Refused)] {
-        assert_eq!(check(&history(2, vec![publish(), lookup(answer)])), []);
+    let lookup = |response| operation(1, [2, 3], HistoryRequest::Lookup(b"n".into()), response);
+    let publish = || operation(0, [1, UNANSWERED], HistoryRequest::Publish(b"n".into(), b"a".into()), None);
+    for response in [found("a"), Some(HistoryResponse::Refused)] {
+        assert_eq!(check(&history(2, vec![publish(), lookup(response)])), []);
     }
 }
 
-/// Measures the time for a long history: `cargo test -p pmi-judge long_history -- --ignored --nocapture`.
+/// Measures the time for a long history: `cargo test -p pmi-judge checks_a_long_history -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
-fn long_history() {
+fn checks_a_long_history() {
     let (ranks, rounds) = (64, 100_000_u32 / 64 / 4);
     let mut operations = Vec::new();
     for round in 0..rounds {
@@ -242,10 +253,20 @@ fn long_history() {
             };
             let (key, other) = (format!("{rank}-{round}"), format!("{}-{round}", (rank + 1) % ranks));
             let name = format!("name-{}", rank % 16);
-            operations.push(operation(rank, at(0), Call::Put(key.clone().into(), key.into()), DONE));
-            operations.push(operation(rank, at(1), Call::Barrier, DONE));
-            operations.push(operation(rank, at(2), Call::Get(other.clone().into()), found(&other)));
-            operations.push(operation(rank, at(3), Call::Publish(name.into(), b"port".into()), DONE));
+            operations.push(operation(
+                rank,
+                at(0),
+                HistoryRequest::Put(key.clone().into(), key.into()),
+                DONE,
+            ));
+            operations.push(operation(rank, at(1), HistoryRequest::Barrier, DONE));
+            operations.push(operation(rank, at(2), HistoryRequest::Get(other.clone().into()), found(&other)));
+            operations.push(operation(
+                rank,
+                at(3),
+                HistoryRequest::Publish(name.into(), b"port".into()),
+                DONE,
+            ));
         }
     }
     let history = history(ranks, operations);

@@ -70,7 +70,7 @@ impl Monitor {
         let form = MappingForm::classify(value);
         let mapping = match (&form, form.allowed(message.framing)) {
             (_, Some(mapping)) => mapping,
-            // An empty mapping is lawful if the mapping exceeds the limits.
+            // An empty mapping is valid if the full mapping exceeds the limits.
             (MappingForm::Unknown, None) => return,
             (MappingForm::Rfc(_) | MappingForm::Mpich(_), None) => {
                 let seen = format!("{}, MPICH's form and not RFC 13's", quote_bytes(value));

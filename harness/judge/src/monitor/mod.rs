@@ -1,6 +1,6 @@
 //! The monitor: a model of PMI-1 and PMI-2 that reads all events, with or without a scenario. The monitor follows every connection in both
 //! directions and reports violations by either side. After a client has broken the protocol, the standards do not specify the server's
-//! behaviour ([`Unspecified`]), so the monitor then reports only behaviour that is never lawful for that group.
+//! behaviour ([`Unspecified`]), so the monitor then reports only behaviour that is never allowed for that group.
 
 mod attributes;
 mod collective;

@@ -119,7 +119,7 @@ impl Monitor {
         if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
             let expected = "letters, digits, hyphens and underscores";
             self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, quote_bytes(tuple.key));
-            // A server may fail to recognize it as a message at all.
+            // A server may fail to recognize the bytes as a message at all.
             self.irregular_sent(p);
         }
         // Servers that read info may end a job if its count is invalid.

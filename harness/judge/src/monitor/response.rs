@@ -5,7 +5,7 @@ use pmi_wire::pmi2::VALUE_MAX;
 use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
 
-/// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may lawfully react
+/// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may react
 /// to such a response in any way. `asked` returns whether a request with this `thrid` is pending. Responses that cannot be read at all are
 /// left to the monitor.
 pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -> bool {

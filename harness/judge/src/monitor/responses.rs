@@ -29,7 +29,7 @@ fn unanswered_duty(pending: &MonitoredRequest, indices: bool) -> Option<&'static
         program.args.iter().any(|(_, arg)| arg.is_empty())
             || pairs.any(|(key, value)| key.is_empty() || value.is_empty())
     };
-    // An argument equal to the word that ends a request.
+    // An argument may equal the word that ends a request.
     let ends = |program: &SpawnProgram| program.args.iter().any(|(_, arg)| arg == b"endcmd");
     Some(match &pending.detail {
         // RFC 13 contradicts itself on the form of these requests.
@@ -203,7 +203,7 @@ impl Monitor {
         {
             let expected = format!("thrid={}, as in the request", quote_bytes(asked));
             let is_portable = |b: &u8| matches!(b, b' '..=b'~') && *b != b';';
-            // Servers that send no thrid are common; those that send another one mislead the client.
+            // Many servers send no thrid, which is harmless. A server that sends a different thrid misleads the client.
             let misled = thrid.is_some() && asked.len() <= 64 && asked.iter().all(is_portable);
             let id = if misled { ids::PMI2_COMMON_THRID } else { ids::PMI2_DRAFT_THRID_ECHOED };
             self.server_error(p, id, expected, seen());
@@ -348,7 +348,7 @@ impl Monitor {
         self.report_missing(p, requirement, None, expected, how);
     }
 
-    /// Returns true if a missing response to a PMI-2 request is lawful so far.
+    /// Returns true if a missing response to a PMI-2 request is allowed so far.
     fn may_be_late(&self, p: Proc, pending: &MonitoredRequest) -> bool {
         let entered = |number| {
             self.groups.get(&p.group).is_some_and(|group| group.all(|rank| rank.barriers_entered >= number))

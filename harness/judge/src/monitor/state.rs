@@ -373,7 +373,7 @@ pub struct Monitor {
     /// True if a client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether or
     /// not a finding reports it.
     pub(super) irregular: bool,
-    /// True if the server has sent a response to which a client may lawfully react in any way, whether or not a finding reports it.
+    /// True if the server has sent a response to which a client may react in any way, whether or not a finding reports it.
     pub(super) irregular_response: bool,
     /// True if responses are inspected for `irregular_response`.
     pub(crate) inspects_responses: bool,
@@ -603,7 +603,7 @@ impl Monitor {
         self.allow_abort(p, Unspecified::AmbiguousRequest);
     }
 
-    /// Records that a process has sent something that is not a request. Any response to it, or none, is lawful.
+    /// Records that a process has sent something that is not a request. The server may send any response, or no response.
     pub(super) fn record_unknown(&mut self, p: Proc) {
         self.lose_correlation(p, Unspecified::NotARequest);
         let unknown =

@@ -472,7 +472,7 @@ fn fence_makes_earlier_puts_visible() {
 }
 
 #[rstest]
-// A process may lawfully wait.
+// A process may also wait.
 #[case(&["0 >> cmd=kvs-fence;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;wait=TRUE;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;", "0 silence"], &["pmi2.common.answered"])]

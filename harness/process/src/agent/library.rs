@@ -204,7 +204,7 @@ enum ArgumentError {
     Pair,
     #[error("invalid integers: write 1|2")]
     Integers,
-    #[error("invalid int: write a number")]
+    #[error("invalid int: expected a number")]
     Int,
     #[error("{0:?} does not match {1:?}")]
     Unsuitable(CallArgument, Param),

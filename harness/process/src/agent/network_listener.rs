@@ -59,7 +59,7 @@ impl ListenOptions {
         let address = (host, 0).to_socket_addrs().ok().and_then(|mut all| all.next());
         let address = address.ok_or_else(|| wrong("unknown host or address"))?.ip();
         if address.is_unspecified() {
-            return Err(wrong("write the address at which other machines reach this one"));
+            return Err(wrong("write the address at which other machines reach this machine"));
         }
         if let Some(few) = ports.as_ref().filter(|ports| ports.len() < launches) {
             let (few, first) = (few.len(), few.start());
@@ -173,7 +173,7 @@ mod tests {
         assert!(parse("127.0.0.1", 8).unwrap().ports.is_none());
         assert!(parse("localhost", 8).unwrap().address.is_loopback());
         for (text, launches, expected) in [
-            ("0.0.0.0", 1, "at which other machines reach this one"),
+            ("0.0.0.0", 1, "at which other machines reach this machine"),
             ("127.0.0.1:none", 1, "write ADDRESS"),
             ("127.0.0.1:9-8", 1, "write ADDRESS"),
             ("127.0.0.1:40000", 2, "127.0.0.1:40000-40001"),

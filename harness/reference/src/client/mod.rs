@@ -908,7 +908,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_misuse() {
+    fn client_rejects_misuse() {
         let mut client = Client::new();
         assert_eq!(client.maxes(), Err(ClientMisuse::NotInitialized));
         client.init().unwrap();
@@ -949,7 +949,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_server_errors() {
+    fn client_reports_server_errors() {
         let cases: [(&[u8], ServerError); 7] = [
             (b"cmd=put_result rc=0\n", ServerError::Mismatched { expected: "get", found: "put" }),
             (b"\n", ServerError::Mismatched { expected: "get", found: "abort" }),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_played_after_the_steps_before_them() {
+    fn fragments_follow_the_preceding_steps() {
         let put = "0  send    cmd=put kvsname=$kvs key=d value=1d\n0  expect  cmd=put_result rc=ok\n";
         let all = writes("schedule free", &format!("{PUTS}use barrier\n{put}"));
         let ends: Vec<&str> = all.iter().map(|(_, end)| &**end).collect();

@@ -128,7 +128,7 @@ impl Interpreter<'_> {
                 (Role::Process, StepAction::Process(action)) => self.library_process_step(p, action)?,
                 (Role::Client, action) => self.request_step(p, action)?,
                 (Role::Server, action) => self.manager_step(p, action)?,
-                _ => return Err(mistake("this role cannot do that")),
+                _ => return Err(mistake("this role cannot perform this step")),
             }
         }
         Ok(())
@@ -265,7 +265,7 @@ impl Interpreter<'_> {
                 self.expect(Some(p), ExpectationKind::OneOf(choices))?;
             }
             StepAction::Silence => self.expect(Some(p), ExpectationKind::Silence)?,
-            _ => return Err(mistake("a library cannot be expected to do that")),
+            _ => return Err(mistake("a step cannot expect this from a library")),
         }
         Ok(())
     }
@@ -276,7 +276,7 @@ impl Interpreter<'_> {
             StepAction::Empty => ManagerResponse::Newline,
             StepAction::Close => ManagerResponse::Close,
             StepAction::Silence => ManagerResponse::Nothing,
-            _ => return Err(mistake("the process manager of a library cannot do that")),
+            _ => return Err(mistake("the process manager of a library cannot perform this step")),
         };
         let in_call = self.recorder.judge.library().call(p).is_some();
         if let Some(rule) = self.manager()?.rules.get_mut(&p).and_then(|rules| rules.last_mut())

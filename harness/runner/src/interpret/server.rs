@@ -122,7 +122,7 @@ impl Interpreter<'_> {
             (StepAction::Empty, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Newline)?),
             (StepAction::Close, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Close)?),
             (StepAction::Silence, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Silence)?),
-            _ => Err(WalkEnd::Mistake("this role cannot do that".into())),
+            _ => Err(WalkEnd::Mistake("this role cannot perform this step".into())),
         }
     }
 
@@ -230,7 +230,7 @@ impl Interpreter<'_> {
                 ));
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
-                return Err(WalkEnd::Mistake("a step of the job needs the role J".into()));
+                return Err(WalkEnd::Mistake("a step about the job needs the role J".into()));
             }
         }
         Ok(())
@@ -262,7 +262,7 @@ impl Interpreter<'_> {
                 self.release();
                 self.expect(None, ExpectationKind::Logs)?;
             }
-            _ => return Err(WalkEnd::Mistake("this is not a step of the job".into())),
+            _ => return Err(WalkEnd::Mistake("this step does not apply to a job (role J)".into())),
         }
         Ok(())
     }

@@ -247,9 +247,9 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
         edit: Edit::default(),
     };
     let plain = [
-        plain("client-plain", "the session of PMI-1 as it is", PlainSession::Lines),
-        plain("client-plain-pmi12", "the session of PMI-1.2 as it is", PlainSession::Groups),
-        plain("client-plain-pmi2", "the session of PMI-2 as it is", PlainSession::Frames),
+        plain("client-plain", "the unchanged session of PMI-1", PlainSession::Lines),
+        plain("client-plain-pmi12", "the unchanged session of PMI-1.2", PlainSession::Groups),
+        plain("client-plain-pmi2", "the unchanged session of PMI-2", PlainSession::Frames),
     ];
     let punished = |variation: &ClientVariation| ClientVariationResult {
         name: variation.name,

@@ -99,7 +99,7 @@ impl ExternalMatrix<'_> {
         let wrong = in_parallel(pairs.len(), self.jobs, |number| {
             let (base, name) = pairs[number];
             let results = self.play(&self.scenarios_named(name), base);
-            results.iter().filter_map(|result| unlawful(result, &[Verdict::Pass])).collect()
+            results.iter().filter_map(|result| first_disallowed(result, &[Verdict::Pass])).collect()
         });
         pairs.into_iter().zip(wrong).collect()
     }
@@ -114,8 +114,8 @@ impl ExternalMatrix<'_> {
         };
         if fault.kills.is_empty() {
             let results = self.play(&self.one_of_each(), fault.name);
-            let lawful = [Verdict::Pass, Verdict::NotApplicable];
-            result.wrong = results.iter().filter_map(|result| unlawful(result, &lawful)).collect();
+            let allowed = [Verdict::Pass, Verdict::NotApplicable];
+            result.wrong = results.iter().filter_map(|result| first_disallowed(result, &allowed)).collect();
             if !results.iter().any(|result| result.verdict == Verdict::Pass) {
                 result.wrong.push("no scenario applies".to_owned());
             }
@@ -187,9 +187,9 @@ impl ExternalMatrix<'_> {
     }
 }
 
-/// Returns the first finding of a scenario whose verdict is none of `lawful`.
-fn unlawful(result: &ScenarioResult, lawful: &[Verdict]) -> Option<String> {
-    let is_fine = lawful.contains(&result.verdict);
+/// Returns the first finding of a scenario whose verdict is not among `allowed`.
+fn first_disallowed(result: &ScenarioResult, allowed: &[Verdict]) -> Option<String> {
+    let is_fine = allowed.contains(&result.verdict);
     let finding = result.findings.first().map(|f| f.finding.requirement.as_str());
     let why = finding.or(result.reason.as_deref()).unwrap_or_default();
     (!is_fine).then(|| format!("{}: {:?} {why}", result.scenario, result.verdict))

@@ -172,7 +172,7 @@ impl MeasuredJob {
             }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
                 Err(self
-                    .unexpected(format!("no answer within {} s", self.plan.response_timeout.as_secs_f64())))
+                    .unexpected(format!("no response within {} s", self.plan.response_timeout.as_secs_f64())))
             }
         }
     }
@@ -214,10 +214,8 @@ impl MeasuredJob {
         let twice = env.get("PMI_RANK").filter(|rank| !places.insert((*rank).clone()));
         let seen = size.map(|size| format!("PMI_SIZE={size}"));
         match seen.or(twice.map(|rank| format!("PMI_RANK={rank} twice"))) {
-            Some(seen) => {
-                Err(self
-                    .unexpected(format!("its processes have {seen}, so they are not the ranks of one job")))
-            }
+            Some(seen) => Err(self
+                .unexpected(format!("its processes have {seen}, so they are not the ranks of a single job"))),
             None => Ok(()),
         }
     }

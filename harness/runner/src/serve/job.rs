@@ -506,7 +506,8 @@ impl<H: Host> Job<H> {
             let key = self.reactor.add(&socket, JobSource::Connection(index), WatchMode::Read)?;
             process.connection = Some((NonBlockingStream::new(socket), key));
         }
-        // A process that this one did not start counts as ended when its connection has ended, because its process id may be wrong.
+        // A process that the process manager did not start counts as ended when its connection has ended, because its process id may be
+        // wrong.
         if !process.child.is_foreign() {
             self.reactor.add(process.child.pidfd(), JobSource::Process(index), WatchMode::Read)?;
         }

@@ -6,6 +6,7 @@ use pmi_fuzzer::campaign::{CampaignSummary, Progress};
 
 use super::roots::by_root;
 use super::unreported::{UnreportedReason, unreported};
+use crate::report::text::{count, times};
 
 /// Heading for findings that valid input alone reaches. `INVALID` is the heading for all other findings.
 const VALID: &str = "Reached by valid input:\n";
@@ -48,17 +49,20 @@ pub(crate) fn campaign_text(campaign: &CampaignSummary, out: &Path) -> String {
         text += &format!("  {root}\n");
         for found in all {
             let seen = progress.new.get(&found.bucket).copied().unwrap_or(0);
-            text += &format!("    new    {:60} {:14} seen {seen} times\n", found.bucket, found.label());
+            text += &format!("    new    {:60} {:14} seen {}\n", found.bucket, found.label(), times(seen));
         }
     }
     for (bucket, why) in unreported(campaign) {
         text += &match why {
-            UnreportedReason::Known(seen) => format!("  known  {bucket:60} {:14} seen {seen} times\n", ""),
+            UnreportedReason::Known(seen) => {
+                format!("  known  {bucket:60} {:14} seen {}\n", "", times(seen))
+            }
             why => format!("  {bucket}: {why}\n"),
         };
     }
     if progress.unjudged.0 > 0 {
-        text += &format!("  {} sessions could not be judged: {}\n", progress.unjudged.0, progress.unjudged.1);
+        let (sessions, why) = &progress.unjudged;
+        text += &format!("  {} could not be judged: {why}\n", count(*sessions as usize, "session"));
     }
     if !campaign.found.is_empty() {
         text += &format!("Findings are in {}.\n", out.display());

@@ -5,6 +5,8 @@ use std::fmt;
 use pmi_fuzzer::campaign::CampaignSummary;
 use pmi_fuzzer::triage::store::CONFIRMATION_RUNS;
 
+use crate::report::text::times;
+
 /// The reason why a bucket was not reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum UnreportedReason {
@@ -18,11 +20,12 @@ pub(super) enum UnreportedReason {
 impl fmt::Display for UnreportedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Known(seen) => write!(f, "known, seen {seen} times"),
+            Self::Known(seen) => write!(f, "known, seen {}", times(*seen)),
             Self::Unconfirmed(seen) => {
                 write!(
                     f,
-                    "not confirmed: seen {seen} times, and in at most one of {CONFIRMATION_RUNS} more runs each"
+                    "not confirmed: seen {}, and in at most one of {CONFIRMATION_RUNS} more runs",
+                    times(u64::from(*seen))
                 )
             }
             Self::Unexamined => write!(f, "not examined: the campaign had ended"),

@@ -245,8 +245,9 @@ impl StepReceiver for ScriptCompiler<'_> {
     }
 
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), ScenarioError> {
-        let entry = entry(step)
-            .ok_or_else(|| ScenarioError::Mistake("no step for a client under test".to_owned()))?;
+        let entry = entry(step).ok_or_else(|| {
+            ScenarioError::Mistake("this step cannot be used with a client under test".to_owned())
+        })?;
         if self.script.situations.len() == MAX_STEPS {
             return Err(ScenarioError::Mistake(format!("more than {MAX_STEPS} steps")));
         }

@@ -283,7 +283,7 @@ impl Upstream {
                 Ok(Some(received)) => self.received(link, received),
                 Ok(None) => return,
                 Err(error) => {
-                    let reason = format!("it speaks another protocol than expected: {error}");
+                    let reason = format!("it uses a different protocol than expected: {error}");
                     return self.end(PROTOCOL_ERROR_STATUS, reason);
                 }
             }
@@ -504,7 +504,7 @@ impl Upstream {
             }
             // Known proxies forward no command that only the draft contains, so this is a truncated request.
             _ if message.is_request_part() => {
-                self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
+                self.aborted(1, format!("protocol error: incomplete request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {
                 let thrid = message.value("thrid").map(|thrid| thrid.into_owned());
@@ -687,7 +687,7 @@ impl Upstream {
                 .any(|s| s.group == group && s.ended && !b.entered.iter().any(|(p, ..)| *p == s.proxy))
         };
         if self.groups[group as usize].barriers.iter().any(|b| whole(b) && gone(b)) {
-            self.end(1, "processes wait in a barrier for others that have ended".into());
+            self.end(1, "processes wait in a barrier for processes that have ended".into());
         }
     }
 }

@@ -124,7 +124,7 @@ const SRUN_OPTIONS: [(&[&str], &str, &str); 2] = [
     (
         &["--overlap", "--exact", "--exclusive"],
         "SLURM_OVERLAP",
-        "srun has no --overlap option: a launch waits while concurrent ones, or the parent of a spawn, use the processors of the \
+        "srun has no --overlap option: a launch waits while concurrent launches, or the parent of a spawn, use the processors of the \
          allocation; add --overlap to share them",
     ),
 ];
@@ -247,7 +247,7 @@ impl Implementation {
         command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
         let mut singleton = vec![command[0].clone(), "serve".to_owned(), SERVE_OPTION.to_owned()];
         singleton.extend(MPIEXEC_ARGUMENTS[1..].iter().map(|word| (*word).to_owned()));
-        // By default, it offers no operation beyond RFC 13 to a process that speaks PMI-1.1.
+        // By default, the server offers no operation beyond RFC 13 to a process that uses PMI-1.1.
         Self {
             command_nodes: Some(command.clone()),
             claimed_capabilities: Capability::optional_operations()
@@ -312,7 +312,7 @@ impl Implementation {
             "hydra_pmi_proxy" => {
                 if words.len() > 1 {
                     let what = format!(
-                        "do not give options to {program}: pmi-conform sets them, and --server takes its path only"
+                        "do not give options to {program}: pmi-conform sets them, and --server takes only its path"
                     );
                     return Err(ImplementationError(what));
                 }
@@ -393,7 +393,7 @@ impl Implementation {
         command.extend(["--patience".into(), patience.as_secs_f64().to_string()]);
         if self.connection_method == ConnectionMethod::Port {
             if family == Family::Intel {
-                let what = "Intel's proxy is not known to give its processes PMI_PORT";
+                let what = "no version of Intel's proxy is known to set PMI_PORT";
                 return Err(ProxyCheckError(what.to_owned()));
             }
             command.push("--pmi-port".into());
@@ -586,7 +586,9 @@ impl Implementation {
     /// Returns the reason why the implementation cannot start `ranks` processes on `nodes` nodes, or `None` if it can.
     pub fn capacity_problem(&self, ranks: u32, nodes: u32) -> Option<String> {
         if self.connection_method == ConnectionMethod::Singleton && ranks > 1 {
-            return Some("a process that asks for a process manager itself is alone in its group".to_owned());
+            return Some(
+                "a process that requests a process manager itself is the only one in its group".to_owned(),
+            );
         }
         if nodes > 1 && self.command_nodes.is_none() {
             return Some(format!("no command for {nodes} nodes (--server-nodes)"));
@@ -708,7 +710,7 @@ fn check_count_option(words: &[String], label: &str) -> Result<(), Implementatio
     let given = if COUNT_OPTIONS.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
     let given = [Some(&words[at]), given].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
     Err(ImplementationError(format!(
-        "each scenario says how many processes it needs: leave out \"{given}\", or write {{ranks}} and {{agent}} where they belong, as in \
+        "each scenario states how many processes it needs: leave out \"{given}\", or write {{ranks}} and {{agent}} where they belong, as in \
          --server '{} -n {{ranks}} {{agent}}'",
         words[0]
     )))
@@ -815,7 +817,7 @@ mod tests {
         for option in ["--mpi=pmi2", "--overlap"] {
             assert_eq!(notices.contains(&format!("add {option}")), named.contains(&option), "{notices}");
         }
-        assert!(server.env.is_empty(), "the command is run as it is");
+        assert!(server.env.is_empty(), "the command is run unchanged");
     }
 
     /// Runs a script in a Slurm with these steps, each with its id and the process of its `srun`. Returns its output.

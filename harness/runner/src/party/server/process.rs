@@ -400,7 +400,7 @@ impl ServerParty {
             .into_iter()
             .filter(|pid| *pid != self.launcher.pid())
             .filter_map(procfs::name)
-            // An agent that has not reported yet. The kernel truncates names to 15 bytes.
+            // This is an agent that has not reported yet. The kernel truncates names to 15 bytes.
             .filter(|name| !(name.len() == 15 && agent::rank::NAME.starts_with(name.as_str())))
             .collect();
         names.sort();
@@ -936,7 +936,7 @@ impl Party for ServerParty {
         let mut places = self.ranks.values().filter_map(|rank| rank.relayed.as_ref());
         if places.any(|relayed| relayed.location.network != relay::place().network) {
             let why = format!(
-                "{port} is an address of another machine, where pmi-conform cannot make stray connections"
+                "{port} is an address on a different machine, to which pmi-conform cannot make stray connections"
             );
             return self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }

@@ -195,7 +195,10 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
     };
     let hint = match &meant[..] {
         [] => {
-            format!("there are {} (pmi-conform explain profiles)", shown(&known.iter().collect::<Vec<_>>()))
+            format!(
+                "known profiles are {} (pmi-conform explain profiles)",
+                shown(&known.iter().collect::<Vec<_>>())
+            )
         }
         meant => format!("did you mean {}? (pmi-conform explain profiles)", shown(meant)),
     };
@@ -226,7 +229,7 @@ fn read(
             && (!cancel.contains(JOB_PLACEHOLDER)
                 || commands.any(|words| !has_placeholder(words, JOB_PLACEHOLDER)))
         {
-            let what = "cancel ends one job of several: it needs {job}, the name that the commands give to the job by {job}, or {pids}, the \
+            let what = "cancel must name a single job: it needs {job}, which must then name the job in each command as well, or {pids}, the \
                         processes of the launcher";
             return Err(at(&what));
         }

@@ -44,7 +44,7 @@ impl Singleton {
 
 impl Drop for Singleton {
     fn drop(&mut self) {
-        // It may already have been reaped as an orphan of the launch.
+        // The process may already have been reaped as an orphan of the launch.
         if self.child.try_wait().is_none() {
             self.child.kill_group();
             self.child.wait();

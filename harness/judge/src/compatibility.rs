@@ -431,7 +431,7 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
         let broken: FieldNames =
             demands.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
         if broken.contains(JOBID) && !tally.has_job_id {
-            let why = "the client got no PMI_JOBID in its log, so it had no pmijobid to send";
+            let why = "the client's log has no PMI_JOBID, so the client had no pmijobid to send";
             return (MessageSupport::Unknown, broken, why.to_owned());
         }
         if !broken.is_empty() {
@@ -569,11 +569,11 @@ fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAsses
         [] => Some((
             MessageSupport::Compatible,
             FieldNames::new(),
-            "the client got a miss in the form that the server sends".to_owned(),
+            "the client received a miss in the form that the server sends".to_owned(),
         )),
         other => {
             let why = format!(
-                "the server reports a miss by {}, a form that the client never got",
+                "the server reports a miss by {}, a form that the client never received",
                 other.join(" or ")
             );
             Some((MessageSupport::Unknown, FieldNames::new(), why))

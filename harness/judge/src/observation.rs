@@ -44,7 +44,7 @@ impl fmt::Display for ObservationKind {
         match self {
             Self::Silence => f.write_str("silence"),
             Self::SilenceDuringPartialRequest => {
-                f.write_str("silence while another process has sent half a request")
+                f.write_str("silence while another process has sent only part of a request")
             }
             Self::ConnectionEnd => f.write_str("the end of the connection"),
             Self::Response(op) => write!(f, "a response to {}", op.request_cmd()),
@@ -106,7 +106,7 @@ impl IncompleteMessage {
     pub(crate) fn new(framing: Framing, partial: &[u8], then: impl fmt::Display) -> Option<Self> {
         let (rule, expected) = framing.pick([
             (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
-            (ids::PMI2_COMMON_FRAME, "as many bytes as the frame's length states"),
+            (ids::PMI2_COMMON_FRAME, "the number of bytes that the frame's length states"),
         ]);
         let seen = ObservationText::message(partial).with_suffix(format_args!("and then {then}"));
         (!partial.is_empty()).then_some(Self { rule, expected, seen })

@@ -235,9 +235,9 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
         launcher_error(&outcome.events).map_or("without a message".to_owned(), |said| format!("\"{said}\""));
     let expected = match asked == fewer {
         true => {
-            format!("{asked} processes, as asked for: the same command starts them in the usual environment")
+            format!("{asked} processes, as requested: the same command starts them in the usual environment")
         }
-        false => format!("{asked} processes, as asked for: the same command starts {fewer}"),
+        false => format!("{asked} processes, as requested: the same command starts {fewer}"),
     };
     let seen = format!("cannot start: {exit}, {said}");
     Some(Finding { seq, ..Finding::new(STARTS_PROCESSES, outcome.party, expected, seen) })

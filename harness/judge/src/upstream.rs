@@ -268,7 +268,7 @@ impl UpstreamMonitor {
         self.find(
             proc,
             id,
-            format!("what the upstream answered, {}", quote_bytes(&given)),
+            format!("the upstream's answer, {}", quote_bytes(&given)),
             ObservationText::message(line),
         );
     }
@@ -576,12 +576,11 @@ impl UpstreamMonitor {
         let (id, expected) = match (theirs.map(|p| p.client), given) {
             (Some(_), Some(given)) => (
                 ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
-                format!("what the upstream answered, {}", quote_bytes(&given)),
+                format!("the upstream's answer, {}", quote_bytes(&given)),
             ),
-            (None, Some(given)) => (
-                ids::HYDRA_UPSTREAM_REPLIES_KEPT,
-                format!("what the upstream answered, {}", quote_bytes(&given)),
-            ),
+            (None, Some(given)) => {
+                (ids::HYDRA_UPSTREAM_REPLIES_KEPT, format!("the upstream's answer, {}", quote_bytes(&given)))
+            }
             (Some(by), None) => {
                 let what = "the answer to its own request, which the upstream has not given";
                 (

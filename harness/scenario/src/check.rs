@@ -612,7 +612,7 @@ impl Checker<'_> {
         if !self.scenario.is_fragment()
             && !self.scenario.needs.iter().any(|n| n.value == Capability::Upstream)
         {
-            self.report_at_use(span, "a `proxy` step without `needs upstream`".into());
+            self.report_at_use(span, "a `proxy` step requires `needs upstream`".into());
         }
         if let StepTarget::Ranks { set: RankSet::Ranges(ranges), .. } = &step.target
             && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
@@ -639,7 +639,7 @@ impl Checker<'_> {
         } else if !self.scenario.is_fragment()
             && !self.scenario.needs.iter().any(|n| n.value == Capability::Port)
         {
-            self.report_at_use(span, "a `stray` step without `needs port`".into());
+            self.report_at_use(span, "a `stray` step requires `needs port`".into());
         }
     }
 
@@ -796,7 +796,7 @@ impl Checker<'_> {
                     self.sink
                         .error(
                             head_line(&self.source, span),
-                            "`<bytewise>` and `<partial>` in a step that reads",
+                            "a step that reads cannot contain `<bytewise>` or `<partial>`",
                         )
                         .help("they change how a message is written");
                 }
@@ -807,7 +807,7 @@ impl Checker<'_> {
             // If a client is under test, `send <nothing>` means that the harness does not answer.
             StepAction::Silence if ours && role == Role::Client && self.is_in_own_file() => {
                 self.sink
-                    .error(head_line(&self.source, span), "`<nothing>` in a step that sends")
+                    .error(head_line(&self.source, span), "a step that sends cannot contain `<nothing>`")
                     .help("leave it out");
             }
             StepAction::Close | StepAction::Silence if role == Role::Server && !ours => self.refused(span),
@@ -841,19 +841,19 @@ impl Checker<'_> {
             }
             match piece {
                 Piece::Capture(name, _) => {
-                    self.sink.error(*span, "a capture in a step that sends").help(format!(
+                    self.sink.error(*span, "a step that sends cannot contain a capture").help(format!(
                         "write `${name}` to send a bound value; only messages of the other side are captured"
                     ));
                 }
                 Piece::Typed(ValueType::RcOk | ValueType::RcFail) => {}
                 Piece::Typed(ValueType::Absent | ValueType::Empty) => {
                     self.sink
-                        .error(*span, "a matcher in a step that sends")
+                        .error(*span, "a step that sends cannot contain a matcher")
                         .help("leave out the key or its value");
                 }
                 Piece::Typed(_) => {
                     self.sink
-                        .error(*span, "a matcher in a step that sends")
+                        .error(*span, "a step that sends cannot contain a matcher")
                         .help("write the value; `<fill N>` and `<junk N>` make long ones");
                 }
                 _ => {}
@@ -996,7 +996,11 @@ impl Checker<'_> {
                 }
                 // `<absent>` makes the harness unset the variable.
                 _ if template.pieces == [Piece::Typed(ValueType::Absent)] => {}
-                _ => self.text(template, UseSite::Step, "a matcher in a step that starts a process"),
+                _ => self.text(
+                    template,
+                    UseSite::Step,
+                    "a step that starts a process cannot contain a matcher",
+                ),
             },
             _ => {}
         }
@@ -1019,7 +1023,7 @@ impl Checker<'_> {
         for arg in &call.args {
             match arg {
                 Arg::Text(text) => {
-                    self.text(text, UseSite::Step, "a matcher in a step that calls a function")
+                    self.text(text, UseSite::Step, "a step that calls a function cannot contain a matcher")
                 }
                 Arg::Number(number) => self.expr(number, UseSite::Step),
                 Arg::Null => {}

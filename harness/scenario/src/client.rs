@@ -12,7 +12,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
     let serving = &scenario.server_setup;
     check_variations(scenario, behaviours, diagnostics);
     if let Some(launch) = serving.launch.as_ref().filter(|_| scenario.tests != ImplementationKind::Server) {
-        diagnostics.error(launch.span, "`launch` without a server under test");
+        diagnostics.error(launch.span, "`launch` requires a server under test");
     }
     if scenario.tests != ImplementationKind::Client {
         let is_library = scenario.tests == ImplementationKind::Library;
@@ -20,7 +20,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
         let spans = variations.chain(&serving.fault).map(|name| name.span);
         for span in spans.chain(serving.settings.iter().map(|(setting, _)| setting.span)) {
             diagnostics
-                .error(span, "server settings without a client under test")
+                .error(span, "server settings require a client under test")
                 .help("`vary`, `fault` and `serve` require `tests client`");
         }
         steps(&scenario.body).for_each(|step| check_misplaced(step, diagnostics));
@@ -82,7 +82,7 @@ fn check_misplaced(step: &Step, diagnostics: &mut DiagnosticSink) {
         StepAction::Process(ProcessAction::SameOutput) => "prints the same",
         _ => return,
     };
-    diagnostics.error(step.span, format!("`{what}` without a client under test"));
+    diagnostics.error(step.span, format!("`{what}` requires a client under test"));
 }
 
 fn check_client_step(step: &Step, diagnostics: &mut DiagnosticSink) {

@@ -275,7 +275,8 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         writeln!(text, "  seen: {evidence}")?;
     }
     let scenarios = testing(&suite, id);
-    writeln!(text, "\nTested by {} scenario(s):", scenarios.len())?;
+    let noun = if scenarios.len() == 1 { "scenario" } else { "scenarios" };
+    writeln!(text, "\nTested by {} {noun}:", scenarios.len())?;
     for scenario in scenarios {
         writeln!(text, "  {scenario}")?;
     }
@@ -375,7 +376,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             }
             (false, false) => "",
         };
-        writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)  {kill}", r.level, r.id, state)?;
+        writeln!(text, "{:8} {:40} {:12} scenarios: {scenarios:3}  {kill}", r.level, r.id, state)?;
     }
     writeln!(
         text,

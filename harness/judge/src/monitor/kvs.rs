@@ -153,7 +153,7 @@ impl Monitor {
                 p,
                 ids::PMI2_COMMON_FENCE_VISIBLE,
                 expected,
-                "it was answered that there is no value",
+                "the server answered that there is no value",
             );
         }
         valid
@@ -164,7 +164,8 @@ impl Monitor {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             self.irregular_sent(p);
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
-            let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
+            let expected =
+                format!("a key of at most {KEY_MAX} bytes and a value of at most {VALUE_MAX} bytes");
             self.client_misuse(p, ids::PMI2_DRAFT_LENGTHS, expected, seen);
         }
     }

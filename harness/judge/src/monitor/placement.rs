@@ -70,7 +70,8 @@ impl Placement {
         // The process manager has spread the processes itself, so the nodes are unknown.
         let is_unknown = nodes == 0 || nodes == 1 && self.local_size.is_some_and(|local| local < size);
         (!is_unknown && mapped != nodes).then(|| {
-            let expected = format!("the {size} ranks on {nodes} node(s), as they were started");
+            let noun = if nodes == 1 { "node" } else { "nodes" };
+            let expected = format!("the {size} ranks on {nodes} {noun}, as they were started");
             (expected, format!("places them on {mapped}"))
         })
     }

@@ -98,9 +98,9 @@ impl Corpus {
         files.sort();
         for file in files {
             let mut case = store::read_case(&file)?;
-            let told = file.with_extension("json");
-            let metadata: Metadata = serde_json::from_str(&store::read_text(&told)?)
-                .map_err(|error| ReadError::Metadata { file: told, error })?;
+            let metadata_file = file.with_extension("json");
+            let metadata: Metadata = serde_json::from_str(&store::read_text(&metadata_file)?)
+                .map_err(|error| ReadError::Metadata { file: metadata_file, error })?;
             case.ingredients = metadata.ingredients;
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             corpus.insert(name, case);
@@ -154,10 +154,10 @@ impl Corpus {
         if evicted.as_ref() == Some(&name) {
             return Ok(());
         }
-        let [scenario, told] = files(&name);
+        let [scenario, metadata_file] = files(&name);
         let write = || {
             fs::create_dir_all(folder)?;
-            fs::write(&told, serde_json::to_string(&metadata)?)?;
+            fs::write(&metadata_file, serde_json::to_string(&metadata)?)?;
             let part = folder.join(".part");
             fs::write(&part, text)?;
             fs::rename(&part, &scenario)

@@ -462,9 +462,9 @@ impl Campaign<'_> {
                     shared.valid.insert(bucket.clone());
                     fresh.push(failure.clone());
                 }
-                let told = self.options.known.name(&bucket, place.as_deref());
-                let known = told.is_some() || shared.state.buckets.contains_key(&bucket);
-                let bucket = told.unwrap_or(bucket);
+                let known_name = self.options.known.name(&bucket, place.as_deref());
+                let known = known_name.is_some() || shared.state.buckets.contains_key(&bucket);
+                let bucket = known_name.unwrap_or(bucket);
                 if known {
                     ended_as_known |= failure.key.is_fatal();
                     *shared.state.buckets.entry(bucket.clone()).or_default() += 1;
@@ -655,9 +655,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
         for (number, lines) in jobs.iter().enumerate() {
-            let said = lines.iter().map(|line| write(0, vec![text(*line)], false)).collect();
+            let steps = lines.iter().map(|line| write(0, vec![text(*line)], false)).collect();
             files.push(folder.path().join(format!("{number}.pmi")));
-            std::fs::write(&files[number], Case::new(ImplementationKind::Server, 1, said).text()).unwrap();
+            std::fs::write(&files[number], Case::new(ImplementationKind::Server, 1, steps).text()).unwrap();
         }
         let generator = StoredCases::read(&files, ImplementationKind::Server).unwrap();
         let options = options(&folder.path().join("out"), Some(jobs.len() as u64));
@@ -681,12 +681,12 @@ mod tests {
     fn finding_keeps_the_earlier_job_it_needs() {
         let (found, folder) =
             run_with_memory_of_aborts(&[&["cmd=barrier_in"], &["cmd=abort"], &["cmd=barrier_in"]]);
-        let told: Vec<_> =
+        let found_jobs: Vec<_> =
             found.iter().map(|f| (f.number, f.needs_earlier_job, f.repetitions_minimal)).collect();
-        assert_eq!(told, [(2, true, 5)]);
-        let (told, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
+        assert_eq!(found_jobs, [(2, true, 5)]);
+        let (finding, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
         let earlier = case.earlier.as_ref().unwrap().text();
-        assert!(told.needs_earlier_job && case.text().contains("cmd=barrier_in"));
+        assert!(finding.needs_earlier_job && case.text().contains("cmd=barrier_in"));
         assert!(earlier.contains("cmd=abort") && !earlier.contains("barrier_in"), "{earlier}");
     }
 
@@ -729,8 +729,8 @@ mod tests {
     fn finding_may_need_the_same_job_twice() {
         let both: &[&str] = &["cmd=barrier_in", "cmd=abort"];
         let (found, folder) = run_with_memory_of_aborts(&[both, both]);
-        let told: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job)).collect();
-        assert_eq!(told, [(1, true)]);
+        let found_jobs: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job)).collect();
+        assert_eq!(found_jobs, [(1, true)]);
         let (_, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
     }
@@ -741,18 +741,19 @@ mod tests {
         let mut files = Vec::new();
         for (number, line) in lines.iter().enumerate() {
             files.push(folder.path().join(format!("{number}.pmi")));
-            let said = vec![write(0, vec![text(*line)], false)];
-            std::fs::write(&files[number], Case::new(ImplementationKind::Server, 1, said).text()).unwrap();
+            let steps = vec![write(0, vec![text(*line)], false)];
+            std::fs::write(&files[number], Case::new(ImplementationKind::Server, 1, steps).text()).unwrap();
         }
         let generator = StoredCases::read(&files, ImplementationKind::Server).unwrap();
         let options =
             CampaignOptions { valid, ..options(&folder.path().join("out"), Some(lines.len() as u64)) };
         let target = Plays(|case: &Case, _| {
             let text = case.text();
-            let said = text.lines().filter_map(|line| line.split_once("send    cmd=").map(|(_, said)| said));
+            let command =
+                text.lines().filter_map(|line| line.split_once("send    cmd=").map(|(_, command)| command));
             let proc = Proc { group: 0, rank: 0 };
-            let asks =
-                said.map(|said| EventKind::ToServer { proc, bytes: Bytes(format!("cmd={said}\n").into()) });
+            let asks = command
+                .map(|command| EventKind::ToServer { proc, bytes: Bytes(format!("cmd={command}\n").into()) });
             let events: Vec<Event> = asks.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             let fails = !events.is_empty();
             let seen = Observation { events, ..Observation::default() };
@@ -777,14 +778,18 @@ mod tests {
     fn finding_is_stored_with_its_valid_session() {
         let (found, folder) = judged_by_input(&["cmd=frob", INIT], false);
         assert_eq!(found.iter().map(|found| found.valid).collect::<Vec<_>>(), [true]);
-        let (told, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
-        assert!(told.valid && case.text().contains(INIT) && !case.text().contains("frob"), "{}", case.text());
+        let (finding, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
+        assert!(
+            finding.valid && case.text().contains(INIT) && !case.text().contains("frob"),
+            "{}",
+            case.text()
+        );
     }
 
     #[test]
     fn confirmed_finding_survives_an_interrupt() {
         // One run encounters the failure, and five more confirm it.
-        for (after, told) in [(4, None), (5, Some((5, 5)))] {
+        for (after, repetitions) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
             let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
             let target = Plays(|_: &Case, _| {
@@ -797,7 +802,7 @@ mod tests {
             let summary = run(&target, &generator, &options, CampaignState::default(), &interrupted, &());
             let found: Vec<_> =
                 summary.found.iter().map(|f| (f.repetitions, f.repetitions_minimal)).collect();
-            assert_eq!(found, Vec::from_iter(told));
+            assert_eq!(found, Vec::from_iter(repetitions));
             if let [found] = &summary.found[..] {
                 assert_eq!(found.steps[0], found.steps[1]);
                 assert!(folder.path().join(&found.bucket).join("scenario.pmi").exists());

@@ -128,12 +128,12 @@ impl ProgramSessionBuilder<'_, '_, '_> {
             // Different mappings may make processes wait for each other, which is not a fault of the program.
             let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
             let whom = if is_mapping && self.u.ratio(3, 4)? { None } else { whom };
-            let asked = &self.trace.exchanges()[whom.unwrap_or(0) as usize];
-            if let Some((at, target)) = self.target(asked, kind, ranks)? {
+            let requests = &self.trace.exchanges()[whom.unwrap_or(0) as usize];
+            if let Some((at, target)) = self.target(requests, kind, ranks)? {
                 let targets = targets.entry(whom).or_default();
                 // A program may retry after a failure response.
-                let same = |e: &TracedRequest| (e.op, e.mapping) == (asked[at].op, asked[at].mapping);
-                let next = (at + 1..asked.len()).find(|next| same(&asked[*next]));
+                let same = |e: &TracedRequest| (e.op, e.mapping) == (requests[at].op, requests[at].mapping);
+                let next = (at + 1..requests.len()).find(|next| same(&requests[*next]));
                 if let Some(next) = next.filter(|_| !target.replaces_all)
                     && self.u.ratio(1, 4)?
                 {
@@ -158,11 +158,11 @@ impl ProgramSessionBuilder<'_, '_, '_> {
     fn values(&mut self) -> Result<BTreeMap<usize, ResponseReplacement>> {
         let mut targets = BTreeMap::new();
         for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(MAX_SKIPPED_REQUESTS) {
-            if let Some(said) = self.trace.answer_to(exchange).mutate(Mutation::Value, self.u)? {
+            if let Some(response) = self.trace.answer_to(exchange).mutate(Mutation::Value, self.u)? {
                 self.case.ingredients.insert(format!("{}:{}", Mutation::Value.name(), exchange.op));
                 targets.insert(
                     at,
-                    ResponseReplacement { replaces_all: false, action: RequestAction::Respond(said) },
+                    ResponseReplacement { replaces_all: false, action: RequestAction::Respond(response) },
                 );
             }
         }
@@ -170,8 +170,8 @@ impl ProgramSessionBuilder<'_, '_, '_> {
     }
 
     /// Draws a kind of request. A program may make very many requests of one kind.
-    fn kind(&mut self, asked: &[TracedRequest]) -> Result<Option<(Op, bool)>> {
-        let kinds: BTreeSet<(Op, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
+    fn kind(&mut self, requests: &[TracedRequest]) -> Result<Option<(Op, bool)>> {
+        let kinds: BTreeSet<(Op, bool)> = requests.iter().map(|e| (e.op, e.mapping)).collect();
         let kinds: Vec<_> = kinds.into_iter().collect();
         if kinds.is_empty() { Ok(None) } else { pick(self.u, &kinds).map(Some) }
     }
@@ -179,29 +179,31 @@ impl ProgramSessionBuilder<'_, '_, '_> {
     /// Draws a request of a kind, and the response to it.
     fn target(
         &mut self,
-        asked: &[TracedRequest],
+        requests: &[TracedRequest],
         kind: Option<(Op, bool)>,
         ranks: u32,
     ) -> Result<Option<(usize, ResponseReplacement)>> {
         let same: Vec<usize> =
-            (0..asked.len()).filter(|i| Some((asked[*i].op, asked[*i].mapping)) == kind).collect();
+            (0..requests.len()).filter(|i| Some((requests[*i].op, requests[*i].mapping)) == kind).collect();
         if same.is_empty() {
             return Ok(None);
         }
         let mut at = pick(self.u, &same)?;
         let mut every = self.u.ratio(1, 6)?;
-        if asked[..at].iter().filter(|e| e.matches_pattern_of(&asked[at])).count() > MAX_SKIPPED_REQUESTS {
+        if requests[..at].iter().filter(|e| e.matches_pattern_of(&requests[at])).count()
+            > MAX_SKIPPED_REQUESTS
+        {
             (at, every) = (same[0], true);
         }
-        let exchange = &asked[at];
+        let exchange = &requests[at];
         let kind = exchange.op;
         if ranks > 1 && self.u.ratio(1, 30)? {
             self.case.ingredients.insert(format!("death:{kind}"));
             return Ok(Some((at, ResponseReplacement { replaces_all: false, action: RequestAction::Kill })));
         }
-        let (mutation, said) = self.trace.answer_to(exchange).mutated(self.u)?;
+        let (mutation, response) = self.trace.answer_to(exchange).mutated(self.u)?;
         self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
-        Ok(Some((at, ResponseReplacement { replaces_all: every, action: RequestAction::Respond(said) })))
+        Ok(Some((at, ResponseReplacement { replaces_all: every, action: RequestAction::Respond(response) })))
     }
 }
 

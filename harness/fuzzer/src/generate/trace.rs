@@ -213,9 +213,9 @@ pub(super) fn write(
     at: usize,
     target: ResponseReplacement,
 ) -> usize {
-    let asked = &trace.exchanges[whom.unwrap_or(0) as usize];
-    let wanted = asked[at].pattern();
-    let passed = asked[next.min(at)..at].iter().filter(|e| e.matches_pattern_of(&asked[at])).count();
+    let requests = &trace.exchanges[whom.unwrap_or(0) as usize];
+    let wanted = requests[at].pattern();
+    let passed = requests[next.min(at)..at].iter().filter(|e| e.matches_pattern_of(&requests[at])).count();
     body.extend((0..passed).map(|_| request_step(whom, wanted.clone(), false)));
     body.push(request_step(whom, wanted, target.replaces_all));
     match target.action {
@@ -223,7 +223,7 @@ pub(super) fn write(
             Some(rank) => kill(rank, 9),
             None => kill_all(9),
         }),
-        RequestAction::Respond(all) => body.extend(all.into_iter().map(|said| response_step(whom, said))),
+        RequestAction::Respond(all) => body.extend(all.into_iter().map(|step| response_step(whom, step))),
     }
     at + 1
 }
@@ -315,8 +315,8 @@ pub(super) mod tests {
         let read = trace(2);
         assert_eq!(read.limits, [256, 64, 1024]);
         assert_eq!(Limit::ALL.len(), read.limits.len());
-        let asked: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping)).collect();
-        assert_eq!(asked[3..5], [(Operation::Get.into(), true), (Operation::Put.into(), false)]);
+        let kinds: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping)).collect();
+        assert_eq!(kinds[3..5], [(Operation::Get.into(), true), (Operation::Put.into(), false)]);
         let name = &read.exchanges[0][2].answer[2];
         assert_eq!((name.key.as_str(), &name.value.pieces), ("kvsname", &vec![kvsname()]));
         let value = &read.exchanges[0][6].answer[2].value.pieces;
@@ -324,10 +324,10 @@ pub(super) mod tests {
         assert!(Trace::read(&[], 2).is_none());
         let read = pmi2_trace(2);
         assert_eq!((trace(1).dialect, read.dialect), (Dialect::Pmi1, Dialect::Pmi2));
-        let asked: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping, e.of_thread)).collect();
-        assert_eq!(asked[0], (Operation::Init.into(), false, false));
+        let kinds: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping, e.of_thread)).collect();
+        assert_eq!(kinds[0], (Operation::Init.into(), false, false));
         assert_eq!(
-            asked[3..5],
+            kinds[3..5],
             [
                 (Op::of(Dialect::Pmi2, "get-job-attribute").unwrap(), true, false),
                 (Op::of(Dialect::Pmi2, "put").unwrap(), false, true)

@@ -31,8 +31,8 @@ pub(crate) fn request_step(who: Option<u32>, pattern: Template, every: bool) -> 
 }
 
 /// Returns a step in which the harness sends a response or closes the connection.
-pub(crate) fn response_step(who: Option<u32>, said: ResponseStep) -> Statement {
-    let action = match said {
+pub(crate) fn response_step(who: Option<u32>, response: ResponseStep) -> Statement {
+    let action = match response {
         ResponseStep::Write(lines, mode) => StepAction::Message { mode, lines },
         ResponseStep::Correct => StepAction::CorrectResponse,
         ResponseStep::Close => StepAction::Close,

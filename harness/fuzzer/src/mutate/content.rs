@@ -200,7 +200,7 @@ mod tests {
         lines.iter().map(write).collect()
     }
 
-    fn said(body: &[Statement]) -> Vec<Vec<u8>> {
+    fn texts(body: &[Statement]) -> Vec<Vec<u8>> {
         body.iter()
             .filter_map(|statement| sent(statement, ImplementationKind::Server))
             .flatten()
@@ -216,11 +216,11 @@ mod tests {
         for number in 0..200 {
             let mut body = body(&lines);
             change(&mut body, &mut Unstructured::new(&draw_bytes(3, number))).unwrap();
-            let said = said(&body);
-            let key = said[1].strip_prefix(b"cmd=get kvsname=a key=".as_slice()).unwrap();
+            let texts = texts(&body);
+            let key = texts[1].strip_prefix(b"cmd=get kvsname=a key=".as_slice()).unwrap();
             let put = [b"cmd=put kvsname=a key=", key, b" value="].concat();
-            assert!(said[0].starts_with(&put), "{said:?}");
-            assert_eq!(said[2], lines[2].as_bytes());
+            assert!(texts[0].starts_with(&put), "{texts:?}");
+            assert_eq!(texts[2], lines[2].as_bytes());
             differ += usize::from(key != b"one");
         }
         assert!((60..140).contains(&differ), "{differ}");
@@ -233,14 +233,14 @@ mod tests {
         for number in 0..50 {
             let mut body = body(&lines);
             replicate_request(&mut body, &mut Unstructured::new(&draw_bytes(3, number))).unwrap();
-            let said = said(&body);
-            let barrier = said.iter().position(|line| line == b"cmd=barrier_in").unwrap();
+            let texts = texts(&body);
+            let barrier = texts.iter().position(|line| line == b"cmd=barrier_in").unwrap();
             let key = |line: &Vec<u8>| {
                 let text = line.split(|b| *b == b' ').find_map(|tuple| tuple.strip_prefix(b"key="));
                 text.unwrap().to_vec()
             };
-            let put: Vec<_> = said[..barrier].iter().map(key).collect();
-            let got: Vec<_> = said[barrier + 1..].iter().map(key).collect();
+            let put: Vec<_> = texts[..barrier].iter().map(key).collect();
+            let got: Vec<_> = texts[barrier + 1..].iter().map(key).collect();
             assert!(put.len() == 1 || put == got, "{put:?} {got:?}");
             most = most.max(put.len());
         }

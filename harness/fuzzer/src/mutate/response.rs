@@ -102,8 +102,8 @@ impl CorrectResponse<'_> {
             // Prefer mutations of the mapping's text, which determines whether a program misreads it.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
-            if let Some(said) = self.mutate(mutation, u)? {
-                return Ok((mutation, said));
+            if let Some(steps) = self.mutate(mutation, u)? {
+                return Ok((mutation, steps));
             }
         }
         Ok((Mutation::Close, vec![ResponseStep::Close]))
@@ -181,7 +181,7 @@ impl CorrectResponse<'_> {
             },
             (_, false) => self.partial(split(&self.line(), u)?.0),
         };
-        Ok(vec![first, ResponseStep::Close].into_iter().filter(|said| !said.is_nothing()).collect())
+        Ok(vec![first, ResponseStep::Close].into_iter().filter(|step| !step.is_nothing()).collect())
     }
 
     /// Returns a step that writes a text without its last byte.
@@ -212,7 +212,7 @@ impl CorrectResponse<'_> {
             let (first, second) = split(&own, u)?;
             vec![self.partial(first), ResponseStep::write(encoding, vec![second])]
         };
-        Ok(pieces.into_iter().filter(|said| !said.is_nothing()).collect())
+        Ok(pieces.into_iter().filter(|step| !step.is_nothing()).collect())
     }
 
     fn add_extra_messages(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
@@ -252,12 +252,12 @@ impl CorrectResponse<'_> {
             if let Piece::Fill(expr) = piece
                 && let Some((Some(limit), plus)) = length(expr)
             {
-                let told = match limit {
+                let base = match limit {
                     Limit::Kvsname => self.limits[0],
                     Limit::Key => self.limits[1],
                     Limit::Value => self.limits[2],
                 };
-                *piece = letters((told + plus).max(0));
+                *piece = letters((base + plus).max(0));
             }
         }
         join_adjacent(line);
@@ -307,21 +307,21 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
 
 fn limits(draft: &mut WriteContent, u: &mut Unstructured<'_>) -> Result<bool> {
     let fields = draft.messages_mut().into_iter().flatten().flatten();
-    let mut told: Vec<_> = fields.filter(|f| f.key.ends_with("_max")).collect();
-    if told.is_empty() {
+    let mut limits_stated: Vec<_> = fields.filter(|f| f.key.ends_with("_max")).collect();
+    if limits_stated.is_empty() {
         return Ok(false);
     }
     // Often change a single limit, or set all limits to the same value, which is often extreme.
     let all = u.ratio(1, 4)?;
-    let times = if all || u.ratio(2, 3)? { 1 } else { told.len() };
+    let times = if all || u.ratio(2, 3)? { 1 } else { limits_stated.len() };
     for _ in 0..times {
         let number = match u.int_in_range(0..=2)? {
             0 => pick(u, &["0", "1", "2", "-1"])?,
             1 => pick(u, &["65536", "1048576", "2147483647", "2147483648", "4294967296"])?,
             _ => pick(u, &values().numbers)?,
         };
-        let at = u.choose_index(told.len())?;
-        let changed = told.iter_mut().enumerate().filter(|(other, _)| all || *other == at);
+        let at = u.choose_index(limits_stated.len())?;
+        let changed = limits_stated.iter_mut().enumerate().filter(|(other, _)| all || *other == at);
         changed.for_each(|(_, field)| field.value = text(number));
     }
     Ok(true)

@@ -84,9 +84,9 @@ impl CorrectResponse<'_> {
                     let is_other = !["cmd", "rc", "thrid", "value"].contains(&field.key.as_str());
                     is_other && field.value.literal().is_some_and(|text| text.parse::<i64>().is_ok())
                 };
-                let told: Vec<usize> = (0..self.fields.len()).filter(numeric).collect();
+                let numeric_fields: Vec<usize> = (0..self.fields.len()).filter(numeric).collect();
                 let numbers = [None].into_iter().chain(values().numbers.iter().copied().map(Some));
-                let all = numbers.flat_map(|number| told.iter().map(move |at| (*at, number)));
+                let all = numbers.flat_map(|number| numeric_fields.iter().map(move |at| (*at, number)));
                 let is_other = |(at, number): &(usize, Option<&str>)| {
                     number.is_none_or(|number| self.fields[*at].value != text(number))
                 };

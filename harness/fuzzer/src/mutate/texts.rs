@@ -214,13 +214,13 @@ fn enumerated(dialect: Dialect, used: TextUse) -> Vec<Text> {
         (1..=longest).partition(|length| is_boundary(*length, longest));
     let held: Vec<u8> = every_byte(dialect, used).into_iter().filter(|byte| *byte != 0).collect();
     let bytes = |place| {
-        let told = held.iter().filter(move |byte| !is_ambiguous(dialect, used, **byte, place));
-        told.map(move |byte| Text::Bytes(with_byte("x", *byte, place)))
+        let clear_bytes = held.iter().filter(move |byte| !is_ambiguous(dialect, used, **byte, place));
+        clear_bytes.map(move |byte| Text::Bytes(with_byte("x", *byte, place)))
     };
     let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
-    let told = kinds(dialect, used).iter().flatten();
-    let told = told.filter(|text| text.iter().all(|byte| held.contains(byte)));
-    all.extend(told.map(|text| Text::Bytes(text.to_vec())));
+    let kind_texts = kinds(dialect, used).iter().flatten();
+    let kind_texts = kind_texts.filter(|text| text.iter().all(|byte| held.contains(byte)));
+    all.extend(kind_texts.map(|text| Text::Bytes(text.to_vec())));
     all.extend(bytes(0));
     // Alternate lengths and bytes, so that neither comes last.
     let mut lengths = lengths.into_iter().map(Text::Letters);

@@ -438,9 +438,9 @@ mod tests {
         let crash = |cause, after| seen(cause, CrashSite::Unknown { call: None, after });
         let key = crash(CrashCause::Signal(11), Some(get()));
         assert_eq!(key.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--get");
-        let told = crash(CrashCause::Message("assert (!closed) failed/x".into()), None);
-        assert_eq!(told.to_string(), "crash--hydra_pmi_proxy--assert-closed-failed-x");
-        assert!(key.is_same_crash(&crash(CrashCause::Signal(11), None)) && !key.is_same_crash(&told));
+        let by_message = crash(CrashCause::Message("assert (!closed) failed/x".into()), None);
+        assert_eq!(by_message.to_string(), "crash--hydra_pmi_proxy--assert-closed-failed-x");
+        assert!(key.is_same_crash(&crash(CrashCause::Signal(11), None)) && !key.is_same_crash(&by_message));
         let place = CrashLocation::Address { module: "libpmi.so.0".into(), offset: 0x5f30 };
         let located = seen(CrashCause::Signal(11), CrashSite::Place(place));
         assert_eq!(located.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--in-libpmi.so.0+0x5f30");

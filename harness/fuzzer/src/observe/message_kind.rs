@@ -60,8 +60,8 @@ impl MessageKind {
     }
 
     /// Returns the kind of the last message, or of the partial message that follows it.
-    fn last(said: &[WireMessage], reader: &MessageReader) -> Self {
-        said.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_message)
+    fn last(messages: &[WireMessage], reader: &MessageReader) -> Self {
+        messages.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_message)
     }
 
     /// Returns the operation of a request, including a malformed one.
@@ -73,8 +73,8 @@ impl MessageKind {
     }
 
     /// Returns the kind of a message.
-    pub(crate) fn of_message(said: &WireMessage) -> Self {
-        let (framing, text) = match said {
+    pub(crate) fn of_message(wire_message: &WireMessage) -> Self {
+        let (framing, text) = match wire_message {
             WireMessage::Line(line) => (Framing::Lines, line),
             WireMessage::Body(body) => (Framing::Frames, body),
             WireMessage::NoFrame => return Self::NoFrame,
@@ -170,8 +170,8 @@ impl MessageWrites {
     /// Returns the kind of the last message on a process's connection after a write, and the number of requests that the write completed.
     pub(crate) fn write(&mut self, proc: Proc, bytes: &[u8]) -> (MessageKind, usize) {
         let reader = self.readers.entry(proc).or_insert_with(|| MessageReader::new(self.framing));
-        let said = reader.push(bytes);
-        (MessageKind::last(&said, reader), said.len())
+        let messages = reader.push(bytes);
+        (MessageKind::last(&messages, reader), messages.len())
     }
 }
 

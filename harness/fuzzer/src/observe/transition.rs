@@ -84,30 +84,30 @@ impl fmt::Display for Transition {
 /// Returns the transitions of a case, in order.
 pub fn transitions(seen: &Observation) -> Vec<Transition> {
     let mut last: HashMap<Proc, (MessageKind, Reaction)> = HashMap::new();
-    let mut asked: HashMap<Proc, MessageKind> = HashMap::new();
+    let mut pending: HashMap<Proc, MessageKind> = HashMap::new();
     let mut all = Vec::new();
     let mut writes = MessageWrites::new(seen.dialect);
     let mut answers: HashMap<Proc, MessageReader> = HashMap::new();
     for event in &seen.events {
         let (proc, reaction) = match &event.kind {
             EventKind::ToServer { proc, bytes } => {
-                asked.insert(*proc, writes.write(*proc, &bytes.0).0);
+                pending.insert(*proc, writes.write(*proc, &bytes.0).0);
                 continue;
             }
             EventKind::FromServer { proc, bytes } => {
                 // A response may arrive in several reads.
                 let reader =
                     answers.entry(*proc).or_insert_with(|| MessageReader::new(seen.dialect.framing()));
-                let said = reader.push(&bytes.0);
-                let Some(said) = said.first() else { continue };
-                (*proc, reaction(said))
+                let message = reader.push(&bytes.0);
+                let Some(message) = message.first() else { continue };
+                (*proc, reaction(message))
             }
             EventKind::ClosedByServer { proc } => (*proc, Reaction::Close),
             EventKind::NoResponse { proc, .. } => (*proc, Reaction::Silence),
             _ => continue,
         };
-        let Some(request) = asked.remove(&proc) else { continue };
-        let waiting = match asked.len() {
+        let Some(request) = pending.remove(&proc) else { continue };
+        let waiting = match pending.len() {
             0 => WaitingCount::None,
             1 => WaitingCount::One,
             _ => WaitingCount::Several,
@@ -118,8 +118,8 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
     all
 }
 
-fn reaction(said: &WireMessage) -> Reaction {
-    let answered = match said {
+fn reaction(message: &WireMessage) -> Reaction {
+    let answered = match message {
         WireMessage::Line(line) => ParsedResponse::read(Framing::Lines, line),
         WireMessage::Body(body) => ParsedResponse::read(Framing::Frames, body),
         WireMessage::NoFrame => None,

@@ -56,13 +56,13 @@ impl UpstreamState {
                 self.held.insert(*id, operation(&text.0));
             }
             EventKind::ToProxy { answers, text, scripted: true, .. } => {
-                let asked = answers.and_then(|id| self.held.remove(&id)).flatten();
+                let requested = answers.and_then(|id| self.held.remove(&id)).flatten();
                 // A response to all processes answers every pending barrier.
                 if text.0.starts_with(b"cmd=barrier_out") {
                     self.held.retain(|_, op| *op != Some(Operation::Barrier));
                 }
                 let again = answers.is_some_and(|id| !self.answered.insert(id));
-                if again || !is_proper(asked, &text.0) {
+                if again || !is_proper(requested, &text.0) {
                     self.is_invalid.get_or_insert(seq);
                 }
             }
@@ -84,12 +84,12 @@ fn operation(text: &[u8]) -> Option<Operation> {
 }
 
 /// Returns whether a real upstream could send this response.
-fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
+fn is_proper(requested: Option<Operation>, text: &[u8]) -> bool {
     let Some(line) = text.strip_suffix(b"\n") else { return false };
     let plain = line.iter().all(|b| (b' '..=b'~').contains(b)) && !line.windows(2).any(|two| two == b"  ");
     let whole = plain && line.len() <= MAX_SAFE_REPLY && !line.ends_with(b" ");
     let answered = Decoded::new(Direction::FromServer, Framing::Lines, line).operation();
-    whole && asked.is_some() && answered == asked
+    whole && requested.is_some() && answered == requested
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
         EventKind::FromProxy { group: 0, proxy: 0, id, text: Bytes(text.into()), held: true }
     }
 
-    fn told(answers: Option<u64>, text: &str) -> EventKind {
+    fn reply(answers: Option<u64>, text: &str) -> EventKind {
         EventKind::ToProxy { group: 0, proxy: 0, answers, text: Bytes(text.into()), scripted: true }
     }
 
@@ -116,16 +116,16 @@ mod tests {
         let request = "cmd=get kvsname=k key=a";
         let proper = "cmd=get_result rc=0 msg=success value=x\n";
         for (valid, kind) in [
-            (true, told(Some(0), proper)),
-            (true, told(Some(0), "cmd=get_result rc=-1 msg=none\n")),
-            (false, told(None, proper)),
-            (false, told(Some(0), "cmd=lookup_result rc=0 port=x\n")),
-            (false, told(Some(0), "cmd=get_result rc=0 value=x\0y\n")),
-            (false, told(Some(0), "cmd=get_result rc=0  value=x\n")),
-            (false, told(Some(0), "rc=0 value=x\n")),
-            (false, told(Some(0), "cmd=get_result rc=0 value=x")),
-            (false, told(Some(0), &format!("cmd=get_result rc=0 value={}\n", "x".repeat(300)))),
-            (false, told(None, "cmd=keyval_cache a=1\n")),
+            (true, reply(Some(0), proper)),
+            (true, reply(Some(0), "cmd=get_result rc=-1 msg=none\n")),
+            (false, reply(None, proper)),
+            (false, reply(Some(0), "cmd=lookup_result rc=0 port=x\n")),
+            (false, reply(Some(0), "cmd=get_result rc=0 value=x\0y\n")),
+            (false, reply(Some(0), "cmd=get_result rc=0  value=x\n")),
+            (false, reply(Some(0), "rc=0 value=x\n")),
+            (false, reply(Some(0), "cmd=get_result rc=0 value=x")),
+            (false, reply(Some(0), &format!("cmd=get_result rc=0 value={}\n", "x".repeat(300)))),
+            (false, reply(None, "cmd=keyval_cache a=1\n")),
             (false, EventKind::ClosedByUpstream { proxy: 0 }),
         ] {
             let mut state = UpstreamState::default();
@@ -137,9 +137,9 @@ mod tests {
         }
         let mut state = UpstreamState::default();
         state.observe(3, &passed(0, request));
-        state.observe(4, &told(Some(0), proper));
+        state.observe(4, &reply(Some(0), proper));
         assert!(state.counts_against_proxy(&finding(5)) && !state.awaits_step());
-        state.observe(6, &told(Some(0), proper));
+        state.observe(6, &reply(Some(0), proper));
         assert!(!state.counts_against_proxy(&finding(6)), "twice");
     }
 
@@ -166,7 +166,7 @@ mod tests {
         }
         state.record_default(7);
         assert!(state.awaits_step());
-        state.observe(10, &told(Some(9), "x"));
+        state.observe(10, &reply(Some(9), "x"));
         assert!(!state.awaits_step());
     }
 }

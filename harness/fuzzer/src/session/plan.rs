@@ -73,7 +73,7 @@ struct PlannedRequest {
 pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Statement> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut valid = true;
-    let mut asked: Vec<PlannedRequest> = Vec::new();
+    let mut pending: Vec<PlannedRequest> = Vec::new();
     let mut bound = BoundNames::default();
     for item in plan {
         let mut statement = match item {
@@ -86,24 +86,25 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
                 let beside = |other: &PlannedRequest| {
                     other.rank != rank || other.is_group_barrier || (of_thread && other.of_thread)
                 };
-                valid &= is_as_generated(op, &messages) && asked.iter().all(beside);
+                valid &= is_as_generated(op, &messages) && pending.iter().all(beside);
                 valid &= !op.is_abort() && (pristine || !of_part);
-                asked.push(PlannedRequest { rank, op, of_thread, is_group_barrier: of_part });
+                pending.push(PlannedRequest { rank, op, of_thread, is_group_barrier: of_part });
                 let encoding = op.encoding(dialect);
                 write_as(rank, encoding, WriteContent::Messages(encoding, messages).lines(), false)
             }
             PlannedStep::Stmt(statement) => match ServerStep::of(&statement) {
                 Some(ServerStep::Wait { rank, answer }) => {
-                    let of_rank: Vec<usize> = (0..asked.len()).filter(|at| asked[*at].rank == rank).collect();
+                    let of_rank: Vec<usize> =
+                        (0..pending.len()).filter(|at| pending[*at].rank == rank).collect();
                     let at = match answer {
                         AwaitedResponse::Due(op) | AwaitedResponse::Delayable(op) => {
-                            of_rank.iter().find(|at| asked[**at].op == op).or(of_rank.first())
+                            of_rank.iter().find(|at| pending[**at].op == op).or(of_rank.first())
                         }
                         AwaitedResponse::Optional => of_rank.last(),
                     };
                     // The responses to several requests arrive in any order.
                     let alone = of_rank.len() == 1;
-                    let op = at.map(|at| asked.remove(*at).op);
+                    let op = at.map(|at| pending.remove(*at).op);
                     match (answer, op) {
                         (AwaitedResponse::Due(_), Some(op)) if valid && alone => {
                             wait(rank, AwaitedResponse::Due(op))
@@ -163,6 +164,6 @@ fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
 fn is_canonical(spawn: &SpawnRequest, lines: &[Template]) -> bool {
     let mut printed = Vec::new();
     spawn.programs.iter().for_each(|program| program.write_to(&mut printed));
-    let said = lines.iter().flat_map(|line| [bytes_of(line), b"\n".to_vec()].concat());
-    spawn.programs.iter().all(|program| (1..=9).contains(&program.nprocs)) && said.eq(printed)
+    let sent = lines.iter().flat_map(|line| [bytes_of(line), b"\n".to_vec()].concat());
+    spawn.programs.iter().all(|program| (1..=9).contains(&program.nprocs)) && sent.eq(printed)
 }

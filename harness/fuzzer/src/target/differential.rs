@@ -70,13 +70,13 @@ struct ServerDifference {
 
 impl ServerDifference {
     fn failure(self, servers: &[ServerTarget]) -> Failure {
-        let told: Vec<String> = servers
+        let responses: Vec<String> = servers
             .iter()
             .zip(&self.answers)
             .map(|(server, answer)| format!("{} answers {answer}", server.label()))
             .collect();
         Failure {
-            description: format!("to {} of rank {}: {}", self.request, self.proc, told.join("; ")),
+            description: format!("to {} of rank {}: {}", self.request, self.proc, responses.join("; ")),
             key: FailureKey::Difference { request: self.request, answers: self.answers },
             requirement: None,
             seq: None,
@@ -92,14 +92,14 @@ type ServerExchanges = BTreeMap<Proc, Vec<(LastAction, String)>>;
 fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
     let answers: Vec<ServerExchanges> = all.iter().map(exchanges).collect();
     for (proc, exchanges) in answers.first()? {
-        for (i, (asked, _)) in exchanges.iter().enumerate() {
+        for (i, (request, _)) in exchanges.iter().enumerate() {
             let at = |other: &ServerExchanges| {
                 let answer = other.get(proc).and_then(|e| e.get(i));
                 answer.map_or("nothing".to_owned(), |(_, answer)| answer.clone())
             };
             let here: Vec<String> = answers.iter().map(at).collect();
             if here.iter().any(|answer| *answer != here[0]) {
-                return Some(ServerDifference { proc: *proc, request: asked.clone(), answers: here });
+                return Some(ServerDifference { proc: *proc, request: request.clone(), answers: here });
             }
         }
     }
@@ -137,8 +137,10 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
             _ => continue,
         };
         if proc.group == 0 {
-            let asked = last.get(&proc).copied().map_or(LastAction::Start, LastAction::Message);
-            all.entry(proc).or_default().extend(answers.into_iter().map(|answer| (asked.clone(), answer)));
+            let last_request = last.get(&proc).copied().map_or(LastAction::Start, LastAction::Message);
+            all.entry(proc)
+                .or_default()
+                .extend(answers.into_iter().map(|answer| (last_request.clone(), answer)));
         }
     }
     all
@@ -205,11 +207,11 @@ mod tests {
     fn reports_servers_with_different_responses() {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
         // Some faults do not show in these short sessions.
-        let told = faults.any(|fault| {
+        let is_reported = faults.any(|fault| {
             let found = differences(Config { wrapper: fault.behaviour(), ..Config::default() });
             found.iter().any(|bucket| bucket.starts_with("differs--get--"))
         });
-        assert!(told);
+        assert!(is_reported);
     }
 
     #[test]

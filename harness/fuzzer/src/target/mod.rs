@@ -89,8 +89,8 @@ fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, 
 }
 
 /// Appends events that were reported after the end of the job.
-fn append_events(events: &mut Vec<Event>, told: Vec<EventKind>) {
-    for kind in told {
+fn append_events(events: &mut Vec<Event>, reported: Vec<EventKind>) {
+    for kind in reported {
         let time_us = events.last().map_or(0, |event| event.time_us);
         events.push(Event { time_us, ..Event::new(events.len() as u64, kind) });
     }

@@ -111,11 +111,12 @@ pub struct MinimizedFailure {
 
 /// Returns the requirement to cite for a case where the harness is a proxy's upstream, if the judge reported none.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
-    let said = || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
+    let sent_by_case =
+        || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
     let closed = || events.iter().any(|event| matches!(event.kind, EventKind::ClosedByUpstream { .. }));
     case.needs_upstream().then(|| match key.after() {
         Some(LastAction::UpstreamClose) => ids::HYDRA_UPSTREAM_LOST,
-        None if closed() && !said() => ids::HYDRA_UPSTREAM_LOST,
+        None if closed() && !sent_by_case() => ids::HYDRA_UPSTREAM_LOST,
         _ => ids::HYDRA_UPSTREAM_BAD_TEXT,
     })
 }
@@ -399,10 +400,10 @@ impl Examiner<'_> {
                 shown.run
             }
         };
-        let told = run.failure(key)?.clone();
+        let failure_again = run.failure(key)?.clone();
         // Shrinking may have removed the invalid messages.
-        let valid = valid || self.is_valid(&best.case, &run, &told);
-        let symptom = Symptom::of_failure(&told, &run.observation.events);
+        let valid = valid || self.is_valid(&best.case, &run, &failure_again);
+        let symptom = Symptom::of_failure(&failure_again, &run.observation.events);
         let steps = [case.len(), best.case.len()];
         if key.is_hang() {
             waits::mark_missing(
@@ -413,12 +414,12 @@ impl Examiner<'_> {
         }
         let found = StoredFinding {
             bucket: key.to_string(),
-            description: told.description,
-            requirement: told.requirement,
+            description: failure_again.description,
+            requirement: failure_again.requirement,
             kind: key.kind(),
             valid,
             needs_earlier_job: best.case.earlier.is_some(),
-            backtrace: told.backtrace.map(|trace| *trace),
+            backtrace: failure_again.backtrace.map(|trace| *trace),
             untraced: (key.is_unseen_crash() && self.may_continue())
                 .then(|| self.untraced_reason(&best.case))
                 .flatten(),

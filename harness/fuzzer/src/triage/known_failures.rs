@@ -206,8 +206,8 @@ mod tests {
         let text = "[[known]]\nplace = \"handle_*\"\nbucket = \"crash--pm--*\"\nsensitive = true\n[[known]]\nreason = \"none\"";
         let known: KnownFailures = toml::from_str(text).unwrap();
         let name = |bucket, place| known.name(bucket, place);
-        let told = Some("crash--pm--* in handle_*".to_owned());
-        assert_eq!(name("crash--pm--SIGSEGV--in-handle_put", Some("handle_put")), told);
+        let expected = Some("crash--pm--* in handle_*".to_owned());
+        assert_eq!(name("crash--pm--SIGSEGV--in-handle_put", Some("handle_put")), expected);
         assert_eq!(name("crash--pm--SIGSEGV--in-serve", Some("serve")), None);
         assert_eq!(name("crash--other--SIGSEGV--in-handle_put", Some("handle_put")), None);
         assert_eq!(name("crash--pm--SIGSEGV--put", None), None);

@@ -455,13 +455,13 @@ mod tests {
     }
 
     /// Returns a job that sends `cmd=get key=c` and the given line.
-    fn job(said: &str) -> Case {
+    fn job(line: &str) -> Case {
         let says = |line: &str| write(0, vec![text(line)], false);
-        server(2, vec![join(Dialect::Pmi1), says("cmd=get key=c"), says(said), leave(Dialect::Pmi1)])
+        server(2, vec![join(Dialect::Pmi1), says("cmd=get key=c"), says(line), leave(Dialect::Pmi1)])
     }
 
-    fn says(case: &Case, said: &str) -> bool {
-        case.text().contains(said)
+    fn says(case: &Case, line: &str) -> bool {
+        case.text().contains(line)
     }
 
     #[test]

@@ -120,11 +120,11 @@ impl LibraryGenerator {
     /// Returns the call that begins a program, with one of the requests that it causes, chosen at random.
     pub(crate) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<PlannedCall> {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
-        let mut asked: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();
-        asked.dedup();
+        let mut candidates: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();
+        candidates.dedup();
         // In PMI-2, a different function requests the job id.
-        asked.truncate(if self.dialect.framing() == Framing::Frames { 2 } else { 3 });
-        let op = pick(u, &asked)?;
+        candidates.truncate(if self.dialect.framing() == Framing::Frames { 2 } else { 3 });
+        let op = pick(u, &candidates)?;
         self.call(self.function("init"), Some(op), u, &CallSwarm::default(), 0, ranks)
     }
 
@@ -169,7 +169,7 @@ impl LibraryGenerator {
             Some(op) if op.is(&["lookup"]) => (TextUse::Port, "tag#0$port#4242$"),
             _ => (TextUse::Value, "0123456789"),
         };
-        let told = match op {
+        let received = match op {
             _ if has(|param| matches!(param, Param::OutInts(Some(_)))) => Text::Bytes(b"1,2,3,4,5".into()),
             Some(op) if op.is(&["get", "get-node-attribute", "lookup"]) => {
                 swarm.text(self.dialect, used, usual, u)?
@@ -181,7 +181,7 @@ impl LibraryGenerator {
             true => pick(u, &["missing", MAPPING, "universeSize"])?.to_owned(),
             false => format!("key-{number}"),
         };
-        let draft = CallDraft { libraries: *self, function, op, swarm, number, ranks, key, received: told };
+        let draft = CallDraft { libraries: *self, function, op, swarm, number, ranks, key, received };
         let args = draft.arguments(u)?;
         let request = op.map(|op| draft.request(op, u)).transpose()?;
         Ok(PlannedCall { cites: function.error_requirement, function: function.name, args, request })

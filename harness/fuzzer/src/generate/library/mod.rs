@@ -160,10 +160,10 @@ fn mutate_response(
     let answer = request.answer(dialect);
     let (mutation, all) = answer.mutated(u)?;
     body.push(request_step(who, request.pattern.clone(), false));
-    body.extend(all.into_iter().map(|said| match said {
+    body.extend(all.into_iter().map(|step| match step {
         // Unlike the scenario of a program, that of a library has no step for the correct response.
         ResponseStep::Correct => response_step(who, answer.correct()),
-        said => response_step(who, said),
+        step => response_step(who, step),
     }));
     Ok(format!("{}:{}", mutation.name(), request.op))
 }

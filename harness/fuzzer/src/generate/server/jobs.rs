@@ -225,8 +225,8 @@ mod tests {
                 let case = after_job(SessionFeatures::default(), dialect, ending);
                 assert_well_formed(&case);
                 let (first, second) = (case.earlier.as_ref().unwrap().text(), case.text());
-                for said in ["key=k0-0", "key=k1-3", "of-a-job-before", "port=port-of-the-"] {
-                    assert!(first.contains(said) && second.contains(said), "{said}: {first}{second}");
+                for part in ["key=k0-0", "key=k1-3", "of-a-job-before", "port=port-of-the-"] {
+                    assert!(first.contains(part) && second.contains(part), "{part}: {first}{second}");
                 }
                 assert_eq!(
                     first.contains("abort"),

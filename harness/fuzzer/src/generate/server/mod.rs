@@ -141,10 +141,10 @@ mod tests {
             };
             let texts: Vec<String> = (0..600).map(|number| generate(1, number, scope).text()).collect();
             let words = || texts.iter().flat_map(|text| text.split([' ', ';', '\n']));
-            let said: BTreeSet<&str> = words().filter(|word| word.contains("cmd=")).collect();
+            let commands: BTreeSet<&str> = words().filter(|word| word.contains("cmd=")).collect();
             for op in Op::all(dialect).filter(is_asked_for) {
                 let command = format!("{}={op}", op.command_key());
-                assert!(said.contains(&*command), "{dialect}: {command}");
+                assert!(commands.contains(&*command), "{dialect}: {command}");
             }
         }
     }

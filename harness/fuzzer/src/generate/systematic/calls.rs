@@ -194,10 +194,10 @@ impl LibrarySessionBuilder<'_> {
     }
 
     /// Adds a call, after the steps that determine the response to its request.
-    fn answered(&mut self, call: PlannedCall, said: Vec<ResponseStep>) {
+    fn answered(&mut self, call: PlannedCall, steps: Vec<ResponseStep>) {
         if let Some(request) = call.request.as_ref().filter(|_| self.libraries.uses_wire) {
             self.body.push(request_step(None, request.pattern.clone(), false));
-            self.body.extend(said.into_iter().map(|said| response_step(None, said)));
+            self.body.extend(steps.into_iter().map(|step| response_step(None, step)));
         }
         self.body.push(call.stmt());
     }
@@ -214,8 +214,8 @@ impl LibrarySessionBuilder<'_> {
     }
 
     fn changed(&mut self, call: PlannedCall, change: &ResponseChange) {
-        let said = call.request.as_ref().map(|r| r.answer(self.libraries.dialect).changed(change));
-        self.answered(call, said.unwrap_or_default());
+        let steps = call.request.as_ref().map(|r| r.answer(self.libraries.dialect).changed(change));
+        self.answered(call, steps.unwrap_or_default());
     }
 }
 

@@ -201,10 +201,10 @@ mod tests {
     #[test]
     fn repeats_each_request_and_reads_the_puts() {
         let scope = SessionFeatures::default();
-        let times = |through: ServerSession, said: &str| {
-            make_case(scope, Dialect::Pmi1, &through).text().matches(said).count()
+        let times = |through: ServerSession, text: &str| {
+            make_case(scope, Dialect::Pmi1, &through).text().matches(text).count()
         };
-        let soaks = |operation| move |said: &str| times(ServerSession::Repeated(operation), said);
+        let soaks = |operation| move |text: &str| times(ServerSession::Repeated(operation), text);
         assert_eq!(soaks(RepeatedOperation::Barrier)("1  send    cmd=barrier_in"), 300);
         assert_eq!(soaks(RepeatedOperation::Names)("send    cmd=publish_name"), 300);
         assert_eq!(soaks(RepeatedOperation::Miss)("key=missing"), 300);
@@ -220,9 +220,9 @@ mod tests {
             every_byte(Dialect::Pmi1, TextUse::Value),
             0,
         );
-        let alike = |said: &str| times(ServerSession::CollidingKeys, said);
+        let alike = |text: &str| times(ServerSession::CollidingKeys, text);
         assert_eq!((alike("send    cmd=put"), alike("0  send    cmd=get"), alike("key=hBBAa")), (16, 16, 2));
-        let withdrawn = |said: &str| times(ServerSession::Withdrawals, said);
+        let withdrawn = |text: &str| times(ServerSession::Withdrawals, text);
         assert_eq!(
             (withdrawn("send    cmd=unpublish_name"), withdrawn("send    cmd=lookup_name")),
             (16, 120)

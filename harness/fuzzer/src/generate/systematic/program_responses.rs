@@ -71,9 +71,9 @@ pub(crate) fn all(trace: &Trace, mutate: bool) -> Vec<ProgramSession> {
 /// Returns the positions of the requests of each kind. A position is the index of the request within its rank, and the rank.
 fn slots(trace: &Trace) -> BTreeMap<RequestKind, Vec<(usize, u32)>> {
     let mut slots: BTreeMap<RequestKind, Vec<(usize, u32)>> = BTreeMap::new();
-    for (rank, asked) in (0..).zip(trace.exchanges()) {
+    for (rank, requests) in (0..).zip(trace.exchanges()) {
         let mut times: BTreeMap<RequestKind, usize> = BTreeMap::new();
-        for (at, exchange) in asked.iter().enumerate() {
+        for (at, exchange) in requests.iter().enumerate() {
             let before = times.entry(exchange.kind()).or_default();
             if *before < MAX_SKIPPED_REQUESTS {
                 slots.entry(exchange.kind()).or_default().push((at, rank));

@@ -299,12 +299,12 @@ impl ExchangeHistory {
                     let whole = connection.partial(Direction::FromServer).is_empty();
                     let how = if whole { ResponseKind::Close } else { ResponseKind::Partial };
                     history.ended_early |= !history.open.is_empty();
-                    let asked = history
+                    let request = history
                         .open
                         .pop()
                         .map_or(LastRequest::NothingMore, |open| LastRequest::Request(open.kind));
                     history.open.clear();
-                    history.pairs.push((event.seq, asked, how));
+                    history.pairs.push((event.seq, request, how));
                 }
                 EventKind::ClosedByClient { proc: by } | EventKind::Ended { proc: by, .. } if *by == proc => {
                     history.closed = true;
@@ -369,8 +369,8 @@ impl ExchangeHistory {
 
     /// Returns whether the response to the process's offer had the right command, but could not be parsed.
     fn has_garbled_version(&self) -> bool {
-        let is_init = |asked: &LastRequest| matches!(asked, LastRequest::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
-        self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == ResponseKind::Malformed)
+        let is_init = |request: &LastRequest| matches!(request, LastRequest::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
+        self.pairs.iter().any(|(_, request, answer)| is_init(request) && *answer == ResponseKind::Malformed)
     }
 
     /// Returns whether the harness owes the process a response.
@@ -382,8 +382,8 @@ impl ExchangeHistory {
     fn relevant_response(&self, since: u64) -> LastAction {
         let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
         let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != ResponseKind::Proper);
-        unusual.or(pairs.last()).map_or(LastAction::NoRequest, |(_, asked, answer)| LastAction::Answered {
-            request: asked.clone(),
+        unusual.or(pairs.last()).map_or(LastAction::NoRequest, |(_, request, answer)| LastAction::Answered {
+            request: request.clone(),
             response: *answer,
         })
     }
@@ -440,7 +440,7 @@ mod tests {
         EventKind::ToServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
     }
 
-    fn told(proc: Proc, line: &str) -> EventKind {
+    fn receives(proc: Proc, line: &str) -> EventKind {
         EventKind::FromServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
     }
 
@@ -460,7 +460,7 @@ mod tests {
     fn offers() -> [EventKind; 2] {
         [
             asks(ZERO, "cmd=init pmi_version=2 pmi_subversion=0"),
-            told(ZERO, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
+            receives(ZERO, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
         ]
     }
 
@@ -500,13 +500,13 @@ mod tests {
         assert!(excused("cmd=get_res", vec![get(), half.clone()]));
         assert!(!excused("cmd=get_res", vec![get(), half, EventKind::ClosedByServer { proc: ZERO }]));
         // The process has received its response, and does nothing more. This hang is excused only if the harness blocks another process.
-        assert!(!excused("no", vec![get(), told(ZERO, "no")]));
-        let other = vec![get(), told(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
+        assert!(!excused("no", vec![get(), receives(ZERO, "no")]));
+        let other = vec![get(), receives(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
         assert!(excused("no", other));
         // A plausible wrong value misleads the program, but a program must check a mapping.
         let found = "cmd=get_result rc=0 value=x";
-        assert!(excused(found, vec![get(), told(ZERO, found)]));
-        let all = events(vec![get(), told(ZERO, found)]);
+        assert!(excused(found, vec![get(), receives(ZERO, found)]));
+        let all = events(vec![get(), receives(ZERO, found)]);
         assert!(!is_excused(&hang(ZERO, &all), &case("cmd=get key=PMI_process_mapping", found), &all));
     }
 
@@ -521,7 +521,7 @@ mod tests {
             ("= cmd=maxes rc=0", "get_maxes-garbled"),
             ("no", "get_maxes-unreadable"),
         ] {
-            let all = events(vec![asks(ZERO, "cmd=get_maxes"), told(ZERO, answer)]);
+            let all = events(vec![asks(ZERO, "cmd=get_maxes"), receives(ZERO, answer)]);
             assert_eq!(
                 ExchangeHistory::of(&all, ZERO).relevant_response(0).to_string(),
                 expected,
@@ -564,7 +564,7 @@ mod tests {
         assert!(
             ExchangeHistory::of(&events(vec![offer, told_in_frame("cmd=kvs-put;")]), ZERO).awaits_response()
         );
-        let all = events(vec![told(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
+        let all = events(vec![receives(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
         let history = ExchangeHistory::of(&all, ZERO);
         assert!(history.has(&[ResponseKind::Surplus]) && history.awaits_response());
     }

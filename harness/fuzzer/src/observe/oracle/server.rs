@@ -145,7 +145,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
             Some(ObservationKind::Response(op)) => LastAction::Message(MessageKind::Request(op.into())),
             _ => last_request(seen, kinds, finding.proc, finding.seq),
         };
-        let told = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
+        let description = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
         let (key, what) = match finding.kind {
             Some(ObservationKind::SilenceDuringPartialRequest) => (
                 FailureKey::HangDuringPartialRequest,
@@ -153,9 +153,9 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
             ),
             Some(ObservationKind::Silence) => {
                 let requirement = Some(requirement.clone());
-                (FailureKey::Hang { party: None, requirement, call: None, after }, told)
+                (FailureKey::Hang { party: None, requirement, call: None, after }, description)
             }
-            _ => (FailureKey::Rule { party: None, requirement: requirement.clone(), after }, told),
+            _ => (FailureKey::Rule { party: None, requirement: requirement.clone(), after }, description),
         };
         let seq = Some(finding.seq);
         all.push(Failure { key, description: what, requirement: Some(requirement), seq, backtrace: None });
@@ -174,8 +174,8 @@ fn reported_end(seen: &Observation) -> Option<(String, CrashCause)> {
             _ => None,
         })
     };
-    let told = lines().find_map(|line| proxy_status::read(&line));
-    told.map(|(name, signal)| (name, CrashCause::Signal(signal))).or_else(|| {
+    let by_proxy = lines().find_map(|line| proxy_status::read(&line));
+    by_proxy.map(|(name, signal)| (name, CrashCause::Signal(signal))).or_else(|| {
         let signs = || {
             ABORT_SIGNS.iter().chain(&BROKEN_MEMORY).filter(|sign| !(seen.segfaults && **sign == SEGFAULT))
         };
@@ -286,7 +286,7 @@ mod tests {
     fn close_key_names_first_request_outside_barriers() {
         let proc = |rank| Proc { group: 0, rank };
         let asks = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
-        let asked = |of_0: &str| {
+        let after_requests = |of_0: &str| {
             let joined = [0, 1].into_iter().flat_map(|rank| {
                 let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
                 let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
@@ -308,12 +308,15 @@ mod tests {
         let buckets = |seen: &Observation| -> Vec<String> {
             failures(seen, &Catalogue::default()).into_iter().map(|f| f.key.to_string()).collect()
         };
-        let mut seen = asked("cmd=get_appnum\n");
+        let mut seen = after_requests("cmd=get_appnum\n");
         assert_eq!(seen.findings.len(), 2);
         assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-appnum--get_appnum"]);
         seen.findings.retain(|found| found.proc == Some(proc(1)));
         assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
-        assert_eq!(buckets(&asked("cmd=barrier_in\n")), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
+        assert_eq!(
+            buckets(&after_requests("cmd=barrier_in\n")),
+            ["rule--rfc13.abnf.c-universe--get_universe_size"]
+        );
     }
 
     #[test]
@@ -333,8 +336,8 @@ mod tests {
 
     #[test]
     fn report_of_a_killed_process_is_not_a_server_crash() {
-        let found = |said: &str, segfaults| {
-            let line = Bytes(said.into());
+        let found = |text: &str, segfaults| {
+            let line = Bytes(text.into());
             let events = vec![Event::new(0, EventKind::Output { proc: None, stderr: false, line })];
             failures(&Observation { events, segfaults, ..Observation::default() }, &Catalogue::default())
                 .len()

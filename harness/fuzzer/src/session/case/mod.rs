@@ -149,8 +149,8 @@ impl Case {
                 .into_iter()
                 .flatten()
                 .for_each(|line| *line = escaped(line));
-            let said = arguments_mut(statement).filter(|text| !text.is_empty());
-            said.for_each(|text| *text = escaped(text));
+            let sent = arguments_mut(statement).filter(|text| !text.is_empty());
+            sent.for_each(|text| *text = escaped(text));
         }
         pmi_scenario::print(&scenario)
     }
@@ -348,17 +348,17 @@ impl Case {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;
         }
-        let mut said = vec![Vec::new(); self.ranks() as usize];
+        let mut sent_bytes = vec![Vec::new(); self.ranks() as usize];
         for statement in &self.scenario.body {
             if let Some(ServerStep::Write { rank, encoding, lines, partial }) = ServerStep::of(statement)
-                && let Some(said) = said.get_mut(rank as usize)
+                && let Some(sent_bytes) = sent_bytes.get_mut(rank as usize)
             {
                 let text = written_bytes(encoding, lines, partial);
                 // With two spawns in one write, groups could not be matched with spawns.
                 if memchr::memmem::find_iter(&text, b"cmd=spawn;").nth(1).is_some() {
                     return false;
                 }
-                said.extend(text);
+                sent_bytes.extend(text);
             }
         }
         let of_children =
@@ -369,7 +369,7 @@ impl Case {
         };
         // Spawned processes must not spawn.
         !self.scenario.body.iter().filter(of_children).any(spawns)
-            && said.iter().all(|said| spawn_guard::is_bounded(said))
+            && sent_bytes.iter().all(|sent_bytes| spawn_guard::is_bounded(sent_bytes))
     }
 
     /// Returns this case with a regular start of all ranks added, if it lacks one and a server is under test.

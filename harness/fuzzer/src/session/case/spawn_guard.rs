@@ -13,17 +13,17 @@ use crate::session::reading::{MessageReader, WireMessage};
 const MAX_COUNT_DIGIT: u8 = b'4';
 
 /// Returns whether the spawns in the bytes from a process request few processes, however a server parses the bytes before them.
-pub(crate) fn is_bounded(said: &[u8]) -> bool {
+pub(crate) fn is_bounded(sent: &[u8]) -> bool {
     let count =
         |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();
-    let all = count(said);
+    let all = count(sent);
     if all == 0 {
         return true;
     }
-    let messages = MessageReader::new(Framing::Frames).push(said);
+    let messages = MessageReader::new(Framing::Frames).push(sent);
     let mut bounded = 0;
-    for said in &messages {
-        if let WireMessage::Body(body) = said
+    for message in &messages {
+        if let WireMessage::Body(body) = message
             && is_bounded_request(body)
         {
             bounded += count(body);
@@ -95,13 +95,17 @@ mod tests {
             assert!(!bounded(head, &program.replace(from, to)), "{to}");
         }
         let spawn = framed(&format!("cmd=spawn;{head}{program}"));
-        let said = |text: String| is_bounded(text.as_bytes());
+        let bounded_text = |text: String| is_bounded(text.as_bytes());
         let other = framed("cmd=job-getid;");
-        assert!(said(other.clone()) && said(format!("cmd=init\n{other}{spawn}{other}")));
+        assert!(bounded_text(other.clone()) && bounded_text(format!("cmd=init\n{other}{spawn}{other}")));
         // A server may parse these bytes differently.
-        assert!(!said(format!("  -1  {spawn}")) && !said(format!("    20cmd=job-getid;{spawn}")));
+        assert!(
+            !bounded_text(format!("  -1  {spawn}")) && !bounded_text(format!("    20cmd=job-getid;{spawn}"))
+        );
         let alone = framed(&program.replace("subcmd=a", "cmd=spawn-cmd"));
-        assert!(!said(alone) && !said(framed(&format!("cmd=spawn;{head}"))));
-        assert!(!said(spawn[..spawn.len() - 1].to_owned()) && !said(format!("cmd=x {spawn}\n")));
+        assert!(!bounded_text(alone) && !bounded_text(framed(&format!("cmd=spawn;{head}"))));
+        assert!(
+            !bounded_text(spawn[..spawn.len() - 1].to_owned()) && !bounded_text(format!("cmd=x {spawn}\n"))
+        );
     }
 }

@@ -13,7 +13,7 @@ use crate::session::statement::{AwaitedResponse, ServerStep, wait};
 /// Adapts every wait to the oldest unanswered request before it. A wait without a request is removed, unless it is optional. A barrier that
 /// not all ranks enter is not answered.
 pub(crate) fn adapt_waits(scenario: &mut Scenario) {
-    replace_waits(scenario, |_, answer, asked| match (answer, asked) {
+    replace_waits(scenario, |_, answer, request| match (answer, request) {
         (AwaitedResponse::Optional, _) => Some(answer),
         (_, None) => None,
         (AwaitedResponse::Due(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
@@ -29,7 +29,7 @@ pub(crate) fn adapt_waits(scenario: &mut Scenario) {
 /// Marks responses that were due but did not arrive. `unanswered` lists the statements that waited for them. If `held_up`, a partial
 /// request from another process may be the reason.
 pub(crate) fn mark_missing(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
-    replace_waits(scenario, |number, answer, asked| match asked {
+    replace_waits(scenario, |number, answer, request| match request {
         Some(FrontRequest { op: Some(op), .. }) if unanswered.contains(&number) => {
             Some(if held_up { AwaitedResponse::Delayable(op) } else { AwaitedResponse::Due(op) })
         }
@@ -127,8 +127,8 @@ impl PendingRequests {
     }
 
     fn write(&mut self, encoding: Encoding, lines: &[Template], partial: bool) {
-        for said in self.reader.push(&written_bytes(encoding, lines, partial)) {
-            match said {
+        for message in self.reader.push(&written_bytes(encoding, lines, partial)) {
+            match message {
                 WireMessage::Line(line) => self.line(&line),
                 WireMessage::Body(body) => self.body(&body),
                 WireMessage::NoFrame => self.unanswered.push_back(UnansweredMessage::new(None, false)),

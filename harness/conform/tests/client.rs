@@ -392,7 +392,7 @@ fn unneeded_process_manager_exits() {
     assert!(found.ran.out.contains("singleton.client.once"), "{}", found.ran.whole());
 }
 
-/// A program that never requests a process manager gets none, and has no finding.
+/// A program that never requests a process manager is not connected to one, and has no finding.
 #[test]
 fn program_may_start_no_process_manager() {
     let folder = TempDir::new().unwrap();

@@ -3,7 +3,7 @@
 use pmi_wire::Framing;
 use serde::Deserialize;
 
-/// One dialect, or all of them.
+/// The dialects of an entry: PMI-1, PMI-2 or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Dialects {
     /// Every dialect that has the operation.

@@ -61,13 +61,13 @@ impl ResponseSelector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResponseWrites {
-    /// Every byte separately.
+    /// Every byte in a separate write.
     Bytewise,
-    /// Two halves.
+    /// Two halves in separate writes.
     Halves,
-    /// The last byte separately.
+    /// The last byte in a separate write.
     NewlineApart,
-    /// The length, then the body.
+    /// The length header in a separate write.
     HeaderApart,
     /// One write, with colons in place of equals signs.
     Colons,

@@ -17,9 +17,9 @@ use crate::observation::NO_PROOF_SUFFIX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// It exited with this status.
+    /// The process exited with this status.
     Code(i32),
-    /// It was killed by this signal.
+    /// The process was killed by this signal.
     Signal(i32),
 }
 

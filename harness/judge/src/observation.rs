@@ -14,7 +14,7 @@ pub(crate) const PRINTABLE_LIMIT: usize = 160;
 /// The suffix of an observation if the only evidence of a silence is a timeout. On a loaded machine, the process might have answered later.
 pub(crate) const NO_PROOF_SUFFIX: &str = " (not proved: timed out)";
 
-/// The kind of observation, for code that distinguishes findings. The text states the same for users.
+/// The kind of observation, for code that distinguishes findings. The text of a finding gives the same information to users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "SeenKind")]

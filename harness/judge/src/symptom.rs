@@ -38,8 +38,8 @@ pub fn common_symptom<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Op
     parts.max_by_key(|part| part.len()).filter(|part| part.len() >= MIN_CHARACTERS).map(str::to_owned)
 }
 
-/// Returns a name for a cause that is the same in each run and after a rebuild. A crash without a known function is named after the first
-/// scenario that shows it.
+/// Returns a name for a cause. The name stays the same in later runs and after a rebuild. A crash without a known function is named after
+/// the first scenario that shows it.
 pub fn fingerprint(cause: &CommonCause<'_>) -> String {
     let Some((result, JudgedFinding { finding, .. })) = cause.findings.first() else {
         return cause.requirement.to_owned();

@@ -27,7 +27,7 @@ pub enum Verdict {
     /// There is no finding.
     #[default]
     Pass,
-    /// Only findings about minor requirements: MAY, de facto, or contradictions of the RFC.
+    /// There are only findings about minor requirements: MAY, de facto, or contradictions of the RFC.
     Note,
     /// A SHOULD is broken.
     Warn,
@@ -89,9 +89,9 @@ pub enum Strictness {
     /// MUST and SHALL.
     #[default]
     Must,
-    /// Also SHOULD.
+    /// MUST and SHOULD requirements.
     Should,
-    /// Also de facto requirements: behaviour that implementations share beyond the specification.
+    /// MUST, SHOULD and de facto requirements. The latter describe behaviour that implementations share beyond the specification.
     DeFacto,
 }
 

@@ -18,7 +18,7 @@ const NAME: &[u8] = b"pmi-conform-agent";
 const SOCKET: &[u8] = b"/runner";
 /// The full agent, in the same folder; `agent::quick::FULL`.
 const FULL: &[u8] = b"/full";
-/// Variable with the agent's path, for launchers that do not pass it on; `agent::PATH_VARIABLE`.
+/// Environment variable with the agent's path, for launchers that do not pass the path on. The same as `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 
 /// Variables that describe the node of the process; `event::NODE_VARIABLES` and `event::LOCAL_SIZE_VARIABLE` in pmi-judge.

@@ -121,7 +121,7 @@ impl NonBlockingStream {
         first
     }
 
-    /// Writes as many of the queued bytes and these bytes as the other side accepts, and queues the rest.
+    /// Writes the queued bytes and then `bytes`, as far as the other side accepts them, and queues the rest.
     pub fn write(&mut self, bytes: &[u8]) {
         let direct = self.out.is_empty() && !self.unread && !bytes.is_empty();
         // An error occurs again when the rest is written.
@@ -162,7 +162,7 @@ impl NonBlockingStream {
         self.out = Vec::new();
     }
 
-    /// Writes as many of the queued bytes as the other side accepts.
+    /// Writes the queued bytes, as far as the other side accepts them.
     pub fn flush(&mut self) {
         while self.written < self.out.len() {
             match self.send(&self.out[self.written..]) {

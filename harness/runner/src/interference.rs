@@ -26,7 +26,7 @@ const UNRELATED_RUN_FACTOR: u32 = 2;
 /// Number of passing runs, one alone and the rest alongside jobs of the reference manager, that are required once another scenario of this
 /// run has shown interference.
 const REPEATED_RUNS: u32 = 3;
-/// Maximum number of events of another job that are kept as evidence.
+/// Maximum number of another job's events that are kept as evidence.
 const MAX_OTHER_JOB_EVENTS: usize = 40;
 
 /// The process manager whose job is played alongside the failed scenario.

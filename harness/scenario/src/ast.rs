@@ -482,7 +482,7 @@ impl Role {
 /// The action that a step performs or expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepAction {
-    /// One or more messages in one write, or one expected message per line.
+    /// One or more messages in a single write, or one expected message per line.
     Message {
         /// The write mode.
         mode: WriteMode,

@@ -87,7 +87,7 @@ impl std::fmt::Display for BoundParty {
     }
 }
 
-/// One normative statement.
+/// A normative statement of a specification.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {

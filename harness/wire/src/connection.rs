@@ -1,4 +1,4 @@
-//! Both directions of a connection. Messages are lines until frames are negotiated.
+//! Splits both directions of a connection into messages, which are lines until frames are negotiated.
 
 use std::borrow::Cow;
 

@@ -186,7 +186,7 @@ impl Framer {
         self.rest()
     }
 
-    /// Returns the bytes after the last newline; empty while an overlong line is being dropped.
+    /// Returns the bytes after the last newline. The result is empty while an overlong line is being dropped.
     ///
     /// At the end of a connection, these bytes are an incomplete message.
     pub fn partial(&self) -> &[u8] {

@@ -57,7 +57,7 @@ impl Greeting {
         format!("cmd=initack{more}\ncmd=set size={size}\ncmd=set rank={rank}\ncmd=set debug=0\n")
     }
 
-    /// Parses the four lines.
+    /// Parses the four lines of a greeting.
     ///
     /// # Errors
     ///

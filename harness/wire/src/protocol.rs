@@ -21,7 +21,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Both framings.
+    /// All framings.
     pub const ALL: [Self; 2] = [Self::Lines, Self::Frames];
 
     /// Returns the item of a pair that belongs to this framing: the first for lines, the second for frames.

@@ -108,7 +108,7 @@ pub(crate) enum KeptEvents {
     Nothing,
     /// All events.
     All,
-    /// The first and the last events of each scenario, as many as reports show.
+    /// The first and the last events of each scenario, up to the number that reports show.
     FirstAndLast,
     /// The first and the last events of each scenario with findings.
     FirstAndLastOfFindings,

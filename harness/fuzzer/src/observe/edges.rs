@@ -68,9 +68,9 @@ pub struct CoveredEdges(BTreeMap<u32, u8>);
 pub(crate) enum NewCoverage {
     /// The case covers nothing new.
     None,
-    /// A known edge has a new class of counts.
+    /// The case covers a known edge with a new class of counts.
     Times,
-    /// These edges are new.
+    /// The case covers these new edges.
     Edges(Vec<u32>),
 }
 

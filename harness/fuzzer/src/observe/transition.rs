@@ -28,9 +28,9 @@ pub struct Transition {
 pub enum WaitingCount {
     /// No other process.
     None,
-    /// One process.
+    /// One other process.
     One,
-    /// More than one process.
+    /// More than one other process.
     Several,
 }
 

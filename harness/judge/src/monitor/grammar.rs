@@ -15,7 +15,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::finding::PartyKind;
 use crate::observation::ObservationText;
 
-/// The draft does not say whether a value may be empty, and not all servers accept one.
+/// The requirement about empty values. The draft does not say whether a value may be empty, and some servers reject empty values.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
 /// Returns true if a request has no unknown keys. In a spawn, numbered keys have to agree with their counts as well.

@@ -223,7 +223,7 @@ impl MonitoredRank {
     }
 }
 
-/// One process group.
+/// The monitor's state of a process group.
 #[derive(Debug, Default)]
 pub(super) struct MonitoredGroup {
     pub(super) size: u32,
@@ -302,7 +302,7 @@ impl MonitoredGroup {
             && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))
     }
 
-    /// Returns the ranks for which `is` does not hold, as text; `None` if there are none.
+    /// Returns the ranks for which `is` returns false, as text. Returns `None` if there are no such ranks.
     pub(super) fn ranks_except(&self, is: impl Fn(&MonitoredRank) -> bool) -> Option<String> {
         let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
         let named: Vec<String> =
@@ -582,7 +582,8 @@ impl Monitor {
         self.group(p.group).irregular_ranks.contains(&p.rank)
     }
 
-    /// Records that such a request has been answered. If it was refused, or understood in another way, the state of the server is unknown.
+    /// Records that an irregular request has been answered. If the server refused it or understood it differently, the server's state is
+    /// unknown.
     pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
         if self.group(p.group).irregular_ranks.remove(&p.rank) && !taken {
             self.allow_abort(p, Unspecified::AmbiguousRequest);

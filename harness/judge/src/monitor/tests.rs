@@ -366,7 +366,7 @@ fn judges_values_of_pmi2(
     assert_eq!(all(2, &[&INITS_2[..], &joins, &[&request, &answer]].concat()), broken);
 }
 
-/// One job, of which one process speaks PMI-1 and reads the mapping in RFC 13's form, and another speaks PMI-2.
+/// In this job, one process uses PMI-1 and reads the mapping in RFC 13's form, and the other uses PMI-2.
 #[rstest]
 #[case::form_of_mpich(&["(vector,[0]x2)"], &[])]
 #[case::other_for_the_second_request(&["(vector,[0]x2)", "(vector,(0,1,2))"], &["pmi2.common.jobattr.mapping"])]

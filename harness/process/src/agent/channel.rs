@@ -110,7 +110,7 @@ impl Channel {
         self.ended |= self.connection.unwritten() > self.limit;
     }
 
-    /// Writes as many of the waiting bytes as the connection accepts.
+    /// Writes the waiting bytes, as far as the connection accepts them.
     pub fn flush(&mut self) {
         self.connection.flush();
     }

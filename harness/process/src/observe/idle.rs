@@ -291,7 +291,7 @@ enum ConnectionEnd {
     /// The process that made the other end, on this host.
     Process(i32),
     Internet(Ends),
-    /// Another host or namespace, about which nothing is known.
+    /// A different host or namespace, which cannot be observed.
     Remote,
 }
 

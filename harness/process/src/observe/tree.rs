@@ -85,7 +85,7 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     end_orphans(doomed);
 }
 
-/// Returns whether a child is alive and has none of the marks of `live`.
+/// Returns whether a child is alive and has no mark in `live`.
 fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
     parent(pid).is_some_and(|(_, zombie)| !zombie)
         && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))

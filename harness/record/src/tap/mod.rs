@@ -196,7 +196,7 @@ struct TapLink {
     reactor: Reactor<TapSource>,
     /// The channel to the recorder, and its key in the reactor; `None` after the recorder has exited.
     recorder: Option<(Channel, ReactorKey)>,
-    /// Both ends while the recorder carries: first the end to the program, then the end to the process manager.
+    /// Both ends of the connection while the recorder forwards bytes: first the end to the program, then the end to the process manager.
     held_ends: Option<(OwnedFd, OwnedFd)>,
     /// The pump between both ends, after the recorder has exited.
     pump: Option<Pump>,

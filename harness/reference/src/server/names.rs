@@ -14,7 +14,7 @@ impl Server {
         OperationResult::done()
     }
 
-    /// Withdraws a name (RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`").
+    /// Unpublishes a name (RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`").
     pub(super) fn unpublish(&mut self, name: &[u8]) -> OperationResult {
         self.names.remove(name).map(drop).ok_or(NOT_PUBLISHED).into()
     }

@@ -4,7 +4,7 @@ use pmi_scenario::ast::Dialect;
 use pmi_wire::protocol::by_operation;
 use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, SpawnRequest};
 
-/// One request by a rank.
+/// A request from a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MeasuredRequest {
     /// Offers the version.

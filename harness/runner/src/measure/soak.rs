@@ -26,7 +26,7 @@ const VALUE_PADDING: usize = 64;
 /// The extent of a soak test.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Its duration. If the manager is too slow, the test ends early.
+    /// The duration of the test. If the manager is too slow, the test ends early.
     pub time: Duration,
     /// Number of requests of all ranks, distributed evenly over the time.
     pub requests: u64,

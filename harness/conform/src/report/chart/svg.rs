@@ -70,7 +70,7 @@ struct DrawnRow {
 struct Arrow {
     from: usize,
     to: usize,
-    /// Position of the other two corners of the arrowhead.
+    /// Horizontal position of the arrowhead's two rear corners.
     back: usize,
     missing: bool,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Sweep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VariedProperty {
     Length,
-    /// One of its bytes.
+    /// One byte of the text.
     Byte,
 }
 

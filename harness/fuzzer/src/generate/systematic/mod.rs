@@ -24,7 +24,7 @@ use crate::session::statement::leave;
 enum ServerSession {
     /// A sweep over these lengths or bytes. The number is the position of a byte within its text.
     Texts(Sweep, Vec<i64>, u32),
-    /// One operation, [`TIMES`] times.
+    /// [`TIMES`] repetitions of an operation.
     Repeated(RepeatedOperation),
     /// The requests of an earlier job, which ends as stated.
     Job(JobEnding),

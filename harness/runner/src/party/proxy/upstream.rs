@@ -790,7 +790,7 @@ mod tests {
         numbers.iter().flat_map(|n| n.to_ne_bytes()).collect()
     }
 
-    /// Starts the processes of proxies of 4.2.
+    /// Starts the processes of proxies of Hydra 4.2.
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {

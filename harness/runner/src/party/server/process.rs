@@ -118,7 +118,8 @@ impl LaunchEnvironment {
         })
     }
 
-    /// Returns an environment for `jobs` jobs of another implementation on this host, alongside those of this one. They end with the run.
+    /// Returns an environment for `jobs` jobs of another implementation on this host, in addition to those of the implementation under
+    /// test. The jobs end with the run.
     pub(crate) fn for_other_implementation(&self, jobs: usize) -> Self {
         Self {
             binary: self.binary.clone(),

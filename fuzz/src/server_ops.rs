@@ -225,7 +225,7 @@ impl Session {
         let others = self.waiting.values().filter(|all| !all.is_empty()).count().min(2) as u32;
         let before = self.seq;
         self.send(p, row.operation, &message, usize::from(how & 15) * 3);
-        // The number of events shows whether the request was answered, and how many others were.
+        // The number of events shows whether the request was answered, and how many other requests were answered with it.
         let answers = (self.seq - before).min(7) as u32;
         // A hash of the name is the same in every run, unlike an address.
         let row =

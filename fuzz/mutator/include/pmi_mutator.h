@@ -30,7 +30,7 @@ size_t pmi_mutate(uint8_t *data, size_t size, size_t most, unsigned int seed, in
 /* libFuzzer's own mutations. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 
-/* Called by libFuzzer. A third of the mutations are libFuzzer's own, which know the operands of the parser's comparisons. */
+/* Called by libFuzzer. A third of the mutations are libFuzzer's own, which use the operands of the parser's comparisons. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned int seed)
 {
     if (size > 0 && seed % 3 == 0)

@@ -354,7 +354,7 @@ fn normal(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn links_resolve() {
+fn book_links_resolve() {
     let root = root();
     let source = root.join("docs/src");
     let generated = generate();

@@ -12,7 +12,7 @@ use crate::observation::{ObservationKind, ObservationText, quote_bytes};
 impl MonitoredGroup {
     /// Returns the node of each rank: as the processes have reported them, from the mapping if the server has sent one, or as requested.
     fn node_of_ranks(&self) -> Vec<u32> {
-        // PMI-1.2 alone has these barriers.
+        // Only PMI-1.2 has these barriers.
         let in_mapping = || match MappingForm::classify(self.mappings[Framing::Lines as usize].as_deref()?) {
             MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
                 mapping.expand_wrapping(self.size).ok()

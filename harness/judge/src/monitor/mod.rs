@@ -88,7 +88,7 @@ impl Monitor {
             EventKind::ClosedByClient { proc } => self.client_ended(*proc, true),
             EventKind::ClosedByServer { proc } => self.closed_by_server(*proc),
             EventKind::Ended { proc, ours: true } => self.client_ended(*proc, false),
-            // The process's connection ends with it; either of the two events may come first.
+            // The process's connection ends at the same time, and either of the two events may come first.
             EventKind::Ended { proc, ours: false } => self.closed_by_server(*proc),
             EventKind::NoResponse { proc, .. } if proc.group == Proc::PROXY_GROUP => {}
             EventKind::NoResponse { proc, proof } => {

@@ -11,7 +11,7 @@ use pmi_scenario::requirement::is_advisory;
 use pmi_wire::{Direction, Framing, Proc};
 
 use crate::builtin_requirements::USABLE_VALUES;
-use crate::bytes::MAX_SHOWN_BYTES;
+use crate::bytes::{Bytes, MAX_SHOWN_BYTES};
 use crate::connections::decode;
 use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{AbandonReason, Event, EventKind, Exit, Flaw, PlainRun, ReceivedValues, SilenceProof};
@@ -20,7 +20,7 @@ use crate::expectation::{Captures, Choice, Expectation, ExpectationKind, Mismatc
 use crate::history::{self, HistoryReader};
 use crate::kvs::strip_after_value;
 use crate::library::{self, LibraryJudge};
-use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, not_read};
+use crate::observation::{IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, not_read, quote_bytes};
 use crate::offer::{describe_missing_offer, needs_offer};
 use crate::program::{ProgramState, exit_mismatch};
 use crate::unjudged::UnjudgedReason;
@@ -121,6 +121,11 @@ fn format_line(line: &[u8]) -> String {
 }
 
 const CONNECTION_END: &str = "the end of the connection";
+
+/// Formats arguments with quotes around each.
+fn quote_each(args: &[Bytes]) -> String {
+    args.iter().map(|arg| quote_bytes(&arg.0)).collect::<Vec<_>>().join(" ")
+}
 
 impl Judge {
     /// Creates a judge. `requires` lists the requirements that the scenario tests.
@@ -589,11 +594,15 @@ impl Judge {
             ExpectationKind::Arguments(expected) => {
                 let args = &self.conversation.link(p).args;
                 let seen = args.iter().map(|a| a.0.as_slice()).collect::<Vec<_>>().join(&b' ');
-                if seen == expected.0 {
+                let whole = self.monitor.arguments_in_pieces(p, args);
+                if seen == expected.0 && whole.is_none() {
                     return self.mark_met(Captures::new());
                 }
-                let expected = format!("arguments \"{expected}\"");
-                self.report_broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
+                let (expected, seen) = match whole {
+                    Some(whole) => (format!("the arguments {}", quote_each(whole)), quote_each(args)),
+                    None => (format!("arguments \"{expected}\""), format!("\"{}\"", seen.escape_ascii())),
+                };
+                self.report_broken(Some(p), cites, expected, seen);
             }
             // Expectations about the job have no process. Expectations about a program are checked at the end, and expectations about a
             // library in [`LibraryJudge`].

@@ -29,6 +29,13 @@ impl Editable for SpawnRequest {
                 let first = self.programs.first().map(|program| program.args.clone()).unwrap_or_default();
                 self.programs.iter_mut().for_each(|program| program.args.clone_from(&first));
             }
+            ["arguments", "split"] => {
+                for program in &mut self.programs {
+                    let values = program.args.drain(..).map(|(_, value)| value).collect::<Vec<_>>();
+                    let words = values.iter().flat_map(|value| value.split(|byte| *byte == b' '));
+                    program.args = (0..).zip(words.map(<[u8]>::to_vec)).collect();
+                }
+            }
             ["arguments", words @ ..] => {
                 for program in &mut self.programs {
                     let mut values = program.args.drain(..).map(|(_, value)| value).collect();

@@ -191,7 +191,13 @@ impl Monitor {
             }
             Framing::Frames => {
                 let expected = format!("a request of PMI-2 ({error})");
-                self.client_error(p, frame_request_rule(error), expected, seen);
+                // A process that repeats an unusable PMI_RANK is not at fault for it.
+                let given = self.rank(p).rank_variable.as_deref().map(str::as_bytes);
+                let is_given = matches!(error, DecodeError::BadValue { key: "pmirank", .. })
+                    && message.raw("pmirank") == given;
+                if !is_given {
+                    self.client_error(p, frame_request_rule(error), expected, seen);
+                }
                 // The draft does not define the server's response, if any.
                 self.lose_correlation(p, Unspecified::NotARequest);
                 // A server that ends this job may also end jobs that depend on it, such as one that it spawned.

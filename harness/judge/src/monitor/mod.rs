@@ -73,6 +73,7 @@ impl Monitor {
                     self.child_started(*proc);
                 }
                 let get = |name: &str| env.get(name).map(String::as_str);
+                self.rank(*proc).rank_variable = get("PMI_RANK").map(str::to_owned);
                 if proc.group == 0 {
                     self.group(0).placement.record(proc.rank, get);
                 }

@@ -3,12 +3,13 @@
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_intlist;
 use pmi_wire::pmi2::is_key;
-use pmi_wire::{Decoded, Operation, Proc, SpawnCollector, SpawnLimits, SpawnRequest};
+use pmi_wire::{Decoded, Operation, Proc, SpawnCollector, SpawnLimits, SpawnProgram, SpawnRequest};
 
 use super::grammar::spawn_rule;
 use super::kvs::{is_within_common_limits, is_within_limits};
 use super::state::{MAX_PROCESSES, Monitor, MonitoredRequest, RESERVED_PREFIX, RequestDetail};
 use crate::Severity;
+use crate::bytes::Bytes;
 use crate::finding::PartyKind;
 use crate::kvs::is_ambiguous;
 use crate::observation::ObservationText;
@@ -24,6 +25,13 @@ fn is_unambiguous(request: &SpawnRequest) -> bool {
                 plain(value) && is_within_common_limits(key, value) && !key.starts_with(RESERVED_PREFIX)
             })
     })
+}
+
+/// Returns the arguments of each program of a spawn request.
+fn arguments_of(request: &SpawnRequest) -> Vec<Vec<Bytes>> {
+    let of_program =
+        |program: &SpawnProgram| program.args.iter().map(|(_, arg)| Bytes(arg.clone())).collect();
+    request.programs.iter().map(of_program).collect()
 }
 
 /// Returns true if the arguments of a spawn request are numbered from one, which breaks the protocol.
@@ -85,6 +93,14 @@ impl Monitor {
         }
     }
 
+    /// Returns the arguments that a process should have, if its own have the same text but are divided in another way.
+    pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
+        let join = |args: &[Bytes]| args.iter().map(|arg| arg.0.as_slice()).collect::<Vec<_>>().join(&b' ');
+        let requested = &self.groups.get(&p.group)?.arguments;
+        let alike = requested.iter().find(|requested| join(requested) == join(args))?;
+        requested.iter().all(|requested| requested != args).then_some(alike)
+    }
+
     /// Records a complete PMI-1 spawn request.
     fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
         let mut canonical = Vec::new();
@@ -92,6 +108,7 @@ impl Monitor {
         let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
         self.irregular |= canonical != as_written || !is_unambiguous(&request);
         self.requested_group(p, request.processes(), request.programs.iter().flat_map(|p| &p.preput));
+        self.group(self.spawned).arguments = arguments_of(&request);
         if has_one_based_arguments(&request) {
             let expected = "the numbered indices of a spawn request begin with zero";
             self.client_misuse(p, ids::RFC13_SPAWN_ARG_INDICES, expected, "args numbered from 1");
@@ -120,6 +137,7 @@ impl Monitor {
             self.irregular |= !(1..=MAX_PROCESSES).contains(&size)
                 || preput.iter().any(|(key, value)| !is_within_limits(key, value));
             self.requested_group(p, size, preput);
+            self.group(self.spawned).arguments = arguments_of(&request);
         }
         RequestDetail::Plain
     }

@@ -14,6 +14,7 @@ use super::name_request::NameRequest;
 use super::placement::Placement;
 use super::unspecified::Unspecified;
 use crate::Severity;
+use crate::bytes::Bytes;
 use crate::connections::Connections;
 use crate::finding::{Finding, PartyKind};
 use crate::kvs::{KnownPuts, Kvs};
@@ -173,6 +174,8 @@ pub(super) struct MonitoredRank {
     /// The puts that the process must see after barriers over part of its group.
     pub(super) required_puts: KnownPuts,
     pub(super) limits: Option<KvsLimits>,
+    /// PMI_RANK of the process.
+    pub(super) rank_variable: Option<String>,
     /// True if the server has sent an unreadable message on this connection, which is reported once.
     pub(super) unreadable: bool,
     /// True if the server has sent an unrequested message, which the process may take as the response to a later request.
@@ -244,6 +247,8 @@ pub(super) struct MonitoredGroup {
     pub(super) writers: HashMap<Vec<u8>, u32>,
     /// Keys whose values in the keyval space are unknown, for instance because they were put before the name of the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
+    /// The arguments of each program of a spawned group.
+    pub(super) arguments: Vec<Vec<Bytes>>,
     pub(super) ranks: LookupCache<u32, MonitoredRank>,
     /// The last barrier of the whole group that all processes are known to have entered.
     pub(super) entered_by_all: u64,

@@ -366,6 +366,21 @@ fn judges_values_of_pmi2(
     assert_eq!(all(2, &[&INITS_2[..], &joins, &[&request, &answer]].concat()), broken);
 }
 
+/// A process that repeats the unusable PMI_RANK of its environment is not at fault, unlike one that sends another text.
+#[rstest]
+#[case::repeated("-1", &[])]
+#[case::other("many", &["pmi2.common.request-complete"])]
+fn unusable_rank_may_be_repeated(#[case] sent: &str, #[case] broken: &[&str]) {
+    let env = started(P, &[("PMI_FD", "3"), ("PMI_RANK", "-1"), ("PMI_SIZE", "1")]);
+    let lines = [
+        "0 > cmd=init pmi_version=2 pmi_subversion=0".to_owned(),
+        "0 < cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0".to_owned(),
+        format!("0 >> cmd=fullinit;pmirank={sent};threaded=FALSE;"),
+    ];
+    let found = judged([launched(1, 1), env].into_iter().chain(events(&lines)));
+    assert_eq!(cited(found.into_iter().filter(|finding| finding.party == PartyKind::Client)), broken);
+}
+
 /// In this job, one process uses PMI-1 and reads the mapping in RFC 13's form, and the other uses PMI-2.
 #[rstest]
 #[case::form_of_mpich(&["(vector,[0]x2)"], &[])]

@@ -10,6 +10,13 @@ use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 /// Maximum wait for a response. After that, the server counts as unresponsive.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The variable with which a scenario requests that processes send initack in two pieces. Launchers may drop variables of PMI, so its
+/// name does not begin with `PMI_`.
+const INITACK_VARIABLE: &str = "CONFORM_INITACK";
+
+/// The pause after which the server has read the first piece.
+const PAUSE_BETWEEN_PIECES: Duration = Duration::from_millis(100);
+
 /// The reason why PMI_PORT cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PmiPortError {
@@ -52,7 +59,16 @@ fn greet(port: String) -> Result<IdentifiedConnection, PmiPortError> {
     // Requests and responses are small, and each waits for the other.
     stream.set_nodelay(true).map_err(refused)?;
     let request = format!("{}\n", initack(&id)).into_bytes();
-    stream.write_all(&request).map_err(refused)?;
+    // A scenario sets the variable for the launcher, which passes its environment on.
+    let (first, rest) = match std::env::var_os(INITACK_VARIABLE) {
+        Some(_) => request.split_at(request.len() / 2),
+        None => (&request[..], &[][..]),
+    };
+    stream.write_all(first).map_err(refused)?;
+    if !rest.is_empty() {
+        std::thread::sleep(PAUSE_BETWEEN_PIECES);
+        stream.write_all(rest).map_err(refused)?;
+    }
     let (received, is_cut) = read_lines(&mut stream, LINES, MAX_RESPONSE, deadline).map_err(refused)?;
     if is_cut {
         return Err(PmiPortError::Short(port, lines(&received), received.escape_ascii().to_string()));

@@ -10,7 +10,7 @@ use super::vocabulary::Behaviours;
 /// Checks a scenario's head and its own steps. The steps of fragments are checked when they are played.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let serving = &scenario.server_setup;
-    check_variations(scenario, behaviours, diagnostics);
+    check_behaviours(scenario, behaviours, diagnostics);
     if let Some(launch) = serving.launch.as_ref().filter(|_| scenario.tests != ImplementationKind::Server) {
         diagnostics.error(launch.span, "`launch` requires a server under test");
     }
@@ -26,9 +26,6 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
         steps(&scenario.body).for_each(|step| check_misplaced(step, diagnostics));
         return;
     }
-    if let Some(name) = &serving.fault {
-        check_known(name, "fault", &(behaviours.faults)(), diagnostics);
-    }
     let mut expects = false;
     for step in steps(&scenario.body) {
         expects |= is_expectation(&step.action);
@@ -42,16 +39,18 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
     }
 }
 
-/// Reports unknown variations in a scenario for clients or libraries.
-fn check_variations(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
-    // Most scenarios name no variation, so the list is created only on demand.
-    let variations = LazyCell::new(behaviours.variations);
-    for name in &scenario.server_setup.variations {
+/// Reports unknown variations and an unknown fault in a scenario for clients or libraries.
+fn check_behaviours(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
+    let setup = &scenario.server_setup;
+    // Most scenarios name neither, so the lists are created only on demand.
+    let (variations, faults) = (LazyCell::new(behaviours.variations), LazyCell::new(behaviours.faults));
+    let named = setup.variations.iter().map(|name| (name, "variation", &variations));
+    for (name, what, known) in named.chain(setup.fault.iter().map(|name| (name, "fault", &faults))) {
         if name.value.starts_with('$') && !scenario.rows.is_empty() {
             let of_row = scenario.rows.iter().map(|row| row.variation(name).unwrap_or_else(|| name.clone()));
-            of_row.for_each(|name| check_known(&name, "variation", &variations, diagnostics));
+            of_row.for_each(|name| check_known(&name, what, known, diagnostics));
         } else {
-            check_known(name, "variation", &variations, diagnostics);
+            check_known(name, what, known, diagnostics);
         }
     }
 }

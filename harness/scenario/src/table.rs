@@ -267,7 +267,8 @@ impl Scenario {
             if !is_product {
                 one.body.splice(0..0, row.values.iter().map(bind));
             }
-            for variation in &mut one.server_setup.variations {
+            let setup = &mut one.server_setup;
+            for variation in setup.variations.iter_mut().chain(&mut setup.fault) {
                 if let Some(named) = row.variation(variation) {
                     *variation = named;
                 }

@@ -201,7 +201,7 @@ fn init_writes_valid_files_and_never_overwrites() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(
         ran.out.contains("1 cause; add its reason")
-            && ran.out.contains("next: pmi-conform --server @pmi-conform.toml --retries 3\n"),
+            && ran.out.contains("next: pmi-conform --server @pmi-conform.toml --retries 3 --filter 'kvs/missing-key[before-any-put]' "),
         "{}",
         ran.out
     );
@@ -212,13 +212,13 @@ fn init_writes_valid_files_and_never_overwrites() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 known") && ran.out.contains("1 not applicable"), "{}", ran.out);
 
-    // The CI files are the same as in the sample repository, except for the name of the profile.
+    // The CI files are the same as in the sample repository, except for the name of the profile and the filters.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/example");
     for (ours, sample, keys) in [
         (
             ".github/workflows/pmi-conform.yml",
             "github.yml",
-            &["uses:", "server:", "on:", "persist-credentials:", "args:"][..],
+            &["uses:", "server:", "on:", "persist-credentials:", "args:", "--retries"][..],
         ),
         (".gitlab/pmi-conform.yml", "gitlab-ci.yml", &["remote:", "extends:", "PMI_SERVER:", "PMI_ARGS:"]),
     ] {
@@ -228,7 +228,9 @@ fn init_writes_valid_files_and_never_overwrites() {
             let code = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
             code.filter(|line| keys.iter().any(|key| line.contains(key))).map(str::to_owned).collect()
         };
-        assert_eq!(lines(&read(ours)), lines(&sample), "{ours}");
+        let written = read(ours);
+        assert_eq!(lines(&written.replace(" --filter=", "\n--filter=")), lines(&sample), "{ours}");
+        assert_eq!(written.matches("--filter=").count(), 3, "{written}");
         assert!(!lines(&sample).is_empty());
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pmi_scenario::ids;
-use pmi_wire::Proc;
+use pmi_wire::{Direction, Operation, Proc};
 
 use crate::builtin_requirements::NO_CRASH;
 use crate::crash::SignalCause;
@@ -153,6 +153,12 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
         ids::HYDRA_UPSTREAM_BARRIER_ONCE => {
             let is_about_barrier = ids::rules::BARRIER_HOLDS.contains(&effect.requirement.as_str());
             is_about_barrier || effect.kind == Some(ObservationKind::EarlyBarrierExit)
+        }
+        // The upstream answers the altered request.
+        ids::HYDRA_UPSTREAM_REQUESTS_KEPT => {
+            let request = |operation: Operation| operation.exchange().command(Direction::ToServer);
+            matches!(effect.kind, Some(ObservationKind::Response(operation))
+                if request(operation).is_some_and(|command| cause.seen.contains(&format!("cmd={command} "))))
         }
         _ => false,
     };

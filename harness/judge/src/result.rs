@@ -524,7 +524,7 @@ pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -
 mod tests {
     use pmi_scenario::ids;
     use pmi_scenario::suite::embedded_catalogue;
-    use pmi_wire::Proc;
+    use pmi_wire::{Operation, Proc};
     use rstest::rstest;
 
     use super::*;
@@ -564,6 +564,11 @@ mod tests {
         Some(ObservationKind::EarlyBarrierExit)
     )]
     #[case::version(ids::RFC13_INIT_HIGHEST_MUTUAL, ids::PMI2_COMMON_API_ERRORS, None)]
+    #[case::altered_request(
+        ids::HYDRA_UPSTREAM_REQUESTS_KEPT,
+        ids::RFC13_SPAWN_PREPUT,
+        Some(ObservationKind::Response(Operation::Get))
+    )]
     fn consequence_is_not_a_second_finding(
         #[case] cause: &str,
         #[case] effect: &str,
@@ -574,7 +579,7 @@ mod tests {
                 proc: Some(P),
                 seq,
                 kind,
-                ..Finding::new(id, PartyKind::Client, "", "rc=0")
+                ..Finding::new(id, PartyKind::Client, "", "cmd=get key=k")
             };
             let findings = vec![finding(effect, seqs[1]), finding(cause, seqs[0])];
             let outcome = ScenarioOutcome { party: PartyKind::Client, ..outcome(Vec::new(), findings) };

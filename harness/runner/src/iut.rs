@@ -171,7 +171,7 @@ impl Iut {
     }
 
     /// If the launcher has ended without starting the processes, returns the number of processes that it can start: one per node, or all
-    /// processes if the words of `launch` are omitted.
+    /// processes if the words of `launch` are omitted. The launcher of a bare proxy is ours, so its end says nothing about the proxy.
     fn starts_fewer(
         &self,
         suite: &Suite,
@@ -179,10 +179,12 @@ impl Iut {
         limits: ScenarioLimits,
         outcome: &ScenarioOutcome,
     ) -> Option<u32> {
-        let fails = matches!(
-            outcome.unjudged,
-            Some(UnjudgedReason::NotStarted { launcher: Some(Exit::Code(_)), .. })
-        );
+        let ours = matches!(self, Self::Processes(implementation, _) if implementation.has_upstream());
+        let fails = !ours
+            && matches!(
+                outcome.unjudged,
+                Some(UnjudgedReason::NotStarted { launcher: Some(Exit::Code(_)), .. })
+            );
         let nodes = scenario.nodes.max(1);
         let fewer = if scenario.server_setup.launch.is_some() { scenario.ranks } else { nodes };
         if !fails || scenario.server_setup.launch.is_none() && scenario.ranks <= nodes {

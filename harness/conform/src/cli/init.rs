@@ -90,12 +90,16 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let known = draft(&name, &run.results, run.header.strict, &precedents);
     let (entries, unwritten) = count_drafted(&known);
     profile += &format!("deviations = \"{DEVIATIONS}\"\n");
+    let mut options = vec![format!("--retries={RETRIES}")];
+    options.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
     let mut written = vec![write_new(PROFILE, &profile)?, write_new(DEVIATIONS, &known)?];
     for (file, template) in ci {
+        // An option per line in the action, and all of them in a variable in GitLab.
+        let separator = if file.starts_with(".github") { "\n            " } else { " " };
         let text = template
             .replace("{version}", env!("CARGO_PKG_VERSION"))
             .replace("{profile}", PROFILE)
-            .replace("{retries}", &RETRIES.to_string())
+            .replace("{options}", &options.join(separator))
             .replace("{file}", file);
         written.push(write_new(file, &text)?);
     }
@@ -116,7 +120,9 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         };
         text += &format!("  {:34} {what}\n", file.display());
     }
-    text += &format!("\nnext: pmi-conform --server @{PROFILE} --retries {RETRIES}\n");
+    let filters = args.filter.iter().map(|pattern| format!(" --filter {}", shell_words::quote(pattern)));
+    let filters: String = filters.collect();
+    text += &format!("\nnext: pmi-conform --server @{PROFILE} --retries {RETRIES}{filters}\n");
     print(&text)?;
     Ok(0)
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::block::headline;
 use super::run::Run;
+use super::sarif::UserFiles;
 use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::causes;
@@ -20,10 +21,15 @@ const PART: usize = 200;
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let strict = run.header.strict;
     let is_end = |verdict| matches!(verdict, Verdict::Crashed | Verdict::Hung);
+    let files = UserFiles::of(run);
     let mut issues: Vec<Value> = Vec::new();
     let mut add = |check: &str, text: &str, fingerprint: &str, severity: &str, places: &[(&str, usize)]| {
-        let place = |(path, line): &(&str, usize)| json!({ "path": text::clean(path), "lines": { "begin": (*line).max(1) } });
-        let mut places = places.iter().map(place);
+        let place = |(path, line): (&str, usize)| json!({ "path": text::clean(path), "lines": { "begin": line.max(1) } });
+        // An issue needs a location, even if the user has none of the files.
+        let located = places.iter().map(|&(path, line)| files.locate(path, line).unwrap_or((path, line)));
+        let mut places: Vec<_> = located.collect();
+        places.dedup();
+        let mut places = places.into_iter().map(place);
         // It contains no times, no line numbers, and no names that an implementation chooses.
         let fingerprint = text::clip(&text::clean(fingerprint), FINGERPRINT);
         if let Some(known) = issues.iter_mut().find(|issue| issue["fingerprint"] == *fingerprint) {

@@ -195,14 +195,14 @@ fn other(id: &str, message: &str, places: Vec<Value>, fingerprint: &str) -> Valu
 }
 
 /// The files of the user's repository, which results may name as their location. Embedded scenarios are not files of the repository.
-struct UserFiles {
+pub(super) struct UserFiles {
     /// The location of results whose own file does not exist in the repository, because GitHub rejects results without a location.
     fallback: Option<String>,
 }
 
 impl UserFiles {
     /// The fallback is the profile or the deviations file that the command of the run names, or else the workflow.
-    fn of(run: &Run) -> Self {
+    pub(super) fn of(run: &Run) -> Self {
         let words = shell_words::split(&run.header.command).unwrap_or_default();
         let named = words.iter().map(|word| word.rsplit_once('=').map_or(&**word, |(_, value)| value));
         let files = named.map(|value| value.trim_start_matches('@').to_owned());
@@ -215,14 +215,18 @@ impl UserFiles {
         Self { fallback }
     }
 
-    fn contain(path: &str) -> bool {
+    pub(super) fn contain(path: &str) -> bool {
         Path::new(path).is_relative() && Path::new(path).is_file()
     }
 
     /// Returns the location of a result: the line of this file if the file exists, otherwise the start of the fallback, if any.
+    pub(super) fn locate<'a>(&'a self, path: &'a str, line: usize) -> Option<(&'a str, usize)> {
+        let own = Self::contain(path).then_some((path, line));
+        own.or_else(|| Some((self.fallback.as_deref()?, 1)))
+    }
+
     fn places(&self, path: &str, line: usize) -> Vec<Value> {
-        let own = Self::contain(path).then(|| place(path, line));
-        own.or_else(|| self.fallback.as_ref().map(|file| place(file, 1))).into_iter().collect()
+        self.locate(path, line).into_iter().map(|(path, line)| place(path, line)).collect()
     }
 }
 

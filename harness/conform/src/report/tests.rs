@@ -805,14 +805,16 @@ fn code_quality_has_a_fingerprint_for_each_issue() {
 
 #[test]
 fn code_quality_has_one_issue_per_cause() {
-    let document = |seen: [&str; 3]| -> Vec<serde_json::Value> {
+    let of_command = |command: &str, seen: [&str; 3]| -> Vec<serde_json::Value> {
         let results = ["a/1", "b/2", "c/3"].into_iter().zip(seen).map(|(name, seen)| {
             let findings = vec![judged("rfc13.get.value", Severity::Fail, "rc=0", seen)];
             ScenarioResult { findings, ..result(name, Verdict::Fail) }
         });
-        let run = Run { results: results.collect(), end: None, cut: Vec::new(), ..run() };
+        let mut run = Run { results: results.collect(), end: None, cut: Vec::new(), ..run() };
+        run.header.command = command.to_owned();
         serde_json::from_str(&rendered(&run, Format::CodeQuality)).unwrap()
     };
+    let document = |seen| of_command("pmi-conform", seen);
     let of_cause = |document: Vec<serde_json::Value>| {
         let mut issues = document.into_iter().filter(|issue| issue["check_name"] == "rfc13.get.value");
         let issue = issues.next().unwrap();
@@ -824,6 +826,13 @@ fn code_quality_has_one_issue_per_cause() {
     let others = issue["other_locations"].as_array().unwrap();
     let paths: Vec<&str> = others.iter().map(|place| place["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["scenarios/b/2.pmi", "scenarios/c/3.pmi"]);
+    // Embedded scenarios are not files of the user's repository, but the profile is.
+    let seen = ["rank 0 is late", "rank 1 is late", "rank 2 is late"];
+    let placed = of_cause(of_command("pmi-conform --server @Cargo.toml", seen));
+    assert_eq!(
+        (&placed["location"]["path"], &placed["other_locations"]),
+        (&"Cargo.toml".into(), &serde_json::json!([]))
+    );
     let again = of_cause(document(["rank 3 is late", "rank 4 is late", "rank 5 is late"]));
     assert_eq!(issue["fingerprint"], again["fingerprint"], "the fingerprint does not depend on ranks");
 }

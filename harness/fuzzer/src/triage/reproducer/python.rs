@@ -86,6 +86,9 @@ gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(chi
 /// The remark in a script that pauses the launcher, with the reason.
 const RACE_REMARK: &str = "a race: the launcher dies only if it is slow to read its standard input, so this script pauses it there (x86-64)";
 
+/// Variables whose values differ between runs or machines.
+const VARYING: [&str; 3] = ["PMI_FD", "PMI_PORT", "PMI_HOSTNAME"];
+
 /// Makes a connection that belongs to no rank.
 const STRAY: &str = "\
 def stray(name, all):
@@ -236,12 +239,12 @@ impl PythonScript<'_> {
                 )
             }
             FinalCheck::Environment(proc, env) => {
-                let same = env.iter().filter(|(name, _)| {
-                    name.starts_with("PMI") && !matches!(name.as_str(), "PMI_FD" | "PMI_PORT")
-                });
+                let same = env
+                    .iter()
+                    .filter(|(name, _)| name.starts_with("PMI") && !VARYING.contains(&name.as_str()));
                 let env = same.map(|(name, value)| (name.clone(), value.clone())).collect();
                 format!(
-                    "said = {{k: v for k, v in next(each({}))[4].items() if k not in (\"PMI_FD\", \"PMI_PORT\")}}\n\
+                    "said = {{k: v for k, v in next(each({}))[4].items() if k not in {VARYING:?}}}\n\
                      shown = said == {}\n",
                     ranks(&[*proc]),
                     dictionary(&env)

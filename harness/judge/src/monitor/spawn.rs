@@ -137,7 +137,7 @@ impl Monitor {
             self.irregular |= !(1..=MAX_PROCESSES).contains(&size)
                 || preput.iter().any(|(key, value)| !is_within_limits(key, value));
             self.requested_group(p, size, preput);
-            self.group(self.spawned).arguments = arguments_of(&request);
+            self.group(self.spawned).arguments = arguments_of(request);
         }
         RequestDetail::Plain
     }

@@ -645,7 +645,7 @@ fn check_program_bug(
             fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);
         assert_eq!((status, text.ends_with(&format!("{name}: {}\n", wanted.1))), (wanted.0, true), "{text}");
     }
-    // As a scenario of the suite, the session has no errors and shows the same finding.
+    // Exported as a scenario, the session passes `scenario check` and shows the same finding.
     let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
     assert_eq!(status, 0, "{text}");
     let scenario = folder.path().join(format!("exported/{name}.pmi"));

@@ -527,7 +527,7 @@ fn crash_affects_one_scenario_only() {
 }
 
 #[test]
-fn library_follows_the_rules_for_programs() {
+fn judges_libraries_by_the_rules_for_programs() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let of = |scenario: &str, fault: &str| {
         let selected: Vec<_> =

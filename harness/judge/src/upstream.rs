@@ -467,7 +467,8 @@ impl PendingFrames {
         self.pending.push(UpstreamPendingRequest { body: message.text.to_vec(), thrid, forwarded: None });
     }
 
-    /// Returns the number, on the upstream side, of the request that a response answers.
+    /// Removes the pending request that a response answers, and returns its number on the upstream side: `None` if the request was not
+    /// forwarded or the match is ambiguous.
     fn answers(&mut self, message: &Decoded<'_>) -> Option<u64> {
         let thrid = message.value("thrid").filter(|_| !is_doubled(message.text));
         let of_thread = |other: &UpstreamPendingRequest| other.thrid.as_deref() == thrid.as_deref();

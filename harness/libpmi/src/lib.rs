@@ -95,25 +95,25 @@ api! {
         api(|session| unsafe { set(initialized, c_int::from(session.is_some())) })
     }
 
-    /// Returns the limit for names of keyval spaces.
+    /// Returns the maximum length of the name of a keyval space.
     fn PMI_KVS_Get_name_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.kvsname_max)?) })
     }
 
-    /// Returns the limit for keys.
+    /// Returns the maximum length of a key.
     fn PMI_KVS_Get_key_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.keylen_max)?) })
     }
 
-    /// Returns the limit for values.
+    /// Returns the maximum length of a value.
     fn PMI_KVS_Get_value_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.vallen_max)?) })
     }
 
-    /// Returns the limit for ids, which are names of keyval spaces.
+    /// Returns the maximum length of an id, which is the name of a keyval space.
     fn PMI_Get_id_length_max(length: *mut c_int) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.limits.kvsname_max)?) })

@@ -22,7 +22,7 @@ pub fn scratch_folder() -> io::Result<TempDir> {
 pub(crate) fn folder_on_disk() -> io::Result<TempDir> {
     // Agents may run in another working directory.
     let temp = std::path::absolute(std::env::temp_dir())?;
-    // The paths of sockets must be short.
+    // A socket's path must fit in `sun_path` (108 bytes), including the names that are added below this folder.
     let temp = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
     folder_in(temp).map_err(|e| {
         io::Error::new(

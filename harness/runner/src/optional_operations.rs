@@ -301,7 +301,7 @@ pub(crate) fn probe_operation(
         (_, Capability::KeyvalSpaces) => ([include_str!("probes/keyval-spaces.pmi"); 2], "kvs-create"),
     };
     let text = dialect.pick(texts);
-    // Every connection begins with the init line, and only lines have further keyval spaces.
+    // Init is always sent as a line, and only the line protocol can create further keyval spaces.
     let is_line = matches!(operation, "init" | "kvs-create");
     let framing = if is_line { Framing::Lines } else { dialect.framing() };
     let row = protocol::exchanges(framing).find(|row| row.operation == operation)?;

@@ -836,7 +836,7 @@ fn each_request_is_combined_with_each_row() {
 }
 
 #[test]
-fn each_row_is_combined_with_each_table_row() {
+fn own_rows_are_combined_with_rows_of_the_table() {
     let table = "# Two functions.\nrow appnum call={PMI_Get_appnum(&appnum)} asks=get_appnum response=appnum values=appnum=3\n\
                  row barrier call={PMI_Barrier() = PMI_SUCCESS} asks=barrier_in response=barrier_out ready=library-ready\n\n\
                  let $errors = rfc13.api.return-codes rfc13.error.log\nlet $ready =\n";

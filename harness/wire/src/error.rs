@@ -49,7 +49,8 @@ pub enum DecodeError {
     /// A key appears more than once.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(Cow<'static, str>),
-    /// In lines, spawn is a block, which a [`SpawnCollector`](crate::SpawnCollector) reads.
+    /// A spawn command outside a block. In lines, a spawn request spans several lines, which a [`SpawnCollector`](crate::SpawnCollector)
+    /// reads.
     #[error("spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
     SpawnOutsideBlock,
 }

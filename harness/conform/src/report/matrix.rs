@@ -167,8 +167,8 @@ pub(crate) fn write_matrix(
     Ok(written)
 }
 
-/// Returns the entries with names that are unique within a table. A version, or else a number, is appended to names that occur more than
-/// once.
+/// Makes the names of the entries unique within a table: a name that occurs more than once gets the version appended, or a number if the
+/// versions do not differ.
 fn distinct(entries: &[NamedRun]) -> Vec<NamedRun> {
     let alike =
         |one: &NamedRun, other: &NamedRun| one.name == other.name && title(&one.run) == title(&other.run);

@@ -1,4 +1,4 @@
-//! Steps that change the environment of a process, and the messages to a singleton.
+//! Steps that change a process's environment or the messages sent to a singleton.
 
 use pmi_wire::place;
 use pmi_wire::singleton::SingletonInfo;

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn job_finds_pairs_of_the_previous_job() {
+    fn job_key_fault_leaks_values_of_the_previous_job() {
         let mut first = server("job-key");
         put(&mut first, 0, "a", "old");
         let mut second = server("job-key");

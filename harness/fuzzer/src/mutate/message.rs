@@ -174,7 +174,7 @@ fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> 
     };
     let i = u.choose_index(fields.len())?;
     match u.ratio(1, 4)? {
-        // An implementation may detect a single unusual number, but overlook equal ones.
+        // An implementation may reject a single unusual number, but accept it if all numbers of the message are the same.
         true => fields.iter_mut().for_each(|field| field.value = text(number)),
         false => fields[i].value = text(number),
     }

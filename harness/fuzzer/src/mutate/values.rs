@@ -126,7 +126,7 @@ pub(crate) fn keys(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).keys
 }
 
-/// Returns known and unknown request commands of a framing.
+/// Returns the request commands that mutations use in a framing: those of the protocol, and others that it does not define.
 pub(crate) fn requests(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).requests
 }

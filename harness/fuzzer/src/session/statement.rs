@@ -177,8 +177,8 @@ fn response(op: Op) -> Template {
     line
 }
 
-/// Returns a wait for a request that the proxy may pass on to its upstream, which is the harness. The case answers all requests for the
-/// operation. If a different request arrives first, it also matches, and the next response is sent to it.
+/// Returns a statement that waits until the proxy forwards a request for `op` to the harness, its upstream. The proxy may also answer the
+/// request itself. If a different request arrives first, the statement accepts it, and the next response answers that request.
 pub(crate) fn await_forwarded(op: Op) -> Statement {
     let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
     let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);

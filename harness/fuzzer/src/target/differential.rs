@@ -146,8 +146,8 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
     all
 }
 
-/// Returns a response without the parts that may differ. In PMI-2, either `rc` or a flag indicates a miss, and either of two keys contains
-/// the port.
+/// Returns a response without the parts that may differ between conforming servers. A PMI-2 server may report a miss by `rc` or by a flag,
+/// and may return a port under either of two keys.
 fn normalized(message: Framed<'_>) -> String {
     let Some(answered) = ParsedResponse::read(message.framing, message.text) else {
         return "unreadable".into();

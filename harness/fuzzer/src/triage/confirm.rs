@@ -50,7 +50,7 @@ fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
 
-/// Plays the cases of failures again, to confirm and to minimize them.
+/// A replayer of failing cases, which confirms each failure and minimizes its case.
 pub struct Examiner<'a> {
     /// The implementation.
     pub target: &'a dyn Target,

@@ -307,7 +307,8 @@ impl LibraryJudge {
         self.report_waiting_call(p, cites, expected, describe_silence(silence))
     }
 
-    /// Reports a call that waits or ends without the expected result. An incomplete request explains why the call waits.
+    /// Reports a call that hangs or ends without the expected result. If the last request of the process is incomplete, reports that
+    /// request instead.
     fn report_waiting_call(
         &mut self,
         p: Proc,

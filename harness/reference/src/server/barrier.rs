@@ -13,8 +13,8 @@ impl Server {
     /// Enters the barrier.
     ///
     /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
-    /// * PMI-2 draft, "`PMI_KVS_Fence`": a fence is a barrier, after which every pair that was put before it is visible. This server stores
-    ///   pairs immediately, so a fence needs no further action.
+    /// * PMI-2 draft, "`PMI_KVS_Fence`", describes only the two messages of a fence. This server treats it as a barrier, as Slurm does. It
+    ///   stores pairs immediately, so a fence needs no further action.
     pub(super) fn barrier(&mut self, from: Proc, header: ResponseHeader) {
         if self.join_barrier(from, header) {
             self.release_barrier(from.group, Ok(()));

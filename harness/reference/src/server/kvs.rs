@@ -15,7 +15,7 @@ impl Server {
     /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not define the
     ///   response to a second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", does not mention a second
     ///   put; this server refuses it as well.
-    /// * The pair can be read immediately. RFC 13 requires this only after the next barrier, and the draft only after the next fence.
+    /// * The pair can be read immediately. RFC 13 requires this only after a commit and the next barrier.
     pub(super) fn put(
         &mut self,
         from: Proc,

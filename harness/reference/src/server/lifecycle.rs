@@ -113,7 +113,7 @@ impl Server {
         self.abort(from, 1, reason);
     }
 
-    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line. Draft, "`PMI_Abort`": no response follows.
+    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line ("Protocol Definition", `S:abort`). Draft, "`PMI_Abort`": no response follows.
     pub(super) fn abort_requested(&mut self, from: Proc, header: ResponseHeader, exitcode: Option<i64>) {
         self.reply(from, header, OperationResult::done());
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());

@@ -33,7 +33,8 @@ pub(crate) trait JobView {
     fn connections(&self) -> HashSet<Ends>;
 }
 
-/// The component that determines what the processes receive. The first methods correspond to those of [`Server`].
+/// Decides what each process of a job receives: its environment, connection and messages. The methods up to `next_action` mirror those
+/// of [`Server`].
 pub(crate) trait Host {
     fn add_group(&mut self, spec: GroupSpec) -> GroupId;
     fn size(&self, group: GroupId) -> u32;

@@ -92,8 +92,8 @@ fn sessions(trace: &Trace, series: ChangeSeries, slots: &[(usize, u32)]) -> usiz
     count.div_ceil(slots.len().max(1))
 }
 
-/// Returns the sessions in which each process receives a different change of the response to the same request. Failure codes are used at
-/// every occurrence of a request, numbers and mappings only at the first.
+/// Returns the sessions that change the response to one kind of request, differently for each process. Failure codes replace every
+/// occurrence of the response; numbers and mappings are changed only in the first.
 fn ending(trace: &Trace, series: ChangeSeries) -> Vec<ProgramSession> {
     let ranks = trace.exchanges().len().max(1);
     let mut passes: Vec<Vec<ProgramSession>> = Vec::new();

@@ -503,7 +503,8 @@ mod tests {
         assert!(!excused("no", vec![get(), receives(ZERO, "no")]));
         let other = vec![get(), receives(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
         assert!(excused("no", other));
-        // A plausible wrong value misleads the program, but a program must check a mapping.
+        // A hang after a plausible but wrong value is excused, because the program cannot detect it. A wrong mapping is no excuse, because
+        // the program must check it.
         let found = "cmd=get_result rc=0 value=x";
         assert!(excused(found, vec![get(), receives(ZERO, found)]));
         let all = events(vec![get(), receives(ZERO, found)]);

@@ -126,8 +126,8 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 const LETTERS_DEFINED: &str = "\
 def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\" * (n // 62 + 1))[:n]";
 
-/// Minimum length of a run of letters that is written as a product.
-const RUN: usize = 40;
+/// Minimum length of a run that is written as `letters(n)` or `b"x" * n` instead of a literal.
+const MIN_RUN_LENGTH: usize = 40;
 /// Minimum width of a line of steps, unless there are too few steps.
 const COLUMNS: usize = 120;
 
@@ -403,9 +403,9 @@ fn bytes(text: &[u8]) -> String {
     while let Some((first, after)) = rest.split_first() {
         let same = rest.iter().take_while(|b| *b == first).count();
         let letters = rest.iter().zip(LETTERS.iter().cycle()).take_while(|(a, b)| a == b).count();
-        let (length, part) = if letters >= RUN {
+        let (length, part) = if letters >= MIN_RUN_LENGTH {
             (letters, format!("letters({letters})"))
-        } else if same >= RUN {
+        } else if same >= MIN_RUN_LENGTH {
             (same, format!("{} * {same}", literal(&[*first])))
         } else {
             plain.push(*first);

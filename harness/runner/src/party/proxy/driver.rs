@@ -134,7 +134,7 @@ impl ProxyDriver {
 
     fn run(mut self) -> io::Result<JobEnd> {
         let end = self.serve();
-        // Processes are ended before their connections are closed, or else a proxy would complain.
+        // The processes are killed before their connections are closed. Otherwise, a proxy would report an error.
         tree::end_descendants(0);
         self.proxies.clear();
         end

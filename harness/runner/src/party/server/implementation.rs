@@ -422,7 +422,7 @@ impl Implementation {
         let run = run.env_remove(pmi_process::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
-            // The program limits its own time, and a signal that it can catch makes it clean up.
+            // The command has its own timeout, so this loop needs none. On an interrupt, SIGTERM lets it clean up first.
             match handle.wait_timeout(Duration::from_millis(50)) {
                 Ok(Some(output)) => break output,
                 Ok(None) if interrupted.load(Ordering::Relaxed) => {

@@ -147,32 +147,33 @@ fn replays_bug_together_with_its_earlier_job() {
 /// count only on request.
 #[test]
 fn finds_bugs_in_group_barriers() {
+    // The first generated session finds the bug. Later ones depend on the corpus, which is not the same in every campaign.
     let cases = [
-        ("group-tag-of-sixteen-bits", "200", "rule--mpich-1.2.barrier.tag--"),
-        ("group-one-at-a-time", "60", "hang--mpich-1.2.barrier.several-open--"),
+        ("group-tag-of-sixteen-bits", ["2", "40"], "rule--mpich-1.2.barrier.tag--"),
+        ("group-one-at-a-time", ["29", "12"], "hang--mpich-1.2.barrier.several-open--"),
     ];
-    side_by_side(&cases, |&(fault, sessions, bucket)| check_barrier_bug(fault, sessions, bucket));
+    side_by_side(&cases, |&(fault, extent, bucket)| check_barrier_bug(fault, extent, bucket));
 }
 
-fn check_barrier_bug(fault: &str, sessions: &str, bucket: &str) {
-    let (status, found, text) =
-        with_groups(&format!("--fault {fault}"), sessions, &["--against", "mpich-1.2"]);
+fn check_barrier_bug(fault: &str, extent: [&str; 2], bucket: &str) {
+    let (status, found, text) = with_groups(&format!("--fault {fault}"), extent, &["--against", "mpich-1.2"]);
     assert!(status == 1 && found.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
 
 #[test]
 fn reference_has_no_group_barrier_bugs() {
-    let (status, found, text) = with_groups("", "50", &["--against", "mpich-1.2"]);
+    let (status, found, text) = with_groups("", ["6", "50"], &["--against", "mpich-1.2"]);
     assert_eq!((status, found.len()), (0, 0), "{text}");
-    let (_, found, text) = with_groups("--fault group-one-at-a-time", "25", &["--lacks", "pmi-1.2"]);
+    let (_, found, text) = with_groups("--fault group-one-at-a-time", ["6", "25"], &["--lacks", "pmi-1.2"]);
     assert!(!found.iter().any(|name| name.contains("mpich-1.2")), "{text}");
 }
 
-/// Runs a short campaign against the reference, with or without a fault. Returns the exit status, the findings and the output.
-fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>, String) {
+/// Runs a campaign with this seed and number of sessions against the reference, with or without a fault. Returns the exit status, the
+/// findings and the output.
+fn with_groups(fault: &str, [seed, sessions]: [&str; 2], more: &[&str]) -> (i32, Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{CONFORM} serve {fault} -n {{ranks}} -- {{agent}}");
-    let campaign = ["--seed", "6", "--sessions", sessions, "--workers", "1", "--lacks", "spawn"];
+    let campaign = ["--seed", seed, "--sessions", sessions, "--workers", "1", "--lacks", "spawn"];
     let (status, text) = fuzz(folder.path(), &[&["--server", &server][..], &campaign, more].concat());
     (status, names(&found(&folder.path().join("pmi-conform-fuzz"))), text)
 }
@@ -181,7 +182,8 @@ fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>,
 fn finds_shrinks_stores_and_replays_server_bug() {
     let cases = [
         ("crash", "7", "40", CRASH),
-        ("swap", "4", "60", "rule--rfc13.get.value--get"),
+        // With other seeds, a free session may be the first to find it, and then it does not show in every run.
+        ("swap", "7", "60", "rule--rfc13.get.value--get"),
         ("hang", "4", "60", "hang--rfc13.abnf.c-put--put"),
     ];
     side_by_side(&cases, |&(fault, seed, sessions, bucket)| {
@@ -214,9 +216,7 @@ fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
     }
     let told: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
-    // The order across ranks varies in a free session, so its finding need not show each time.
-    let least = if told["frequency"].is_null() { 5 } else { 1 };
-    assert!(told["again_minimal"].as_u64() >= Some(least), "{told}");
+    assert_eq!(told["again_minimal"], 5, "{told}");
     // A hundred puts and their responses must remain.
     let most = if fault == "hang" { 300 } else { 20 };
     assert!(told["steps"][1].as_u64().unwrap() <= most, "{told}");
@@ -503,7 +503,10 @@ fn finds_nothing_in_the_reference_server() {
     assert!(count("jobs") > count("sessions") && count("processes") > count("jobs"), "{report}");
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
     let junit = fs::read_to_string(folder.path().join("r.xml")).unwrap();
-    assert!(junit.contains("name=\"the campaign\""), "{junit}");
+    // An unconfirmed finding is skipped.
+    let cases = 1 + junit.matches("<skipped").count();
+    let tests = format!("tests=\"{cases}\"");
+    assert!(junit.contains(&tests) && junit.contains("name=\"the campaign\""), "{junit}");
     assert!(!junit.contains("<failure") && !junit.contains("<error"), "{junit}");
     let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
     assert!(page.contains("Nothing new was found") && page.contains("transitions of the model in"), "{page}");
@@ -597,7 +600,8 @@ fn finds_shrinks_stores_and_replays_program_bug() {
             faulty_program,
             "ignores-failures",
             "2",
-            "1",
+            // Several sessions of this campaign show the bug, each of them in most runs but not in all.
+            "8",
             "90",
             "rule--client--rfc13.init.complete-before-others--init-refused",
         ),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pmi_scenario::ids;
 use pmi_wire::{Direction, Operation, Proc};
 
-use crate::builtin_requirements::NO_CRASH;
+use crate::builtin_requirements::{NO_CRASH, NO_HANG};
 use crate::crash::SignalCause;
 use crate::event::{Event, EventKind, Exit};
 use crate::observation::ObservationKind;
@@ -145,9 +145,11 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
         // A single sentence of RFC 13 requires both.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // The two sides use different versions from there on.
+        // The two sides use different versions from there on. Only the first process of each kind is reported, so the hang may be that of
+        // another process.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
-            cause.party != PartyKind::Server && cause.max_severity.is_none() && effect.proc == cause.proc
+            let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
+            cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own
         }
         // The upstream opens the barrier that the proxy has reported.
         ids::HYDRA_UPSTREAM_BARRIER_ONCE => {

@@ -593,6 +593,21 @@ mod tests {
         assert_eq!(found([5, 4]).0.len(), 2);
     }
 
+    #[rstest]
+    #[case::hang(builtin_requirements::NO_HANG, 1)]
+    #[case::other(ids::PMI2_COMMON_API_ERRORS, 0)]
+    fn wrong_version_explains_hang_of_another_process(#[case] effect: &str, #[case] consequences: usize) {
+        let finding = |id: &str, rank, seq| Finding {
+            proc: Some(Proc { group: 0, rank }),
+            seq,
+            ..Finding::new(id, PartyKind::Client, "", "it waits")
+        };
+        let findings = vec![finding(ids::RFC13_INIT_HIGHEST_MUTUAL, 1, 15), finding(effect, 0, 21)];
+        let outcome = ScenarioOutcome { party: PartyKind::Client, ..outcome(Vec::new(), findings) };
+        let result = result_of(outcome, &embedded_catalogue().expect("a catalogue"));
+        assert_eq!((result.findings.len(), result.consequences.len()), (2 - consequences, consequences));
+    }
+
     #[test]
     fn crash_text_includes_the_assertion() {
         let failed = "pm: pm.c:12: serve: Assertion `n > 0' failed.";

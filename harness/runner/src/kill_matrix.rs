@@ -124,7 +124,7 @@ impl KillMatrix {
     }
 }
 
-/// Returns the requirements of which no finding about a fault shows that they are tested.
+/// Returns the requirements that need a fault, but that no finding about a fault cites. `shown` contains the cited requirements.
 fn without_fault(suite: &Suite, needs: impl Fn(&Requirement) -> bool, shown: &BTreeSet<&str>) -> Vec<String> {
     let missing = suite.catalogue.iter().filter(|r| needs(r) && !shown.contains(r.id.as_str()));
     missing.map(|r| r.id.clone()).collect()
@@ -260,23 +260,26 @@ pub fn run(
     // The plain server, then each variation with its index among the rehearsed behaviours.
     let entries = (faults.len()..).zip(variations.iter().copied()).map(Some);
     let servers: Vec<Option<(usize, &'static Variation)>> = std::iter::once(None).chain(entries).collect();
-    let play = |number: usize, also: &[String]| {
-        try_fault(suite, &rehearsed, (number, faults[number]), (all, also), limits)
-    };
-    let mut results = in_parallel(faults.len(), jobs, |number| play(number, &[]));
+    let mut cases = in_parallel(faults.len(), jobs, |number| {
+        let mut cases = FaultCase::of_dialects(&rehearsed, number, faults[number]);
+        play_cases(suite, &mut cases, &faults[number].behaviour(), (all, &[]), limits);
+        cases
+    });
     let needs = |requirement: &Requirement| requirement.needs_fault(BoundParty::Server);
-    let missing = |results: &[Vec<FaultResult>]| {
-        without_fault(suite, needs, &results.iter().flatten().flat_map(FaultResult::cited).collect())
+    let missing = |cases: &[Vec<FaultCase<'_>>]| {
+        without_fault(suite, needs, &cases.iter().flatten().flat_map(|case| case.result.cited()).collect())
     };
     // The requirements that no finding has cited so far may be cited by further scenarios.
-    let uncited = missing(&results);
-    let is_open =
-        |number: &usize| !all && faults[*number].breaks.iter().any(|id| uncited.iter().any(|u| u == id));
-    let open: Vec<usize> = (0..faults.len()).filter(is_open).collect();
-    let further = in_parallel(open.len(), jobs, |at| play(open[at], &uncited));
-    for (number, result) in open.into_iter().zip(further) {
-        results[number] = result;
+    let uncited = missing(&cases);
+    for (cases, fault) in cases.iter_mut().zip(faults) {
+        if fault.breaks.iter().any(|id| uncited.iter().any(|uncited| uncited == id)) {
+            play_cases(suite, cases, &fault.behaviour(), (all, &uncited), limits);
+        }
     }
+    let requirements_without_fault = missing(&cases);
+    let result = |case: FaultCase<'_>| case.result;
+    let results: Vec<Vec<FaultResult>> =
+        cases.into_iter().map(|cases| cases.into_iter().map(result).collect()).collect();
     let dialects = |results: &&Vec<FaultResult>| results.len() > 1;
     let is_unexplained = |(results, fault): &(&Vec<FaultResult>, &&Fault)| {
         let common = common_rules(suite, results.iter().map(|result| result.cited().collect()));
@@ -287,74 +290,86 @@ pub fn run(
         variations: in_parallel(servers.len(), jobs, |at| {
             try_variation(suite, &rehearsed, servers[at], limits)
         }),
-        requirements_without_fault: missing(&results),
+        requirements_without_fault,
         shared_faults: results.iter().filter(dialects).count(),
         without_common_rule: results.iter().zip(faults).filter(is_unexplained).map(|(_, f)| f.name).collect(),
         faults: results.into_iter().flatten().collect(),
     }
 }
 
-/// Plays the scenarios in which a fault shows, in each dialect, beginning with short scenarios about the requirements that it breaks. The
-/// fault is given with its index among the rehearsed behaviours. Stops when the dialects have a rule in common and all of `also` that the
-/// fault breaks are cited, unless `all` is true.
-fn try_fault(
+/// A fault in one dialect.
+struct FaultCase<'a> {
+    result: FaultResult,
+    /// The scenarios that are still to be played.
+    scenarios: std::vec::IntoIter<&'a Scenario>,
+}
+
+impl<'a> FaultCase<'a> {
+    /// Returns the cases of a fault. Its scenarios begin with short ones about the requirements that it breaks. `number` is the index of the
+    /// fault among the rehearsed behaviours.
+    fn of_dialects(rehearsed: &[RehearsedScenario<'a>], number: usize, fault: &'static Fault) -> Vec<Self> {
+        let case = |dialect: Dialect| {
+            let breaks = broken_in(fault, dialect);
+            let is_about = |s: &Scenario| s.requires.iter().any(|id| breaks.contains(&id.value.as_str()));
+            let shown = rehearsed.iter().filter(|r| r.shows[number] && r.scenario.dialect == dialect);
+            let mut scenarios: Vec<_> = shown.collect();
+            scenarios.sort_by_key(|r| (r.length > MAX_SHORT_SCENARIO, !is_about(r.scenario), r.length));
+            let scenarios: Vec<&Scenario> = scenarios.into_iter().map(|r| r.scenario).collect();
+            let result = FaultResult {
+                name: fault.name,
+                dialect,
+                description: fault.description,
+                breaks,
+                killers: Vec::new(),
+                wrong_requirement: Vec::new(),
+            };
+            Self { result, scenarios: scenarios.into_iter() }
+        };
+        Dialect::ALL.map(case).into_iter().filter(|case| !case.result.breaks.is_empty()).collect()
+    }
+
+    /// Returns whether the fault is killed, and all of `also` that it breaks are cited.
+    fn is_proven(&self, also: &[String]) -> bool {
+        let mut open = self.result.breaks.iter().filter(|id| also.iter().any(|also| also == *id));
+        self.result.is_killed() && open.all(|id| self.result.cited().any(|cited| cited == *id))
+    }
+
+    /// Plays the next scenario. Returns false if all scenarios have been played.
+    fn play_next(&mut self, suite: &Suite, behaviour: &Behaviour, limits: ScenarioLimits) -> bool {
+        let Some(scenario) = self.scenarios.next() else { return false };
+        let outcome = play_scenario(suite, scenario, behaviour, limits).0;
+        let Self { result, .. } = self;
+        if let Some(found) = found(suite, scenario, outcome) {
+            let is_right = found.requirements.iter().any(|id| result.breaks.contains(&id.as_str()));
+            if is_right { &mut result.killers } else { &mut result.wrong_requirement }.push(found);
+        }
+        true
+    }
+}
+
+/// Plays the remaining scenarios of the cases of a fault. Unless `all` is true, a case ends when it is proven. If all are, but the dialects
+/// cite no common rule although the fault breaks one, each case continues until they do.
+fn play_cases(
     suite: &Suite,
-    rehearsed: &[RehearsedScenario<'_>],
-    (number, fault): (usize, &'static Fault),
+    cases: &mut [FaultCase<'_>],
+    behaviour: &Behaviour,
     (all, also): (bool, &[String]),
     limits: ScenarioLimits,
-) -> Vec<FaultResult> {
-    let behaviour = fault.behaviour();
-    let case = |dialect: Dialect| {
-        let breaks = broken_in(fault, dialect);
-        let is_about = |s: &Scenario| s.requires.iter().any(|id| breaks.contains(&id.value.as_str()));
-        let shown = rehearsed.iter().filter(|r| r.shows[number] && r.scenario.dialect == dialect);
-        let mut scenarios: Vec<_> = shown.collect();
-        scenarios.sort_by_key(|r| (r.length > MAX_SHORT_SCENARIO, !is_about(r.scenario), r.length));
-        let result = FaultResult {
-            name: fault.name,
-            dialect,
-            description: fault.description,
-            breaks,
-            killers: Vec::new(),
-            wrong_requirement: Vec::new(),
-        };
-        (result, scenarios.into_iter())
-    };
-    let mut cases: Vec<_> =
-        Dialect::ALL.map(case).into_iter().filter(|(result, _)| !result.breaks.is_empty()).collect();
-    let broken = common_rules(suite, cases.iter().map(|(result, _)| result.breaks.clone()));
-    let is_proven = |result: &FaultResult| {
-        let mut open = result.breaks.iter().filter(|id| also.iter().any(|also| also == *id));
-        result.is_killed() && open.all(|id| result.cited().any(|cited| cited == *id))
-    };
-    while !cases.is_empty() {
-        let is_common = broken.is_empty()
-            || !common_rules(suite, cases.iter().map(|(result, _)| result.cited().collect())).is_empty();
-        let mut has_played = false;
-        let proven: Vec<bool> = cases.iter().map(|(result, _)| !all && is_proven(result)).collect();
-        let all_proven = proven.iter().all(|proven| *proven);
-        if all_proven && is_common {
-            break;
-        }
-        for ((result, scenarios), proven) in cases.iter_mut().zip(proven) {
-            // A common rule is searched for once each dialect has killed the fault.
-            if proven && !all_proven {
-                continue;
-            }
-            let Some(r) = scenarios.next() else { continue };
-            has_played = true;
-            let outcome = play_scenario(suite, r.scenario, &behaviour, limits).0;
-            if let Some(found) = found(suite, r.scenario, outcome) {
-                let is_right = found.requirements.iter().any(|id| result.breaks.contains(&id.as_str()));
-                if is_right { &mut result.killers } else { &mut result.wrong_requirement }.push(found);
-            }
-        }
-        if !has_played {
+) {
+    for case in cases.iter_mut() {
+        while (all || !case.is_proven(also)) && case.play_next(suite, behaviour, limits) {}
+    }
+    let broken = common_rules(suite, cases.iter().map(|case| case.result.breaks.clone()));
+    if broken.is_empty() || !cases.iter().all(|case| case.is_proven(also)) {
+        return;
+    }
+    while common_rules(suite, cases.iter().map(|case| case.result.cited().collect())).is_empty() {
+        let played =
+            cases.iter_mut().filter_map(|case| case.play_next(suite, behaviour, limits).then_some(()));
+        if played.count() == 0 {
             break;
         }
     }
-    cases.into_iter().map(|(result, _)| result).collect()
 }
 
 /// Returns the requirements that a fault breaks in a dialect. Only requirements of the dialect's standards are included. A fault that is

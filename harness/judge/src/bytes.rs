@@ -17,6 +17,11 @@ pub(crate) const MAX_SHOWN_BYTES: usize = 300;
 #[schemars(with = "String")]
 pub struct Bytes(pub Vec<u8>);
 
+/// Joins byte strings with blanks, as scenarios write arguments.
+pub(crate) fn join_with_blanks(all: &[Bytes]) -> Vec<u8> {
+    all.iter().map(|bytes| bytes.0.as_slice()).collect::<Vec<_>>().join(&b' ')
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())

@@ -11,7 +11,7 @@ use pmi_scenario::requirement::is_advisory;
 use pmi_wire::{Direction, Framing, Proc};
 
 use crate::builtin_requirements::USABLE_VALUES;
-use crate::bytes::{Bytes, MAX_SHOWN_BYTES};
+use crate::bytes::{Bytes, MAX_SHOWN_BYTES, join_with_blanks};
 use crate::connections::decode;
 use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{AbandonReason, Event, EventKind, Exit, Flaw, PlainRun, ReceivedValues, SilenceProof};
@@ -593,7 +593,7 @@ impl Judge {
             }
             ExpectationKind::Arguments(expected) => {
                 let args = &self.conversation.link(p).args;
-                let seen = args.iter().map(|a| a.0.as_slice()).collect::<Vec<_>>().join(&b' ');
+                let seen = join_with_blanks(args);
                 let whole = self.monitor.arguments_in_pieces(p, args);
                 if seen == expected.0 && whole.is_none() {
                     return self.mark_met(Captures::new());

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::report::{KeptEvents, catalogue_pages};
+use crate::report::{KeptEvents, catalogue_pages, count};
 use anyhow::Context;
 use pmi_faults::client::{self as of_clients, UNDETECTABLE_REQUIREMENTS};
 use pmi_faults::faults;
@@ -275,8 +275,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         writeln!(text, "  seen: {evidence}")?;
     }
     let scenarios = testing(&suite, id);
-    let noun = if scenarios.len() == 1 { "scenario" } else { "scenarios" };
-    writeln!(text, "\nTested by {} {noun}:", scenarios.len())?;
+    writeln!(text, "\nTested by {}:", count(scenarios.len(), "scenario"))?;
     for scenario in scenarios {
         writeln!(text, "  {scenario}")?;
     }

@@ -40,7 +40,7 @@ use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::{note, print};
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
-use crate::report::{RELAYED_NOTE, campaign_text, progress_line};
+use crate::report::{RELAYED_NOTE, campaign_text, progress_line, times};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -462,8 +462,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let more = match elsewhere {
         0 => String::new(),
         // The contents of uninitialized memory differ between runs, so the crash location may differ too.
-        1 => "; the same signal killed it once at a different place".to_owned(),
-        times => format!("; the same signal killed it {times} times at a different place"),
+        n => format!("; the same signal killed it {} at a different place", times(n)),
     };
     print(&format!("{what}: {shown} of {runs}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))

@@ -58,7 +58,7 @@ pub(crate) use python::write_reproducers;
 pub(crate) use run::{NamedRun, RELAYED_NOTE, Run};
 pub(crate) use tally::counts_text;
 pub(crate) use terminal::{Terminal, TerminalOptions, Verbosity};
-pub(crate) use text::first_sentence;
+pub(crate) use text::{count, first_sentence, times};
 pub(crate) use versions::versions_text;
 pub(crate) use wireshark::wireshark_plugin;
 

@@ -215,7 +215,7 @@ impl UserFiles {
         Self { fallback }
     }
 
-    pub(super) fn contain(path: &str) -> bool {
+    fn contain(path: &str) -> bool {
         Path::new(path).is_relative() && Path::new(path).is_file()
     }
 

@@ -93,12 +93,12 @@ pub(super) fn output(line: &[u8], limit: usize) -> String {
 }
 
 /// Formats a count: `1 scenario`, `2 scenarios`.
-pub(super) fn count(n: usize, noun: &str) -> String {
+pub(crate) fn count(n: usize, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// Formats a number of times: `once`, `2 times`.
-pub(super) fn times(n: u64) -> String {
+pub(crate) fn times(n: u64) -> String {
     if n == 1 { "once".into() } else { format!("{n} times") }
 }
 

@@ -99,8 +99,7 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the effects of a behaviour, or `None` if there are no effects. For the reference, this costs only a test for an empty
-    /// option.
+    /// Returns the effects of a behaviour, or `None` for the plain reference, which then only tests an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),

@@ -1,4 +1,4 @@
-//! Mutations of the text of a message, whoever sends it.
+//! Mutations of the text of a request or response.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};

@@ -55,7 +55,7 @@ pub(crate) enum ResponseChange {
     Empty,
     /// Sends a failure with this code and, if given, a message of this length.
     Refuse(&'static str, Option<i64>),
-    /// Sets the number in the tuple with this index, or removes the tuple if there is no number.
+    /// Sets the number in the tuple with this index, or removes the tuple if the number is `None`.
     Number(usize, Option<&'static str>),
     Mapping(Template),
 }

@@ -48,7 +48,7 @@ pub struct ClientTarget {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// True if the client also leaves processes behind in a plain run. Empty until this is checked.
+    /// True if the client also leaves processes behind in a plain run. Unset until the first check.
     leaves_processes: OnceLock<bool>,
     /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
     dialect: Option<Dialect>,

@@ -9,7 +9,7 @@ use super::grammar::spawn_rule;
 use super::kvs::{is_within_common_limits, is_within_limits};
 use super::state::{MAX_PROCESSES, Monitor, MonitoredRequest, RESERVED_PREFIX, RequestDetail};
 use crate::Severity;
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, join_with_blanks};
 use crate::finding::PartyKind;
 use crate::kvs::is_ambiguous;
 use crate::observation::ObservationText;
@@ -93,11 +93,11 @@ impl Monitor {
         }
     }
 
-    /// Returns the arguments that a process should have, if its own have the same text but are divided in another way.
+    /// Returns the arguments that a process should have, if its own have the same text but are divided differently.
     pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
-        let join = |args: &[Bytes]| args.iter().map(|arg| arg.0.as_slice()).collect::<Vec<_>>().join(&b' ');
+        let text = join_with_blanks(args);
         let requested = &self.groups.get(&p.group)?.arguments;
-        let alike = requested.iter().find(|requested| join(requested) == join(args))?;
+        let alike = requested.iter().find(|requested| join_with_blanks(requested) == text)?;
         requested.iter().all(|requested| requested != args).then_some(alike)
     }
 

@@ -307,7 +307,7 @@ impl MonitoredGroup {
             && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))
     }
 
-    /// Returns the ranks for which `is` returns false, as text. Returns `None` if there are no such ranks.
+    /// Returns the ranks that do not satisfy `is`, as text, or `None` if all ranks satisfy it.
     pub(super) fn ranks_except(&self, is: impl Fn(&MonitoredRank) -> bool) -> Option<String> {
         let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
         let named: Vec<String> =

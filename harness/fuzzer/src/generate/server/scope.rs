@@ -46,7 +46,7 @@ pub struct SessionFeatures {
     pub dialects: DialectChoice,
     /// Maximum number of ranks.
     pub ranks: u32,
-    /// Maximum number of ranks of free sessions, which have no order across ranks. If less than 2, there are no free sessions.
+    /// Maximum number of ranks of free sessions, which have no order across ranks. A value below 2 excludes free sessions.
     pub free_ranks: u32,
     /// Maximum number of nodes, one or two.
     pub nodes: u32,

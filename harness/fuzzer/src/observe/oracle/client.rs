@@ -118,7 +118,7 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     if killed || sends_wrong_value(case) {
         return true;
     }
-    // The harness finally ends every process that does not end by itself. What follows does not excuse a hang.
+    // The harness finally ends every process that does not end by itself. Later events do not excuse a hang.
     let is_end = |e: &Event| e.seq > finding.seq || matches!(e.kind, EventKind::StillRunning { .. });
     let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
@@ -503,8 +503,7 @@ mod tests {
         assert!(!excused("no", vec![get(), receives(ZERO, "no")]));
         let other = vec![get(), receives(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
         assert!(excused("no", other));
-        // A hang after a plausible but wrong value is excused, because the program cannot detect it. A wrong mapping is no excuse, because
-        // the program must check it.
+        // A program cannot detect a plausible wrong value, so its hang is excused. It must check a mapping, so that hang is not excused.
         let found = "cmd=get_result rc=0 value=x";
         assert!(excused(found, vec![get(), receives(ZERO, found)]));
         let all = events(vec![get(), receives(ZERO, found)]);

@@ -17,7 +17,7 @@ use crate::observe::message_kind::{MessageKind, UpstreamKind};
 use crate::observe::observation::Observation;
 use crate::observe::proxy_status;
 
-/// Requirements about the order of responses. After a violation, it is no longer certain which response belongs to which request.
+/// Requirements about the order of responses. A violation makes the assignment of responses to requests uncertain.
 const CORRELATION_RULES: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 

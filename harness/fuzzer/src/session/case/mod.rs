@@ -43,8 +43,8 @@ pub struct Case {
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,
-    /// A job that runs on the same server before this case. It is not judged, but what it leaves behind (files, daemons, names) may affect
-    /// the case. An earlier job never has an earlier job itself.
+    /// A job that runs on the same server before this case. It is not judged, but its files, daemons and published names may affect the
+    /// case. An earlier job never has an earlier job itself.
     pub earlier: Option<Box<Case>>,
 }
 
@@ -155,7 +155,7 @@ impl Case {
         pmi_scenario::print(&scenario)
     }
 
-    /// Cites `requirement`, or a default for the kind of implementation if there is no broken requirement.
+    /// Cites `requirement`, or a default for the kind of implementation if the requirement is `None`.
     pub fn cite(&mut self, requirement: Option<&str>) {
         let fits = match (self.scenario.tests, self.scenario.dialect.framing()) {
             (ImplementationKind::Server, Framing::Frames) => PMI2_SERVER_CITES,

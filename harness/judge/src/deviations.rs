@@ -188,13 +188,21 @@ impl Deviations {
         lines.len()
     }
 
-    /// Records the deviations of a result whose findings a different copy of this list has marked.
+    /// Records which entries a result confirms, and which of them could have been seen in it.
     pub fn record(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
-        let mut found: Vec<JudgedFinding> = result.findings.iter().chain(repeated).cloned().collect();
-        found.extend_from_slice(&result.consequences);
-        if was_judged(result) || !found.is_empty() {
-            self.apply(&result.scenario, &mut found);
+        let found = result.findings.iter().chain(repeated).chain(&result.consequences);
+        let found: Vec<&Finding> = found.map(|judged| &judged.finding).collect();
+        for (i, PatternEntry { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
+            if !pattern.matches(&result.scenario) {
+                continue;
+            }
+            self.observable[i] |= shows_absence(result);
+            for finding in &found {
+                let has_symptom = entry.covers(finding);
+                self.observed[i] |= has_symptom;
+                self.has_other_symptom[i] |= !has_symptom && finding.requirement == entry.requirement;
+            }
         }
     }
 
@@ -216,38 +224,27 @@ impl Deviations {
 
     /// Returns the indices of the entries that name this scenario, apply to every run, and were not confirmed by this result.
     pub fn unconfirmed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
-        let found = || result.findings.iter().chain(&result.consequences);
-        if !was_judged(result) && found().next().is_none() {
+        if !shows_absence(result) {
             return BTreeSet::new();
         }
-        let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
+        let found = result.findings.iter().chain(&result.consequences);
+        let broken: BTreeSet<&str> = found.map(|judged| judged.finding.requirement.as_str()).collect();
         let entries = self.entries.iter().enumerate().filter(|(_, expected)| {
             let entry = &expected.entry;
             expected.scenario.text() == result.scenario
                 && !entry.may_be_absent()
-                && !is_broken(&entry.requirement)
+                && !broken.contains(entry.requirement.as_str())
         });
         entries.map(|(index, _)| index).collect()
     }
 
     /// Marks the findings that are deviations.
-    pub fn apply(&mut self, scenario: &str, findings: &mut [JudgedFinding]) {
-        for (i, PatternEntry { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
-            if !pattern.matches(scenario) {
-                continue;
-            }
-            self.observable[i] = true;
-            for judged in findings.iter_mut().filter(|j| j.finding.requirement == entry.requirement) {
-                if entry.covers(&judged.finding) {
-                    self.observed[i] = true;
-                    judged.deviation.get_or_insert_with(|| entry.reason.clone());
-                } else {
-                    self.has_other_symptom[i] = true;
-                }
-            }
-        }
-        for judged in findings.iter_mut().filter(|judged| judged.deviation.is_none()) {
-            if let Some(hint) = self.other_symptom(scenario, &judged.finding)
+    pub fn mark(&self, scenario: &str, findings: &mut [JudgedFinding]) {
+        for judged in findings {
+            if let Some(entry) = self.find_covering(scenario, &judged.finding) {
+                judged.deviation.get_or_insert_with(|| entry.reason.clone());
+            } else if judged.deviation.is_none()
+                && let Some(hint) = self.other_symptom(scenario, &judged.finding)
                 && !judged.help.contains(&hint)
             {
                 judged.help = format!("{} {hint}", judged.help).trim_start().to_owned();
@@ -423,9 +420,10 @@ pub fn draft(
     text
 }
 
-/// Returns whether the scenario was judged. An unjudged scenario does not show that a deviation no longer occurs.
-fn was_judged(result: &ScenarioResult) -> bool {
-    !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
+/// Returns whether a deviation that is not among the findings no longer occurs. This cannot be told from a scenario that was not judged, or
+/// that ended before its last step: another deviation may have ended it.
+fn shows_absence(result: &ScenarioResult) -> bool {
+    result.unreached == 0 && !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
 }
 
 #[cfg(test)]
@@ -448,7 +446,9 @@ mod tests {
         let stale = |seen: Option<&str>| {
             let mut deviations = parsed(text);
             let mut findings: Vec<JudgedFinding> = seen.iter().map(|seen| crash(seen)).collect();
-            deviations.apply("kvs/own-key", &mut findings);
+            deviations.mark("kvs/own-key", &mut findings);
+            let scenario = "kvs/own-key".to_owned();
+            deviations.record(&ScenarioResult { scenario, findings: findings.clone(), ..Default::default() });
             let hint = "The deviation at d:2 has a different symptom: \"signal 11 (in get)\".";
             let count =
                 |is: fn(&JudgedFinding, &str) -> bool| findings.iter().filter(|f| is(f, hint)).count();
@@ -503,24 +503,31 @@ mod tests {
     fn stale_entry_lists_its_scenarios_once() {
         let scenarios = "[\"kvs/own-key\", \"kvs/value-*\", \"kvs/many-keys\"]";
         let mut deviations = parsed(&format!("requirement = \"rfc13.get.value\"\nscenarios = {scenarios}\n"));
-        deviations.apply("kvs/own-key", &mut []);
-        deviations.apply("kvs/value-blank", &mut []);
+        let passed = |name: &str| ScenarioResult { scenario: name.to_owned(), ..Default::default() };
+        deviations.record(&passed("kvs/own-key"));
+        deviations.record(&passed("kvs/value-blank"));
         let stale: Vec<String> = deviations.stale().iter().map(ToString::to_string).collect();
         let entry = "d:2: rfc13.get.value no longer happens in kvs/own-key, kvs/value-*; \
                      remove these scenarios from the entry";
         assert_eq!(stale, [entry], "kvs/many-keys was not played");
-        deviations.apply("kvs/many-keys", &mut []);
+        deviations.record(&passed("kvs/many-keys"));
         assert!(deviations.stale()[0].is_whole);
     }
 
     #[rstest]
-    #[case(Verdict::Pass, true)]
-    #[case(Verdict::NotApplicable, false)]
-    #[case(Verdict::Unjudged, false)]
-    fn entry_is_stale_only_after_a_judgement(#[case] verdict: Verdict, #[case] is_stale: bool) {
+    #[case(Verdict::Pass, 0, true)]
+    #[case(Verdict::NotApplicable, 0, false)]
+    #[case(Verdict::Unjudged, 0, false)]
+    #[case(Verdict::Fail, 0, true)]
+    #[case(Verdict::Fail, 3, false)]
+    fn entry_is_stale_only_after_a_judgement(
+        #[case] verdict: Verdict,
+        #[case] unreached: usize,
+        #[case] is_stale: bool,
+    ) {
         let mut deviations = parsed("requirement = \"rfc13.get.value\"\nscenarios = [\"kvs/own-key\"]\n");
-        let result =
-            ScenarioResult { scenario: "kvs/own-key".to_owned(), verdict, ..ScenarioResult::default() };
+        let scenario = "kvs/own-key".to_owned();
+        let result = ScenarioResult { scenario, verdict, unreached, ..ScenarioResult::default() };
         assert_eq!(!deviations.unconfirmed_in(&result).is_empty(), is_stale);
         deviations.record(&result);
         assert_eq!(!deviations.stale().is_empty(), is_stale);

@@ -40,7 +40,7 @@ impl<'a> LogJudge<'a> {
     pub fn result(&mut self, recorded: &ScenarioResult, deviations: &mut Deviations) -> ScenarioResult {
         let session = self.sessions.remove(&recorded.scenario);
         let events = self.events.remove(&recorded.scenario).unwrap_or_default();
-        match (session, self.party) {
+        let result = match (session, self.party) {
             (Some(judge), _) => {
                 judge.result(copy_without_events(recorded), &self.suite.catalogue, deviations, self.strict)
             }
@@ -48,7 +48,9 @@ impl<'a> LogJudge<'a> {
                 play(party, recorded, events, self.suite, deviations, self.strict)
             }
             _ => recorded.clone(),
-        }
+        };
+        deviations.record(&result);
+        result
     }
 }
 
@@ -81,7 +83,7 @@ fn play(
     recorded: &ScenarioResult,
     events: Vec<Event>,
     suite: &Suite,
-    deviations: &mut Deviations,
+    deviations: &Deviations,
     strict: Strictness,
 ) -> ScenarioResult {
     let mut judge = Judge::new(party, recorded.requires.clone());

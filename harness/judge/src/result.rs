@@ -53,7 +53,7 @@ pub fn scenario_result(
     mut outcome: ScenarioOutcome,
     catalogue: &Catalogue,
     quote: impl Fn(usize) -> String,
-    deviations: &mut Deviations,
+    deviations: &Deviations,
     strict: Strictness,
 ) -> ScenarioResult {
     let mut findings: Vec<JudgedFinding> = Vec::new();
@@ -102,10 +102,7 @@ pub fn scenario_result(
     if let Some(EventKind::Launched { command, .. }) = outcome.events.first().map(|event| &event.kind) {
         suggest_option(&mut findings, command);
     }
-    // A scenario that was not judged does not show that a deviation no longer occurs.
-    if outcome.unjudged.is_none() || !findings.is_empty() {
-        deviations.apply(&result.scenario, &mut findings);
-    }
+    deviations.mark(&result.scenario, &mut findings);
     if is_crash && let Some(loss) = evidence::first_loss(&outcome.events, outcome.party) {
         let follows = |judged: &mut JudgedFinding| {
             let finding = &judged.finding;
@@ -120,7 +117,7 @@ pub fn scenario_result(
         // The job breaks these requirements only while other jobs are running.
         findings.retain(|judged| !strict.makes_red(judged));
         findings.insert(0, judged(catalogue, finding));
-        deviations.apply(&result.scenario, &mut findings);
+        deviations.mark(&result.scenario, &mut findings);
         outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
@@ -551,8 +548,8 @@ mod tests {
     }
 
     fn result_of(outcome: ScenarioOutcome, catalogue: &Catalogue) -> ScenarioResult {
-        let (blank, mut deviations) = (ScenarioResult::default(), Deviations::default());
-        scenario_result(blank, outcome, catalogue, |_| String::new(), &mut deviations, Strictness::Must)
+        let (blank, deviations) = (ScenarioResult::default(), Deviations::default());
+        scenario_result(blank, outcome, catalogue, |_| String::new(), &deviations, Strictness::Must)
     }
 
     #[rstest]

@@ -333,7 +333,7 @@ impl SessionJudge {
         &self,
         blank: ScenarioResult,
         catalogue: &Catalogue,
-        deviations: &mut Deviations,
+        deviations: &Deviations,
         strict: Strictness,
     ) -> ScenarioResult {
         let mut findings: Vec<JudgedFinding> = Vec::new();
@@ -347,7 +347,7 @@ impl SessionJudge {
         }
         findings.sort_by_key(|judged| (Reverse(judged.severity), self.continues_after(&judged.finding)));
         suggest_option(&mut findings, &self.command);
-        deviations.apply(&blank.scenario, &mut findings);
+        deviations.mark(&blank.scenario, &mut findings);
         let follows = |judged: &mut JudgedFinding| {
             let finding = &judged.finding;
             let event = self.event(finding.seq);
@@ -567,7 +567,7 @@ mod tests {
 
     fn result_of(judge: &SessionJudge) -> ScenarioResult {
         let catalogue = pmi_scenario::suite::embedded_catalogue().unwrap();
-        judge.result(ScenarioResult::default(), &catalogue, &mut Deviations::default(), Strictness::Must)
+        judge.result(ScenarioResult::default(), &catalogue, &Deviations::default(), Strictness::Must)
     }
 
     /// The violation by a process that ends with status 0 after a response that breaks a MUST is only a note.
@@ -666,7 +666,7 @@ mod tests {
         let (all, asked) = (kinds.len(), kinds.len() - 2);
         let judge = judged(kinds);
         let blank = ScenarioResult::default();
-        let result = judge.result(blank, &Catalogue::default(), &mut Deviations::default(), Strictness::Must);
+        let result = judge.result(blank, &Catalogue::default(), &Deviations::default(), Strictness::Must);
         let found: Vec<(&str, u64)> =
             result.findings.iter().map(|j| (&*j.finding.requirement, j.finding.seq)).collect();
         assert_eq!(found, [("rfc13.init.version-used", 3)]);
@@ -693,7 +693,7 @@ mod tests {
             judge.observe(Event::new(seq, kind));
         }
         let blank = ScenarioResult::default();
-        let result = judge.result(blank, &Catalogue::default(), &mut Deviations::default(), Strictness::Must);
+        let result = judge.result(blank, &Catalogue::default(), &Deviations::default(), Strictness::Must);
         assert_eq!(result.verdict, Verdict::Crashed);
         let ids =
             |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();

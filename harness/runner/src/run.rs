@@ -207,13 +207,14 @@ pub fn run(
     // With retries, each failure is examined, because a retry would hide a failure that never occurs alone.
     let neighbours = ConcurrentScenarios::new(!matches!(options.attempts, AttemptPolicy::Retry(_)));
     let unrelated = OnceLock::new();
+    // The results are recorded in `deviations` while the workers play.
+    let known = deviations.clone();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..iut.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
             let (stop, dead, next, operations, neighbours) = (&stop, &dead, &next, &operations, &neighbours);
-            let unrelated = &unrelated;
-            let (mut known, failures) = (deviations.clone(), deviations.clone());
+            let (unrelated, known) = (&unrelated, &known);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
@@ -237,7 +238,7 @@ pub fn run(
                             Ok((outcome, time))
                         });
                         let (mut outcome, time) = played?;
-                        let found = failure(suite, scenario, &outcome, options.strict, &failures);
+                        let found = failure(suite, scenario, &outcome, options.strict, known);
                         if let Iut::Processes(_, environment) = iut
                             && !found.is_empty()
                         {
@@ -247,8 +248,7 @@ pub fn run(
                                 Ok((again, _)) => {
                                     let trouble = again.unjudged.is_some() || again.crashed.is_some();
                                     trouble
-                                        || !failure(suite, scenario, &again, options.strict, &failures)
-                                            .is_empty()
+                                        || !failure(suite, scenario, &again, options.strict, known).is_empty()
                                 }
                                 Err(_) => true,
                             };
@@ -281,7 +281,7 @@ pub fn run(
                         play(&mut sink).map(|done| WorkerReport::Done(index, Box::new(done)))
                     } else {
                         let mut play = || play(&mut ());
-                        let tried = play_attempts(suite, scenario, options, &mut known, &mut play);
+                        let tried = play_attempts(suite, scenario, options, known, &mut play);
                         tried.map(|tried| WorkerReport::Attempted(index, Box::new(tried)))
                     };
                     let message =
@@ -406,7 +406,7 @@ fn judged(
     outcome: ScenarioOutcome,
     time: Duration,
     options: &RunOptions,
-    deviations: &mut Deviations,
+    deviations: &Deviations,
 ) -> ScenarioResult {
     let mut blank = empty_result(scenario, options);
     blank.time_us = time.as_micros() as u64;
@@ -429,7 +429,7 @@ fn failure(
     let findings = outcome.findings.iter();
     let mut findings: Vec<JudgedFinding> =
         findings.map(|f| result::judged(&suite.catalogue, f.clone())).collect();
-    known.clone().apply(&scenario.name, &mut findings);
+    known.mark(&scenario.name, &mut findings);
     findings.retain(|judged| strict.makes_red(judged));
     findings
 }
@@ -462,7 +462,7 @@ fn play_attempts(
     suite: &Suite,
     scenario: &Scenario,
     options: &RunOptions,
-    deviations: &mut Deviations,
+    deviations: &Deviations,
     play: &mut dyn FnMut() -> PlayResult,
 ) -> Result<AttemptsResult, (Verdict, String)> {
     let retry = matches!(options.attempts, AttemptPolicy::Retry(_));

@@ -51,7 +51,7 @@ pub fn result(
         ..ScenarioResult::default()
     };
     let judge = session.recording.judge();
-    let result = judge.result(blank, catalogue, &mut Deviations::default(), Strictness::Must);
+    let result = judge.result(blank, catalogue, &Deviations::default(), Strictness::Must);
     if !session.lost {
         return result;
     }

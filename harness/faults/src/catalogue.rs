@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 
 use pmi_wire::{KvsLimits, Operation, Proc, SpawnRequest};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use super::circumstances::Occasion;
@@ -88,23 +88,9 @@ struct ExternalEntry {
     pmi2_breaks: String,
 }
 
+/// The content of `faults.toml`.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct FaultsFile {
-    faults: Vec<FaultEntry>,
-    variations: Vec<FaultEntry>,
-    rare_faults: Vec<FaultEntry>,
-    client_faults: Vec<ClientEntry>,
-    client_variations: Vec<ClientEntry>,
-    program_faults: Vec<ExternalEntry>,
-    program_variations: Vec<ExternalEntry>,
-    library_faults: Vec<ExternalEntry>,
-    library_variations: Vec<ExternalEntry>,
-    rare_program_faults: Vec<ExternalEntry>,
-    rare_library_faults: Vec<ExternalEntry>,
-}
-
-/// The content of `faults.toml`.
 struct FaultCatalogue {
     faults: Vec<Fault>,
     variations: Vec<Variation>,
@@ -262,38 +248,29 @@ impl ExternalEntry {
     }
 }
 
-impl FaultCatalogue {
-    fn read() -> Result<Self, String> {
-        let file: FaultsFile = toml::from_str(TEXT).map_err(|error| format!("faults.toml: {error}"))?;
-        let servers = |entries: Vec<FaultEntry>| {
-            entries.into_iter().map(FaultEntry::into_fault).collect::<Result<_, _>>()
-        };
-        let clients = |entries: Vec<ClientEntry>| {
-            entries.into_iter().map(ClientEntry::into_fault).collect::<Result<_, _>>()
-        };
-        let externals = |entries: Vec<ExternalEntry>| entries.into_iter().map(ExternalEntry::keep).collect();
-        let read = || {
-            Ok::<_, EntryError>(Self {
-                faults: servers(file.faults)?,
-                variations: servers(file.variations)?,
-                rare_faults: servers(file.rare_faults)?,
-                client_faults: clients(file.client_faults)?,
-                client_variations: clients(file.client_variations)?,
-                program_faults: externals(file.program_faults),
-                program_variations: externals(file.program_variations),
-                library_faults: externals(file.library_faults),
-                library_variations: externals(file.library_variations),
-                rare_program_faults: externals(file.rare_program_faults),
-                rare_library_faults: externals(file.rare_library_faults),
-            })
-        };
-        read().map_err(|error| error.to_string())
+impl<'de> Deserialize<'de> for Fault {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        FaultEntry::deserialize(deserializer)?.into_fault().map_err(D::Error::custom)
     }
+}
 
+impl<'de> Deserialize<'de> for ClientFault {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ClientEntry::deserialize(deserializer)?.into_fault().map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for ExternalFault {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ExternalEntry::deserialize(deserializer).map(ExternalEntry::keep)
+    }
+}
+
+impl FaultCatalogue {
     /// Returns the catalogue, which is parsed once. A test parses it as well, so an invalid entry fails that test before this can panic.
     fn get() -> &'static Self {
         static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
-        CATALOGUE.get_or_init(|| Self::read().unwrap_or_else(|error| panic!("{error}")))
+        CATALOGUE.get_or_init(|| toml::from_str(TEXT).unwrap_or_else(|error| panic!("faults.toml: {error}")))
     }
 }
 

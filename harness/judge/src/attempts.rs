@@ -13,6 +13,7 @@ const MAX_FINDINGS: usize = 200;
 
 /// Merges the results of all attempts into one result: the first of the worst attempts, with the findings of all attempts. Memory use does
 /// not grow with the number of attempts.
+#[derive(Default)]
 pub struct AttemptMerger {
     strict: Strictness,
     worst: Option<ScenarioResult>,
@@ -32,17 +33,7 @@ impl AttemptMerger {
     /// Creates a merger without attempts. `strict` determines which results are red.
     #[must_use]
     pub fn new(strict: Strictness) -> Self {
-        Self {
-            strict,
-            worst: None,
-            played: 0,
-            red: 0,
-            time_us: 0,
-            found: Vec::new(),
-            keys: Vec::new(),
-            attempts_with_finding: Vec::new(),
-            added: 0,
-        }
+        Self { strict, ..Self::default() }
     }
 
     /// Adds an attempt. Returns whether it is the worst attempt so far, which represents the scenario.

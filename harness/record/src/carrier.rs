@@ -122,6 +122,7 @@ struct TapConnection {
 }
 
 /// The state of a process whose connection is observed.
+#[derive(Default)]
 struct ObservedProcess {
     /// `None` until the tap has reported the process id.
     pid: Option<i32>,
@@ -333,15 +334,7 @@ impl Carrier {
             let Ok(key) = self.reactor.add(&control, CarrierSource::Tap(self.count), WatchMode::Read) else {
                 continue;
             };
-            let process = ObservedProcess {
-                pid: None,
-                program: None,
-                rewriter: Rewriter::default(),
-                spawned: 0,
-                closed_while_ending: false,
-                ended: None,
-                exit_reported: false,
-            };
+            let process = ObservedProcess::default();
             self.taps.insert(self.count, TapConnection { control, key: Some(key), pump: None, process });
         }
     }

@@ -22,6 +22,7 @@ const EVENT_SIZE: usize = 128;
 const FIRST_UNKNOWN_GROUP: u32 = 1_000_000;
 
 /// The record of a session.
+#[derive(Default)]
 pub struct Recording {
     command: Vec<String>,
     judge: SessionJudge,
@@ -87,16 +88,10 @@ impl Recording {
     pub fn new(command: Vec<String>) -> Self {
         Self {
             command,
-            judge: SessionJudge::default(),
-            seq: 0,
-            events: Vec::new(),
             remaining_bytes: MAX_KEPT_BYTES,
             is_complete: true,
-            procs: HashMap::new(),
-            processes: BTreeMap::new(),
             groups: HashMap::from([(FIRST_FOLDER.to_owned(), 0)]),
-            folders: HashMap::new(),
-            identifying: HashMap::new(),
+            ..Self::default()
         }
     }
 

@@ -186,6 +186,7 @@ pub struct CampaignSummary {
 }
 
 /// The data that the workers share.
+#[derive(Default)]
 struct SharedState {
     state: CampaignState,
     ingredient_statistics: IngredientStatistics,
@@ -266,20 +267,11 @@ pub fn run(
         end: AtomicBool::new(false),
         schedule,
         shared: Mutex::new(SharedState {
-            ingredient_statistics: IngredientStatistics::default(),
             progress: Progress { transitions: state.transitions.len(), ..Progress::default() },
             state,
             claimed: taken,
-            confirmed_buckets: BTreeSet::new(),
-            valid: BTreeSet::new(),
-            found: Vec::new(),
-            first_met: BTreeMap::new(),
-            silences: Vec::new(),
-            waiting: VecDeque::new(),
-            confirmed: VecDeque::new(),
-            examining: 0,
             playing: players,
-            trimmed: 0,
+            ..SharedState::default()
         }),
         has_examiners: examiners > 0,
         work_available: Condvar::new(),

@@ -110,6 +110,7 @@ pub(super) struct RecordedGroup {
 }
 
 /// Writes a session as a scenario.
+#[derive(Default)]
 pub(super) struct ScenarioWriter {
     pub(super) dialect: Dialect,
     pub(super) ranks: u32,
@@ -133,22 +134,7 @@ pub(super) struct ScenarioWriter {
 impl ScenarioWriter {
     /// Creates a writer for a session in a dialect. `exits` are the exits of the processes.
     pub(super) fn new(dialect: Dialect, exits: HashMap<Proc, Exit>) -> Self {
-        Self {
-            dialect,
-            ranks: 0,
-            exits,
-            members: BTreeMap::new(),
-            groups: HashMap::new(),
-            ports: HashMap::new(),
-            spawned: 0,
-            steps: RecordedSteps::default(),
-            spawns: false,
-            names: false,
-            has_failure: false,
-            aborted: None,
-            exit: None,
-            is_over: false,
-        }
+        Self { dialect, exits, ..Self::default() }
     }
 
     /// Returns the citation for the dialect of the session.

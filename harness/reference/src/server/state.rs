@@ -88,7 +88,7 @@ impl ServerProcess {
 }
 
 /// A process group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProcessGroup {
     /// The name of the group's keyval space, which is also the id of the job.
     pub kvsname: Vec<u8>,
@@ -146,7 +146,7 @@ pub enum PendingAction {
 }
 
 /// The state machine of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Server {
     /// The settings.
     pub config: Config,
@@ -166,15 +166,7 @@ pub struct Server {
 impl Server {
     /// Creates a server without process groups.
     pub fn new(config: Config) -> Self {
-        Self {
-            config,
-            groups: Vec::new(),
-            names: BTreeMap::new(),
-            spaces: Vec::new(),
-            created: 0,
-            spawns: Vec::new(),
-            outputs: VecDeque::new(),
-        }
+        Self { config, ..Self::default() }
     }
 
     /// Adds a process group. Its processes may connect immediately.
@@ -192,13 +184,8 @@ impl Server {
             kvs,
             procs: (0..size).map(|_| ServerProcess::new(self.config.line_max)).collect(),
             programs: spec.programs,
-            entered_count: 0,
-            open_barriers: Vec::new(),
-            left_count: 0,
-            aborted: false,
             spawned: spec.spawned,
-            spawner: None,
-            node: HashMap::new(),
+            ..ProcessGroup::default()
         });
         id
     }

@@ -35,7 +35,7 @@ pub enum RecordedDeviations {
 }
 
 /// An implementation: its command line and its claims.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Implementation {
     /// The command as the user gave it, or the profile's name.
     pub label: String,
@@ -215,30 +215,7 @@ pub(super) fn has_placeholder(words: &[String], placeholder: &str) -> bool {
 impl Implementation {
     /// Creates an implementation from its command alone.
     fn new(label: &str, command: Vec<String>) -> Self {
-        Self {
-            label: label.to_owned(),
-            command,
-            command_nodes: None,
-            proxy: None,
-            family: None,
-            env: BTreeMap::new(),
-            claimed_capabilities: BTreeMap::new(),
-            version: None,
-            uses_alarms: true,
-            deviations: None,
-            max_ranks: None,
-            max_nodes: None,
-            start_timeout: None,
-            connection_method: ConnectionMethod::Fd,
-            singleton: None,
-            pmi_port_options: (0, &[]),
-            notices: Vec::new(),
-            dialect: None,
-            strict: None,
-            cancel: None,
-            setup: None,
-            teardown: None,
-        }
+        Self { label: label.to_owned(), command, uses_alarms: true, ..Self::default() }
     }
 
     /// Returns the built-in reference process manager.

@@ -12,13 +12,12 @@ use pmi_scenario::suite::Suite;
 use pmi_wire::{ConnectionMethod, Proc, Version};
 use serde::Serialize;
 
-use crate::iut::Iut;
+use crate::iut::{Iut, Prober};
 use crate::optional_operations::{
     INIT_REMEDY, ProbeResult, failed_initialization, initialization, probe_connection, probe_operation,
 };
 use crate::party::ScenarioLimits;
 use crate::party::library::{apis, exports};
-use crate::party::program::Program;
 use crate::versions::{ProbeResponse, command_of, exit_of, offered_version, reply, requests, send_requests};
 
 /// The result of a step.
@@ -53,8 +52,24 @@ pub struct DoctorStep {
 }
 
 impl DoctorStep {
-    fn new(what: &'static str, state: StepState, seen: impl Into<String>) -> Self {
-        Self { feature: what, state, seen: seen.into(), remedy: None }
+    fn new(feature: &'static str, state: StepState, seen: impl Into<String>) -> Self {
+        Self { feature, state, seen: seen.into(), remedy: None }
+    }
+
+    fn works(feature: &'static str, seen: impl Into<String>) -> Self {
+        Self::new(feature, StepState::Works, seen)
+    }
+
+    fn missing(feature: &'static str, seen: impl Into<String>) -> Self {
+        Self::new(feature, StepState::Missing, seen)
+    }
+
+    fn odd(feature: &'static str, seen: impl Into<String>) -> Self {
+        Self::new(feature, StepState::WorksWithFindings, seen)
+    }
+
+    fn fails(feature: &'static str, seen: impl Into<String>) -> Self {
+        Self::new(feature, StepState::Fails, seen)
     }
 
     fn with(mut self, remedy: impl Into<String>) -> Self {
@@ -139,16 +154,14 @@ enum ProbeError {
 
 /// Plays the body of a scenario for process managers.
 fn probe(
-    suite: &Suite,
-    iut: &Iut,
-    limits: ScenarioLimits,
+    prober: Prober<'_>,
     (dialect, ranks): (Dialect, u32),
     body: &str,
 ) -> Result<ScenarioOutcome, ProbeError> {
     let text = format!(
         "# Can it be judged?\nrequires rfc13.init.version-used\ndialect {dialect}\nranks {ranks}\n{body}"
     );
-    match iut.probe(suite, &text, limits) {
+    match prober.play(&text) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
             // The processes report their environment.
             Some(UnjudgedReason::NotOffered(_)) | None => Ok(outcome),
@@ -181,71 +194,63 @@ fn worst_finding(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> O
         .map(|f| format!("{}: expected {}, seen {}", f.requirement, f.expected, f.seen))
 }
 
-/// Examines a process manager; `iut` launches it.
-pub fn of_server(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examination {
+/// Examines a process manager.
+pub fn of_server(prober: Prober<'_>) -> Examination {
     let mut all = Examination::default();
-    let Iut::Processes(implementation, _) = iut else { return all };
+    let Iut::Processes(implementation, _) = prober.iut else { return all };
     let room = if implementation.capacity_problem(2, 1).is_none() { 2 } else { 1 };
     all.dialect = implementation.dialect.unwrap_or_default();
-    let mut session = match probe(suite, iut, limits, (all.dialect, room), SESSION) {
+    let mut session = match probe(prober, (all.dialect, room), SESSION) {
         Ok(outcome) => outcome,
         Err(why) => {
             let remedy = "run the command by hand with true in place of {agent}; for a slow launcher, raise --start-timeout";
-            let step = DoctorStep::new("started", StepState::Fails, why.to_string());
+            let step = DoctorStep::fails("started", why.to_string());
             // The error of a command that cannot be started contains its cause.
             let is_started = !matches!(why, ProbeError::NotStarted(_));
             all.steps.push(if is_started { step.with(remedy) } else { step });
             return all;
         }
     };
-    started(&session, implementation.template(), iut.connection_method(), &mut all.steps);
+    started(&session, implementation.template(), prober.iut.connection_method(), &mut all.steps);
     if !all.is_fit() {
         return all;
     }
     let examined = all.dialect;
-    all.steps.push(versions(suite, iut, limits, &mut all.dialect));
+    all.steps.push(versions(prober, &mut all.dialect));
     if !all.is_fit() {
         return all;
     }
     if all.dialect != examined {
-        session = match probe(suite, iut, limits, (all.dialect, room), SESSION) {
+        session = match probe(prober, (all.dialect, room), SESSION) {
             Ok(outcome) => outcome,
             Err(why) => {
-                all.steps.push(DoctorStep::new("session", StepState::Fails, why.to_string()));
+                all.steps.push(DoctorStep::fails("session", why.to_string()));
                 return all;
             }
         };
     }
     let processes = if room == 1 { "one process" } else { "two processes" };
-    all.steps.push(match (worst_finding(suite, &session, Severity::Fail), session.unreached.len()) {
-        (None, 0) => DoctorStep::new(
-            "session",
-            StepState::Works,
-            format!("{processes}: init, put, barrier, get, finalize"),
-        ),
-        (Some(what), 0) => DoctorStep::new(
-            "session",
-            StepState::WorksWithFindings,
-            format!("{processes} reached the end; {what}"),
-        )
-        .with("it can be tested; the run will report this finding"),
+    all.steps.push(match (worst_finding(prober.suite, &session, Severity::Fail), session.unreached.len()) {
+        (None, 0) => DoctorStep::works("session", format!("{processes}: init, put, barrier, get, finalize")),
+        (Some(what), 0) => DoctorStep::odd("session", format!("{processes} reached the end; {what}"))
+            .with("it can be tested; the run will report this finding"),
         (what, n) => {
             let what = what.unwrap_or_else(|| "it ended early".to_owned());
-            DoctorStep::new("session", StepState::Fails, format!("{what}; steps not reached: {n}"))
+            DoctorStep::fails("session", format!("{what}; steps not reached: {n}"))
                 .with("most scenarios need this")
         }
     });
     if !all.is_fit() {
         return all;
     }
-    nodes(suite, iut, limits, &mut all);
+    nodes(prober, &mut all);
     for (what, need) in [("spawn", Capability::Spawn), ("names", Capability::Names)] {
-        let (step, offered) = optional(suite, all.dialect, iut, limits, what, need);
+        let (step, offered) = optional(prober, all.dialect, what, need);
         all.steps.push(step);
         all.operations.extend(offered.map(|offered| (need, offered)));
     }
     if room > 1 {
-        all.steps.push(silence(suite, all.dialect, iut, limits));
+        all.steps.push(silence(prober, all.dialect));
     }
     all
 }
@@ -271,33 +276,31 @@ fn started(
     let by_port = session.events.iter().any(|event| matches!(event.kind, EventKind::Greeted { .. }));
     let agents =
         if number == 1 { "the agent ran and reported" } else { "an agent ran for each rank, and reported" };
-    steps.push(DoctorStep::new("started", StepState::Works, agents));
+    steps.push(DoctorStep::works("started", agents));
     steps.push(match unconnected {
         None if by_port && connection_method != ConnectionMethod::Port => {
-            DoctorStep::new("connection", StepState::WorksWithFindings, "PMI_PORT, and no PMI_FD")
-                .with("--connection port judges that")
+            DoctorStep::odd("connection", "PMI_PORT, and no PMI_FD").with("--connection port judges that")
         }
-        None if by_port => DoctorStep::new("connection", StepState::Works, "PMI_PORT"),
-        None => DoctorStep::new("connection", StepState::Works, "PMI_FD"),
+        None if by_port => DoctorStep::works("connection", "PMI_PORT"),
+        None => DoctorStep::works("connection", "PMI_FD"),
         Some(why) if !ports.is_empty() => {
-            DoctorStep::new("connection", StepState::Fails, format!("{why}, but PMI_PORT is set"))
-                .with("--connection port")
+            DoctorStep::fails("connection", format!("{why}, but PMI_PORT is set")).with("--connection port")
         }
         Some(why) => {
             let remedy = offering_option(command).unwrap_or_else(|| {
                 "some launchers offer it only with an option; PMIx cannot be tested".to_owned()
             });
-            DoctorStep::new("connection", StepState::Fails, why).with(remedy)
+            DoctorStep::fails("connection", why).with(remedy)
         }
     });
 }
 
 /// Probes the supported versions. Changes `dialect` if the server accepts only a different dialect.
-fn versions(suite: &Suite, iut: &Iut, limits: ScenarioLimits, dialect: &mut Dialect) -> DoctorStep {
+fn versions(prober: Prober<'_>, dialect: &mut Dialect) -> DoctorStep {
     let mut takes = BTreeSet::new();
     let answers_by_version = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
-        let answers = send_requests(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
+        let answers = send_requests(prober, &[(0, &line)], false).unwrap_or_default();
         let answer = answers.first().unwrap_or(&ProbeResponse::NotSent);
         takes.extend(answer.version().map(Version::dialect));
         format!("to {version}.{subversion}: {}", answer.describe())
@@ -318,15 +321,15 @@ fn versions(suite: &Suite, iut: &Iut, limits: ScenarioLimits, dialect: &mut Dial
     }
 }
 
-fn nodes(suite: &Suite, iut: &Iut, limits: ScenarioLimits, all: &mut Examination) {
-    let Iut::Processes(implementation, _) = iut else { return };
+fn nodes(prober: Prober<'_>, all: &mut Examination) {
+    let Iut::Processes(implementation, _) = prober.iut else { return };
     let what = "two nodes";
     if let Some(why) = implementation.capacity_problem(2, 2) {
         let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
-        all.steps.push(DoctorStep::new(what, StepState::Missing, why).with(remedy));
+        all.steps.push(DoctorStep::missing(what, why).with(remedy));
         return;
     }
-    let done = probe(suite, iut, limits, (all.dialect, 2), NODES);
+    let done = probe(prober, (all.dialect, 2), NODES);
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
@@ -336,12 +339,12 @@ fn nodes(suite: &Suite, iut: &Iut, limits: ScenarioLimits, all: &mut Examination
             match answer.message().and_then(|message| message.value("value")) {
                 Some(mapping) => {
                     let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
-                    DoctorStep::new(what, StepState::Works, mapping)
+                    DoctorStep::works(what, mapping)
                 }
-                None => DoctorStep::new(what, StepState::Works, "started; PMI_process_mapping is missing"),
+                None => DoctorStep::works(what, "started; PMI_process_mapping is missing"),
             }
         }
-        Err(why) => DoctorStep::new(what, StepState::WorksWithFindings, why.to_string()).with(
+        Err(why) => DoctorStep::odd(what, why.to_string()).with(
             "scenarios on two nodes cannot be played: name their command with --server-nodes, or skip them with --max-nodes 1",
         ),
     });
@@ -349,34 +352,25 @@ fn nodes(suite: &Suite, iut: &Iut, limits: ScenarioLimits, all: &mut Examination
 
 /// Probes an optional operation. Also returns whether it is supported, if the probe could determine that.
 fn optional(
-    suite: &Suite,
+    prober: Prober<'_>,
     dialect: Dialect,
-    iut: &Iut,
-    limits: ScenarioLimits,
     what: &'static str,
     need: Capability,
 ) -> (DoctorStep, Option<bool>) {
-    match probe_operation(suite, dialect, need, iut, limits) {
-        None => (DoctorStep::new(what, StepState::WorksWithFindings, "could not be probed"), None),
+    match probe_operation(prober, dialect, need) {
+        None => (DoctorStep::odd(what, "could not be probed"), None),
         Some((_, ProbeResult::Lacking(seen))) => {
             let remedy = format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, skips this probe");
-            (
-                DoctorStep::new(what, StepState::Missing, format!("asked once, it {seen}")).with(remedy),
-                Some(false),
-            )
+            (DoctorStep::missing(what, format!("asked once, it {seen}")).with(remedy), Some(false))
         }
         Some((outcome, support)) => {
             let offered = (support == ProbeResult::Acknowledged).then_some(true);
-            let step = match (worst_finding(suite, &outcome, Severity::Fail), &outcome.unjudged) {
-                (Some(trouble), _) => {
-                    DoctorStep::new(what, StepState::WorksWithFindings, format!("asked once: {trouble}"))
-                        .with("it can be tested; the run will report this finding")
-                }
-                (None, Some(why)) => DoctorStep::new(what, StepState::WorksWithFindings, why.to_string()),
-                (None, None) if offered.is_none() => {
-                    DoctorStep::new(what, StepState::WorksWithFindings, "could not be probed")
-                }
-                (None, None) => DoctorStep::new(what, StepState::Works, "succeeded in a single probe"),
+            let step = match (worst_finding(prober.suite, &outcome, Severity::Fail), &outcome.unjudged) {
+                (Some(trouble), _) => DoctorStep::odd(what, format!("asked once: {trouble}"))
+                    .with("it can be tested; the run will report this finding"),
+                (None, Some(why)) => DoctorStep::odd(what, why.to_string()),
+                (None, None) if offered.is_none() => DoctorStep::odd(what, "could not be probed"),
+                (None, None) => DoctorStep::works(what, "succeeded in a single probe"),
             };
             (step, offered)
         }
@@ -384,18 +378,19 @@ fn optional(
 }
 
 /// Examines whether the absence of a response can be proved.
-fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -> DoctorStep {
+fn silence(prober: Prober<'_>, dialect: Dialect) -> DoctorStep {
     let what = "silence";
     // A process manager that polls at long intervals is recognized only after several polls.
-    let limits = ScenarioLimits { silence: limits.step.max(limits.silence), ..limits };
-    let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE_SCENARIO) {
+    let limits = ScenarioLimits { silence: prober.limits.step.max(prober.limits.silence), ..prober.limits };
+    let prober = Prober { limits, ..prober };
+    let outcome = match probe(prober, (dialect, 2), SILENCE_SCENARIO) {
         Ok(outcome) => outcome,
-        Err(why) => return DoctorStep::new(what, StepState::WorksWithFindings, why.to_string()),
+        Err(why) => return DoctorStep::odd(what, why.to_string()),
     };
     if outcome.hung {
-        let trouble = worst_finding(suite, &outcome, Severity::Fail)
+        let trouble = worst_finding(prober.suite, &outcome, Severity::Fail)
             .unwrap_or_else(|| "a request was not answered".to_owned());
-        return DoctorStep::new(what, StepState::WorksWithFindings, trouble);
+        return DoctorStep::odd(what, trouble);
     }
     let proof = outcome.events.iter().find_map(|event| match event.kind {
         EventKind::Silence { proof, .. } => Some(proof),
@@ -403,7 +398,7 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -
     });
     match proof {
         Some(SilenceProof::Idle | SilenceProof::Unread) => {
-            DoctorStep::new(what, StepState::Works, "can be proved: its processes can be seen waiting")
+            DoctorStep::works(what, "can be proved: its processes can be seen waiting")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
             let seen = match proof {
@@ -423,41 +418,34 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -
             };
             let remedy =
                 format!("{which} takes {most} s: --timeout 1 shortens it, -j plays more scenarios at a time");
-            DoctorStep::new(what, StepState::WorksWithFindings, seen).with(remedy)
+            DoctorStep::odd(what, seen).with(remedy)
         }
-        None => DoctorStep::new(
+        None => DoctorStep::odd(
             what,
-            StepState::WorksWithFindings,
             "could not be examined: a barrier ended before one rank had entered it, which the run will report",
         ),
     }
 }
 
 /// Examines a program, which is started under the reference process manager.
-pub fn of_program(
-    suite: &Suite,
-    program: &Program,
-    iut: &Iut,
-    limits: ScenarioLimits,
-    ranks: u32,
-) -> Examination {
+pub fn of_program(prober: Prober<'_>, ranks: u32) -> Examination {
     let mut all = Examination::default();
+    let Iut::Client(program) = prober.iut else { return all };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
-    let dialect = crate::interpret::program::offered_dialect(program, limits, &interrupted);
+    let dialect = crate::interpret::program::offered_dialect(program, prober.limits, &interrupted);
     let text = format!(
         "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: exits 0\n"
     );
-    let outcome = match iut.probe(suite, &text, limits) {
+    let outcome = match prober.play(&text) {
         Some(Ok((outcome, _))) => outcome,
         Some(Err((_, why))) => {
-            all.steps.push(DoctorStep::new("started", StepState::Fails, why));
+            all.steps.push(DoctorStep::fails("started", why));
             return all;
         }
         None => return all,
     };
     if let Some(why) = &outcome.unjudged {
-        let step =
-            DoctorStep::new("speaks PMI", StepState::Fails, format!("{why}{}", printed(&outcome.events)));
+        let step = DoctorStep::fails("speaks PMI", format!("{why}{}", printed(&outcome.events)));
         let is_started = !matches!(why, UnjudgedReason::Unplayable(_));
         let remedy = "link it with a library that uses PMI-1 or PMI-2, and call MPI_Init";
         all.steps.push(if is_started { step.with(remedy) } else { step });
@@ -465,20 +453,10 @@ pub fn of_program(
     }
     let number =
         outcome.events.iter().filter(|event| matches!(event.kind, EventKind::Started { .. })).count();
-    all.steps.push(DoctorStep::new(
-        "started",
-        StepState::Works,
-        format!("{number} processes under our own process manager"),
-    ));
+    all.steps.push(DoctorStep::works("started", format!("{number} processes under our own process manager")));
     match offered_version(&outcome.events) {
-        Some(version) => {
-            all.steps.push(DoctorStep::new("version", StepState::Works, format!("it offers {version}")))
-        }
-        None => all.steps.push(DoctorStep::new(
-            "version",
-            StepState::WorksWithFindings,
-            "it makes no valid offer",
-        )),
+        Some(version) => all.steps.push(DoctorStep::works("version", format!("it offers {version}"))),
+        None => all.steps.push(DoctorStep::odd("version", "it makes no valid offer")),
     }
     let mut asks: Vec<String> = Vec::new();
     for word in requests(&outcome.events).iter().map(command_of) {
@@ -486,20 +464,18 @@ pub fn of_program(
             asks.push(word);
         }
     }
-    all.steps.push(DoctorStep::new("requests", StepState::Works, asks.join(", ")).with(
+    all.steps.push(DoctorStep::works("requests", asks.join(", ")).with(
         "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more thoroughly",
     ));
     let end = exit_of(&outcome.events);
-    all.steps.push(match (end, worst_finding(suite, &outcome, Severity::Note)) {
-        (Some(Exit::Code(0)), None) => DoctorStep::new("end", StepState::Works, "exit status 0"),
-        (Some(Exit::Code(0)), Some(what)) => {
-            DoctorStep::new("end", StepState::WorksWithFindings, format!("exit status 0; {what}"))
-                .with("it can be tested; the run will report this finding")
-        }
+    all.steps.push(match (end, worst_finding(prober.suite, &outcome, Severity::Note)) {
+        (Some(Exit::Code(0)), None) => DoctorStep::works("end", "exit status 0"),
+        (Some(Exit::Code(0)), Some(what)) => DoctorStep::odd("end", format!("exit status 0; {what}"))
+            .with("it can be tested; the run will report this finding"),
         (end, what) => {
             let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
             let what = what.map(|what| format!("; {what}")).unwrap_or_default();
-            DoctorStep::new("end", StepState::Fails, format!("{end}{what}{}", printed(&outcome.events))).with(
+            DoctorStep::fails("end", format!("{end}{what}{}", printed(&outcome.events))).with(
                 "it must exit with status 0 if nothing is unusual; only then can unusual cases be tested",
             )
         }
@@ -508,22 +484,18 @@ pub fn of_program(
 }
 
 /// Examines a library, whose functions are called by a process of the harness.
-pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examination {
+pub fn of_library(prober: Prober<'_>) -> Examination {
     let mut all = Examination::default();
-    let Iut::Library(library, ..) = iut else { return all };
+    let Iut::Library(library, ..) = prober.iut else { return all };
     let found = apis(&library.path);
     let titles = found.iter().map(|api| api.title()).collect::<Vec<_>>().join(" and ");
     let functions = exports(&library.path).len();
     if found.is_empty() {
         let seen = "it exports no function of the C API of PMI-1 or PMI-2";
-        all.steps.push(DoctorStep::new("functions", StepState::Fails, seen));
+        all.steps.push(DoctorStep::fails("functions", seen));
         return all;
     }
-    all.steps.push(DoctorStep::new(
-        "functions",
-        StepState::Works,
-        format!("{functions} of the C API of {titles}"),
-    ));
+    all.steps.push(DoctorStep::works("functions", format!("{functions} of the C API of {titles}")));
     for api in found {
         let call = signature::init_call(api);
         let what = call.split('(').next().unwrap_or(call);
@@ -533,61 +505,45 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Examinati
                 "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
             ),
         };
-        let Some(Ok((outcome, _))) = iut.probe(suite, &text, limits) else { continue };
+        let Some(Ok((outcome, _))) = prober.play(&text) else { continue };
         if let Some(why) = &outcome.unjudged {
-            all.steps.push(DoctorStep::new(
-                what,
-                StepState::Fails,
-                format!("{why}{}", printed(&outcome.events)),
-            ));
+            all.steps.push(DoctorStep::fails(what, format!("{why}{}", printed(&outcome.events))));
             continue;
         }
         let version = offered_version(&outcome.events);
         let printed = printed(&outcome.events);
         let returned = outcome.events.iter().any(|event| matches!(event.kind, EventKind::Returned { .. }));
         let failed = failed_initialization(&outcome.events);
-        let apart =
-            library.server.as_ref().and_then(|_| probe_connection(suite, api, iut, limits, &outcome.events));
+        let apart = library.server.as_ref().and_then(|_| probe_connection(prober, api, &outcome.events));
         if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
-            let why = worst_finding(suite, &outcome, Severity::Fail)
+            let why = worst_finding(prober.suite, &outcome, Severity::Fail)
                 .unwrap_or_else(|| "it does not return".to_owned());
-            all.steps.push(DoctorStep::new(what, StepState::Fails, why + &printed));
+            all.steps.push(DoctorStep::fails(what, why + &printed));
             continue;
         }
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
                 let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
                 let other = || "if its process manager is a different one, name it with --server".to_owned();
-                DoctorStep::new(what, StepState::Fails, seen)
-                    .with(server.offering_option().unwrap_or_else(other))
+                DoctorStep::fails(what, seen).with(server.offering_option().unwrap_or_else(other))
             }
-            (_, Some(failed), Some(server)) => DoctorStep::new(
-                what,
-                StepState::Fails,
-                format!("it fails under {}: {failed}{printed}", server.label),
-            ),
+            (_, Some(failed), Some(server)) => {
+                DoctorStep::fails(what, format!("it fails under {}: {failed}{printed}", server.label))
+            }
             (None, Some(failed), None) => {
                 let seen = format!("it fails without a message on PMI_FD: {failed}{printed}");
-                DoctorStep::new(what, StepState::Fails, seen).with(INIT_REMEDY)
+                DoctorStep::fails(what, seen).with(INIT_REMEDY)
             }
-            (Some(version), Some(failed), None) => DoctorStep::new(
-                what,
-                StepState::WorksWithFindings,
-                format!("it offers {version}, and fails: {failed}{printed}"),
-            )
-            .with("it can be tested; the run will report this finding"),
-            (_, None, Some(server)) => {
-                DoctorStep::new(what, StepState::Works, format!("it succeeds under {}", server.label))
+            (Some(version), Some(failed), None) => {
+                DoctorStep::odd(what, format!("it offers {version}, and fails: {failed}{printed}"))
+                    .with("it can be tested; the run will report this finding")
             }
+            (_, None, Some(server)) => DoctorStep::works(what, format!("it succeeds under {}", server.label)),
             (Some(version), None, None) => {
-                DoctorStep::new(what, StepState::Works, format!("it offers {version}, and returns"))
+                DoctorStep::works(what, format!("it offers {version}, and returns"))
             }
-            (None, None, None) => {
-                DoctorStep::new(what, StepState::WorksWithFindings, "it returns without a message on PMI_FD")
-                    .with(
-                        "its calls are tested; if it uses a different process manager, name it with --server",
-                    )
-            }
+            (None, None, None) => DoctorStep::odd(what, "it returns without a message on PMI_FD")
+                .with("its calls are tested; if it uses a different process manager, name it with --server"),
         });
     }
     all

@@ -193,15 +193,33 @@ impl Iut {
         let probe = format!(
             "# Does it start fewer processes?\nrequires rfc13.init.version-used\nranks {fewer}\nnodes {nodes}\n\n*  P: starts\n"
         );
-        let probed = self.probe(suite, &probe, limits)?;
-        probed.is_ok_and(|(outcome, _)| outcome.unjudged.is_none()).then_some(fewer)
+        let outcome = Prober { suite, iut: self, limits }.outcome(&probe)?;
+        outcome.unjudged.is_none().then_some(fewer)
+    }
+}
+
+/// Plays internal scenarios, whose results are not reported, with an implementation under test.
+#[derive(Clone, Copy)]
+pub struct Prober<'a> {
+    /// The suite, whose fragments the scenarios use.
+    pub suite: &'a Suite,
+    /// The implementation under test.
+    pub iut: &'a Iut,
+    /// Limits of each scenario.
+    pub limits: ScenarioLimits,
+}
+
+impl Prober<'_> {
+    /// Plays a scenario. Returns `None` if the text is not a valid scenario.
+    pub(crate) fn play(self, text: &str) -> Option<PlayResult> {
+        let source = Arc::new(SourceFile { path: "probe".into(), text: text.into() });
+        let scenario = self.suite.spelled(source, "probe")?;
+        Some(self.iut.play(self.suite, &scenario, self.limits, &AtomicBool::new(false), &mut ()))
     }
 
-    /// Plays an internal scenario, whose result is not reported. Returns `None` if the text is not a valid scenario.
-    pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: ScenarioLimits) -> Option<PlayResult> {
-        let source = Arc::new(SourceFile { path: "probe".into(), text: text.into() });
-        let scenario = suite.spelled(source, "probe")?;
-        Some(self.play(suite, &scenario, limits, &AtomicBool::new(false), &mut ()))
+    /// Returns the outcome of a scenario, or `None` if it cannot be played.
+    pub(crate) fn outcome(self, text: &str) -> Option<ScenarioOutcome> {
+        Some(self.play(text)?.ok()?.0)
     }
 }
 

@@ -89,6 +89,33 @@ pub struct VariationResult {
     pub findings: Vec<KillResult>,
 }
 
+/// The result of a fault or of a variation of a client, a program or a library.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct PartyResult {
+    /// The name of the fault or variation.
+    pub name: &'static str,
+    /// The behaviour of an implementation with the fault or variation.
+    pub about: &'static str,
+    /// The requirements that the fault breaks; empty for a variation.
+    pub breaks: Vec<&'static str>,
+    /// Requirements that findings cite.
+    pub cited: BTreeSet<String>,
+    /// The failures of the test: for a fault, why it is not killed; for a variation, the findings.
+    pub wrong: Vec<String>,
+}
+
+impl PartyResult {
+    /// Returns whether a fault is killed, or a variation causes no finding.
+    pub fn is_right(&self) -> bool {
+        self.wrong.is_empty()
+    }
+
+    /// Returns the broken requirements that findings cite.
+    fn cited(&self) -> impl Iterator<Item = &'static str> {
+        self.breaks.iter().copied().filter(|id| self.cited.contains(*id))
+    }
+}
+
 /// The kill matrix.
 #[derive(Debug, Clone, Serialize)]
 pub struct KillMatrix {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pmi_faults::Config;
 
-use crate::iut::Iut;
+use crate::iut::{Iut, Prober};
 use crate::party::ScenarioLimits;
 use crate::party::library::Library;
 use crate::party::server::Implementation;
@@ -88,22 +88,18 @@ fn names_first_argument(scenario: &Scenario) -> bool {
 
 /// Returns whether a server forwards the arguments of a spawned program if they are numbered from one, but not if they are numbered from
 /// zero.
-fn accepts_only_one_based_arguments(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> bool {
+fn accepts_only_one_based_arguments(prober: Prober<'_>) -> bool {
     let takes = |text: &str| {
         let comes = |event: &Event| matches!(&event.kind, EventKind::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
-        matches!(iut.probe(suite, text, limits), Some(Ok((outcome, _))) if outcome.events.iter().any(comes))
+        prober.outcome(text).is_some_and(|outcome| outcome.events.iter().any(comes))
     };
     let from_zero = include_str!("probes/spawn-arguments.pmi");
     !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
 /// Determines which optional operations are supported, from the claims or else by probing each one.
-pub(crate) fn offers(
-    suite: &Suite,
-    selected: &[Arc<Scenario>],
-    iut: &Iut,
-    limits: ScenarioLimits,
-) -> OptionalOperations {
+pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> OptionalOperations {
+    let iut = prober.iut;
     let mut operations = OptionalOperations::default();
     let needs: BTreeSet<(Dialect, Capability)> =
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
@@ -141,9 +137,9 @@ pub(crate) fn offers(
                         "the responses of {} cannot be scripted; without --server, they are",
                         server.label
                     )),
-                    fails_under_its_manager(suite, api, iut, server, limits),
+                    fails_under_its_manager(prober, api, server),
                 ),
-                None => match probe_wire_use(suite, api, iut, limits) {
+                None => match probe_wire_use(prober, api) {
                     None => (None, None),
                     Some(None) => (Some(NO_WIRE_REASON.to_owned()), None),
                     Some(Some(failed)) => {
@@ -159,7 +155,7 @@ pub(crate) fn offers(
     let both = dialects(selected).len() > 1;
     if both
         && matches!(iut, Iut::Processes(..))
-        && let Some(seen) = speaks_no_pmi2(suite, iut, limits)
+        && let Some(seen) = speaks_no_pmi2(prober)
     {
         let why =
             format!("it does not speak PMI-2: offered version 2.0, it {seen}; --dialect pmi-2 requires it");
@@ -174,13 +170,13 @@ pub(crate) fn offers(
         }
         let word = need.word();
         let offer = match claims.get(&need) {
-            Some(true) | None if need == Capability::Spawn && loses_spawned(suite, dialect, iut, limits) => {
+            Some(true) | None if need == Capability::Spawn && loses_spawned(prober, dialect) => {
                 (false, LOST_SPAWN_REASON.to_owned())
             }
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("--lacks {word}")),
             None if upstream && need.is_extension() => (false, BARE_PROXY_REASON.to_owned()),
-            None => match lacking(suite, dialect, need, iut, limits) {
+            None => match lacking(prober, dialect, need) {
                 None => (true, String::new()),
                 Some(seen) => {
                     let lacks = if need.is_extension() { "does not offer" } else { "lacks" };
@@ -202,24 +198,19 @@ pub(crate) fn offers(
         matches!(operations.capabilities.get(&(Dialect::default(), Capability::Spawn)), Some((true, _)));
     operations.one_based_arguments = spawns
         && selected.iter().any(|scenario| names_first_argument(scenario))
-        && accepts_only_one_based_arguments(suite, iut, limits);
+        && accepts_only_one_based_arguments(prober);
     operations
 }
 
 /// Returns the operations among spawn, names and PMI-1.2 that a server supports in a dialect, as claimed or else as probed. Campaigns use
 /// these operations.
-pub fn offered_operations(
-    suite: &Suite,
-    dialect: Dialect,
-    iut: &Iut,
-    limits: ScenarioLimits,
-) -> BTreeSet<Capability> {
-    let Iut::Processes(implementation, _) = iut else { return BTreeSet::new() };
+pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capability> {
+    let Iut::Processes(implementation, _) = prober.iut else { return BTreeSet::new() };
     let offers = |need: &Capability| match implementation.claimed_capabilities.get(need) {
-        _ if *need == Capability::Spawn && loses_spawned(suite, dialect, iut, limits) => false,
+        _ if *need == Capability::Spawn && loses_spawned(prober, dialect) => false,
         Some(offered) => *offered,
         None if implementation.has_upstream() => false,
-        None => probe_operation(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
+        None => probe_operation(prober, dialect, *need).is_some_and(|(outcome, support)| {
             // If the operation itself crashes or hangs, every session that uses it would only show that failure.
             let went_wrong = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
             support == ProbeResult::Acknowledged && !went_wrong && outcome.unjudged.is_none()
@@ -245,14 +236,8 @@ pub(crate) enum ProbeResult {
 }
 
 /// Probes an optional operation. Returns the evidence if the implementation lacks it.
-fn lacking(
-    suite: &Suite,
-    dialect: Dialect,
-    need: Capability,
-    iut: &Iut,
-    limits: ScenarioLimits,
-) -> Option<String> {
-    match probe_operation(suite, dialect, need, iut, limits)?.1 {
+fn lacking(prober: Prober<'_>, dialect: Dialect, need: Capability) -> Option<String> {
+    match probe_operation(prober, dialect, need)?.1 {
         ProbeResult::Lacking(seen) => Some(seen),
         ProbeResult::Acknowledged | ProbeResult::Unknown => None,
     }
@@ -260,14 +245,12 @@ fn lacking(
 
 /// Probes an optional operation. Returns `None` if it cannot be probed.
 pub(crate) fn probe_operation(
-    suite: &Suite,
+    prober: Prober<'_>,
     dialect: Dialect,
     need: Capability,
-    iut: &Iut,
-    limits: ScenarioLimits,
 ) -> Option<(ScenarioOutcome, ProbeResult)> {
     // For each operation, the probes in PMI-1 and in PMI-2.
-    let (texts, operation) = match (iut, need) {
+    let (texts, operation) = match (prober.iut, need) {
         // These capabilities are known without a probe.
         (_, Capability::Upstream | Capability::Fd | Capability::Port | Capability::Singleton) => return None,
         // No scenario judges how a library spawns processes under its own process manager.
@@ -308,11 +291,11 @@ pub(crate) fn probe_operation(
     let request = format!("{}={}", row.command_key(), row.request).into_bytes();
     // If the probe has no result, the scenarios report the failure themselves. But a late process, or a launcher that fails occasionally,
     // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
-    let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
+    let ask = || prober.outcome(text);
     let came_to_something =
         |outcome: &ScenarioOutcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;
     let outcome = ask().filter(came_to_something).or_else(ask)?;
-    let support = match iut {
+    let support = match prober.iut {
         // A library that sends the request supports the operation.
         Iut::Library(..) if has_sent(&outcome, &request) => ProbeResult::Acknowledged,
         Iut::Library(..) => failed_call(&outcome).map_or(ProbeResult::Acknowledged, ProbeResult::Lacking),
@@ -331,19 +314,17 @@ const LOST_SPAWN_REASON: &str = "not judged here: the server accepted a spawn, b
 
 /// Returns whether a server with relayed connections accepts a spawn although no process reports. The runner cannot see whether a process
 /// was started.
-fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: ScenarioLimits) -> bool {
-    iut.is_relayed()
-        && probe_operation(suite, dialect, Capability::Spawn, iut, limits).is_some_and(
-            |(outcome, support)| {
-                let comes = |e: &Event| matches!(e.kind, EventKind::Started { proc, .. } if proc.group > 0);
-                support == ProbeResult::Acknowledged && !outcome.events.iter().any(comes)
-            },
-        )
+fn loses_spawned(prober: Prober<'_>, dialect: Dialect) -> bool {
+    prober.iut.is_relayed()
+        && probe_operation(prober, dialect, Capability::Spawn).is_some_and(|(outcome, support)| {
+            let comes = |e: &Event| matches!(e.kind, EventKind::Started { proc, .. } if proc.group > 0);
+            support == ProbeResult::Acknowledged && !outcome.events.iter().any(comes)
+        })
 }
 
 /// Returns the evidence that a server does not accept an offer of PMI-2, or `None` if it accepts.
-fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: ScenarioLimits) -> Option<String> {
-    let (outcome, _) = iut.probe(suite, include_str!("probes/pmi2.pmi"), limits)?.ok()?;
+fn speaks_no_pmi2(prober: Prober<'_>) -> Option<String> {
+    let outcome = prober.outcome(include_str!("probes/pmi2.pmi"))?;
     match support(&outcome, Capability::Spawn, b"cmd=init") {
         ProbeResult::Lacking(seen) => Some(seen),
         ProbeResult::Acknowledged | ProbeResult::Unknown => None,
@@ -445,8 +426,8 @@ pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
 
 /// Probes a library that sends nothing on its PMI_FD. Returns `None` if it does send bytes, crashes or hangs; otherwise the error of its
 /// initialization, if it failed.
-fn probe_wire_use(suite: &Suite, api: Dialect, iut: &Iut, limits: ScenarioLimits) -> Option<Option<String>> {
-    let (outcome, _) = iut.probe(suite, initialization(api, false), limits)?.ok()?;
+fn probe_wire_use(prober: Prober<'_>, api: Dialect) -> Option<Option<String>> {
+    let outcome = prober.outcome(initialization(api, false))?;
     let is_silent = !outcome.events.iter().any(|e| matches!(e.kind, EventKind::ToServer { .. }));
     if !is_silent || outcome.crashed.is_some() || outcome.hung {
         return None;
@@ -457,21 +438,15 @@ fn probe_wire_use(suite: &Suite, api: Dialect, iut: &Iut, limits: ScenarioLimits
 }
 
 /// Returns the reason why a library cannot be judged under its own process manager, or `None` if it can.
-fn fails_under_its_manager(
-    suite: &Suite,
-    api: Dialect,
-    iut: &Iut,
-    server: &Implementation,
-    limits: ScenarioLimits,
-) -> Option<String> {
-    let (outcome, _) = iut.probe(suite, initialization(api, true), limits)?.ok()?;
+fn fails_under_its_manager(prober: Prober<'_>, api: Dialect, server: &Implementation) -> Option<String> {
+    let outcome = prober.outcome(initialization(api, true))?;
     if outcome.crashed.is_some() || outcome.hung {
         return None;
     }
     if let Some(failed) = failed_initialization(&outcome.events) {
         return Some(format!("its initialization fails under {} ({failed}): {MANAGER_REMEDY}", server.label));
     }
-    let apart = probe_connection(suite, api, iut, limits, &outcome.events)?;
+    let apart = probe_connection(prober, api, &outcome.events)?;
     let option = server.offering_option().map(|option| format!("; {option}")).unwrap_or_default();
     Some(format!("its processes are singletons under {}: {apart}{option}", server.label))
 }
@@ -501,22 +476,16 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
 
 /// Returns the evidence that the processes of a library have found neither their process manager nor each other. A library that uses the
 /// runner's PMI_FD and lets a process pass its barrier alone is judged for that instead.
-pub(crate) fn probe_connection(
-    suite: &Suite,
-    api: Dialect,
-    iut: &Iut,
-    limits: ScenarioLimits,
-    events: &[Event],
-) -> Option<String> {
+pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event]) -> Option<String> {
     if let Some(evidence) = singletons(events) {
         return Some(evidence);
     }
     let evidence = passes_alone(events)?;
-    let Iut::Library(library, claims, interrupted) = iut else { return None };
+    let Iut::Library(library, claims, interrupted) = prober.iut else { return None };
     let Library { path, binary, env, .. } = &**library;
     let unserved = Library { path: path.clone(), binary: binary.clone(), env: env.clone(), server: None };
     let unserved = Iut::Library(Box::new(unserved), claims.clone(), Arc::clone(interrupted));
-    probe_wire_use(suite, api, &unserved, limits)
+    probe_wire_use(Prober { iut: &unserved, ..prober }, api)
         .map(|_| format!("{evidence}, and it sends nothing on PMI_FD"))
 }
 
@@ -607,7 +576,8 @@ fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
 
 /// Returns whether the reference server, with this configuration, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Capability, config: &Config, limits: ScenarioLimits) -> bool {
-    lacking(suite, Dialect::Pmi1, need, &Iut::Memory(config.clone()), limits).is_some()
+    let iut = Iut::Memory(config.clone());
+    lacking(Prober { suite, iut: &iut, limits }, Dialect::Pmi1, need).is_some()
 }
 
 /// Returns the dialects of the selected scenarios.

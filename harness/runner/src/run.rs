@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::interference::{ConcurrentScenarios, MAX_NEIGHBOURS, PlayedBy};
 use crate::interpret::EventSink;
-use crate::iut::{Iut, PlayResult, append};
+use crate::iut::{Iut, PlayResult, Prober, append};
 use crate::optional_operations::{dialects, offers};
 use crate::party::ScenarioLimits;
 use crate::party::server::{Implementation, LaunchEnvironment};
@@ -52,7 +52,7 @@ impl AttemptPolicy {
 }
 
 /// The options of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// Number of concurrent launches.
     pub jobs: usize,
@@ -79,18 +79,7 @@ pub struct RunOptions {
 impl RunOptions {
     /// Returns the options of a run that is not reported: all scenarios, one after the other.
     pub fn unreported(limits: ScenarioLimits) -> Self {
-        Self {
-            jobs: 1,
-            limits,
-            strict: Strictness::Must,
-            max_fail: None,
-            give_up: false,
-            attempts: AttemptPolicy::Once,
-            tracer: None,
-            replay: String::new(),
-            command: String::new(),
-            dialects: Vec::new(),
-        }
+        Self { jobs: 1, limits, ..Self::default() }
     }
 }
 
@@ -194,7 +183,7 @@ pub fn run(
         strict: options.strict,
     };
     observer.begin(&header);
-    let operations = offers(suite, selected, iut, options.limits);
+    let operations = offers(Prober { suite, iut, limits: options.limits }, selected);
     let mut results = Vec::new();
     // These scenarios were in progress when the user interrupted the run.
     let mut cut = BTreeSet::new();

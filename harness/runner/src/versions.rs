@@ -5,13 +5,11 @@ use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_scenario::ids;
 use pmi_scenario::signature;
-use pmi_scenario::suite::Suite;
 use pmi_wire::{Connection, Decoded, Direction, Framing, FramingError, Proc, Version};
 use serde::Serialize;
 
 use crate::interpret::program::offered_dialect;
-use crate::iut::Iut;
-use crate::party::ScenarioLimits;
+use crate::iut::{Iut, Prober};
 use crate::party::library::apis;
 
 /// A row of the table.
@@ -149,20 +147,16 @@ const OFFERS: &[VersionOffer] = &[
 pub type RowCallback<'a> = &'a mut dyn FnMut(&str, usize);
 
 /// Returns the table of a server, or `None` if a launch failed.
-fn of_server(
-    suite: &Suite,
-    iut: &Iut,
-    limits: ScenarioLimits,
-    step: RowCallback<'_>,
-) -> Option<Vec<VersionRow>> {
+fn of_server(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
     OFFERS
         .iter()
         .map(|offer| {
             let mut lines: Vec<(u32, &str)> = offer.lines.to_vec();
             // A request after a refused init kills slurmstepd, and the job step keeps running until the allocation ends.
-            let spares = matches!(iut, Iut::Processes(implementation, _) if implementation.starts_steps());
+            let spares =
+                matches!(prober.iut, Iut::Processes(implementation, _) if implementation.starts_steps());
             if spares && lines.len() > 1 && lines[0].0 == lines[1].0 {
-                let first = send_requests(suite, iut, limits, &lines[..1], false)?;
+                let first = send_requests(prober, &lines[..1], false)?;
                 lines.truncate(if first.iter().all(|response| response.version().is_none()) {
                     1
                 } else {
@@ -172,7 +166,7 @@ fn of_server(
             if spares && offer.name == TWO_VERSIONS {
                 lines.clear();
             }
-            let answers = send_requests(suite, iut, limits, &lines, false)?;
+            let answers = send_requests(prober, &lines, false)?;
             let mut told: Vec<String> = answers.iter().map(ProbeResponse::describe).collect();
             told.resize(offer.lines.len(), NOT_SENT.to_owned());
             let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
@@ -183,7 +177,7 @@ fn of_server(
                 }
                 // This is the behaviour without an offer.
                 (None, _) => {
-                    let answers = send_requests(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
+                    let answers = send_requests(prober, &[(0, "cmd=get_maxes")], false)?;
                     answers.last().map(ProbeResponse::describe_follow_up)
                 }
                 (Some((rank, _)), Some(last @ ProbeResponse::Message(..))) => {
@@ -195,7 +189,7 @@ fn of_server(
                     };
                     let mut asks = lines.clone();
                     asks.push((*rank, request));
-                    let answers = send_requests(suite, iut, limits, &asks, frames)?;
+                    let answers = send_requests(prober, &asks, frames)?;
                     answers
                         .last()
                         .filter(|_| answers.len() == asks.len())
@@ -212,21 +206,19 @@ fn of_server(
 
 /// Sends each request of `lines` after the response to the previous request, and returns the responses.
 pub(crate) fn send_requests(
-    suite: &Suite,
-    iut: &Iut,
-    limits: ScenarioLimits,
+    prober: Prober<'_>,
     lines: &[(u32, &str)],
     frames: bool,
 ) -> Option<Vec<ProbeResponse>> {
     let text = probe_scenario(lines, frames);
-    let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
+    let outcome = prober.outcome(&text)?;
     let replies = lines.iter().enumerate().map(|(at, (rank, _))| {
         let before = lines[..at].iter().filter(|(other, _)| other == rank).count();
         reply(&outcome.events, Proc { group: 0, rank: *rank }, before)
     });
     let mut replies: Vec<ProbeResponse> = replies.collect();
     if let Some(end) = replies.iter().position(|response| *response == ProbeResponse::Closed) {
-        if ends_job(suite, iut, limits, &lines[..=end], frames) {
+        if ends_job(prober, &lines[..=end], frames) {
             replies[end] = ProbeResponse::JobEnds;
         }
         replies[end + 1..].fill(ProbeResponse::NotSent);
@@ -236,12 +228,11 @@ pub(crate) fn send_requests(
 
 /// Returns whether the whole job ends if the connection ends after the offers in `lines`. To find out, an additional process, which has
 /// sent no data yet, makes a request.
-fn ends_job(suite: &Suite, iut: &Iut, limits: ScenarioLimits, lines: &[(u32, &str)], frames: bool) -> bool {
+fn ends_job(prober: Prober<'_>, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut asks = lines.to_vec();
     asks.push((witness, V1_1));
-    let played = iut.probe(suite, &probe_scenario(&asks, frames), limits);
-    let Some(Ok((outcome, _))) = played else { return false };
+    let Some(outcome) = prober.outcome(&probe_scenario(&asks, frames)) else { return false };
     !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), ProbeResponse::Message(..))
 }
 
@@ -324,89 +315,78 @@ fn program_responses(offered: Version) -> Vec<(String, String)> {
     all
 }
 
-/// Returns the table of a program, which is started under the reference server, or `None` if it sends no valid offer.
-fn of_program(
-    suite: &Suite,
-    iut: &Iut,
-    limits: ScenarioLimits,
+/// Returns the table of a program or a library, or `None` if it sends no valid offer. `scenario` returns the scenario that plays a response,
+/// or the one that plays none. `reaction` describes the behaviour after the response.
+fn of_responses(
+    prober: Prober<'_>,
     step: RowCallback<'_>,
+    scenario: impl Fn(Option<&str>) -> String,
+    reaction: fn(&[Event]) -> String,
 ) -> Option<Vec<VersionRow>> {
-    let Iut::Client(program) = iut else { return None };
+    let offer = offered_version(&prober.outcome(&scenario(None))?.events)?;
+    let answers = program_responses(offer);
+    let all = answers.len();
+    let rows = answers.into_iter().map(|(answered, line)| {
+        let outcome = prober.outcome(&scenario(Some(&line)))?;
+        step(&answered, all);
+        Some(VersionRow { offered: offer.to_string(), answered, reaction: reaction(&outcome.events) })
+    });
+    rows.collect()
+}
+
+/// Returns the table of a program, which is started under the reference server.
+fn of_program(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
+    let Iut::Client(program) = prober.iut else { return None };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
-    let dialect = offered_dialect(program, limits, &interrupted);
-    let head = |answer: &str| {
+    let dialect = offered_dialect(program, prober.limits, &interrupted);
+    let scenario = |answer: Option<&str>| {
         // A scenario for programs has no step for a missing response, so a fault of the server is used.
         let (fault, steps) = match answer {
-            "" => ("", String::new()),
-            NO_RESPONSE => ("fault init-no-answer\n", String::new()),
-            line => ("", format!("*  expect  cmd=init\n*  send    {line}\n")),
+            None => ("", String::new()),
+            Some(NO_RESPONSE) => ("fault init-no-answer\n", String::new()),
+            Some(line) => ("", format!("*  expect  cmd=init\n*  send    {line}\n")),
         };
         format!(
             "# How does a program react to an answer?\nrequires rfc13.init.version-used\ntests client\nranks 1\n\
              dialect {dialect}\n{fault}\n{steps}*  P: ends\n"
         )
     };
-    let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
-    let offer = offered_version(&outcome.events)?;
-    let answers = program_responses(offer);
-    let all = answers.len();
-    let rows = answers.into_iter().map(|(name, line)| {
-        let (outcome, _) = iut.probe(suite, &head(&line), limits)?.ok()?;
-        step(&name, all);
-        Some(VersionRow {
-            offered: offer.to_string(),
-            answered: name,
-            reaction: after_answer(&outcome.events),
-        })
-    });
-    rows.collect()
+    of_responses(prober, step, scenario, after_answer)
 }
 
-/// Returns the table of a library, whose functions the runner calls, or `None` if it sends no valid offer.
-fn of_library(
-    suite: &Suite,
-    iut: &Iut,
-    limits: ScenarioLimits,
-    step: RowCallback<'_>,
-) -> Option<Vec<VersionRow>> {
-    let Iut::Library(library, ..) = iut else { return None };
+/// Returns the table of a library, whose functions the runner calls.
+fn of_library(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
+    let Iut::Library(library, ..) = prober.iut else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
     let call = signature::init_call(api);
-    let head = |answer: &str| {
+    let scenario = |answer: Option<&str>| {
+        let steps = answer.map_or(String::new(), |line| format!("0  expect  cmd=init\n0  send    {line}\n"));
         format!(
             "# How does a library react to an answer?\nrequires rfc13.init.version-used\ntests library\nranks 1\n\
-             dialect {api}\n\n{answer}0  A: {call} = any\n"
+             dialect {api}\n\n{steps}0  A: {call} = any\n"
         )
     };
-    let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
-    let offer = offered_version(&outcome.events)?;
-    let answers = program_responses(offer);
-    let all = answers.len();
-    let rows = answers.into_iter().map(|(name, line)| {
-        let text = head(&format!("0  expect  cmd=init\n0  send    {line}\n"));
-        let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
-        step(&name, all);
-        let returned = outcome.events.iter().find_map(|event| match &event.kind {
-            EventKind::Returned { function, returned, .. } => {
-                let name = signature::function(function)
-                    .map_or_else(|| returned.result.to_string(), |f| f.result_name(returned.result));
-                Some(format!("{function} returns {name}"))
-            }
-            _ => None,
-        });
-        let asks = requests(&outcome.events).get(1).map(command_of);
-        let then = match (returned, asks) {
-            (Some(returned), Some(asked)) => format!("goes on ({asked}), {returned}"),
-            (Some(returned), None) => returned,
-            (None, asked) => {
-                let goes_on = asked.map(|asked| format!("goes on ({asked}), ")).unwrap_or_default();
-                let end = exit_of(&outcome.events).map(|exit| format!("ends the process with {exit}"));
-                format!("{goes_on}{}", end.unwrap_or_else(|| "does not return".to_owned()))
-            }
-        };
-        Some(VersionRow { offered: offer.to_string(), answered: name, reaction: then })
+    of_responses(prober, step, scenario, after_call)
+}
+
+/// Describes the behaviour of a library after the response to its offer.
+fn after_call(events: &[Event]) -> String {
+    let returned = events.iter().find_map(|event| match &event.kind {
+        EventKind::Returned { function, returned, .. } => {
+            let name = signature::function(function)
+                .map_or_else(|| returned.result.to_string(), |f| f.result_name(returned.result));
+            Some(format!("{function} returns {name}"))
+        }
+        _ => None,
     });
-    rows.collect()
+    let end = returned.unwrap_or_else(|| {
+        let end = exit_of(events).map(|exit| format!("ends the process with {exit}"));
+        end.unwrap_or_else(|| "does not return".to_owned())
+    });
+    match requests(events).get(1).map(command_of) {
+        Some(asked) => format!("goes on ({asked}), {end}"),
+        None => end,
+    }
 }
 
 /// Returns the first version that is offered in `events`.
@@ -483,15 +463,10 @@ fn after_answer(events: &[Event]) -> String {
 }
 
 /// Returns the table of the implementation under test. `step` is called after each row, with its name and the number of rows.
-pub fn version_table(
-    suite: &Suite,
-    iut: &Iut,
-    limits: ScenarioLimits,
-    step: RowCallback<'_>,
-) -> Option<Vec<VersionRow>> {
-    match iut {
-        Iut::Memory(_) | Iut::Processes(..) => of_server(suite, iut, limits, step),
-        Iut::Client(_) => of_program(suite, iut, limits, step),
-        Iut::Library(..) => of_library(suite, iut, limits, step),
+pub fn version_table(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
+    match prober.iut {
+        Iut::Memory(_) | Iut::Processes(..) => of_server(prober, step),
+        Iut::Client(_) => of_program(prober, step),
+        Iut::Library(..) => of_library(prober, step),
     }
 }

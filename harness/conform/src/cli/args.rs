@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::report::{CampaignFormat, Format, ReportSpec, UnknownFormat};
+use crate::report::{CampaignFormat, Format, ReportSpec};
 use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -330,19 +330,8 @@ pub(super) enum ConnectionMethodArg {
 impl ConnectionMethodArg {
     /// Returns the option that selects this connection, unless it is the default.
     pub(super) fn option(self) -> Vec<String> {
-        match self {
-            Self::Fd => Vec::new(),
-            Self::Port | Self::Singleton => vec!["--connection".to_owned(), self.word().to_owned()],
-        }
-    }
-
-    /// Returns the value as the user types it.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Fd => "fd",
-            Self::Port => "port",
-            Self::Singleton => "singleton",
-        }
+        let name = self.to_possible_value().filter(|_| self != Self::Fd);
+        name.map_or(Vec::new(), |name| vec!["--connection".to_owned(), name.get_name().to_owned()])
     }
 }
 
@@ -655,11 +644,8 @@ pub(super) struct Mutants {
     #[arg(long, short, value_name = "PATTERN")]
     pub(super) filter: Vec<String>,
     /// Print JSON, with every scenario that found something
-    #[arg(long, conflicts_with = "matrix")]
-    pub(super) json: bool,
-    /// Print every scenario that killed each fault, not only the first
     #[arg(long)]
-    pub(super) matrix: bool,
+    pub(super) json: bool,
     /// List faults and variations without playing them
     #[arg(long)]
     pub(super) list: bool,
@@ -667,10 +653,10 @@ pub(super) struct Mutants {
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
     /// Play the faults of programs instead, against this program; {fault} stands for the name of a fault
-    #[arg(long, value_name = "CMD", conflicts_with_all = ["matrix", "list"])]
+    #[arg(long, value_name = "CMD", conflicts_with = "list")]
     pub(super) client: Option<String>,
     /// Play the faults of libraries instead, against this library; LIBRARY_FAULT contains the name of a fault
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["matrix", "list", "client"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "client"])]
     pub(super) library: Option<PathBuf>,
     /// Dialect of the program or library: pmi-1.1 or pmi-2
     #[arg(long, value_name = "DIALECT", default_value = "pmi-1.1", value_parser = one_dialect(), hide_possible_values = true)]
@@ -785,9 +771,10 @@ pub(super) struct Fuzz {
 /// Optional operations of campaigns.
 const OF_SESSIONS: [&str; 3] = ["spawn", "names", "pmi-1.2"];
 
-fn fuzz_report(text: &str) -> Result<(CampaignFormat, PathBuf), UnknownFormat> {
-    let (name, file) = text.split_once('=').filter(|(_, file)| !file.is_empty()).ok_or(UnknownFormat)?;
-    Ok((name.parse()?, file.into()))
+fn fuzz_report(text: &str) -> anyhow::Result<(CampaignFormat, PathBuf)> {
+    let spec = text.split_once('=').filter(|(_, file)| !file.is_empty());
+    let spec = spec.and_then(|(name, file)| Some((CampaignFormat::from_str(name, false).ok()?, file.into())));
+    spec.context("use json=FILE, sarif=FILE, junit=FILE or html=FILE")
 }
 
 #[derive(Args)]
@@ -800,7 +787,7 @@ pub(super) struct Report {
     pub(super) log: Option<PathBuf>,
     /// html, sequence (charts), ndjson, json, junit, tap, markdown, github, codequality, sarif, terminal, pcapng (for Wireshark), or python
     /// (with -o, a folder of standalone reproducers)
-    #[arg(long, value_name = "FORMAT", default_value = "terminal")]
+    #[arg(long, value_name = "FORMAT", default_value = "terminal", hide_possible_values = true)]
     pub(super) format: Format,
     /// Level of red requirements: must, should (without a level) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
@@ -839,7 +826,7 @@ pub(super) struct Again {
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
     /// html, sequence, ndjson, json, junit, tap, markdown, github, codequality, sarif or terminal
-    #[arg(long, value_name = "FORMAT", default_value = "terminal")]
+    #[arg(long, value_name = "FORMAT", default_value = "terminal", hide_possible_values = true)]
     pub(super) format: Format,
 }
 
@@ -974,16 +961,8 @@ fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
 
 /// Parses the connections that a command supports if it cannot start a singleton.
 fn fd_or_port() -> impl TypedValueParser<Value = ConnectionMethodArg> {
-    PossibleValuesParser::new(
-        [ConnectionMethodArg::Fd, ConnectionMethodArg::Port].map(ConnectionMethodArg::word),
-    )
-    .map(|given| {
-        if given == ConnectionMethodArg::Port.word() {
-            ConnectionMethodArg::Port
-        } else {
-            ConnectionMethodArg::Fd
-        }
-    })
+    PossibleValuesParser::new(["fd", "port"])
+        .map(|given| if given == "port" { ConnectionMethodArg::Port } else { ConnectionMethodArg::Fd })
 }
 
 /// Parses a budget of `measure`.

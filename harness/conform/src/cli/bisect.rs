@@ -8,7 +8,7 @@ use clap::Parser;
 
 use super::args::{Bisect, Cli};
 use super::exit::{INTERRUPTED, UNJUDGED};
-use super::output::print;
+use super::output::print_result;
 use super::play::{ends_on_signals, select_scenarios};
 use super::progress::RunProgress;
 use super::read::named_run;
@@ -33,13 +33,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
         return Ok(UNJUDGED);
     }
     let history = VersionHistory::of(&entries);
-    if args.json {
-        print(&format!("{:#}\n", serde_json::to_value(&history)?))?;
-    } else {
-        let mut text = Vec::new();
-        history.write_to(&mut text, args.verbose)?;
-        print(&String::from_utf8_lossy(&text))?;
-    }
+    print_result(args.json, &history, |out| history.write_to(out, args.verbose))?;
     Ok(u8::from(history.got_worse()))
 }
 

@@ -1,12 +1,13 @@
 //! `doctor`: checks whether an implementation can be judged, and suggests a profile for it.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use pmi_runner::doctor::{Examination, of_library, of_program, of_server};
-use pmi_runner::iut::Iut;
+use pmi_runner::iut::{Iut, Prober};
 use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use super::args::Doctor;
 use super::exit::CANNOT_JUDGE;
-use super::output::print;
+use super::output::print_result;
 use super::play::{library_at, set_connection_method};
 use super::read::suite_against;
 use crate::report::doctor_text;
@@ -34,12 +35,9 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     let examined = examine(args)?;
     let ExaminedImplementation { label, examination, profile, next_command: next } = &examined;
     let fit = examination.is_fit();
-    if args.json {
-        let result = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
-        print(&format!("{result:#}\n"))?;
-    } else {
-        print(&doctor_text(label, examination, profile.as_deref(), next))?;
-    }
+    let result = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
+    let text = doctor_text(label, examination, profile.as_deref(), next);
+    print_result(args.json, &result, |out| out.write_all(text.as_bytes()))?;
     Ok(if fit { 0 } else { CANNOT_JUDGE })
 }
 
@@ -53,9 +51,9 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     let limits =
         ScenarioLimits { step: args.timeout, start: args.start_timeout, ..ScenarioLimits::default() };
     if let Some(command) = &args.client {
-        let program = |()| Program::new(command, args.ranks).context("--client");
-        let (label, iut) = (program(())?.label.clone(), Iut::Client(Box::new(program(())?)));
-        let examination = of_program(&suite, &program(())?, &iut, limits, args.ranks);
+        let program = Program::new(command, args.ranks).context("--client")?;
+        let (label, iut) = (program.label.clone(), Iut::Client(Box::new(program)));
+        let examination = of_program(Prober { suite: &suite, iut: &iut, limits }, args.ranks);
         let mut next = shell_words::join(["pmi-conform", "--client", command]);
         // The default of `-n` is 2.
         if args.ranks != 2 {
@@ -71,7 +69,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
         let limits = ScenarioLimits { start, ..limits };
         let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
         let iut = Iut::Library(Box::new(library), BTreeMap::new(), environment.interrupted);
-        let examination = of_library(&suite, &iut, limits);
+        let examination = of_library(Prober { suite: &suite, iut: &iut, limits });
         let mut next = vec!["pmi-conform".to_owned()];
         next.extend(args.server.iter().flat_map(|server| ["--server".to_owned(), server.clone()]));
         next.extend(["--library".to_owned(), path.display().to_string()]);
@@ -103,7 +101,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     };
     let limits = ScenarioLimits { start: limits.start.or(server.start_timeout), ..limits };
     let iut = Iut::Processes(Box::new(server), environment);
-    let examination = of_server(&suite, &iut, limits);
+    let examination = of_server(Prober { suite: &suite, iut: &iut, limits });
     let named = args.server.as_deref().filter(|server| !server.starts_with('@'));
     let mut next = vec!["pmi-conform".to_owned()];
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {

@@ -27,7 +27,7 @@ use pmi_fuzzer::target::{Target, Thoroughness, Tracing};
 use pmi_fuzzer::triage::known_failures::KnownFailures;
 use pmi_fuzzer::triage::store::{self, CONFIRMATION_RUNS, FREQUENCY_RUNS, StoredFinding};
 use pmi_process::slots::Slots;
-use pmi_runner::iut::Iut;
+use pmi_runner::iut::{Iut, Prober};
 use pmi_runner::optional_operations::offered_operations;
 use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::{Library, apis_or_first, exports};
@@ -292,10 +292,11 @@ fn server(
     };
     let iut = Iut::Processes(Box::new(implementation), environment);
     // A replay needs no probes, because the case already contains its requests.
+    let prober = Prober { suite: &suite, iut: &iut, limits };
     let offered: Vec<(Dialect, BTreeSet<Capability>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())
-        .map(|dialect| (dialect, offered_operations(&suite, dialect, &iut, limits)))
+        .map(|dialect| (dialect, offered_operations(prober, dialect)))
         .collect();
     let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
     let Iut::Processes(implementation, environment) = iut else {

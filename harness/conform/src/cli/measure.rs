@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
-use super::output::print;
+use super::output::print_result;
 use super::play::ends_on_signals;
 use crate::report::{measure_page, measure_text, soak_page, soak_text};
 
@@ -72,16 +72,13 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     }
     let labels = servers.iter().map(|server| server.label.as_str());
     let all: Vec<(&str, &[Measurement])> = labels.zip(measured.iter().map(Vec::as_slice)).collect();
-    if args.json {
-        let all = all.iter().map(|(label, of)| as_json(label, of));
-        print(&format!("{:#}\n", Value::Array(all.collect())))?;
-    } else {
-        let tables = all
-            .iter()
-            .enumerate()
-            .map(|(at, (label, of))| measure_text(label, of, (at > 0).then_some(all[0].1)));
-        print(&tables.collect::<Vec<_>>().join("\n"))?;
-    }
+    let results: Vec<Value> = all.iter().map(|(label, of)| as_json(label, of)).collect();
+    print_result(args.json, &results, |out| {
+        let table = |(at, (label, of)): (usize, &(&str, &[Measurement]))| {
+            measure_text(label, of, (at > 0).then_some(all[0].1))
+        };
+        out.write_all(all.iter().enumerate().map(table).collect::<Vec<_>>().join("\n").as_bytes())
+    })?;
     if let Some(file) = &args.report {
         let page = measure_page(&all, args.dialect.title(), args.rounds, args.nodes)?;
         std::fs::write(file, page).with_context(|| file.display().to_string())?;
@@ -123,13 +120,11 @@ fn soak_all(
             }
         }
     }
-    if args.json {
-        let all = all.iter().map(|(label, soak)| json!({ "of": label, "soak": soak }));
-        print(&format!("{:#}\n", Value::Array(all.collect())))?;
-    } else {
-        let tables = all.iter().map(|(label, soak)| soak_text(label, soak));
-        print(&tables.collect::<Vec<_>>().join("\n"))?;
-    }
+    let results: Vec<Value> = all.iter().map(|(label, soak)| json!({ "of": label, "soak": soak })).collect();
+    print_result(args.json, &results, |out| {
+        let tables: Vec<String> = all.iter().map(|(label, soak)| soak_text(label, soak)).collect();
+        out.write_all(tables.join("\n").as_bytes())
+    })?;
     if let Some(file) = &args.report {
         let page = soak_page(&all, args.dialect.title(), args.nodes)?;
         std::fs::write(file, page).with_context(|| file.display().to_string())?;

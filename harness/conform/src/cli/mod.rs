@@ -41,7 +41,7 @@ use args::{
     ReportCommand, ScenarioCommand, Serve, SuiteCommand,
 };
 use exit::{UNJUDGED, USAGE};
-use output::{RenderedDiagnostics, print, write_report};
+use output::{RenderedDiagnostics, print, print_result, write_report};
 use read::{named_run, read_run};
 
 pub(crate) fn main() -> ExitCode {
@@ -186,14 +186,7 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
         &read_run(&compare.before, KeptEvents::Nothing)?,
         &read_run(&compare.after, KeptEvents::Nothing)?,
     );
-    let mut text = Vec::new();
-    if compare.json {
-        serde_json::to_writer_pretty(&mut text, &comparison)?;
-        text.push(b'\n');
-    } else {
-        comparison.write_to(&mut text, compare.verbose)?;
-    }
-    print(&String::from_utf8_lossy(&text))?;
+    print_result(compare.json, &comparison, |out| comparison.write_to(out, compare.verbose))?;
     if comparison.same == 0 && comparison.changed.is_empty() {
         anyhow::bail!(
             "{} and {} have no scenario in common",
@@ -239,14 +232,7 @@ fn run_compatibility(args: &Interop) -> anyhow::Result<u8> {
     };
     let compatibility =
         compatibility::Compatibility::of(&observed(&args.client_log)?, &observed(&args.server_log)?);
-    let mut text = Vec::new();
-    if args.json {
-        serde_json::to_writer_pretty(&mut text, &compatibility)?;
-        text.push(b'\n');
-    } else {
-        write_compatibility(&compatibility, &mut text)?;
-    }
-    print(&String::from_utf8_lossy(&text))?;
+    print_result(args.json, &compatibility, |out| write_compatibility(&compatibility, out))?;
     Ok(match [MessageSupport::Incompatible, MessageSupport::Compatible].map(|fit| compatibility.count(fit)) {
         [0, 0] => UNJUDGED,
         [0, _] => 0,

@@ -14,9 +14,9 @@ use pmi_faults::{
     library_faults, library_variations, program_faults, program_variations, rare_external_faults,
 };
 use pmi_runner::iut::Iut;
-use pmi_runner::kill_matrix::client::{self, ClientFaultResult, ClientMatrix};
-use pmi_runner::kill_matrix::external::{ExternalMatrix, ExternalResult};
-use pmi_runner::kill_matrix::{FaultResult, KillMatrix, KillResult, run};
+use pmi_runner::kill_matrix::client;
+use pmi_runner::kill_matrix::external::ExternalMatrix;
+use pmi_runner::kill_matrix::{FaultResult, KillMatrix, KillResult, PartyResult, run};
 use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
@@ -96,23 +96,25 @@ struct FaultLine<'a> {
     name: String,
     about: &'a str,
     breaks: &'a [&'static str],
-    /// The cited requirement and the scenarios that cite it, or all cited requirements.
+    /// True if a finding cites a requirement.
+    is_cited: bool,
+    /// The cited requirement, and the scenario that cites it or all cited requirements.
     killed: Option<(&'a str, String)>,
     /// Findings that cite another requirement.
     wrong: Vec<String>,
 }
 
 impl<'a> Report<'a> {
-    fn of_servers(matrix: &'a KillMatrix, args: &Mutants, start: Instant) -> Self {
+    fn of_servers(matrix: &'a KillMatrix, start: Instant) -> Self {
         let fault = |fault: &'a FaultResult| FaultLine {
             name: fault.label(),
             about: fault.description,
             breaks: &fault.breaks,
-            killed: fault.killers.first().map(|first| {
-                let shown = if args.matrix { &fault.killers[..] } else { &fault.killers[..1] };
-                let by = shown.iter().map(|f| f.scenario.as_str()).collect::<Vec<_>>().join(" ");
-                (first_cited(&fault.breaks, &first.requirements), by)
-            }),
+            is_cited: !fault.wrong_requirement.is_empty(),
+            killed: fault
+                .killers
+                .first()
+                .map(|first| (first_cited(&fault.breaks, &first.requirements), first.scenario.clone())),
             wrong: first_findings(&fault.wrong_requirement),
         };
         let variations = matrix.variations.iter();
@@ -131,33 +133,17 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn of_clients(matrix: &'a ClientMatrix) -> Self {
-        let fault = |fault: &'a ClientFaultResult| FaultLine {
-            name: fault.name.to_owned(),
-            about: fault.description,
-            breaks: fault.breaks,
-            killed: fault.killed.then(|| (first_cited(fault.breaks, &fault.cited), joined(&fault.cited))),
-            wrong: fault.first_finding.clone().into_iter().collect(),
-        };
-        let variations = matrix.variations.iter();
-        Self {
-            kind: "client ",
-            faults: matrix.faults.iter().map(fault).collect(),
-            variations: variations.map(|v| (v.name, v.description, v.findings.clone())).collect(),
-            without_fault: &matrix.requirements_without_fault,
-            more: format!("; {} not visible on the wire", matrix.undetectable.len()),
-        }
-    }
-
-    fn of_external(
+    fn of_party(
         kind: &'static str,
-        [faults, variations]: [&'a [ExternalResult]; 2],
+        [faults, variations]: [&'a [PartyResult]; 2],
         without_fault: &'a [String],
+        more: String,
     ) -> Self {
-        let fault = |fault: &'a ExternalResult| FaultLine {
+        let fault = |fault: &'a PartyResult| FaultLine {
             name: fault.name.to_owned(),
             about: fault.about,
             breaks: &fault.breaks,
+            is_cited: !fault.cited.is_empty(),
             killed: fault
                 .is_right()
                 .then(|| (first_cited(&fault.breaks, &fault.cited), joined(&fault.cited))),
@@ -168,7 +154,7 @@ impl<'a> Report<'a> {
             faults: faults.iter().map(fault).collect(),
             variations: variations.iter().map(|v| (v.name, v.about, v.wrong.clone())).collect(),
             without_fault,
-            more: String::new(),
+            more,
         }
     }
 
@@ -182,10 +168,9 @@ impl<'a> Report<'a> {
         text.push('\n');
         let (mut survived, mut wrong) = (0, 0);
         for fault in self.faults.iter().filter(|fault| fault.killed.is_none()) {
-            let (count, label) = if fault.wrong.is_empty() {
-                (&mut survived, "SURVIVED")
-            } else {
-                (&mut wrong, "WRONG REASON")
+            let (count, label) = match fault.is_cited {
+                true => (&mut wrong, "WRONG REASON"),
+                false => (&mut survived, "SURVIVED"),
             };
             *count += 1;
             writeln!(text, "{label} {}: {} (breaks {})", fault.name, fault.about, fault.breaks.join(", "))?;
@@ -288,7 +273,7 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
     }
     let kind = if args.client.is_some() { "program " } else { "library " };
     let mut text = String::new();
-    Report::of_external(kind, [&killed, &lawful], &without_fault).print(&mut text)?;
+    Report::of_party(kind, [&killed, &lawful], &without_fault, String::new()).print(&mut text)?;
     print(&text).map(|()| status)
 }
 
@@ -313,7 +298,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     }
     let start = Instant::now();
     let jobs = side_by_side(args.jobs);
-    let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);
+    let mut matrix = run(&suite, &faults, &variations, args.json, jobs);
     let mut clients = client::run(&suite, &client_faults, &client_variations);
     if !args.filter.is_empty() {
         // Requirements without a fault are only known if all faults were played.
@@ -328,12 +313,14 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         return Ok(status);
     }
     let mut text = String::new();
-    Report::of_servers(&matrix, args, start).print(&mut text)?;
+    Report::of_servers(&matrix, start).print(&mut text)?;
     for name in &matrix.without_common_rule {
         writeln!(text, "NO COMMON RULE, or a needless reason for that: {name}")?;
     }
     text.push('\n');
-    Report::of_clients(&clients).print(&mut text)?;
+    let more = format!("; {} not visible on the wire", UNDETECTABLE_REQUIREMENTS.len());
+    let results: [&[PartyResult]; 2] = [&clients.faults, &clients.variations];
+    Report::of_party("client ", results, &clients.requirements_without_fault, more).print(&mut text)?;
     print(&text)?;
     Ok(status)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::SuiteError;
+use serde::Serialize;
 
 use crate::report::{Format, Run, render, write_reproducers};
 
@@ -16,6 +17,22 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(()),
     }
+}
+
+/// Prints a result as JSON, or as the text that `write` writes.
+pub(super) fn print_result(
+    json: bool,
+    result: &impl Serialize,
+    write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    if json {
+        serde_json::to_writer_pretty(&mut text, result)?;
+        text.push(b'\n');
+    } else {
+        write(&mut text)?;
+    }
+    print(&String::from_utf8_lossy(&text))
 }
 
 /// Writes a note to standard error. An error in writing to it cannot be reported anywhere.

@@ -17,7 +17,7 @@ use pmi_record::tap::{self, position};
 use pmi_record::{interop, result, session};
 
 use super::args::{Interop, Record};
-use super::output::print;
+use super::output::print_result;
 use super::read::catalogue_against;
 
 /// Names of the files in the folder that `-o` names.
@@ -170,11 +170,7 @@ pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
     let mut signals = StopSignals::catch()?;
     let matrix =
         interop::run(&catalogue, &programs, &managers, args.ranks, args.timeout, &tap, &mut signals)?;
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&matrix)?))?;
-    } else {
-        print(&matrix.text())?;
-    }
+    print_result(args.json, &matrix, |out| out.write_all(matrix.text().as_bytes()))?;
     Ok(matrix.exit_code())
 }
 

@@ -1,11 +1,12 @@
 //! `doctor --versions`: the response to each offered version, and what follows it.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use pmi_runner::iut::Iut;
+use pmi_runner::iut::{Iut, Prober};
 use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment};
@@ -14,7 +15,7 @@ use serde_json::json;
 
 use super::args::Doctor;
 use super::exit::UNJUDGED;
-use super::output::print;
+use super::output::print_result;
 use super::play::library_at;
 use super::progress::RunProgress;
 use super::read::suite_against;
@@ -60,13 +61,11 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         };
         progress.get_or_insert_with(begin).step(name);
     };
-    let Some(rows) = version_table(&suite, &iut, limits, &mut step) else {
+    let Some(rows) = version_table(Prober { suite: &suite, iut: &iut, limits }, &mut step) else {
         anstream::eprintln!("error: no valid offer or response was seen");
         return Ok(UNJUDGED);
     };
-    match args.json {
-        true => print(&format!("{:#}\n", json!({ "of": label, "rows": rows }))),
-        false => print(&versions_text(&label, &rows)),
-    }
-    .map(|()| 0)
+    let text = versions_text(&label, &rows);
+    print_result(args.json, &json!({ "of": label, "rows": rows }), |out| out.write_all(text.as_bytes()))?;
+    Ok(0)
 }

@@ -39,13 +39,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use block::Palette;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
 
 pub(crate) use block::LOG_OPTION;
-pub(crate) use campaign::{CampaignFormat, UnknownFormat, campaign_text, progress_line};
+pub(crate) use campaign::{CampaignFormat, campaign_text, progress_line};
 pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
@@ -63,7 +64,8 @@ pub(crate) use versions::versions_text;
 pub(crate) use wireshark::wireshark_plugin;
 
 /// A format of reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+#[value(rename_all = "lower")]
 pub(crate) enum Format {
     /// The log itself: one JSON object per line.
     Ndjson,
@@ -94,22 +96,10 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// All formats, with the names that users type.
-    const NAMES: [(&'static str, Self); 13] = [
-        ("ndjson", Self::Ndjson),
-        ("json", Self::Json),
-        ("junit", Self::Junit),
-        ("tap", Self::Tap),
-        ("markdown", Self::Markdown),
-        ("terminal", Self::Terminal),
-        ("html", Self::Html),
-        ("sequence", Self::Sequence),
-        ("github", Self::Github),
-        ("codequality", Self::CodeQuality),
-        ("sarif", Self::Sarif),
-        ("python", Self::Python),
-        ("pcapng", Self::Pcapng),
-    ];
+    /// Returns the format with this name.
+    fn named(name: &str) -> Result<Self, SpecError> {
+        Self::from_str(name, false).map_err(|_| SpecError::Format(text::clean(name)))
+    }
 
     /// Returns the format if it can be written to standard output.
     fn to_standard_output(self) -> Result<Self, SpecError> {
@@ -138,15 +128,6 @@ pub(crate) enum SpecError {
     Folder,
 }
 
-impl FromStr for Format {
-    type Err = SpecError;
-
-    fn from_str(name: &str) -> Result<Self, SpecError> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|(_, format)| *format).ok_or_else(|| SpecError::Format(text::clean(name)))
-    }
-}
-
 /// A requested report: `junit=FILE`, or `junit` for standard output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReportSpec {
@@ -161,9 +142,9 @@ impl FromStr for ReportSpec {
 
     fn from_str(spec: &str) -> Result<Self, SpecError> {
         match spec.split_once('=') {
-            None => Ok(Self { format: spec.parse::<Format>()?.to_standard_output()?, file: None }),
+            None => Ok(Self { format: Format::named(spec)?.to_standard_output()?, file: None }),
             Some((name, "")) => Err(SpecError::File(text::clean(name))),
-            Some((name, file)) => Ok(Self { format: name.parse()?, file: Some(file.into()) }),
+            Some((name, file)) => Ok(Self { format: Format::named(name)?, file: Some(file.into()) }),
         }
     }
 }

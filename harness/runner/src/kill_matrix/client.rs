@@ -13,7 +13,7 @@ use pmi_faults::client::{
 use pmi_faults::{Config, Edit};
 use serde::Serialize;
 
-use super::without_fault;
+use super::{PartyResult, without_fault};
 use crate::behaviours::behaviour;
 use crate::interpret::Recorder;
 use crate::party::{Incoming, MemoryParty, Party, SilenceMeaning};
@@ -23,75 +23,29 @@ use pmi_scenario::requirement::{BoundParty, Requirement};
 use pmi_scenario::suite::Suite;
 use pmi_wire::{Framing, Proc};
 
-/// The result of a client's fault.
-#[derive(Debug, Clone, Serialize)]
-pub struct ClientFaultResult {
-    /// The name of the fault.
-    pub name: &'static str,
-    /// The behaviour of a client with the fault.
-    #[serde(rename = "about")]
-    pub description: &'static str,
-    /// Requirements that the fault breaks.
-    pub breaks: &'static [&'static str],
-    /// Requirements that findings against the client cite.
-    pub cited: BTreeSet<String>,
-    /// The first finding that cites a requirement that the fault breaks, or else the first finding of all.
-    #[serde(rename = "first")]
-    pub first_finding: Option<String>,
-    /// True if a finding cites a requirement that the fault breaks.
-    pub killed: bool,
-}
-
-/// The result of a client's variation.
-#[derive(Debug, Clone, Serialize)]
-pub struct ClientVariationResult {
-    /// The name of the variation.
-    pub name: &'static str,
-    /// The behaviour of a client with the variation.
-    #[serde(rename = "about")]
-    pub description: &'static str,
-    /// Findings, although there should be none.
-    #[serde(rename = "punished_by")]
-    pub findings: Vec<String>,
-}
-
-/// A requirement for clients that no script can visibly break, with the reason.
-#[derive(Debug, Clone, Serialize)]
-pub struct UndetectableResult {
-    /// The requirement's id.
-    pub id: &'static str,
-    /// The reason why no script can visibly break it.
-    pub reason: &'static str,
-}
-
 /// The kill matrix of the clients.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClientMatrix {
     /// Results in the order of the fault table.
-    pub faults: Vec<ClientFaultResult>,
+    pub faults: Vec<PartyResult>,
     /// Results in the order of the variation table. The first ones are for the sessions with neither fault nor variation.
-    pub variations: Vec<ClientVariationResult>,
+    pub variations: Vec<PartyResult>,
     /// Requirements that bind clients, but that no fault proves to be monitored.
     #[serde(rename = "without_fault")]
     pub requirements_without_fault: Vec<String>,
-    /// Requirements that cannot be broken in an observable way.
-    #[serde(rename = "unseen")]
-    pub undetectable: Vec<UndetectableResult>,
 }
 
 impl ClientMatrix {
     /// Returns whether every fault is killed, no variation has a finding, and a finding about a fault cites each client requirement that
     /// needs a fault.
     pub fn is_complete(&self) -> bool {
-        self.faults.iter().all(|f| f.killed)
-            && self.variations.iter().all(|v| v.findings.is_empty())
+        self.faults.iter().chain(&self.variations).all(PartyResult::is_right)
             && self.requirements_without_fault.is_empty()
     }
 
     /// Returns the requirements that were cited by a finding about a fault that breaks them.
     pub fn cited_requirements(&self) -> BTreeSet<&str> {
-        let broken = |f: &ClientFaultResult, id: &str| f.cited.contains(id);
-        self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| broken(f, id))).collect()
+        self.faults.iter().flat_map(PartyResult::cited).collect()
     }
 }
 
@@ -223,18 +177,25 @@ fn describe(finding: &Finding) -> String {
     format!("{}: expected {}, seen {}", finding.requirement, finding.expected, finding.seen)
 }
 
-fn try_fault(fault: &ClientFault) -> ClientFaultResult {
-    let findings = judged(&fault.session());
-    let against: Vec<&Finding> = findings.iter().filter(|f| f.party == PartyKind::Client).collect();
-    let right = against.iter().find(|f| fault.breaks.contains(&f.requirement.as_str()));
-    ClientFaultResult {
-        name: fault.name,
-        description: fault.description,
-        breaks: fault.breaks,
-        cited: against.iter().map(|f| f.requirement.clone()).collect(),
-        first_finding: right.or(against.first()).map(|f| describe(f)),
-        killed: right.is_some(),
-    }
+/// Plays the session of a fault or variation. Returns the result, without `wrong`, and the findings.
+fn tried(client: &ClientFault) -> (PartyResult, Vec<Finding>) {
+    let findings = judged(&client.session());
+    let cited = findings.iter().filter(|f| f.party == PartyKind::Client).map(|f| f.requirement.clone());
+    let (name, about, breaks) = (client.name, client.description, client.breaks.to_vec());
+    (PartyResult { name, about, breaks, cited: cited.collect(), wrong: Vec::new() }, findings)
+}
+
+fn try_fault(fault: &ClientFault) -> PartyResult {
+    let (result, findings) = tried(fault);
+    let is_killed = result.cited().next().is_some();
+    let first = findings.iter().find(|f| f.party == PartyKind::Client).map(describe);
+    let wrong = first.unwrap_or_else(|| "no finding".to_owned());
+    PartyResult { wrong: if is_killed { Vec::new() } else { vec![wrong] }, ..result }
+}
+
+fn try_variation(variation: &ClientVariation) -> PartyResult {
+    let (result, findings) = tried(variation);
+    PartyResult { wrong: findings.iter().map(describe).collect(), ..result }
 }
 
 /// Plays the sessions with each fault and variation on a single thread, which takes a fraction of a second.
@@ -251,19 +212,10 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
         plain("client-plain-pmi12", "the unchanged session of PMI-1.2", PlainSession::Groups),
         plain("client-plain-pmi2", "the unchanged session of PMI-2", PlainSession::Frames),
     ];
-    let punished = |variation: &ClientVariation| ClientVariationResult {
-        name: variation.name,
-        description: variation.description,
-        findings: judged(&variation.session()).iter().map(describe).collect(),
-    };
     let mut matrix = ClientMatrix {
         faults: faults.iter().map(|f| try_fault(f)).collect(),
-        variations: plain.iter().chain(variations.iter().copied()).map(punished).collect(),
+        variations: plain.iter().chain(variations.iter().copied()).map(try_variation).collect(),
         requirements_without_fault: Vec::new(),
-        undetectable: UNDETECTABLE_REQUIREMENTS
-            .iter()
-            .map(|u| UndetectableResult { id: u.id, reason: u.reason })
-            .collect(),
     };
     let shown = matrix.cited_requirements();
     matrix.requirements_without_fault = without_fault(suite, needs_client_fault, &shown);
@@ -272,21 +224,9 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
 
 #[cfg(test)]
 mod tests {
-    use pmi_faults::client::{faults, variations};
+    use pmi_faults::client::faults;
 
     use super::*;
-
-    #[test]
-    fn kills_every_fault_and_punishes_no_variation() {
-        let suite = crate::suite::embedded().expect("the embedded suite is valid");
-        let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>());
-        let alive: Vec<_> = matrix.faults.iter().filter(|f| !f.killed).collect();
-        assert!(alive.is_empty(), "{alive:#?}");
-        let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.findings.is_empty()).collect();
-        assert!(punished.is_empty(), "{punished:#?}");
-        assert_eq!(matrix.requirements_without_fault, [""; 0]);
-        assert!(matrix.is_complete());
-    }
 
     #[test]
     fn faults_name_existing_requirements() {

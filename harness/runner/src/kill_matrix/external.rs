@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pmi_faults::external::{ExternalFault, ExternalKill};
-use serde::Serialize;
 
-use super::{in_parallel, without_fault};
+use super::{PartyResult, in_parallel, without_fault};
 use crate::iut::Iut;
 use crate::run::{RunOptions, run};
 use pmi_judge::deviations::Deviations;
@@ -22,28 +21,6 @@ use pmi_scenario::suite::Suite;
 
 /// Number of scenarios that are played before the fault may count as killed.
 const BATCH_SIZE: usize = 4;
-
-/// The result of a fault, or of a variation.
-#[derive(Debug, Clone, Serialize)]
-pub struct ExternalResult {
-    /// The name of the fault or variation.
-    pub name: &'static str,
-    /// The behaviour of an implementation with the fault or variation.
-    pub about: &'static str,
-    /// The requirements that the fault breaks; empty for a variation.
-    pub breaks: Vec<&'static str>,
-    /// Requirements that findings cite.
-    pub cited: BTreeSet<String>,
-    /// The failures of the test: for a fault, the scenarios that should have cited a requirement; for a variation, the findings.
-    pub wrong: Vec<String>,
-}
-
-impl ExternalResult {
-    /// Returns whether a fault is killed, or a variation causes no finding.
-    pub fn is_right(&self) -> bool {
-        self.wrong.is_empty()
-    }
-}
 
 /// An implementation whose faults have names, and the scenarios for it.
 pub struct ExternalMatrix<'a> {
@@ -66,17 +43,14 @@ type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 impl ExternalMatrix<'_> {
     /// Plays the scenarios about each of the `faults`, and returns the results in the same order.
-    pub fn run(&self, faults: &[&'static ExternalFault]) -> Vec<ExternalResult> {
+    pub fn run(&self, faults: &[&'static ExternalFault]) -> Vec<PartyResult> {
         let clean = self.play_without_faults(faults);
         in_parallel(faults.len(), self.jobs, |number| self.result(faults[number], &clean))
     }
 
     /// Returns the requirements of the dialect that bind the implementation, and that none of these results cites for a fault that breaks
     /// them.
-    pub fn without_fault(&self, results: &[ExternalResult]) -> Vec<String> {
-        let cited = |r: &ExternalResult| {
-            r.breaks.iter().copied().filter(|id| r.cited.contains(*id)).collect::<Vec<_>>()
-        };
+    pub fn without_fault(&self, results: &[PartyResult]) -> Vec<String> {
         let party = match self.under_test {
             ImplementationKind::Library => BoundParty::Library,
             _ => BoundParty::Client,
@@ -84,7 +58,7 @@ impl ExternalMatrix<'_> {
         let is_of_dialect =
             |id: &str| RequirementSet::of(id).dialect().is_some_and(|dialect| dialect == self.dialect);
         let needs = |r: &Requirement| r.needs_fault(party) && is_of_dialect(&r.id);
-        without_fault(self.suite, needs, &results.iter().flat_map(cited).collect())
+        without_fault(self.suite, needs, &results.iter().flat_map(PartyResult::cited).collect())
     }
 
     /// Plays the scenarios that faults name without these faults. Returns what is wrong, by the names that the implementation has and the
@@ -104,14 +78,8 @@ impl ExternalMatrix<'_> {
         pairs.into_iter().zip(wrong).collect()
     }
 
-    fn result(&self, fault: &'static ExternalFault, clean: &CleanResults) -> ExternalResult {
-        let mut result = ExternalResult {
-            name: fault.name,
-            about: fault.about,
-            breaks: Vec::new(),
-            cited: BTreeSet::new(),
-            wrong: Vec::new(),
-        };
+    fn result(&self, fault: &'static ExternalFault, clean: &CleanResults) -> PartyResult {
+        let mut result = PartyResult { name: fault.name, about: fault.about, ..PartyResult::default() };
         if fault.kills.is_empty() {
             let results = self.play(&self.one_of_each(), fault.name);
             let allowed = [Verdict::Pass, Verdict::NotApplicable];
@@ -143,7 +111,7 @@ impl ExternalMatrix<'_> {
     }
 
     /// Plays the scenarios about the requirements that a fault breaks, until a scenario cites one of these requirements.
-    fn find_in_any(&self, fault: &ExternalFault, kill: &ExternalKill, result: &mut ExternalResult) -> bool {
+    fn find_in_any(&self, fault: &ExternalFault, kill: &ExternalKill, result: &mut PartyResult) -> bool {
         let tests =
             |s: &Arc<Scenario>| s.requires.iter().any(|id| kill.requirements.contains(&id.value.as_str()));
         let mut likely: Vec<_> = self.scenarios().filter(tests).collect();
@@ -158,7 +126,7 @@ impl ExternalMatrix<'_> {
         scenarios: &[Arc<Scenario>],
         fault: &str,
         kill: &ExternalKill,
-        result: &mut ExternalResult,
+        result: &mut PartyResult,
     ) -> bool {
         let results = self.play(scenarios, fault);
         let cited: BTreeSet<_> =

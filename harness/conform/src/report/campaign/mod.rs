@@ -9,15 +9,15 @@ mod terminal;
 mod unreported;
 
 use std::io;
-use std::str::FromStr;
 
+use clap::ValueEnum;
 use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary};
 use pmi_fuzzer::target::Target;
 
 pub(crate) use terminal::{campaign_text, progress_line};
 
 /// A format of campaign reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CampaignFormat {
     Json,
     Sarif,
@@ -26,9 +26,6 @@ pub(crate) enum CampaignFormat {
 }
 
 impl CampaignFormat {
-    const NAMES: [(&str, Self); 4] =
-        [("json", Self::Json), ("sarif", Self::Sarif), ("junit", Self::Junit), ("html", Self::Html)];
-
     /// Returns the text of the report.
     ///
     /// # Errors
@@ -48,17 +45,3 @@ impl CampaignFormat {
         }
     }
 }
-
-impl FromStr for CampaignFormat {
-    type Err = UnknownFormat;
-
-    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|(_, format)| *format).ok_or(UnknownFormat)
-    }
-}
-
-/// The format of a report is unknown.
-#[derive(Debug, thiserror::Error)]
-#[error("use json=FILE, sarif=FILE, junit=FILE or html=FILE")]
-pub(crate) struct UnknownFormat;

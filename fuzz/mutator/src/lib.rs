@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mutation_fits_its_buffer_and_follows_the_seed() {
+    fn mutation_fits_its_buffer_and_is_deterministic() {
         let line = b"cmd=put kvsname=kvs key=a value=b\n";
         let once = |seed: u32, protocol| {
             let mut room = [0xee; 80];

@@ -95,7 +95,7 @@ fn correct_program_passes_everything() {
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
-fn unusual_program_is_only_noted(#[case] variation: &str, #[case] scenario: &str, #[case] cited: &str) {
+fn unusual_program_receives_only_notes(#[case] variation: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filters = one_of_each();
     let named = format!("=client/{scenario}");
     let filters: Vec<&str> = filters.iter().map(String::as_str).chain(["--filter", &named]).collect();
@@ -128,10 +128,10 @@ fn flaw_under_plain_server_is_reported_once() {
 
 /// The finding names the response after which the program fails.
 #[test]
-fn failed_program_is_reported_with_last_answer() {
+fn failed_program_is_reported_with_last_response() {
     let args = ["-v", "--filter", "=client/lawful/numbers[universe-refused]"];
     let found = judge(&faulty("needs-the-universe"), "20", &args);
-    let seen = "exit status 1, after cmd=get_universe_size was answered by \"cmd=universe_size rc=-1\"";
+    let seen = "exit status 1, after cmd=get_universe_size was answered with \"cmd=universe_size rc=-1\"";
     assert!(found.ran.out.contains(seen), "{}", found.ran.whole());
 }
 
@@ -207,7 +207,7 @@ fn scenarios_detect_all_program_faults(#[case] dialect: &str, #[case] program: &
 
 /// A program that only prints has the same time limit as a program that does nothing.
 #[test]
-fn endless_output_is_one_timeout() {
+fn endless_output_is_reported_as_one_timeout() {
     let found = judge(&faulty("prints-endlessly"), "1", &["--filter", "=client/plain/runs[ends-well]"]);
     let text = found.ran.whole();
     assert!(text.contains("it still prints, and has done nothing else for "), "{text}");
@@ -394,7 +394,7 @@ fn unneeded_process_manager_exits() {
 
 /// A program that never requests a process manager is not connected to one, and has no finding.
 #[test]
-fn program_may_start_no_process_manager() {
+fn program_need_not_start_a_process_manager() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("alone.py");
     std::fs::write(&program, ALONE).unwrap();

@@ -89,7 +89,7 @@ fn unique_sleep(salt: u32) -> String {
 }
 
 #[test]
-fn reports_crash_at_the_start_and_later() {
+fn reports_crashes_at_startup_and_later() {
     for server in ["sh -c 'kill -SEGV $$' {ranks} {agent}".to_owned(), hostile("crash")] {
         let run = one(&server);
         assert_eq!((run.only(), run.status), ("crashed", 1), "{}", run.log);

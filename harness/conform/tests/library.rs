@@ -599,7 +599,7 @@ fn judges_library_under_a_process_manager() {
 
 /// A scenario that expects all ranks on one node does not apply if a launcher spreads them.
 #[test]
-fn one_node_clique_needs_ranks_on_one_node() {
+fn single_node_clique_requires_ranks_on_one_node() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let binary = env!("CARGO_BIN_EXE_pmi-conform");
     let spread = r#"sh -c 'SLURMD_NODENAME=node-$((PMI_RANK / 2)) exec "$0"'"#;

@@ -97,7 +97,7 @@ fn tap_does_not_change_the_job(#[case] mode: &[&str], #[case] code: i32) {
     assert_eq!(taped.status, code, "{}", taped.whole());
     assert_eq!(sorted(&taped.out), sorted(&plain.out));
     assert!(taped.err.contains(&format!("the job: exit status {}", plain.status)), "{}", taped.whole());
-    assert!(taped.err.contains("the process manager: nothing found"), "{}", taped.whole());
+    assert!(taped.err.contains("the process manager: no findings"), "{}", taped.whole());
     plays(folder.path());
 }
 
@@ -139,7 +139,7 @@ fn records_and_plays_pmi2_session(#[case] mode: &[&str], #[case] code: i32) {
     assert_eq!(taped.status, code, "{}", taped.whole());
     assert_eq!(sorted(&taped.out), sorted(&plain.out));
     assert!(taped.err.contains(&format!("the job: exit status {}", plain.status)), "{}", taped.whole());
-    assert!(taped.err.contains("the process manager: nothing found"), "{}", taped.whole());
+    assert!(taped.err.contains("the process manager: no findings"), "{}", taped.whole());
     assert!(script(folder.path()).contains("\ndialect pmi-2\n"), "{}", script(folder.path()));
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains("A recorded session in PMI-2."), "{log}");
@@ -255,12 +255,12 @@ fn blames_a_faulty_process_manager() {
     let ran = conform(folder.path(), &[&["record", "--"], &serve[..]].concat());
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("the process manager: erred"), "{}", ran.whole());
-    assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: no findings"), "{}", ran.whole());
 }
 
 /// A shell takes the place of the part of a process manager that serves one node.
 #[test]
-fn headline_is_the_process_manager_crash() {
+fn process_manager_crash_is_the_headline() {
     if !kernel_reports_foreign_exits() {
         return;
     }
@@ -279,7 +279,7 @@ fn blames_a_faulty_program() {
     let ran = record(folder.path(), "2", &[CLIENT, "junk", "1"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("by        the client, rank 1"), "{}", ran.whole());
-    assert!(ran.err.contains("the process manager: nothing found"), "{}", ran.whole());
+    assert!(ran.err.contains("the process manager: no findings"), "{}", ran.whole());
     assert!(ran.err.contains("the program: erred"), "{}", ran.whole());
 }
 
@@ -392,7 +392,7 @@ fn tap_records_connection_by_port() {
     assert!(!ran.err.contains("rfc13.env"), "{}", ran.whole());
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(r#""greeted""#), "the handshake before the protocol is a separate event: {log}");
-    assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: no findings"), "{}", ran.whole());
     assert!(!script(folder.path()).contains("initack"));
     plays(folder.path());
 }
@@ -428,7 +428,7 @@ fn tap_rejects_stranger_at_the_port() {
     let ran = conform(folder.path(), &command);
     assert!(ran.out.contains("stranger sent away"), "{}", ran.whole());
     assert!(ran.out.contains("client got cmd=finalize_ack rc=0"), "{}", ran.whole());
-    assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: no findings"), "{}", ran.whole());
     assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
 }
 
@@ -490,8 +490,8 @@ fn interop_tests_each_program_with_each_manager() {
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     for told in [
-        format!("{exchange}           ok      manager breaks 1 MUST\n"),
-        format!("{quits}  exit 3  exit 3, manager breaks 1 MUST\n"),
+        format!("{exchange}           ok      manager violates 1 MUST\n"),
+        format!("{quits}  exit 3  exit 3, manager violates 1 MUST\n"),
         "FAIL  the process manager: rfc13.env.pmi-spawned (MUST)".to_owned(),
         format!("in        {exchange} under B, {quits} under B\n"),
     ] {

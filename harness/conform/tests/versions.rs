@@ -59,7 +59,7 @@ fn table_shows_the_reactions_of_a_program() {
 }
 
 #[test]
-fn missing_manager_has_no_table() {
+fn missing_manager_is_a_usage_error() {
     let ran =
         conform(Path::new("."), &["doctor", "--versions", "--server", "/nowhere/pm -n {ranks} {agent}"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));

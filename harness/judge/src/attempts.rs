@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_the_first_worst_attempt() {
+    fn returns_the_first_of_the_worst_attempts() {
         let all = vec![result(&[]), result(&["silence", "value=1"]), result(&["value=2"])];
         let (index, worst) = together(all.clone(), false).unwrap();
         assert_eq!((index, worst.verdict, worst.time_us), (1, Verdict::Fail, 3));

@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn request_without_a_required_field_breaks() {
+    fn request_without_required_field_is_incompatible() {
         let refused = |request: &str, answer: &str| {
             seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None), (&[(request, answer)], None)])
         };

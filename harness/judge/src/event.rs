@@ -585,7 +585,7 @@ impl fmt::Display for ProcessEnd {
         write!(f, "rank {} ", self.proc)?;
         match self.kind {
             ProcessExitKind::Exited(exit) => write!(f, "ended with {exit}"),
-            ProcessExitKind::GroupAborted => f.write_str("was ended with its program"),
+            ProcessExitKind::GroupAborted => f.write_str("was killed because its program aborted"),
             ProcessExitKind::Killed => f.write_str("was killed"),
             ProcessExitKind::Never(Some(proof)) => write!(f, "did not end: {proof}"),
             ProcessExitKind::Never(None) => f.write_str("did not end: it waited for another process"),
@@ -618,7 +618,7 @@ impl fmt::Display for HangProof {
             Self::Prints(seconds) => {
                 write!(f, "it still prints, and has done nothing else for {seconds} s{NO_PROOF_SUFFIX}")
             }
-            Self::Endless => write!(f, "it exceeds the limits without end{NO_PROOF_SUFFIX}"),
+            Self::Endless => write!(f, "it keeps running far beyond the time limit{NO_PROOF_SUFFIX}"),
         }
     }
 }

@@ -1388,7 +1388,7 @@ mod tests {
     }
 
     #[test]
-    fn message_in_another_version_explains_a_waiting_call() {
+    fn message_of_wrong_version_explains_hanging_call() {
         let returns = |shown: &str| {
             let code = ReturnCode::new(shown).expect("a code");
             let kind = ExpectationKind::Returns { code, outs: Vec::new() };

@@ -276,7 +276,7 @@ impl ProcessState {
     fn describe_end(&self, exit: Exit) -> String {
         match self.last_scripted_exchange.as_ref().or(self.last_other_exchange.as_ref()) {
             Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.awaits_response => {
-                format!("{exit}, after {request} was answered by {answer}")
+                format!("{exit}, after {request} was answered with {answer}")
             }
             _ => exit.to_string(),
         }
@@ -606,7 +606,7 @@ impl ProgramState {
                         let (rule, expected) = process.hang_breaks.unwrap_or((NO_HANG, "the process ends"));
                         let answer = process.wrong_answer.as_ref().filter(|_| process.hang_breaks.is_some());
                         let answered =
-                            |answer| format!(", after {} was answered by {answer}", process.last_request);
+                            |answer| format!(", after {} was answered with {answer}", process.last_request);
                         let seen = format!("{proof}{}", answer.map(answered).unwrap_or_default());
                         find(rule, line, None, expected.to_owned(), seen);
                     }
@@ -705,7 +705,7 @@ impl ProgramState {
             self.puts.get(&(p.group, ignored.key.clone()?))?;
         }
         let ExchangeSummary { request, answer } = &ignored.exchange;
-        let seen = format!("exit status 0, although {request} was answered by {answer}");
+        let seen = format!("exit status 0, although {request} was answered with {answer}");
         Some(("an exit status other than 0".to_owned(), seen))
     }
 

@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn launcher_that_waits_is_quoted() {
+    fn output_of_waiting_launcher_is_quoted() {
         let said = printed;
         let nothing = || EventKind::Silence { proof: SilenceProof::Timeout, waited_ms: 1 };
         let told = |whats: Vec<EventKind>, launcher| {

@@ -305,7 +305,7 @@ impl SessionJudge {
                 }
                 None => {
                     let (request, answer) = (quote_bytes(request), quote_bytes(answer));
-                    finding.seen = format!("{}, after {request} was answered by {answer}", f.seen);
+                    finding.seen = format!("{}, after {request} was answered with {answer}", f.seen);
                 }
             }
         } else if let Some(cause) = self.findings.iter().rfind(earlier).filter(|_| fails) {
@@ -645,7 +645,7 @@ mod tests {
         let (id, seen) = found("b", miss, "1 exits 1").remove(0);
         assert_eq!(id, finalize);
         let after =
-            "closed without it, after \"cmd=get kvsname=k key=b\" was answered by \"cmd=get_result rc=-1\"";
+            "closed without it, after \"cmd=get kvsname=k key=b\" was answered with \"cmd=get_result rc=-1\"";
         assert_eq!(seen, after);
     }
 

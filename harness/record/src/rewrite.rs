@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn other_frames_pass_at_once() {
+    fn frames_without_spawns_are_forwarded_at_once() {
         let mut rewriter = Rewriter::default();
         rewriter.pass(OFFER, tap);
         rewriter.read_response(TAKEN);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_outside_spawn_blocks_pass_at_once() {
+    fn bytes_outside_spawn_blocks_are_forwarded_at_once() {
         let mut rewriter = Rewriter::default();
         for piece in [&b"cmd=in"[..], b"it\ncmd=ge", b"t key=execname=x\n", b"exec", b"\0\xff"] {
             assert_eq!(*rewriter.pass(piece, tap), *piece);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_or_overlong_names_pass_unchanged() {
+    fn missing_or_overlong_names_are_not_rewritten() {
         let long = [b"mcmd=spawn\nexecname=".to_vec(), vec![b'x'; 2 * MAX_BUFFERED], b"\nendcmd\n".to_vec()]
             .concat();
         for input in [

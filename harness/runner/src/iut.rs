@@ -43,7 +43,7 @@ impl Iut {
     /// Returns the name of the implementation in reports.
     pub fn label(&self) -> String {
         match self {
-            Self::Memory(_) => "the reference server in memory".to_owned(),
+            Self::Memory(_) => "the in-memory reference server".to_owned(),
             Self::Processes(implementation, _) => implementation.label.clone(),
             Self::Library(library, ..) => {
                 let under =

@@ -435,7 +435,7 @@ fn try_variation(
     let applicable: Vec<&Scenario> = shown.map(|r| r.scenario).filter(served).collect();
     VariationResult {
         name: variation.map_or("plain", |v| v.name),
-        description: variation.map_or("the reference server as it is", |v| v.description),
+        description: variation.map_or("the unmodified reference server", |v| v.description),
         findings: collect_findings(suite, &applicable, &behaviour, limits)
             .into_iter()
             .filter(|found| !is_advice(suite, found))

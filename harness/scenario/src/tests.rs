@@ -774,7 +774,7 @@ fn row_has_its_own_heading_outcomes_and_citations() {
 }
 
 #[test]
-fn rows_and_dialects_have_their_own_words_and_steps() {
+fn rows_and_dialects_have_their_own_texts_and_steps() {
     let text = "# A.\nrequires put.accepted get.value\ndialect pmi-1.1 pmi-2\nin pmi-1.1  id=rfc13.abnf.s-put name=one\n\
                 in pmi-2    name=two\nrow a\nrow b  dialect=pmi-2\n\nuse joined\nonly a\n  0  send    put key=$name value=v\n\
                 \x20 0  expect[$id] ok\nend\nrepeat 2\n  only b pmi-2\n    0  send    get key=$name\n    0  expect[get.value] miss\n  end\n\
@@ -1102,7 +1102,7 @@ fn pmi1_messages_may_be_framed() {
 }
 
 #[test]
-fn fragment_must_match_the_dialect_of_its_user() {
+fn fragment_must_match_the_scenario_dialect() {
     let scenario = parsed("t", "# A.\nrequires a\ndialect pmi-2\nuse joined\n").unwrap();
     let messages: Vec<String> = checked(&scenario).into_iter().map(|d| d.message).collect();
     assert!(

@@ -38,7 +38,7 @@ pub struct MappingError {
 
 /// The error for a mapping that does not cover all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the mapping does not cover all ranks, only {covered}")]
+#[error("the mapping covers only the first {covered} ranks")]
 pub struct TooFewRanks {
     /// The number of covered ranks, beginning with rank 0.
     pub covered: u64,
@@ -296,7 +296,7 @@ impl MappingReader<'_> {
             let (count, length) = (self.uint()?, blocks.len() - first);
             let total = usize::try_from(count).ok().and_then(|count| count.checked_mul(length));
             if count == 0 || total.is_none_or(|total| total > MAX_REPEATED_BLOCKS) {
-                return Err(MappingError { at: start, expected: "a repetition of fewer blocks" });
+                return Err(MappingError { at: start, expected: "a repetition with fewer blocks" });
             }
             for _ in 1..count {
                 blocks.extend_from_within(first..first + length);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_expansion_starts_over() {
+    fn wrapping_expansion_restarts_at_the_first_block() {
         let mapping = ProcessMapping::parse(b"(vector,(0,3,1),(5,1,2))").unwrap();
         assert_eq!(mapping.expand_wrapping(12).unwrap(), [0, 1, 2, 5, 5, 0, 1, 2, 5, 5, 0, 1]);
         assert_eq!(mapping.expand_wrapping(2).unwrap(), [0, 1]);

@@ -809,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_omit_only_draft_requests_and_extras() {
+    fn suite_omits_only_draft_and_undocumented_requests() {
         for framing in [Framing::Lines, Framing::Frames] {
             let omitted = |rows: &'static [Exchange]| rows.iter().filter(|row| row.omission().is_some());
             assert!(omitted(documented_exchanges(framing)).all(Exchange::is_draft_only), "{framing:?}");
@@ -865,7 +865,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_unambiguous() {
+    fn command_names_are_unambiguous() {
         for framing in Framing::ALL {
             for exchange in exchanges(framing) {
                 assert_eq!(by_request(framing, exchange.request.as_bytes()), Some(exchange));

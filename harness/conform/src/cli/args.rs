@@ -88,8 +88,8 @@ server accepted. Logs of programs and libraries under test contain responses tha
 needed; a recording shows which fields were present when the session worked.
 
 Exit codes:
-  0    every job ended with status 0 and neither side broke a MUST; logs: every message that is known is understood
-  1    a job hung or failed, or a MUST is broken; logs: a message is not understood
+  0    every job ended with status 0 and neither side broke a MUST; logs: every message with a known result is understood
+  1    a job hung or failed, or a MUST requirement is violated; logs: a message is not understood
   2    usage error
   3    a job could not be judged; logs: no message is known
   130  interrupted";
@@ -106,7 +106,7 @@ const RESULT: &str = "Result";
 
 /// Commands by task, in the order in which the help lists them.
 pub(super) const GROUPS: [(&str, &[&str]); 4] = [
-    ("Test an implementation (without a command: judge it)", &["doctor", "init", "record", "interop"]),
+    ("Test an implementation (the default without a command)", &["doctor", "init", "record", "interop"]),
     ("Explore and measure it", &["fuzz", "measure", "serve"]),
     ("Work with results", &["report", "explain"]),
     ("Work on the suite", &["scenario", "suite"]),
@@ -379,7 +379,7 @@ pub(super) struct Play {
     /// Path of the agent there [default: next to this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = IUT, hide_short_help = true)]
     pub(super) agent: Option<PathBuf>,
-    /// Test the reference server in memory, without processes
+    /// Test the in-memory reference server, without processes
     #[arg(long, conflicts_with = "server", help_heading = IUT, hide_short_help = true)]
     pub(super) memory: bool,
 
@@ -671,7 +671,7 @@ const FINDINGS: &str = "Findings";
 #[command(after_help = "\
 Exit codes:
   0    nothing new was found
-  1    something new was found, or a replayed finding still shows
+  1    something new was found, or a replayed finding still occurs
   2    usage error
   3    no session could be judged
   130  interrupted")]

@@ -202,7 +202,7 @@ fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
         fields(&mut text, "request", row.arguments)?;
         match row.response {
             Some(response) => writeln!(text, "  answer    {response}")?,
-            None => writeln!(text, "  answer    none of its own")?,
+            None => writeln!(text, "  answer    none")?,
         }
         fields(&mut text, "response", row.results)?;
     }

@@ -77,7 +77,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         Some(DialectChoice::One(dialect)) => Some(dialect),
         _ => None,
     };
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot find pmi-conform's own executable")?;
     let mut client =
         ClientTarget::new(subject, dialect, suite, args.timeout, binary, Arc::clone(interrupted));
     let (ranks, mutate) = (args.ranks, !args.valid);
@@ -193,7 +193,7 @@ fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     let folders: Vec<String> = args.corpus.iter().map(|folder| folder.display().to_string()).collect();
     anyhow::ensure!(
         !stored.cases().is_empty(),
-        "{}: none of the {} scenarios can be played as a session of this implementation (single steps of single ranks)",
+        "{}: none of the {} scenarios can be replayed with this implementation, because each step must belong to a single rank",
         folders.join(", "),
         stored.other_count()
     );
@@ -409,7 +409,7 @@ impl Reporter for ProgressDisplay {
 
     fn not_instrumented(&self) {
         self.line(
-            "note: the server was built without edge coverage (as afl-clang-fast adds), so the corpus keeps sessions only for new transitions of the model",
+            "note: the server has no edge coverage, so the corpus keeps only sessions that reach a new transition of the protocol model; to add edge coverage, build the server with afl-clang-fast",
         );
     }
 

@@ -81,7 +81,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let precedents = prepared.precedents();
     let (run, _) =
         prepared.play(&mut RunProgress::new(format!("playing {} times", args.repeat), "scenarios"))?;
-    let end = run.end.as_ref().context("the run has no end")?;
+    let end = run.end.as_ref().context("the run has no end record")?;
     if end.interrupted {
         return Ok(INTERRUPTED);
     }

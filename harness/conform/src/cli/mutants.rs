@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::report::count;
 use anyhow::Context;
 
 use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNDETECTABLE_REQUIREMENTS};
@@ -189,10 +190,10 @@ impl<'a> Report<'a> {
         writeln!(
             text,
             "{killed} of {total} {kind}faults killed by the requirement they break, {survived} survived, {wrong} killed for the wrong \
-             reason; {} of {} {kind}variations punished; {} MUST(s) without a fault{}",
+             reason; {} of {} {kind}variations punished; {} without a fault{}",
             punished.len(),
             self.variations.len(),
-            self.without_fault.len(),
+            count(self.without_fault.len(), "MUST requirement"),
             self.more
         )?;
         writeln!(text, "{kind}score {} %", score(killed, total))
@@ -211,7 +212,9 @@ fn joined(ids: &BTreeSet<String>) -> String {
 /// Returns the findings of the first few scenarios.
 fn first_findings(all: &[KillResult]) -> Vec<String> {
     let first = all.iter().take(3).map(|found| format!("{}: {}", found.scenario, found.first_finding));
-    first.chain((all.len() > 3).then(|| format!("... and {} more scenario(s)", all.len() - 3))).collect()
+    first
+        .chain((all.len() > 3).then(|| format!("... and {}", count(all.len() - 3, "more scenario"))))
+        .collect()
 }
 
 /// Time without activity after which a program or library counts as hanging.
@@ -315,7 +318,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let mut text = String::new();
     Report::of_servers(&matrix, start).print(&mut text)?;
     for name in &matrix.without_common_rule {
-        writeln!(text, "NO COMMON RULE, or a needless reason for that: {name}")?;
+        writeln!(text, "NO COMMON RULE, or an unneeded reason for its absence: {name}")?;
     }
     text.push('\n');
     let more = format!("; {} not visible on the wire", UNDETECTABLE_REQUIREMENTS.len());

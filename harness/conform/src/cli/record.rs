@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::report::{LogWriter, Terminal, TerminalOptions, Verbosity};
+use crate::report::{LogWriter, Terminal, TerminalOptions, Verbosity, count};
 use anyhow::Context;
 use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::event::Event;
@@ -121,9 +121,9 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
     writeln!(
         text,
         "pmi-conform record: {} in {}, {}; the job: {}",
-        count(processes, "process", "es"),
-        count(groups, "group", "s"),
-        count(messages, "message", "s"),
+        if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") },
+        count(groups, "group"),
+        count(messages, "message"),
         session.exit
     )?;
     for (party, name) in [(PartyKind::Server, "process manager"), (PartyKind::Client, "program")] {
@@ -142,21 +142,17 @@ fn describe_party_result(judged: &ScenarioResult, party: PartyKind, messages: us
     let musts = of_party().filter(|f| f.severity == Severity::Fail && f.level.is_some()).count();
     let broken = match musts {
         0 => String::new(),
-        1 => "a MUST is broken".to_owned(),
-        n => format!("{n} MUSTs are broken"),
+        1 => "violates a MUST requirement".to_owned(),
+        n => format!("violates {n} MUST requirements"),
     };
     match (crashes, musts) {
-        (true, 0) => "erred: it crashed".to_owned(),
-        (true, _) => format!("erred: it crashed, and {broken}"),
-        (false, 0) if of_party().next().is_some() => "no MUST broken".to_owned(),
+        (true, 0) => "failed (crashed)".to_owned(),
+        (true, _) => format!("failed (crashed, and {broken})"),
+        (false, 0) if of_party().next().is_some() => "violates no MUST requirement".to_owned(),
         (false, 0) if messages == 0 => "not judged: no message was sent".to_owned(),
-        (false, 0) => "nothing found".to_owned(),
-        (false, _) => format!("erred: {broken}"),
+        (false, 0) => "no findings".to_owned(),
+        (false, _) => format!("failed ({broken})"),
     }
-}
-
-fn count(n: usize, noun: &str, plural: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }
 
 /// `interop`: runs programs under process managers.
@@ -176,7 +172,7 @@ pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
 
 fn tap_program() -> anyhow::Result<PathBuf> {
     let own =
-        std::env::current_exe().context("cannot find this program's own file, which is also the tap")?;
+        std::env::current_exe().context("cannot find pmi-conform's own executable, which is also the tap")?;
     Ok(agent::program(&own, tap::NAME))
 }
 
@@ -205,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_is_not_counted_as_a_broken_must() {
+    fn crash_is_not_counted_as_a_must_violation() {
         let crash = judged(NO_CRASH, None);
         let must = judged(ids::RFC13_GET_VALUE, Some(Level::Must));
         let of = |findings: Vec<JudgedFinding>| {
@@ -215,9 +211,9 @@ mod tests {
                 2,
             )
         };
-        assert_eq!(of(vec![crash.clone()]), "erred: it crashed");
-        assert_eq!(of(vec![crash, must.clone()]), "erred: it crashed, and a MUST is broken");
-        assert_eq!(of(vec![must]), "erred: a MUST is broken");
-        assert_eq!(of(Vec::new()), "nothing found");
+        assert_eq!(of(vec![crash.clone()]), "failed (crashed)");
+        assert_eq!(of(vec![crash, must.clone()]), "failed (crashed, and violates a MUST requirement)");
+        assert_eq!(of(vec![must]), "failed (violates a MUST requirement)");
+        assert_eq!(of(Vec::new()), "no findings");
     }
 }

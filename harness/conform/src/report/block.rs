@@ -290,7 +290,7 @@ impl ResultBlock<'_> {
             index + MAX_EVENTS > all || evidence.contains(&event.seq)
         });
         let (bold, dim) = (self.palette.bold(), self.palette.dim());
-        writeln!(f, "  {bold}last events{bold:#} (-> to the server, <- from it, > what was found)")?;
+        writeln!(f, "  {bold}last events{bold:#} (-> to the server, <- from the server, > finding)")?;
         let left_out = self.result.left_out + all - shown.len();
         if left_out > 0 {
             let others = text::count(left_out, "other event");

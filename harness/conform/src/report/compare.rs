@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_in_one_run_may_be_chance() {
+    fn crash_in_only_one_run_may_be_due_to_chance() {
         let crashed = |scenario: &str| with(scenario, Verdict::Crashed, &["iut.no-crash"]);
         let passed = |scenario: &str| with(scenario, Verdict::Pass, &[]);
         let sometimes = |times| {

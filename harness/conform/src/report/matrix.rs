@@ -512,7 +512,7 @@ mod tests {
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         let (index, json) = (read(INDEX), read(JSON));
         for words in [
-            "manager breaks 1 MUST",
+            "manager violates 1 MUST",
             "PMI 1.1",
             "PMI 2.0",
             "rfc13.get.value",
@@ -530,7 +530,7 @@ mod tests {
         let turn = |turn: &serde_json::Value| (turn["becomes"].clone(), turn["requirement"].clone());
         assert_eq!(turns.iter().map(turn).collect::<Vec<_>>(), [("fixed".into(), "iut.no-crash".into())]);
         assert!(
-            read(MARKDOWN).contains("| ./a&lt;b&gt; | manager breaks 1 MUST (1.1) | ok (2.0) |"),
+            read(MARKDOWN).contains("| ./a&lt;b&gt; | manager violates 1 MUST (1.1) | ok (2.0) |"),
             "{}",
             read(MARKDOWN)
         );
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_names_its_result_in_words() {
+    fn each_cell_states_its_result_in_words() {
         let folder = tempfile::TempDir::new().unwrap();
         let written = write_matrix(&entries(), &ExtraPages::default(), folder.path()).unwrap();
         for file in &written {

@@ -201,13 +201,13 @@ pub(crate) fn measure_page(
     let data = MeasurePage {
         version: env!("CARGO_PKG_VERSION"),
         about: format!(
-            "{protocol}, {}; {} for each number of ranks. All ranks send their requests at once, and each time lasts until the last rank has \
-             its answer.",
+            "{protocol}, {}; {} for each number of ranks. All ranks send their requests at once, and each time ends when the last rank has \
+             its response.",
             place_of(nodes),
             if rounds == 1 { "one launch".to_owned() } else { format!("medians of {rounds} launches") },
         ),
         by: "the number of ranks",
-        axes: "Both axes are logarithmic, so a power of the number of ranks is a straight line.",
+        axes: "Both axes are logarithmic, so a power law in the number of ranks is a straight line.",
         area: AREA,
         managers: managers.iter().enumerate().map(manager).collect(),
         plots: rows.iter().map(|row| plot(*row, managers)).collect(),

@@ -657,7 +657,7 @@ fn flaky_finding_is_not_an_error() {
 }
 
 #[test]
-fn requirement_shows_few_blocks_and_a_valid_example() {
+fn blocks_per_requirement_are_limited() {
     let mut run = run();
     let broken = |number: usize| {
         let seen = format!("cmd=answer_{}", (b'a' + number as u8) as char);
@@ -687,7 +687,7 @@ fn cut_message_shows_its_full_length() {
 }
 
 #[test]
-fn long_request_that_explains_a_finding_is_whole() {
+fn request_that_explains_a_finding_is_not_cut() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let request = format!("cmd=get kvsname=k key={} last=1\n", "a".repeat(3000));
@@ -704,7 +704,7 @@ fn long_request_that_explains_a_finding_is_whole() {
 }
 
 #[test]
-fn reason_for_no_verdict_is_shown_once() {
+fn reason_for_unjudged_scenarios_is_shown_once() {
     let mut run = run();
     let unjudged = |scenario: &str, why: &str| {
         let mut result = result(scenario, Verdict::Unjudged);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn length_determines_whether_a_value_is_changed() {
+    fn value_37_fault_cuts_values_of_37_bytes() {
         let mut server = server("value-37");
         for (key, length, stored) in [("a", 36, 36), ("b", 37, 36), ("c", 38, 38)] {
             put(&mut server, 0, key, &"v".repeat(length));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn second_put_is_visible_to_odd_ranks() {
+    fn put_again_fault_shows_second_value_to_odd_ranks() {
         let mut server = server("put-again");
         put(&mut server, 0, "a", "first");
         assert!(put(&mut server, 0, "a", "second").contains("rc=-1"));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sixth_barrier_never_ends() {
+    fn barrier_6_fault_never_releases_sixth_barrier() {
         let mut server = server("barrier-6");
         let mut round = || {
             ask(&mut server, 0, "cmd=barrier_in");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_first_rank_counts_as_finalized() {
+    fn first_rank_stays_finalized_after_closing() {
         let mut server = server("finalize-first");
         let situation = |server: &mut Server| {
             let header = ResponseHeader::line(pmi_wire::Operation::Get.exchange());

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn covering_is_complete_and_minimal() {
+    fn covering_set_is_complete_and_minimal() {
         let set = |all: &str| all.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
         let sets = ["a b", "a", "b c", "c d", "", "a b"].map(set);
         assert_eq!(smallest_cover(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn request_left_to_the_upstream_is_not_owed() {
+    fn forwarded_request_does_not_await_a_step() {
         let mut state = UpstreamState::default();
         for id in [7, 9] {
             state.observe(id, &passed(id, "cmd=get key=a"));

@@ -276,7 +276,7 @@ impl Target for ServerTarget {
 
     fn label(&self) -> String {
         match &self.access {
-            Access::Memory(_) => "the reference server in memory".into(),
+            Access::Memory(_) => "the in-memory reference server".into(),
             Access::Processes(implementation, _) => implementation.label.clone(),
         }
     }

@@ -64,7 +64,7 @@ impl Monitor {
             (Framing::Frames, _) => return,
         };
         let expected = match (message.framing, missing, op) {
-            (Framing::Lines, Some(missing), _) => format!("success comes with {missing}"),
+            (Framing::Lines, Some(missing), _) => format!("success with {missing}"),
             (Framing::Lines, None, _) => format!("success of {}", op.request_cmd()),
             (Framing::Frames, _, Operation::Kvsname) => "success with a jobid".to_owned(),
             (Framing::Frames, ..) => "success".to_owned(),

@@ -14,8 +14,7 @@ impl Monitor {
         let before = self.starts_too_many();
         self.processes_spawned += 1;
         if self.starts_too_many() && !before {
-            let expected =
-                format!("at most {} processes, the number that requests asked for", self.processes_requested);
+            let expected = format!("at most {} processes, the number requested", self.processes_requested);
             self.server_error(
                 p,
                 ids::RFC13_SPAWN_MAXPROCS,
@@ -127,7 +126,7 @@ impl Monitor {
             self.server_error(
                 p,
                 ids::RFC13_ENV_PMI_FD,
-                "PMI_FD is set to the number of a descriptor",
+                "PMI_FD is set to a file descriptor number",
                 seen("PMI_FD"),
             );
         } else if let Some(why) = bad_fd {

@@ -66,7 +66,8 @@ impl Monitor {
             return false;
         }
         if let Some((offered, _)) = self.rank(p).version_above_offer.take() {
-            let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
+            let expected =
+                format!("an offer of version 1.2 from a client that names groups, not of {offered}");
             self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, ObservationText::message(line));
         }
         if !is_canonical {

@@ -349,7 +349,7 @@ impl Monitor {
         let which = match put.rank {
             _ if is_line => format!(", {}", group.kvs.shown(key)),
             PREPUT => " put for the new processes".to_owned(),
-            by if misled => format!(" that rank {by} put before the fence, whatever srcid says"),
+            by if misled => format!(" that rank {by} put before the fence, regardless of srcid"),
             by => format!(" that rank {by} put before the fence"),
         };
         let expected = format!("the value of {}{which}", quote_bytes(key));

@@ -92,8 +92,8 @@ impl Monitor {
             self.client_error(p, cite(message, INIT_FIRST), format!("{first} once"), seen());
         } else if waits && reports && !self.rank(p).received_unsolicited {
             let expected = [
-                "no request before the last one is answered",
-                "no request before the last one is answered, unless each has its own thrid",
+                "no request before the previous one is answered",
+                "no request before the previous one is answered, unless each has its own thrid",
             ];
             self.client_error(p, cite(message, LOCK_STEP), cite(message, expected), seen());
         }
@@ -107,7 +107,7 @@ impl Monitor {
             rank.version_above_offer.take_if(|(offered, used)| goes_on && used.version != offered.version)
         {
             let expected = format!(
-                "finalize or abort in a version above {offered}, the highest that the client offered"
+                "only finalize or abort, because the server chose a version above {offered}, the highest that the client offered"
             );
             let id = ids::RFC13_INIT_HIGHEST_MUTUAL;
             let seen = ObservationText::message(message.text);
@@ -184,7 +184,7 @@ impl Monitor {
                 self.server_error(
                     p,
                     COMPLETE_RESPONSE_REQUIREMENT,
-                    "success comes with the version that is used",
+                    "success with the version that is used",
                     seen(),
                 );
                 self.rank(p).joined = true;

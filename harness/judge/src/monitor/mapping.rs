@@ -50,7 +50,7 @@ impl Monitor {
             return self.server_error(
                 p,
                 cite(COMPLETE_RESPONSE_REQUIREMENT),
-                "success comes with the value of the key",
+                "success with the value of the key",
                 seen(),
             );
         }

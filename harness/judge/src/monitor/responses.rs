@@ -118,7 +118,7 @@ impl Monitor {
         let seen = || ObservationText::message(message.text);
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
-                let expected = "one response to a spawn, however many commands it has";
+                let expected = "one response to a spawn, regardless of its number of commands";
                 self.server_error(p, ids::RFC13_SPAWN_ONE_RESPONSE, expected, seen());
             }
             None => {

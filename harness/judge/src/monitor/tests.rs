@@ -57,7 +57,7 @@ fn malformed_answer_is_not_a_request(#[case] answer: &str, #[case] broken: &str)
 }
 
 #[test]
-fn odd_request_excuses_only_its_own_answer() {
+fn unusual_request_excuses_only_its_own_response() {
     let odd = "0 > cmd=get_maxes  extra=1";
     let limits = "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64";
     let (name, none) = ("0 > cmd=get_my_kvsname", "0 < cmd=my_kvsname rc=-1");
@@ -152,7 +152,7 @@ fn unterminated_messages_have_no_effect(
 }
 
 #[test]
-fn client_may_take_an_unexpected_answer() {
+fn client_may_accept_an_unexpected_response() {
     let found = |rest: &[&str]| {
         let found = judged([launched(1, 1)].into_iter().chain(events(&[&INITS[0], rest].concat())));
         found.into_iter().map(|f| (f.party, f.requirement)).collect::<Vec<_>>()
@@ -218,7 +218,7 @@ fn longest_put_explains_the_next_silence(#[case] length: usize, #[case] cited: &
 }
 
 #[test]
-fn request_out_of_order_excuses_the_barrier() {
+fn request_outside_the_session_excuses_the_barrier() {
     let early = ["0 > cmd=barrier_in", "0 < cmd=barrier_out", "1 > cmd=barrier_in"];
     let both = INITS.concat();
     assert_eq!(findings(&[&both[..], &early].concat()), ["rfc13.barrier.all-in-before-any-out"]);
@@ -240,7 +240,7 @@ fn endless_line_excuses_a_close() {
 }
 
 #[test]
-fn silence_after_a_partial_request_is_only_noted() {
+fn silence_after_a_partial_request_is_only_a_note() {
     let found = |said: &[&str]| {
         let lines = [&INITS.concat()[..], said, &["0 silence"]].concat();
         let found = judged([launched(2, 1)].into_iter().chain(events(&lines)));
@@ -638,7 +638,7 @@ fn unspecified_behavior_has_a_reason(#[case] line: &str, #[case] reason: Option<
 }
 
 #[test]
-fn every_operation_has_rules_of_the_grammar() {
+fn every_operation_has_grammar_rules() {
     for op in Operation::ALL.into_iter().filter(|op| op.exchange().source.starts_with("RFC 13")) {
         let rules = [Direction::ToServer, Direction::FromServer].map(|from| grammar_rule(from, op));
         assert_eq!(rules, [format!("rfc13.abnf.c-{}", op.rule()), format!("rfc13.abnf.s-{}", op.rule())]);

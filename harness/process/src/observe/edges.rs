@@ -43,7 +43,7 @@ pub struct EdgeMap {
     words: NonNull<AtomicU64>,
 }
 
-#[expect(unsafe_code, reason = "memory that is shared with other processes comes as an address")]
+#[expect(unsafe_code, reason = "shmat returns the shared memory as a raw address")]
 // SAFETY: the address does not change, and the memory there is only used as atomic words, which threads may share.
 unsafe impl Send for EdgeMap {}
 #[expect(unsafe_code, reason = "see above")]
@@ -80,7 +80,7 @@ impl EdgeMap {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        #[expect(unsafe_code, reason = "the memory is known by its address alone")]
+        #[expect(unsafe_code, reason = "only the address of the memory is known")]
         // SAFETY: `words` points to `WORDS` page-aligned words, which stay mapped until `self` is dropped. Other processes may write to
         // them at any time, so they are atomics; every bit pattern is a valid `u64`.
         unsafe {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn map_is_offered_only_to_enclosed_commands() {
+    fn edge_map_is_offered_only_to_enclosed_commands() {
         let map = EdgeMap::new().unwrap();
         let mut command = Command::new("true");
         map.offer_during(|| prepare(&mut command));

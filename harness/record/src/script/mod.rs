@@ -246,8 +246,8 @@ impl ScenarioWriter {
         }
         let command = escape_comment(command);
         let mut text = format!(
-            "# A recorded session, played again: {command}\n# The requests are those of its programs, in their order. \
-             Expected is what any process manager has to answer.\n"
+            "# A recorded session, played again: {command}\n# The requests are those of its programs, in order. \
+             The expected responses are those that any process manager must send.\n"
         );
         for ids in requires.chunks(5) {
             let _ = writeln!(text, "requires {}", ids.join(" "));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn others_continue_while_a_message_is_held_back() {
+    fn other_ranks_continue_while_a_message_is_held() {
         let steps = PUTS.replace("value=1a", "value=1a<|>");
         let all = writes("schedule free", &steps);
         assert_eq!(all.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 0, 0], "{all:?}");

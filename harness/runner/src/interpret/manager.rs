@@ -1,4 +1,4 @@
-//! The process manager of a library under test: the reference server in memory, except for the responses that the scenario defines.
+//! The process manager of a library under test: the in-memory reference server, except for the responses that the scenario defines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

@@ -208,9 +208,9 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
         edit: Edit::default(),
     };
     let plain = [
-        plain("client-plain", "the unchanged session of PMI-1", PlainSession::Lines),
-        plain("client-plain-pmi12", "the unchanged session of PMI-1.2", PlainSession::Groups),
-        plain("client-plain-pmi2", "the unchanged session of PMI-2", PlainSession::Frames),
+        plain("client-plain", "the unmodified session of PMI-1", PlainSession::Lines),
+        plain("client-plain-pmi12", "the unmodified session of PMI-1.2", PlainSession::Groups),
+        plain("client-plain-pmi2", "the unmodified session of PMI-2", PlainSession::Frames),
     ];
     let mut matrix = ClientMatrix {
         faults: faults.iter().map(|f| try_fault(f)).collect(),

@@ -1,4 +1,4 @@
-//! The other end of the connections: a module for each kind of implementation under test, and the reference server in memory.
+//! The other end of the connections: a module for each kind of implementation under test, and the in-memory reference server.
 
 mod interface;
 pub mod library;

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_of_any_dialect_generates_both_protocols() {
+    fn scope_without_dialect_generates_both_protocols() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
         let count = (0..400).filter(of_pmi2).count();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_decide_a_sound_case() {
+    fn any_byte_string_produces_a_sound_case() {
         assert!(case_from_bytes(&SessionFeatures::default(), b"").ingredients.is_empty());
         let mut rng = fastrand::Rng::with_seed(1);
         let mut texts = BTreeSet::new();

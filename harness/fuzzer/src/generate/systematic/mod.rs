@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn puts_all_lengths_in_sound_sessions() {
+    fn sound_sessions_put_values_of_all_lengths() {
         for dialect in Dialect::ALL {
             let scope =
                 SessionFeatures { dialects: DialectChoice::One(dialect), ..SessionFeatures::default() };
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_each_request_and_reads_the_puts() {
+    fn repeats_each_request_and_reads_put_values() {
         let scope = SessionFeatures::default();
         let times = |through: ServerSession, text: &str| {
             make_case(scope, Dialect::Pmi1, &through).text().matches(text).count()

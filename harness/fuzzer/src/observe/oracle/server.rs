@@ -77,7 +77,10 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
         all.push(crash(FailureKey::Crash { program: who, cause, site }, what, trace));
     }
     if seen.flood {
-        all.push(fails(FailureKey::Flood(last.clone()), format!("it sends endlessly after {last}")));
+        all.push(fails(
+            FailureKey::Flood(last.clone()),
+            format!("it keeps sending without end after {last}"),
+        ));
     }
     // A server that the harness stopped because of its memory could not send its remaining responses.
     let stopped = seen.grows_dangerously();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn script_holds_launcher_that_dies_of_sigpipe() {
+    fn script_pauses_launcher_that_dies_of_sigpipe() {
         let died = EventKind::Crashed { name: "the launcher, mpiexec".to_owned(), signal: 13 };
         let events = events(vec![asks(0, "cmd=x\n"), died]);
         let finding = Finding::new(

@@ -862,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn barrier_of_a_group_part_has_a_name() {
+    fn barrier_out_names_the_subset_of_ranks() {
         let mut upstream = started(4, 2);
         let world = b"cmd=barrier_in group=WORLD count=2 total_count=4\n";
         assert_eq!(say(&mut upstream, 0, -1, world), []);
@@ -989,7 +989,7 @@ mod tests {
     }
 
     #[test]
-    fn job_status_follows_its_processes() {
+    fn job_status_follows_the_process_statuses() {
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 768])));
         assert!(upstream.has_ended(0) && !upstream.has_ended(1));

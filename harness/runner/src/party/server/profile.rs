@@ -202,7 +202,9 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
         }
         meant => format!("did you mean {}? (pmi-conform explain profiles)", shown(meant)),
     };
-    Err(ImplementationError(format!("unknown profile @{name}, and no file {tried}: {hint}")))
+    Err(ImplementationError(format!(
+        "unknown profile @{name}: no built-in profile has this name, and {tried} does not exist\n{hint}"
+    )))
 }
 
 fn read(
@@ -229,8 +231,8 @@ fn read(
             && (!cancel.contains(JOB_PLACEHOLDER)
                 || commands.any(|words| !has_placeholder(words, JOB_PLACEHOLDER)))
         {
-            let what = "cancel must name a single job: it needs {job}, which must then name the job in each command as well, or {pids}, the \
-                        processes of the launcher";
+            let what = "cancel must name a single job: write {job} in cancel and in each command, or write {pids}, the processes of the \
+                        launcher";
             return Err(at(&what));
         }
         this.cancel = Some(cancel);

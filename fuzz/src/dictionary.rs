@@ -95,7 +95,7 @@ fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
     fields.iter().map(|field| (key(field), value(field))).collect()
 }
 
-/// Returns a message with a command, the fields in `first`, and those in `rest`.
+/// Returns a message with a command, the fields in `first`, and the fields in `rest`.
 fn message(framing: Framing, cmd: &str, first: &[(&str, &str)], rest: &'static [Field]) -> Vec<u8> {
     let rest = fields(rest);
     let first = [("cmd", cmd)].into_iter().chain(first.iter().copied());

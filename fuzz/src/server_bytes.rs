@@ -1,7 +1,7 @@
 //! Target: the reference server, with arbitrary bytes from several processes.
 //!
 //! Input: records that consist of a byte for the process, the bytes that it sends, and 0xff. A record without bytes closes the connection.
-//! Processes 0 to 2 are the first group. Process 3 is alone in a second group. Each of its records makes it take its next step.
+//! Processes 0 to 2 are the first group. Process 3 is alone in a second group. Each record for process 3 makes it take its next step.
 
 use pmi_faults::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Framing, Proc};
@@ -43,7 +43,7 @@ pub fn run(data: &[u8]) {
 }
 
 impl DialectSession {
-    /// Checks that the first group cannot change the responses to the second, and that the fragmentation of a stream does not matter.
+    /// Checks that the first group cannot change the responses to the second group, and that the fragmentation of a stream does not matter.
     /// Responses must be whole messages. The server's memory must be proportional to the input.
     pub(crate) fn play(&self, data: &[u8]) {
         let before = memory::live();

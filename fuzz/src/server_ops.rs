@@ -233,7 +233,7 @@ impl Session {
         counters::reached(row.wrapping_mul(31) ^ others << 4 ^ answers << 1 ^ u32::from(p.group > 0));
     }
 
-    /// Sends a message in two writes. The first has the length `cut`.
+    /// Sends a message in two writes. The first write has the length `cut`.
     fn send(&mut self, p: Proc, operation: &'static str, message: &[u8], cut: usize) {
         self.waiting.entry(p).or_default().push(operation);
         let (first, second) = message.split_at(cut.min(message.len()));

@@ -46,7 +46,7 @@ fn lines(text: &[u8]) {
             }
         }
     }
-    // A line of a few bytes takes a node of a tree, hence the factor.
+    // Even a line of a few bytes occupies a tree node, hence the factor.
     memory::check(before, 64 * LIMITS.max_bytes, "the collector");
 }
 

@@ -59,7 +59,8 @@ pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<
     fields
 }
 
-/// Moves `msg` to the end, because it extends to the end of its line, unless the value of a get is there, which also does.
+/// Moves `msg` to the end, because it extends to the end of its line. Leaves `msg` in place if the value of a get, which also extends to
+/// the end of the line, is last.
 pub(crate) fn msg_last(fields: &mut [(&'static str, Vec<u8>)]) {
     if fields.last().is_some_and(|(key, _)| *key != "value") {
         fields.sort_by_key(|(key, _)| *key == "msg");

@@ -37,7 +37,7 @@ impl Pair {
         }
     }
 
-    /// Every rank performs one operation.
+    /// Makes every rank perform one operation.
     fn each(&mut self, request: impl Fn(&mut Client, u32) -> Vec<u8>) {
         for rank in 0..self.clients.len() as u32 {
             let bytes = request(&mut self.clients[rank as usize], rank);
@@ -45,7 +45,7 @@ impl Pair {
         }
     }
 
-    /// Every rank puts a key, enters the barrier, and gets the keys of `gets` ranks.
+    /// Makes every rank put a key, enter the barrier, and get the keys of `gets` ranks.
     fn exchange(&mut self, gets: u32) {
         let size = self.clients.len() as u32;
         self.each(|client, _| client.init().unwrap());

@@ -346,7 +346,7 @@ fn finding_in_one_attempt_is_flaky_and_drafted() {
     );
 }
 
-/// Launches on several nodes use a different command. If that command does not work, the one for a single node may still work.
+/// Launches on several nodes use a different command. If that command does not work, the command for a single node may still work.
 #[test]
 fn judges_on_one_node_if_two_nodes_fail() {
     let twice = RIGHT.replace("universe.size\n", "universe.size\nranks 2\nnodes 2\n");
@@ -545,7 +545,7 @@ fn log(args: &[&str]) -> Vec<Value> {
 
 #[test]
 fn runs_in_memory_are_deterministic() {
-    // The logs are identical except for times, which are replaced by one name.
+    // The logs are identical except for times, which are replaced by the same word.
     let log = |jobs| {
         let text = written(&["--memory", jobs]);
         let mut parts = text.split("\"time_us\":");

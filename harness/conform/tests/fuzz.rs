@@ -182,7 +182,7 @@ fn with_groups(fault: &str, [seed, sessions]: [&str; 2], more: &[&str]) -> (i32,
 fn finds_shrinks_stores_and_replays_server_bug() {
     let cases = [
         ("crash", "7", "40", CRASH),
-        // With other seeds, a free session may be the first to find it, and then it does not show in every run.
+        // With other seeds, a free session may find the bug first, and that finding does not recur in every run.
         ("swap", "7", "60", "rule--rfc13.get.value--get"),
         ("hang", "4", "60", "hang--rfc13.abnf.c-put--put"),
     ];
@@ -217,7 +217,7 @@ fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
     let told: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
     assert_eq!(told["again_minimal"], 5, "{told}");
-    // A hundred puts and their responses must remain.
+    // For `hang`, a hundred puts and their responses must remain.
     let most = if fault == "hang" { 300 } else { 20 };
     assert!(told["steps"][1].as_u64().unwrap() <= most, "{told}");
 

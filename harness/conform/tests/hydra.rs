@@ -60,7 +60,7 @@ fn interrupt_leaves_no_processes() {
         .spawn()
         .unwrap();
     let start = Instant::now();
-    // The command lines of the judge and its helper contain the file's name, and then the script itself runs.
+    // Wait for three processes whose command lines contain the file's name: the judge, its helper, and the script itself.
     while running(file.to_str().unwrap()) < 3 {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));

@@ -169,7 +169,7 @@ fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least
     assert_eq!(valid.names, Vec::<String>::new());
 }
 
-/// Judges every scenario again, from its events alone, and compares the results.
+/// An observer that judges every scenario again, from its events alone, and compares the results.
 struct JudgesAgain<'a> {
     suite: &'a Suite,
     header: Option<RunHeader>,

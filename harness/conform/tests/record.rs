@@ -167,7 +167,7 @@ fn plays_recording_of_early_fence() {
     plays(folder.path());
 }
 
-/// The report names the side that erred and the document that it violates.
+/// The report names the side at fault and the document that it violates.
 #[test]
 fn names_the_answer_after_which_a_client_gives_up() {
     let folder = TempDir::new().unwrap();
@@ -397,7 +397,7 @@ fn tap_records_connection_by_port() {
     plays(folder.path());
 }
 
-/// Connects to the port of the program before the program does, and sends the same messages.
+/// A program that connects to the port of the program before the program does, and sends the same messages.
 const STRANGER: &str = r#"
 import os, socket, time
 while not os.path.exists("port"):

@@ -55,7 +55,7 @@ fn warns_of_processes_that_run_as_singletons(#[case] fault: &str, #[case] told: 
     assert_eq!((status, error.as_str()), (0, ""));
 }
 
-/// Connects through PMI_PORT, requests the mapping, and prints the host that it was launched on.
+/// A program that connects through PMI_PORT, requests the mapping, and prints the host that it was launched on.
 const ELSEWHERE: &str = r#"
 import os, socket, sys
 host, port = os.environ["PMI_PORT"].rsplit(":", 1)

@@ -1,4 +1,4 @@
-//! Reads `faults.toml`.
+//! The reader of `faults.toml`.
 
 use std::sync::OnceLock;
 
@@ -76,7 +76,7 @@ struct ExternalEntry {
     does: String,
     #[serde(default)]
     dialects: Dialects,
-    /// Names that the implementation is given in the control run, which must pass without the fault.
+    /// Names that the implementation is given in the control run. The fault is not among them, and the scenario must pass.
     #[serde(default)]
     base: String,
     /// Scenarios that find the fault, each with the requirement that it cites.
@@ -267,7 +267,7 @@ impl<'de> Deserialize<'de> for ExternalFault {
 }
 
 impl FaultCatalogue {
-    /// Returns the catalogue, which is parsed once. A test parses it as well, so an invalid entry fails that test before this can panic.
+    /// Returns the catalogue, which is parsed once. Panics if an entry is invalid, which a test excludes.
     fn get() -> &'static Self {
         static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
         CATALOGUE.get_or_init(|| toml::from_str(TEXT).unwrap_or_else(|error| panic!("faults.toml: {error}")))

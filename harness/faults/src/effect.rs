@@ -115,8 +115,8 @@ pub enum Effect {
     Mapping(Edit),
     /// The bytes of one read, as the server sees them.
     Read(Edit),
-    /// A request that meets the conditions of the first edit. The server sees it as changed by the second edit, or not at all if that has
-    /// no steps.
+    /// A request that meets the conditions of the first edit. The server receives the request as changed by the second edit, or not at all
+    /// if the second edit has no steps.
     IncomingRequest(Edit, Edit),
     /// The bytes of a read while a request is incomplete.
     Piece(PieceEffect),
@@ -160,7 +160,7 @@ pub enum Effect {
     Names(NamesEffect),
     /// Attributes of nodes.
     Node(NodeEffect),
-    /// A request while another one from the same process is unanswered, which the server treats as a protocol error.
+    /// A request that arrives while another request from the same process is unanswered. The server treats it as a protocol error.
     RejectsConcurrent,
 }
 

@@ -9,7 +9,7 @@ use super::dialects::Dialects;
 pub struct ExternalKill {
     /// The dialect.
     pub dialect: Dialects,
-    /// The scenario that finds it; `None` stands for any scenario about one of the requirements.
+    /// The scenario that finds the fault; `None` stands for any scenario about one of the requirements.
     pub scenario: Option<&'static str>,
     /// A finding must cite one of these requirements.
     pub requirements: &'static [&'static str],
@@ -22,11 +22,11 @@ pub struct ExternalFault {
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
-    /// Names that the implementation is given in the control run, which must pass without the fault.
+    /// Names that the implementation is given in the control run. The fault is not among them, and the scenarios must pass.
     pub base: &'static str,
-    /// The dialects in which it applies.
+    /// The dialects in which the fault or variation applies.
     pub dialects: Dialects,
-    /// The ways in which it is found; none for a variation.
+    /// The ways in which the fault is found; none for a variation.
     pub kills: Vec<ExternalKill>,
 }
 

@@ -8,9 +8,9 @@ use super::effect::Effect;
 /// A named way for the server to break a standard, or to behave unusually within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Stable name.
+    /// The stable name.
     pub name: &'static str,
-    /// The requirements or rules that it breaks. A finding must cite one of them.
+    /// The requirements or rules that the server breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
     /// A one-line description of the server's behaviour.
     pub description: &'static str,
@@ -18,9 +18,9 @@ pub struct Fault {
     pub effect: Effect,
     /// The occasions on which the change shows.
     pub when: Occasion,
-    /// The dialects in which it applies.
+    /// The dialects in which the entry applies.
     pub dialects: Dialects,
-    /// The reason why it breaks different rules in different dialects, if it does.
+    /// The reason why the server breaks different rules in different dialects, if it does.
     pub differs: Option<&'static str>,
 }
 

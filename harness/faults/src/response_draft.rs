@@ -19,7 +19,7 @@ pub(crate) enum LengthFormat {
 /// A response as tuples.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseDraft {
-    /// The process that receives it.
+    /// The process that receives the response.
     pub to: Proc,
     /// The form of the response.
     header: ResponseHeader,
@@ -96,7 +96,7 @@ impl ResponseDraft {
         self.set(name, value);
     }
 
-    /// Removes the fields with these names or, with `keep`, all others.
+    /// Removes the fields with these names or, with `keep`, all other fields.
     pub(super) fn retain(&mut self, names: &[&str], keep: bool) {
         let keys: Vec<&str> = names.iter().map(|name| self.key(name)).collect();
         self.tuples.retain(|(key, _)| keys.iter().any(|k| k.as_bytes() == key) == keep);

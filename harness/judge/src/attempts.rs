@@ -11,7 +11,7 @@ use crate::verdict::{Attempts, RepeatedFinding, ScenarioResult, Strictness, Verd
 /// Maximum number of distinct findings that are counted.
 const MAX_FINDINGS: usize = 200;
 
-/// Merges the results of all attempts into one result: the first of the worst attempts, with the findings of all attempts. Memory use does
+/// A merger of the results of all attempts into one: the first of the worst attempts, with the findings of all attempts. Memory use does
 /// not grow with the number of attempts.
 #[derive(Default)]
 pub struct AttemptMerger {

@@ -302,7 +302,7 @@ pub struct MessageRow {
     pub command: String,
     /// The sender.
     pub sender: Sender,
-    /// The fields that matter.
+    /// The fields that the result depends on.
     pub fields: Vec<String>,
     /// The observations about both sides, in words.
     #[serde(rename = "why")]

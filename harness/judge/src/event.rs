@@ -117,9 +117,9 @@ pub enum EventKind {
     Launched {
         /// The command that was run; empty if the reference was tested in memory.
         command: Vec<String>,
-        /// Requested ranks.
+        /// The number of requested ranks.
         ranks: u32,
-        /// Requested nodes; 0 if unknown.
+        /// The number of requested nodes; 0 if unknown.
         nodes: u32,
     },
     /// A process of the group reported to the runner.
@@ -128,7 +128,7 @@ pub enum EventKind {
         proc: Proc,
         /// The process's `PMI_*` environment, and the variables that describe its node.
         env: BTreeMap<String, String>,
-        /// Its arguments.
+        /// The arguments of the process.
         args: Vec<Bytes>,
         /// The problem with the descriptor in PMI_FD, or with the connection through PMI_PORT, if any.
         bad_fd: Option<String>,
@@ -201,7 +201,7 @@ pub enum EventKind {
     Ended {
         /// The process.
         proc: Proc,
-        /// True if the harness ended it.
+        /// True if the harness ended the process.
         ours: bool,
     },
     /// A process under test, or of a recorded session, has ended, for any reason.
@@ -257,7 +257,7 @@ pub enum EventKind {
     },
     /// A proxy's process has ended.
     ProxyEnded {
-        /// The process group for which it was started.
+        /// The process group for which the proxy was started.
         group: u32,
         /// The proxy: the number of its node within the group.
         proxy: u32,
@@ -290,7 +290,7 @@ pub enum EventKind {
         played: u32,
         /// Number of times that the scenario failed again.
         failed: u32,
-        /// The scenario that has already shown interference between jobs in this run. If there is one, other jobs were not started again.
+        /// The scenario that showed interference between jobs earlier in this run, if any. Other jobs are then not started again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shown_by: Option<String>,
     },
@@ -317,11 +317,11 @@ pub enum EventKind {
     },
     /// The harness called a function of the library under test.
     Called {
-        /// The process that called it.
+        /// The process that made the call.
         proc: Proc,
         /// The function.
         function: String,
-        /// Its arguments.
+        /// The arguments of the call.
         arguments: Vec<CallArgument>,
         /// True if requests that the library makes during the call wait until the scenario expects them.
         held: bool,
@@ -335,7 +335,7 @@ pub enum EventKind {
     },
     /// The call has returned.
     Returned {
-        /// The process that called it.
+        /// The process that made the call.
         proc: Proc,
         /// The function.
         function: String,
@@ -445,7 +445,7 @@ pub enum EventKind {
     /// end them.
     #[serde(rename = "left_behind")]
     LeftoverProcesses {
-        /// Their command names.
+        /// The command names of the processes.
         names: Vec<String>,
     },
 }
@@ -512,7 +512,7 @@ pub enum JobTermination {
     },
     /// The runner killed the remaining processes of the launcher.
     Killed {
-        /// Their command names.
+        /// The command names of the processes.
         names: Vec<String>,
     },
 }
@@ -530,12 +530,12 @@ pub struct Flaw {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlainRun {
-    /// All of its processes ended with status 0.
+    /// All processes of the program ended with status 0.
     #[serde(rename = "ended_well")]
     Succeeded,
-    /// All of its processes ended with status 0, but with these flaws. Only scenarios with an ordinary server report them.
+    /// All processes of the program ended with status 0, but with these flaws. Only scenarios with an ordinary server report them.
     Flawed(Vec<Flaw>),
-    /// A process ended in a different way.
+    /// A process did not end with status 0.
     #[serde(rename = "ended_badly")]
     ProcessFailed(ProcessEnd),
     /// No process wrote to its connection. Contains the way in which the first process ended.
@@ -699,7 +699,8 @@ mod tests {
     #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
     fn detects_output_that_differs_from_received_data(#[case] seen: &str, #[case] differs: bool) {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
-        // A received value is needed in place of the missing one, except for the universe size: anything may be printed in its place.
+        // A line may differ only in received values: a value of the plain run may be replaced only by a value received in this run, but the
+        // universe size may be replaced by anything.
         let untold = told(&[("rc", "-1")]);
         let (before, after) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
         let usual = told(&[("value", "x"), ("size", "2"), ("rc", "0")]);

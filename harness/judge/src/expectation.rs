@@ -90,8 +90,8 @@ pub enum ExpectationKind {
 }
 
 impl ExpectationKind {
-    /// Returns whether the expectation is about a program. Its processes may meet such expectations in any order, so they are checked at
-    /// the end.
+    /// Returns whether the expectation is about a program. The processes of a program may meet such expectations in any order, so they are
+    /// checked at the end.
     pub fn concerns_program(&self) -> bool {
         matches!(
             self,

@@ -78,7 +78,7 @@ pub struct ScenarioOutcome {
     pub unreached: Vec<usize>,
 }
 
-/// Judges one scenario; see the module's documentation.
+/// The judge of one scenario; see the module's documentation.
 pub struct Judge {
     party: PartyKind,
     /// True if there is no scenario. Then only the monitors report findings.

@@ -10,7 +10,7 @@ use crate::session::SessionJudge;
 use crate::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 use crate::{Judge, PartyKind, result};
 
-/// Judges a log while it is being read. Recorded sessions can be long, so their events are not kept.
+/// A judge of a log that is still being read. Recorded sessions can be long, so their events are not kept.
 pub struct LogJudge<'a> {
     /// The party under test; `None` for a recorded session.
     party: Option<PartyKind>,

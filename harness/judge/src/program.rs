@@ -22,24 +22,26 @@ use crate::offer::has_connection;
 use crate::unjudged::UnjudgedReason;
 use crate::{Finding, PartyKind};
 
-/// Cited if a process that could not continue died of a signal that it sent itself or that a closed connection caused.
+/// The requirement on a process that cannot continue. It is cited if the process died of a signal that it sent itself or that a closed
+/// connection caused.
 pub(crate) const CLIENT_EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
-/// Broken by a process that has a connection, never uses it, and exits with status 0: it ran as a singleton.
+/// The requirement that a process breaks if it has a connection, never uses it, and exits with status 0: it ran as a singleton.
 const CLIENT_JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 
-/// Broken by a process that leaves without a finalize request.
+/// The requirements that a process breaks if it leaves without a finalize request.
 pub(crate) const CLIENT_FINALIZES: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
-/// Cited against a process that ignores the names and limits that it received. The violation is excused if they were invalid.
+/// The requirements that a process breaks if it ignores the names and limits that it received. The violation is excused if these were
+/// invalid.
 const USE_OF_RECEIVED_LIMITS: [&str; 3] =
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
-/// Cited against a process that mistakes an unsolicited response for the response to its request. The violation is excused if the server
-/// sent an unsolicited response.
+/// The requirement that a process breaks if it mistakes an unsolicited response for the response to its request. The violation is excused
+/// if the server sent an unsolicited response.
 const LOCK_STEP_RULE: &str = ids::RFC13_WIRE_LOCK_STEP;
 
-/// Cited against a process that sends the malformed name that it received.
+/// The requirements that a process breaks if it sends the malformed name that it received.
 const MALFORMED_NAME_RULES: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
 
 /// A key of a process group's keyval space.
@@ -110,7 +112,7 @@ struct ProcessState {
     gets: Option<Vec<u8>>,
     /// The last unusable scripted response to a put, get, barrier or finalize, unless a request of that kind succeeded later.
     unusable: Option<UnusableResponse>,
-    /// The rank in PMI_RANK, and the different one that the process sent in fullinit.
+    /// The rank in PMI_RANK, and the rank in fullinit if the process sent a different one.
     rank: Option<i64>,
     wrong_rank: Option<i64>,
     /// A key of PMI-2 with a blank or an equals sign.

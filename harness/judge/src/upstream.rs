@@ -79,7 +79,7 @@ struct ProxyState {
     identical_requests: HashMap<Vec<u8>, usize>,
 }
 
-/// Monitors what proxies forward; see the module's documentation.
+/// The monitor of the messages that proxies forward; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamMonitor {
     nodes: u32,

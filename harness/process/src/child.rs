@@ -17,10 +17,10 @@ use pmi_judge::event::{Exit, LOCAL_SIZE_VARIABLE};
 
 /// A child of this process, or a foreign process, which another process has started and waits for.
 pub struct Child {
-    /// `None` for a foreign process.
+    /// The handle of the child; `None` for a foreign process.
     child: Option<process::Child>,
     pid: Pid,
-    /// Readable after the process has ended.
+    /// A descriptor that is readable after the process has ended.
     pidfd: OwnedFd,
     /// The exit, once it is known.
     exit: Option<Exit>,
@@ -64,7 +64,7 @@ impl Child {
         Ok(Self { child: None, pid, pidfd, exit: None })
     }
 
-    /// Returns whether another process has started this one.
+    /// Returns whether a different process has started the process.
     pub fn is_foreign(&self) -> bool {
         self.child.is_none()
     }

@@ -79,7 +79,7 @@ pub struct NonBlockingStream {
     reset: Cell<bool>,
     /// The ends of a TCP connection; `None` for a local connection.
     ends: Option<Ends>,
-    /// `None` if received bytes are taken from the system at once.
+    /// The received bytes that are left in the system; `None` if received bytes are taken from the system at once.
     unread_in_kernel: Option<UnreadBytes>,
 }
 

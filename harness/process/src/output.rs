@@ -18,7 +18,7 @@ const LAST_LINES: usize = 50;
 /// Maximum number of bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Splits the pieces of a stream into lines.
+/// A buffer that splits the pieces of a stream into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,

@@ -8,7 +8,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// Catches SIGINT, SIGTERM and SIGHUP until it is dropped. The descriptor is readable when a signal has arrived.
+/// The signals SIGINT, SIGTERM and SIGHUP, which are caught until this value is dropped. The descriptor is readable when a signal has
+/// arrived.
 #[derive(Debug)]
 pub struct StopSignals(SignalDelivery<UnixStream, SignalOnly>);
 

@@ -1,8 +1,9 @@
-//! Carries the messages between the processes of a session and their process manager, and reports them in chronological order.
+//! The carrier of the messages between the processes of a session and their process manager, which reports the messages in chronological
+//! order.
 //!
-//! The taps pass the connections of all processes to this component, so all messages have a single order. Each message is reported before
-//! it is forwarded, so causes are reported before their effects. A tap keeps copies of both ends, so that the connection closes when the
-//! tap exits, and so that the tap can forward messages if the recorder exits.
+//! The taps pass the connections of all processes to the carrier, so all messages have a single order. Each message is reported before it
+//! is forwarded, so causes are reported before their effects. A tap keeps copies of both ends, so that the connection closes when the tap
+//! exits, and so that the tap can forward messages if the recorder exits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ pub(crate) enum FactKind<B = Vec<u8>> {
     Started(Start),
     /// The program could not be started.
     NotStarted(String),
-    /// A spawn request is about to be forwarded, in which the tap in this folder replaces a program.
+    /// A spawn request is about to be forwarded. The tap in this folder replaces a program of the request.
     Spawns(String),
     /// Bytes in this direction are about to be forwarded.
     Carried(Direction, B),
@@ -57,8 +58,8 @@ pub(crate) enum FactKind<B = Vec<u8>> {
     Ended(Exit),
 }
 
-/// The facts since the last batch, in order. The bytes of all messages are in a single buffer. Otherwise, memory would be allocated for
-/// each message, and freed by the judge in another thread.
+/// The facts since the last batch, in order. The bytes of all messages are in a single buffer, because otherwise memory would be allocated
+/// for each message, and freed by the judge in another thread.
 #[derive(Default)]
 pub(crate) struct Batch {
     facts: Vec<ProcessFact<usize>>,
@@ -70,7 +71,7 @@ impl Batch {
         self.facts.len()
     }
 
-    /// Returns the processes that have started, according to the facts from this position on.
+    /// Returns the processes that have started, according to the facts from position `first` on.
     pub(crate) fn started(&self, first: usize) -> impl Iterator<Item = i32> {
         let started = self.facts[first..].iter().filter(|fact| matches!(fact.kind, FactKind::Started(_)));
         started.map(|fact| fact.pid)
@@ -115,7 +116,7 @@ pub(crate) enum CarrierSource {
 /// A tap, and the connection that is carried for it.
 struct TapConnection {
     control: Channel,
-    /// `None` after the tap has exited.
+    /// The key of the tap's channel in the reactor; `None` after the tap has exited.
     key: Option<ReactorKey>,
     pump: Option<Pump>,
     process: ObservedProcess,
@@ -124,13 +125,13 @@ struct TapConnection {
 /// The state of a process whose connection is observed.
 #[derive(Default)]
 struct ObservedProcess {
-    /// `None` until the tap has reported the process id.
+    /// The process id; `None` until the tap has reported it.
     pid: Option<i32>,
     program: Option<Pid>,
     rewriter: Rewriter,
     spawned: u32,
-    /// True if the program has closed its end while it was ending. This is only reported with the end of the program, because a program
-    /// that was killed together with its tap has not closed its connection itself.
+    /// True if the program has closed its end while it was ending. The close is only reported with the end of the program, because a
+    /// program that was killed together with its tap has not closed its connection itself.
     closed_while_ending: bool,
     /// The exit of the program, until it is reported.
     ended: Option<Exit>,
@@ -150,7 +151,8 @@ impl ObservedProcess {
 /// The carrier of all connections of a session.
 pub(crate) struct Carrier {
     reactor: Reactor<CarrierSource>,
-    /// `None` after the descriptors have run out. Taps that have not been accepted by then forward their messages without the recorder.
+    /// The listener for taps; `None` after the descriptors have run out. Taps that have not been accepted by then forward their messages
+    /// without the recorder.
     listener: Option<UnixListener>,
     listens: ReactorKey,
     taps: BTreeMap<u64, TapConnection>,
@@ -180,7 +182,7 @@ impl PendingFacts {
     }
 }
 
-/// Reports the observations of a process.
+/// A reporter of the observations of a process.
 struct FactReporter<'a> {
     process: &'a mut ObservedProcess,
     facts: &'a mut PendingFacts,
@@ -438,8 +440,8 @@ impl Carrier {
 }
 
 impl TapConnection {
-    /// Takes over the connection whose two descriptors came with the last message. Returns false if they did not arrive, because
-    /// descriptors have run out, or if the pump cannot be created.
+    /// Takes over the connection whose two descriptors came with the last message. Returns false if the descriptors did not arrive, because
+    /// the limit on descriptors was reached, or if the pump cannot be created.
     fn take_over(&mut self, id: u64, reactor: &mut Reactor<CarrierSource>) -> bool {
         let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
         else {

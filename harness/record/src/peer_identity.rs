@@ -1,4 +1,4 @@
-//! Identifies the process that connects to a tap's port, with which the tap has replaced the process manager's port: the program, or
+//! The identity of the process that connects to a tap's port, with which the tap has replaced the process manager's port: the program, or
 //! another process on this machine.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Carries bytes between two connections in both directions. Only the [`PumpHandler`] may change them.
+//! A pump that carries bytes between two connections in both directions. Only the [`PumpHandler`] may change the bytes.
 
 use std::borrow::Cow;
 use std::io;

@@ -1,5 +1,5 @@
-//! Turns the facts from the taps into events, and passes them to the judge. Determines the rank of each process, and the spawn request that
-//! started it.
+//! The record of a session: turns the facts from the taps into events, and passes the events to the judge. Determines the rank of each
+//! process, and the spawn request that started it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;

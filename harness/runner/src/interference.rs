@@ -14,7 +14,7 @@ use pmi_judge::event::{EventKind, OtherJob};
 use pmi_judge::result::{MIN_INTERFERENCE_FAILURES, is_shown};
 use pmi_judge::verdict::JudgedFinding;
 
-/// Maximum number of scenarios alongside which a failed one is played again.
+/// Maximum number of scenarios alongside which a failed scenario is played again.
 pub(crate) const MAX_NEIGHBOURS: usize = 3;
 /// Number of runs alongside other scenarios in which the failure must occur at least once.
 const FIRST_ROUNDS: u32 = 4;
@@ -40,7 +40,7 @@ pub(crate) enum PlayedBy {
 /// The scenarios of a run that are played at the same time.
 #[derive(Default)]
 pub(crate) struct ConcurrentScenarios {
-    /// Locked for writing by a scenario that must run alone.
+    /// The lock that a scenario holds for writing if it must run alone.
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
@@ -153,8 +153,8 @@ impl PlayCounts {
     }
 }
 
-/// Plays the failed scenario while the scenarios in `others` are played in a loop. Returns whether it failed, and the last outcome of each
-/// of the others.
+/// Plays the failed scenario while the scenarios in `others` are played in a loop. Returns whether the scenario failed, and the last
+/// outcome of each of the `others`.
 fn fails_with_others(
     fails: impl FnOnce() -> bool,
     others: &[usize],
@@ -191,7 +191,7 @@ mod tests {
     const RELATED: u8 = 1;
     const UNRELATED_JOB: u8 = 2;
 
-    /// A failure that any load causes is not interference. One that only jobs of the implementation cause is interference.
+    /// A failure that any load causes is not interference. A failure that only jobs of the implementation cause is interference.
     #[rstest]
     #[case::load(&[RELATED, UNRELATED_JOB], 1, 1)]
     #[case::jobs(&[RELATED], MIN_INTERFERENCE_FAILURES, 0)]

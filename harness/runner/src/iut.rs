@@ -29,7 +29,7 @@ pub(crate) type PlayResult = Result<(ScenarioOutcome, Duration), (Verdict, Strin
 
 /// The implementation under test.
 pub enum Iut {
-    /// The reference server in memory.
+    /// The in-memory reference server.
     Memory(Config),
     /// A process manager in real processes.
     Processes(Box<Implementation>, LaunchEnvironment),
@@ -71,7 +71,7 @@ impl Iut {
         }
     }
 
-    /// Returns the kind of connection that the processes of its jobs receive.
+    /// Returns the kind of connection that the processes of the implementation's jobs receive.
     pub fn connection_method(&self) -> ConnectionMethod {
         match self {
             Self::Processes(implementation, _) => implementation.connection_method,
@@ -80,7 +80,7 @@ impl Iut {
         }
     }
 
-    /// Returns whether the processes of its jobs relay their connections.
+    /// Returns whether the processes of the implementation's jobs relay their connections.
     pub fn is_relayed(&self) -> bool {
         matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
     }

@@ -24,7 +24,7 @@ use pmi_scenario::ast::{Capability, Dialect, Scenario};
 use pmi_scenario::requirement::{BoundParty, Requirement, RequirementSet};
 use pmi_scenario::suite::Suite;
 
-/// Maximum number of events in a short scenario. Longer ones repeat something up to hundreds of times.
+/// Maximum number of events in a short scenario. Longer scenarios repeat an operation up to hundreds of times.
 const MAX_SHORT_SCENARIO: usize = 250;
 
 /// The findings of one scenario.
@@ -51,7 +51,8 @@ pub struct FaultResult {
     pub description: &'static str,
     /// The requirements of this dialect that the fault breaks.
     pub breaks: Vec<&'static str>,
-    /// Scenarios that cite a requirement that the fault breaks. Unless all scenarios were played, there are only as many as the result needs.
+    /// Scenarios that cite a requirement that the fault breaks. Unless all scenarios were played, the list is only as long as the result
+    /// requires.
     pub killers: Vec<KillResult>,
     /// Scenarios that cite only requirements that the fault does not break.
     #[serde(rename = "wrong_reason")]
@@ -130,8 +131,8 @@ pub struct KillMatrix {
     pub requirements_without_fault: Vec<String>,
     /// Number of faults that apply in several dialects.
     pub shared_faults: usize,
-    /// Those of them for which the dialects cite no common rule, although `faults.toml` gives no reason; and those with a reason that do
-    /// have a common rule.
+    /// Names of shared faults for which the dialects cite no common rule although `faults.toml` gives no reason for that, and of shared
+    /// faults with such a reason for which the dialects do cite a common rule.
     pub without_common_rule: Vec<&'static str>,
 }
 
@@ -210,8 +211,8 @@ struct RehearsedScenario<'a> {
     scenario: &'a Scenario,
     /// Number of events with the plain server.
     length: usize,
-    /// For each fault and then for each variation, whether it shows in the scenario. If it does not, the server behaves like the plain
-    /// server.
+    /// For each fault and then for each variation, whether it has a visible effect in the scenario. Without an effect, the server behaves
+    /// like the plain server.
     shows: Vec<bool>,
 }
 
@@ -332,8 +333,8 @@ struct FaultCase<'a> {
 }
 
 impl<'a> FaultCase<'a> {
-    /// Returns the cases of a fault. Its scenarios begin with short ones about the requirements that it breaks. `number` is the index of the
-    /// fault among the rehearsed behaviours.
+    /// Returns the cases of a fault. The scenarios of each case begin with short scenarios about the requirements that the fault breaks.
+    /// `number` is the index of the fault among the rehearsed behaviours.
     fn of_dialects(rehearsed: &[RehearsedScenario<'a>], number: usize, fault: &'static Fault) -> Vec<Self> {
         let case = |dialect: Dialect| {
             let breaks = broken_in(fault, dialect);
@@ -355,7 +356,7 @@ impl<'a> FaultCase<'a> {
         Dialect::ALL.map(case).into_iter().filter(|case| !case.result.breaks.is_empty()).collect()
     }
 
-    /// Returns whether the fault is killed, and all of `also` that it breaks are cited.
+    /// Returns whether the fault is killed, and every requirement in `also` that the fault breaks is cited.
     fn is_proven(&self, also: &[String]) -> bool {
         let mut open = self.result.breaks.iter().filter(|id| also.iter().any(|also| also == *id));
         self.result.is_killed() && open.all(|id| self.result.cited().any(|cited| cited == *id))
@@ -374,8 +375,8 @@ impl<'a> FaultCase<'a> {
     }
 }
 
-/// Plays the remaining scenarios of the cases of a fault. Unless `all` is true, a case ends when it is proven. If all are, but the dialects
-/// cite no common rule although the fault breaks one, each case continues until they do.
+/// Plays the remaining scenarios of the cases of a fault. Unless `all` is true, a case ends when it is proven. If all cases are proven, but
+/// the dialects cite no common rule although the fault breaks one, each case continues until the dialects cite a common rule.
 fn play_cases(
     suite: &Suite,
     cases: &mut [FaultCase<'_>],
@@ -411,8 +412,8 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     }
 }
 
-/// Plays the scenarios in which a variation shows. The variation is given with its index among the rehearsed behaviours; without one,
-/// every scenario is played against the plain server.
+/// Plays the scenarios in which a variation has an effect. The variation is given with its index among the rehearsed behaviours. Without a
+/// variation, every scenario is played against the plain server.
 fn try_variation(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],

@@ -83,17 +83,17 @@ impl RunOptions {
     }
 }
 
-/// Receives the progress of a run, in the order of the suite.
+/// An observer of the progress of a run, in the order of the suite.
 pub trait Observer {
     /// The run begins.
     fn begin(&mut self, header: &RunHeader);
-    /// A scenario has had an event.
+    /// An event of a scenario has happened.
     fn event(&mut self, scenario: &str, event: &Event);
     /// A scenario has ended.
     fn result(&mut self, result: &ScenarioResult);
 }
 
-/// Ignores the progress.
+/// An observer that ignores the progress.
 impl Observer for () {
     fn begin(&mut self, _: &RunHeader) {}
     fn event(&mut self, _: &str, _: &Event) {}
@@ -120,7 +120,7 @@ struct AttemptsResult {
     interrupted: bool,
 }
 
-/// Passes events to the main thread in batches, because each wake-up takes time from the scenario.
+/// A sink that passes events to the main thread in batches, because each wake-up takes time from the scenario.
 struct EventBatcher<'a> {
     index: usize,
     sender: &'a mpsc::Sender<WorkerReport>,
@@ -503,7 +503,7 @@ fn not_attempted_reason() -> String {
     )
 }
 
-/// Sorts the reports from several workers into the order of the suite.
+/// The reports from several workers, sorted into the order of the suite.
 #[derive(Default)]
 struct OrderedReports {
     next: usize,

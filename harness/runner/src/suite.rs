@@ -39,7 +39,7 @@ fn behaviours() -> Behaviours {
 ///
 /// Returns an error if the embedded suite is invalid, which the tests rule out.
 pub fn embedded() -> Result<Suite, FilesError> {
-    // The suite is parsed once and never dropped, since dropping it takes a tenth of the time of a start.
+    // The suite is parsed once and never dropped, because dropping it would take a tenth of the startup time.
     static READ: OnceLock<Suite> = OnceLock::new();
     if let Some(suite) = READ.get() {
         return Ok(suite.clone());

@@ -143,7 +143,7 @@ const OFFERS: &[VersionOffer] = &[
     VersionOffer { name: "rank 1 first: 2.0, then 1.1", lines: &[(1, V2_0), (0, V1_1)] },
 ];
 
-/// Called after each row of a table, with its name and the number of rows.
+/// A function that is called after each row of a table, with the name of the row and the number of rows.
 pub type RowCallback<'a> = &'a mut dyn FnMut(&str, usize);
 
 /// Returns the table of a server, or `None` if a launch failed.
@@ -462,7 +462,7 @@ fn after_answer(events: &[Event]) -> String {
     }
 }
 
-/// Returns the table of the implementation under test. `step` is called after each row, with its name and the number of rows.
+/// Returns the table of the implementation under test. `step` is called after each row, with the name of the row and the number of rows.
 pub fn version_table(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
     match prober.iut {
         Iut::Memory(_) | Iut::Processes(..) => of_server(prober, step),

@@ -324,7 +324,7 @@ pub enum Statement {
     Use {
         /// The fragment.
         name: Spanned<String>,
-        /// The values of its parameters.
+        /// The values of the fragment's parameters.
         with: Vec<(Spanned<String>, Template)>,
     },
     /// `let $name = TEMPLATE`.
@@ -395,7 +395,7 @@ pub enum StepTarget {
     Job,
     /// Ranks of one process group.
     Ranks {
-        /// The group: 0 is the one that the launcher starts, 1 is the first spawned group (`child`), 2 is `child2`, and so on.
+        /// The group: 0 is the group that the launcher starts, 1 is the first spawned group (`child`), 2 is `child2`, and so on.
         /// [`Proc::PROXY_GROUP`](pmi_wire::Proc::PROXY_GROUP) stands for the proxies of the first group, numbered by node.
         /// [`Proc::STRAY_GROUP`](pmi_wire::Proc::STRAY_GROUP) stands for stray connections.
         group: u32,
@@ -627,7 +627,7 @@ pub enum ProcessAction {
     FailsOrMatches,
     /// `P: ends`, if a client is under test: the process ends, by itself or with its program.
     Ends,
-    /// `P: prints the same`, if a client is under test: its standard output equals that of the plain run.
+    /// `P: prints the same`, if a client is under test: the standard output of the process equals that of the plain run.
     SameOutput,
     /// `J: exits STATUS`: the job ends with this status.
     JobExit(ExitPattern),

@@ -7,9 +7,9 @@ use super::ast::{Dialect, ImplementationKind, Span};
 pub(super) enum LineKind {
     Blank,
     Comment,
-    /// Begins a head line, a statement or a step.
+    /// The line begins a head line, a statement or a step.
     First,
-    /// Continues the step above it.
+    /// The line continues the step above it.
     Continuation,
 }
 
@@ -169,7 +169,7 @@ const BLANKS: [char; 3] = [' ', '\t', '\r'];
 /// The parts of a step line, as ranges of the given text. `role` excludes brackets and the colon.
 #[derive(Debug)]
 pub(super) struct StepHead {
-    /// Empty if the role stands alone.
+    /// The ranks; empty if the role stands alone.
     pub(super) ranks: Span,
     pub(super) role: Span,
     pub(super) cites: Option<Span>,
@@ -188,7 +188,7 @@ pub(super) fn split_step(content: &str) -> Option<StepHead> {
     Some(StepHead { ranks: Span { start: 0, end: first }, role, cites, rest: trimmed(content, after) })
 }
 
-/// Parses `ROLE:` or `ROLE[ID]:` at `at`; a verb has no colon. Also returns the offset after it.
+/// Parses `ROLE:` or `ROLE[ID]:` at `at`; a verb has no colon. Also returns the offset after the role.
 pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>, usize)> {
     let bytes = content.as_bytes();
     let mut end = at;

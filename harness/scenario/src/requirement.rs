@@ -197,7 +197,7 @@ pub enum RequirementSet {
 }
 
 impl RequirementSet {
-    /// The prefixes of ids. The first one that matches counts.
+    /// The prefixes of ids. The first prefix that matches counts.
     const PREFIXES: [(&'static str, Self); 6] = [
         ("rfc13.abnf.", Self::Rfc13Grammar),
         ("rfc13.", Self::Rfc13),

@@ -46,13 +46,13 @@ pub enum Param {
 pub struct Function {
     /// The name of the function.
     pub name: &'static str,
-    /// The dialect of its API.
+    /// The dialect of the function's API.
     pub dialect: Dialect,
     /// The parameters of the function.
     pub params: &'static [Param],
-    /// True if it returns a truth value instead of a return code.
+    /// True if the function returns a truth value instead of a return code.
     pub is_flag: bool,
-    /// The requirement on its effect.
+    /// The requirement on the effect of the function.
     pub effect_requirement: &'static str,
     /// The requirement on the return codes of failed calls; empty if there is no such requirement.
     pub error_requirement: &'static str,
@@ -215,7 +215,7 @@ functions! {
     "PMI_Get_options" [OutText(None), InOutInt] "api.get-options" "" [] true
 }
 
-/// Defines a function of PMI-2. Its header allows any error code, because it only says that a function returns "an error code".
+/// Defines a function of PMI-2. The header of PMI-2 allows any error code, because it only says that a function returns "an error code".
 const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
     Function {
         name,

@@ -153,7 +153,7 @@ impl EmbeddedTable {
         Self { rows, known }
     }
 
-    /// Returns the names of the rows of a dialect, each combined with those of a file.
+    /// Returns the names of the rows of a dialect, each combined with the names of the rows of a file.
     fn names(&self, dialect: Dialect, but: &[&str], file: &layout::Head<'_>) -> Vec<String> {
         let rows = &self.rows[dialect as usize];
         let name = |(row, of_file): (usize, Option<usize>)| {
@@ -188,7 +188,7 @@ impl EmbeddedScenario {
 }
 
 impl Suite {
-    /// Loads the embedded suite. `behaviours` are those of the reference server.
+    /// Loads the embedded suite. `behaviours` are the behaviours of the reference server.
     ///
     /// # Errors
     ///

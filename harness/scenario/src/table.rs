@@ -1,4 +1,4 @@
-//! Products: `each` crosses the rows of a table with those of a file. The words of both replace their names in the file.
+//! Products: `each` combines each row of a table with each row of a file. The words of both rows replace their names in the file.
 
 use std::sync::{Arc, LazyLock};
 
@@ -80,7 +80,7 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
 pub(crate) struct RequestWords<'a> {
     /// The name of the row.
     pub(crate) name: &'a str,
-    /// The names of its words.
+    /// The names of the row's words.
     pub(crate) words: Vec<&'a str>,
 }
 
@@ -386,7 +386,7 @@ impl<'t> VisitorMut<'t> for WordWriter<'_> {
     }
 }
 
-/// Replaces the names of words in calls and citations only.
+/// A visitor that replaces the names of words in calls and citations only.
 struct CallWordReplacer<'a>(&'a TableRow);
 
 impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {

@@ -410,7 +410,7 @@ fn snapshot_of_mistakes(#[case] name: &str, #[case] text: &str) {
     assert_snapshot!(name, mistakes(text));
 }
 
-/// The same for steps of an otherwise correct scenario.
+/// The diagnostics of steps of an otherwise correct scenario, by the name of their snapshot.
 #[rstest]
 #[case("rejects_unknown_fragment", "use joind")]
 #[case("rejects_unbound_variable", "0 send    cmd=get kvsname=$kvsnam key=<fill $keylen-1>")]

@@ -40,8 +40,8 @@ pub fn is_spawn_key(key: &str) -> bool {
     key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.matches_key(key))
 }
 
-/// The names of the variations and faults that a scenario may request from the reference server. They are read only when a scenario names
-/// one.
+/// The names of the variations and faults that a scenario may request from the reference server. The lists are read only when a scenario
+/// names a variation or a fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviours {
     /// Names for `vary`.

@@ -1,4 +1,4 @@
-//! Splits both directions of a connection into messages, which are lines until frames are negotiated.
+//! A reader for both directions of a connection, which consist of lines until frames are negotiated.
 
 use std::borrow::Cow;
 
@@ -128,7 +128,7 @@ impl Connection {
         arrivals
     }
 
-    /// Appends the messages that bytes in this direction have completed to `arrivals`.
+    /// Appends to `arrivals` the messages in this direction that are now complete.
     fn take(&mut self, direction: Direction, arrivals: &mut Vec<Arrival<'_>>) {
         loop {
             let response = match direction {
@@ -172,8 +172,8 @@ impl Connection {
         Some(Arrival { direction, message: Ok((framing, Cow::Borrowed(text))) })
     }
 
-    /// Returns the next complete message, or `None` until more bytes are pushed. Read the server's messages before the client's, because
-    /// they may determine the framing of the client's messages.
+    /// Returns the next complete message, or `None` if more bytes must be pushed first. Read the server's messages before the client's,
+    /// because they may determine the framing of the client's messages.
     ///
     /// # Errors
     ///

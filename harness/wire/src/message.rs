@@ -168,8 +168,8 @@ impl<'a> Iterator for LineTuples<'a> {
     }
 }
 
-/// Returns the length of `msg`, which ends before the next tuple, and the blanks before it, whose key is `rc` or in `fields` and does not
-/// occur in `before`.
+/// Returns the length of the value of `msg`. The value ends before the blanks in front of the next tuple whose key is `rc` or in `fields`,
+/// and does not occur in `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))

@@ -319,7 +319,7 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Version negotiation.
+    /// Negotiates the version.
     Init: exchange(
         "init",
         ["init", "response_to_init"],
@@ -328,7 +328,7 @@ operations! {
         &[uint("pmi_version").optional(), uint("pmi_subversion").optional()],
         "RFC 13, init",
     ),
-    /// The length limits of the keyval space.
+    /// Requests the length limits of the keyval space.
     Maxes: exchange(
         "maxes",
         ["get_maxes", "maxes"],
@@ -337,7 +337,7 @@ operations! {
         &[uint("kvsname_max").optional(), uint("keylen_max").optional(), uint("vallen_max").optional()],
         "RFC 13, maxes",
     ),
-    /// End the program.
+    /// Ends the program.
     Abort: exchange(
         "abort",
         ["abort", ""],
@@ -346,9 +346,9 @@ operations! {
         &[],
         "RFC 13, abort; exitcode: MPICH",
     ),
-    /// Leave PMI.
+    /// Leaves PMI.
     Finalize: exchange("finalize", ["finalize", "finalize_ack"], &["PMI_Finalize"], &[], &[], "RFC 13, finalize"),
-    /// The universe size.
+    /// Requests the universe size.
     Universe: exchange(
         "universe",
         ["get_universe_size", "universe_size"],
@@ -357,7 +357,7 @@ operations! {
         &[uint("size").optional()],
         "RFC 13, universe",
     ),
-    /// The application number.
+    /// Requests the application number.
     Appnum: exchange(
         "appnum",
         ["get_appnum", "appnum"],
@@ -366,9 +366,9 @@ operations! {
         &[uint("appnum").optional()],
         "RFC 13, appnum",
     ),
-    /// Store a value.
+    /// Stores a value.
     Put: exchange("put", ["put", "put_result"], &["PMI_KVS_Put"], &[KVSNAME, KEY, VALUE], &[], "RFC 13, put"),
-    /// The name of the keyval space.
+    /// Requests the name of the keyval space.
     Kvsname: exchange(
         "kvsname",
         ["get_my_kvsname", "my_kvsname"],
@@ -377,7 +377,7 @@ operations! {
         &[KVSNAME.optional()],
         "RFC 13, kvsname",
     ),
-    /// Wait for all ranks.
+    /// Waits for all ranks.
     Barrier: exchange(
         "barrier",
         ["barrier_in", "barrier_out"],
@@ -386,7 +386,7 @@ operations! {
         &[string("tag").optional().since(Version::V1_2)],
         "RFC 13, barrier; group and tag: PMI-1.2 of MPICH",
     ),
-    /// Read a value.
+    /// Reads a value.
     Get: exchange(
         "get",
         ["get", "get_result"],
@@ -395,7 +395,7 @@ operations! {
         &[VALUE.optional()],
         "RFC 13, get",
     ),
-    /// Publish a name.
+    /// Publishes a name.
     Publish: exchange(
         "publish",
         ["publish_name", "publish_result"],
@@ -404,7 +404,7 @@ operations! {
         &[],
         "RFC 13, publish",
     ),
-    /// Withdraw a published name.
+    /// Withdraws a published name.
     Unpublish: exchange(
         "unpublish",
         ["unpublish_name", "unpublish_result"],
@@ -413,7 +413,7 @@ operations! {
         &[],
         "RFC 13, unpublish",
     ),
-    /// Look up a published name.
+    /// Looks up a published name.
     Lookup: exchange(
         "lookup",
         ["lookup_name", "lookup_result"],
@@ -422,7 +422,7 @@ operations! {
         &[visible("port").optional()],
         "RFC 13, lookup",
     ),
-    /// Start another program.
+    /// Starts another program.
     Spawn: exchange(
         "spawn",
         ["spawn", "spawn_result"],
@@ -728,7 +728,8 @@ pub fn common_results(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// Returns the documented exchanges of a framing, and Slurm's ring. The init line, with which PMI-2 begins, is only among those for lines.
+/// Returns the documented exchanges of a framing, and Slurm's ring. The init line, with which PMI-2 begins, is only among the exchanges for
+/// lines.
 pub fn documented_exchanges(framing: Framing) -> &'static [Exchange] {
     match framing {
         Framing::Lines => LINES,

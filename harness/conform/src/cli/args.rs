@@ -13,7 +13,7 @@ use pmi_scenario::ast::{Capability, Dialect};
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
-/// Optional operations, for `--has` and `--lacks`.
+/// Returns the parser of optional operations, for `--has` and `--lacks`.
 fn optional() -> PossibleValuesParser {
     Capability::optional_operations().map(|(word, _)| word).collect::<Vec<_>>().into()
 }
@@ -99,7 +99,7 @@ Exit codes:
   0    the report is written, whatever its verdicts
   2    usage error, or the log cannot be read";
 
-/// Headings of the options.
+/// Headings for the groups of options.
 const IUT: &str = "Implementation under test";
 const RUN: &str = "Selection and run";
 const RESULT: &str = "Result";
@@ -134,7 +134,7 @@ pub(super) const RENAMED: [(&str, &str); 15] = [
 /// Returns the first argument that is a former command or option, with its replacement.
 pub(super) fn renamed(args: &[OsString]) -> Option<(&'static str, &'static str)> {
     let first = args.first()?;
-    // Subcommands have options with the same names.
+    // Only the options before a subcommand are checked, because subcommands have options with the same names.
     let options = if first.to_string_lossy().starts_with('-') { args } else { &[] };
     RENAMED.into_iter().find(|(old, _)| first == *old || options.iter().any(|arg| arg == *old))
 }
@@ -145,7 +145,7 @@ fn with_help(command: clap::Command) -> clap::Command {
     command.arg(help).mut_subcommands(with_help)
 }
 
-/// The command line.
+/// Returns the parser of the command line.
 pub(super) fn parser() -> clap::Command {
     Cli::command().mut_subcommands(with_help)
 }
@@ -315,7 +315,7 @@ pub(super) enum Listed {
     Wireshark,
 }
 
-/// How processes get their connections.
+/// The ways in which processes get their connections.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum ConnectionMethodArg {
     /// Processes inherit a descriptor (PMI_FD)
@@ -768,7 +768,7 @@ pub(super) struct Fuzz {
     pub(super) report: Vec<(CampaignFormat, PathBuf)>,
 }
 
-/// Optional operations of campaigns.
+/// Optional operations that campaigns can use.
 const OF_SESSIONS: [&str; 3] = ["spawn", "names", "pmi-1.2"];
 
 fn fuzz_report(text: &str) -> anyhow::Result<(CampaignFormat, PathBuf)> {
@@ -977,12 +977,12 @@ fn budget(given: &str) -> anyhow::Result<(MeasuredPhase, f64)> {
     Ok((phase, most.with_context(|| format!("invalid number of seconds \"{given}\""))?))
 }
 
-/// Sets of requirements that are red only with `--against`.
+/// Returns the parser of the sets of requirements that are red only with `--against`.
 fn advisory_sets() -> PossibleValuesParser {
     PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set))
 }
 
-/// Values of `--dialect`.
+/// Returns the parser of the values of `--dialect`.
 fn dialects() -> PossibleValuesParser {
     PossibleValuesParser::new(Dialect::WORDS.into_iter().chain(["all"]))
 }

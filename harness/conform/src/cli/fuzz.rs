@@ -325,7 +325,7 @@ fn server(
 
 /// Returns the maximum number of ranks of free sessions; 0 disables free sessions.
 fn free_ranks(args: &Fuzz, implementation: &Implementation) -> u32 {
-    // The harness itself answers some requests from a bare proxy, in order.
+    // A free session needs two ranks. A bare proxy cannot play it, because the harness answers some of its requests in a fixed order.
     if args.ranks < 2 || implementation.has_upstream() {
         return 0;
     }
@@ -371,7 +371,7 @@ fn exit_status(campaign: &CampaignSummary) -> u8 {
     }
 }
 
-/// Shows the progress of a campaign on standard error.
+/// A display of the progress of a campaign on standard error.
 struct ProgressDisplay {
     bar: ProgressBar,
     terminal: bool,

@@ -101,7 +101,7 @@ struct FaultLine<'a> {
     is_cited: bool,
     /// The cited requirement, and the scenario that cites it or all cited requirements.
     killed: Option<(&'a str, String)>,
-    /// Findings that cite another requirement.
+    /// Findings that cite a different requirement.
     wrong: Vec<String>,
 }
 

@@ -36,7 +36,7 @@ use super::output::{note, print, write_report};
 use super::read::{check_scenarios, enable_sets, read_deviations};
 use super::select::{are_scenario_files, select, suite_for};
 
-/// Lists the scenarios that these arguments select. It starts no processes, so the scenarios for a program are listed in all dialects.
+/// Lists the scenarios that these arguments select. No process is started, so the scenarios for a program are listed in all dialects.
 pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
     are_scenario_files(args)?;
     let Selection { selected, .. } = select_with_probe(args, false)?;

@@ -30,7 +30,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let mut places: Vec<_> = located.collect();
         places.dedup();
         let mut places = places.into_iter().map(place);
-        // It contains no times, no line numbers, and no names that an implementation chooses.
+        // The fingerprint contains no times, no line numbers, and no names that an implementation chooses.
         let fingerprint = text::clip(&text::clean(fingerprint), FINGERPRINT);
         if let Some(known) = issues.iter_mut().find(|issue| issue["fingerprint"] == *fingerprint) {
             known["other_locations"]

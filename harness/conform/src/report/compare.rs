@@ -34,7 +34,7 @@ pub(crate) struct Comparison {
     pub(crate) same: usize,
 }
 
-/// A run that is compared with another one.
+/// A run that is compared with another run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ComparedRun {
     /// The implementation under test, as given, and its version if known.

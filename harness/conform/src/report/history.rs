@@ -45,7 +45,7 @@ struct IntermittentFinding {
 struct HistoryVersion {
     /// Name of the version.
     name: String,
-    /// Number of requirements that it breaks, without notes.
+    /// Number of requirements that the version breaks, without notes.
     broken: usize,
     /// Number of scenarios that were judged.
     judged: usize,

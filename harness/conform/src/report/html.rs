@@ -62,7 +62,7 @@ struct RunPage {
     causes_left_out: String,
     requirements: Vec<ResultRow>,
     requirements_left_out: String,
-    /// The reasons for which scenarios were not played, and the numbers of these scenarios.
+    /// The reasons why scenarios were not played, each with the number of scenarios.
     reasons: Vec<(String, usize)>,
     scenarios: Vec<ScenarioEntry>,
     scenarios_left_out: String,
@@ -322,7 +322,7 @@ fn negotiated_versions(results: &[ScenarioResult]) -> String {
     for version in results.iter().flat_map(|result| &result.negotiated) {
         *numbers.entry(version).or_default() += 1;
     }
-    // Scenarios with unusual offers report the responses themselves.
+    // The report shows only the most frequent versions, because scenarios with unusual offers report the responses themselves.
     let mut all: Vec<(&str, usize)> = numbers.into_iter().collect();
     all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
     let versions = all
@@ -408,7 +408,7 @@ fn kind_of_severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Generates unique anchors for the page, from characters that URLs need not escape.
+/// A generator of unique anchors for the page, from characters that URLs need not escape.
 #[derive(Default)]
 struct Anchors {
     taken: HashSet<String>,

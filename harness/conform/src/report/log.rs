@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Size of the write buffer, in bytes. It is large because the log of a large session is written while its job runs.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Writes the lines of a log.
+/// A writer of the lines of a log.
 #[derive(Debug)]
 pub(crate) struct LogWriter<W: Write> {
     out: W,
@@ -60,10 +60,10 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// Error of reading a log.
+/// The error if a log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
-    /// Reading fails.
+    /// The log cannot be read.
     #[error("cannot read {name}")]
     Read {
         /// Name of the log.

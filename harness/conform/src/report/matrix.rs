@@ -65,7 +65,7 @@ struct ProgramResult {
     says: String,
     /// The negotiated versions.
     versions: String,
-    /// The requirements that were broken, or the reason why it could not be judged.
+    /// The requirements that were broken, or the reason why the result could not be judged.
     reason: String,
 }
 

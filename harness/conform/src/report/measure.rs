@@ -144,12 +144,12 @@ struct MeasuredManager {
     label: String,
     colour: usize,
     head: Vec<String>,
-    /// Names and cells.
+    /// The name and the cells of each row.
     rows: Vec<(String, Vec<String>)>,
     memory: Option<String>,
 }
 
-/// A quantity plotted against the number of ranks. Both axes are logarithmic, so a power is a straight line.
+/// A quantity plotted against the number of ranks. Both axes are logarithmic, so a power law is a straight line.
 #[derive(Serialize)]
 struct Plot {
     name: &'static str,
@@ -158,7 +158,7 @@ struct Plot {
     lines: Vec<MeasureLine>,
 }
 
-/// The position and the label.
+/// The position and the label of a mark on an axis.
 type Tick = (String, String);
 
 #[derive(Serialize)]

@@ -51,7 +51,7 @@ impl Run {
         self.end = self.end.take().map(|end| end_at(end, &self.results, strict));
     }
 
-    /// Number of selected scenarios without a result.
+    /// Returns the number of selected scenarios without a result.
     pub(super) fn unfinished(&self) -> usize {
         let missing = self.header.selected.saturating_sub(self.results.len());
         self.end.as_ref().map_or(missing, |end| end.unfinished.max(missing)).max(self.cut.len())

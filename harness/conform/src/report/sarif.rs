@@ -201,7 +201,7 @@ pub(super) struct UserFiles {
 }
 
 impl UserFiles {
-    /// The fallback is the profile or the deviations file that the command of the run names, or else the workflow.
+    /// Determines the fallback: the profile or the deviations file that the command of the run names, or else the workflow.
     pub(super) fn of(run: &Run) -> Self {
         let words = shell_words::split(&run.header.command).unwrap_or_default();
         let named = words.iter().map(|word| word.rsplit_once('=').map_or(&**word, |(_, value)| value));

@@ -67,7 +67,7 @@ pub(crate) struct TerminalOptions {
     pub(crate) log: &'static str,
 }
 
-/// Shows a run, live or from its log.
+/// The terminal output of a run, live or from its log.
 #[derive(Debug)]
 pub(crate) struct Terminal<W> {
     out: W,

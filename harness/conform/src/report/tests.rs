@@ -293,7 +293,7 @@ fn page_of_many_failures_stays_small() {
     let failed = run.results[2].clone();
     let many = |n: u32| {
         let mut result = ScenarioResult { scenario: format!("many/{n}"), ..failed.clone() };
-        // Letters, because texts that differ only in numbers are merged into one cause.
+        // The names consist of letters, because texts that differ only in numbers are merged into one cause.
         let name: String = n.to_string().chars().map(|c| char::from(b'a' + c as u8 - b'0')).collect();
         result.findings[0].finding.seen = format!("{name} {}", "<>&\"'".repeat(100));
         result.last_events = (0..4).flat_map(|_| events()).collect();

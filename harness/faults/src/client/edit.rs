@@ -136,7 +136,7 @@ impl ClientSession {
         }
     }
 
-    /// Inserts a message from the process that makes step `at`, `offset` steps after it.
+    /// Inserts a message `offset` steps after step `at`, from the process of that step.
     fn insert_at(&mut self, at: usize, offset: usize, ahead: bool, message: &str) {
         let act = self.send(&[message.to_owned()]);
         let step = SessionStep { without_waiting: ahead, ..step_of(&self.steps[at], act) };

@@ -7,13 +7,13 @@ use crate::edit::Edit;
 /// A named way for a client to break a standard, or to behave unusually within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientFault {
-    /// Stable name.
+    /// The stable name.
     pub name: &'static str,
-    /// Ids of the requirements that it breaks. A finding must cite one of them.
+    /// Ids of the requirements that the client breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
     /// A one-line description of the client's behaviour.
     pub description: &'static str,
-    /// The session that it changes.
+    /// The plain session that the steps change.
     pub plain: PlainSession,
     /// The steps that change the plain session.
     pub edit: Edit,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The session that an entry changes.
+/// A plain session, which entries change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum PlainSession {
     /// The PMI-1 session.

@@ -83,7 +83,8 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| HEADER + length)
 }
 
-/// Replaces an unknown command with a known one that is a prefix of it, that begins with it, or that differs only in case, as `way` says.
+/// Replaces an unknown command with a known command: a prefix of the unknown command, a longer command that begins with it, or a command
+/// that differs only in case, depending on `way`.
 fn correct_command(bytes: &mut Vec<u8>, way: &str) -> Result<bool, UnknownStep> {
     let word = command(bytes).to_ascii_lowercase();
     let is_similar = |known: &[u8]| match way {
@@ -105,7 +106,7 @@ fn correct_command(bytes: &mut Vec<u8>, way: &str) -> Result<bool, UnknownStep> 
     Ok(true)
 }
 
-/// Applies steps about lines and frames.
+/// Applies a step to the bytes of a read.
 fn read(bytes: &mut Vec<u8>, words: VerbAndArguments) -> Result<bool, UnknownStep> {
     let first_frame = first_frame(bytes);
     match words {
@@ -131,7 +132,7 @@ fn read(bytes: &mut Vec<u8>, words: VerbAndArguments) -> Result<bool, UnknownSte
     Ok(true)
 }
 
-/// Applies steps about names of keyval spaces, the process mapping, and the greeting at a port.
+/// Applies a step to the name of a keyval space, the process mapping, or the greeting at a port.
 fn name(
     bytes: &mut Vec<u8>,
     words: VerbAndArguments,

@@ -23,7 +23,7 @@ pub(crate) enum RequestOutcome {
 /// The situation of a request beyond its [`Circumstances`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestSituation {
-    /// The number of requests of each operation that the process has made, including this one. `thread` stands for those with a `thrid`.
+    /// The number of requests of each operation that the process has made, including this one. `thread` stands for requests with a `thrid`.
     pub(crate) counts: Vec<(&'static str, u64)>,
     /// The number of puts since the last barrier, including this one.
     pub(crate) puts_in_round: u64,
@@ -54,7 +54,7 @@ impl<'a, 'm> RequestDraft<'a, 'm> {
         Self { request, situation, outcome: None, clears_attributes: false }
     }
 
-    /// Applies a step to an argument. If the request lacks it, conditions about the argument do not hold.
+    /// Applies a step to an argument. If the request lacks the argument, conditions about it do not hold.
     fn argument(
         &mut self,
         name: &str,
@@ -98,7 +98,7 @@ impl Editable for RequestDraft<'_, '_> {
             [name @ ("key" | "value" | "name" | "port"), words @ ..] => {
                 return self.argument(name, words, circumstances);
             }
-            // Conditions.
+            // Steps that are conditions.
             ["if-nth", name, n] => return Ok(count(name) == number::<u64>(n)?),
             ["if-after", name, n] => return Ok(count(name) >= number::<u64>(n)?),
             ["if-more-puts-in-round", n] => return Ok(self.situation.puts_in_round > number::<u64>(n)?),

@@ -27,7 +27,7 @@ pub trait Editable {
 pub struct Edit(pub &'static [VerbAndArguments]);
 
 impl Edit {
-    /// Applies the steps up to the first condition that does not hold. Returns whether all of them held.
+    /// Applies the steps up to the first condition that does not hold. Returns whether all conditions held.
     pub fn apply(self, target: &mut impl Editable, circumstances: &Circumstances) -> bool {
         self.0.iter().all(|words| target.step(words, circumstances) == Ok(true))
     }

@@ -168,7 +168,7 @@ impl Server {
         (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
     }
 
-    /// Answers the gets that were waiting until all processes had entered.
+    /// Answers the gets that were waiting until all processes had entered the barrier.
     fn release_pairs(&mut self, group: GroupId) {
         for rank in 0..self.size(group) {
             let to = Proc { group, rank };

@@ -22,8 +22,8 @@ impl Server {
         }
     }
 
-    /// Returns the result of a put if it differs from that of the reference. Effects on get need the origin of each value, so this records
-    /// every successful put.
+    /// Returns the result of a put if it differs from that of the reference. Also records every successful put, because effects on get need
+    /// the origin of each value.
     pub(super) fn affected_put(
         &mut self,
         from: Proc,

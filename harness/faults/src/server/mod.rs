@@ -472,7 +472,7 @@ impl Server {
     }
 }
 
-/// Returns whether a key belongs to the process manager. Effects on the keyval space leave those keys alone.
+/// Returns whether a key belongs to the process manager. Effects on the keyval space do not change these keys.
 fn is_own_key(key: &[u8]) -> bool {
     key.starts_with(b"PMI_")
 }

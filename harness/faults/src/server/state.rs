@@ -37,7 +37,7 @@ impl ActiveEffect {
     }
 }
 
-/// The rank that put a key, and the number of barriers before that.
+/// The rank that put a key, and the number of barriers before the put.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PutOrigin {
     pub(super) rank: u32,
@@ -99,7 +99,7 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the effects of a behaviour, or `None` for the plain reference, which then only tests an empty option.
+    /// Returns the state for the effects of a behaviour. Returns `None` for the plain reference, which then only tests an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),

@@ -36,7 +36,7 @@ const MAX_CASES: usize = 2000;
 /// One in `FREE_SHARE` random cases is a free session.
 const FREE_SHARE: u8 = 3;
 
-/// Percentage of cases that are derived from the corpus unless it is empty.
+/// Percentage of cases that are derived from the corpus, unless the corpus is empty.
 const CORPUS_PERCENT: u32 = 30;
 
 /// Percentage of cases that are derived from the corpus or from the frontier, whose cases cover rare edges of the implementation's program.
@@ -230,7 +230,7 @@ impl EvolvingGenerator {
         self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Derives a case from one in the frontier, which covers a rare edge.
+    /// Derives a case from a case in the frontier, which covers a rare edge.
     fn explore(&self, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         let Some(mut case) = self.frontier().choose(u)? else { return Ok(None) };
         if u.ratio(1, 4)? {

@@ -1,4 +1,4 @@
-//! Examines the failures that a campaign encounters: plays the case of each again, and if the failure recurs, minimizes and stores the
+//! Examines the failures that a campaign encounters: replays the case of each failure and, if the failure recurs, minimizes and stores the
 //! case.
 //!
 //! Minimizing a case takes longer than confirming a failure. When the time is up, the cases of confirmed failures are stored as they are.
@@ -103,7 +103,7 @@ impl Campaign<'_> {
         true
     }
 
-    /// Confirms a failure, and returns whether it recurs. If it does, its case is minimized, now or when an examiner is free.
+    /// Confirms a failure, and returns whether it recurs. If it recurs, its case is minimized, now or when an examiner is free.
     fn confirm(&self, occurrence: &FailureOccurrence, failure: &Failure, case: &Case) -> bool {
         let Some(shown) = self.examiner.confirm(failure, case, occurrence.number) else { return false };
         if self.options.valid && !shown.is_valid() {

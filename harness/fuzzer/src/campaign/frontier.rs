@@ -30,7 +30,7 @@ struct FrontierEdge {
     cases: u64,
     case: Arc<Case>,
     weight: usize,
-    /// Number of turns taken. A new edge begins below the others, so that it gets its additional turns first.
+    /// Number of turns taken. A new edge begins with fewer turns than the others, so that it gets its additional turns first.
     turns: i64,
     /// The weight of the case when the edge was last given additional turns.
     tried_weight: usize,

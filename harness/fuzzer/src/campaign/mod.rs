@@ -158,7 +158,7 @@ pub enum CampaignError {
     Write(#[from] WriteError),
 }
 
-/// Receives the progress and the findings of a campaign.
+/// A receiver of the progress and the findings of a campaign.
 pub trait Reporter: Sync {
     /// Receives the progress, about once a second.
     fn progress(&self, progress: &Progress);
@@ -232,7 +232,7 @@ struct Campaign<'a> {
     /// True if some workers only examine the failures that the others encounter.
     has_examiners: bool,
     shared: Mutex<SharedState>,
-    /// Notified when a failure waits to be examined, or when the last player ends.
+    /// The condition that is notified when a failure waits to be examined, or when the last player ends.
     work_available: Condvar,
 }
 

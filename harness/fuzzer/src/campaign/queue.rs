@@ -26,8 +26,8 @@ pub(super) struct PendingShrink {
     pub(super) time: Duration,
 }
 
-/// Takes the waiting failure to confirm next: the one that takes the least time, so that slow failures do not delay all others. Among
-/// equals, it takes the one that was encountered first.
+/// Takes the waiting failure to confirm next: the failure that takes the least time to confirm, so that slow failures do not delay the
+/// others, or among equals the failure that was encountered first.
 pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<FailureOccurrence> {
     take_first_by(waiting, |occurrence| occurrence.failure.key.confirmation_cost())
 }

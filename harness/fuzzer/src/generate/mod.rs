@@ -41,7 +41,7 @@ pub trait Generator: Sync {
     /// Receives the edges of a case that did not end the implementation.
     fn record_edges(&self, _case: &Case, _edges: &Edges) {}
 
-    /// Returns the number of cases from which others are derived.
+    /// Returns the number of cases from which other cases are derived.
     fn kept(&self) -> usize {
         0
     }

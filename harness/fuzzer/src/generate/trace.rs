@@ -18,7 +18,7 @@ use crate::session::statement::kill;
 /// The operation of a request, and whether it requests the process mapping.
 pub(super) type RequestKind = (Op, bool);
 
-/// Maximum number of requests of a kind that a case skips to reach a later one.
+/// Maximum number of requests of a kind that a case skips to reach a later request.
 pub(super) const MAX_SKIPPED_REQUESTS: usize = 40;
 /// The limits of the reference server, for a program that does not request them.
 const LIMITS: [i64; 3] = [256, 64, 1024];

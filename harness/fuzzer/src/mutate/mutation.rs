@@ -41,7 +41,7 @@ pub(crate) enum Mutation {
     Surplus,
     /// Sends a failure response, well-formed or not.
     Refusal,
-    /// Replaces a value with another one that a process could have put, of a different length or content.
+    /// Replaces a value with a different value that a process could have put.
     Value,
     /// Makes limits very low, very high or invalid.
     Limits,

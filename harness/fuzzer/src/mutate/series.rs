@@ -1,5 +1,4 @@
-//! Series of all changes of one kind to a response. With random choices, it would take long to find a fault that only one of the changes
-//! triggers.
+//! Series of all changes of one kind to a response. Random choices would take long to find a fault that only one of the changes triggers.
 
 use pmi_scenario::ast::{Encoding, Template};
 

@@ -131,7 +131,7 @@ pub(crate) fn requests(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).requests
 }
 
-/// Returns known and unknown response commands of a framing.
+/// Returns the response commands that mutations use in a framing: those of the protocol, and others that it does not define.
 pub(crate) fn responses(framing: Framing) -> &'static [&'static str] {
     &FramingWords::of(framing).responses
 }

@@ -10,7 +10,7 @@ use super::message_kind::{MessageKind, UpstreamKind};
 /// A failure of an implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Failures with the same key are considered the same.
+    /// The key of the failure. Failures with the same key are considered the same failure.
     pub key: FailureKey,
     /// A description in words.
     pub description: String,
@@ -50,7 +50,7 @@ pub enum FailureKey {
         requirement: Option<String>,
         /// The library function that was called.
         call: Option<String>,
-        /// The last action before.
+        /// The last action before the failure.
         after: LastAction,
     },
     /// The server answers no requests while another process has sent only part of a request.
@@ -61,7 +61,7 @@ pub enum FailureKey {
         party: Option<&'static str>,
         /// The requirement.
         requirement: String,
-        /// The last action before.
+        /// The last action before the failure.
         after: LastAction,
     },
     /// Several servers respond differently.
@@ -90,12 +90,12 @@ pub enum FailureKind {
     Difference,
 }
 
-/// Distinguishes crashes of the same process with the same cause.
+/// The site of a crash, which distinguishes crashes of the same process with the same cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashSite {
     /// The place in the program, as seen by a debugger.
     Place(CrashLocation),
-    /// Unknown, since no debugger was or could be attached.
+    /// The place is unknown, because no debugger was attached or could be attached.
     Unknown {
         /// The library function that was called.
         call: Option<String>,
@@ -136,7 +136,7 @@ pub enum LastAction {
     Answered {
         /// The last request.
         request: LastRequest,
-        /// The kind of response to it.
+        /// The kind of response to the request.
         response: ResponseKind,
     },
 }
@@ -216,7 +216,7 @@ impl FailureKey {
         matches!(self, Self::Crash { .. } | Self::JobKeepsRunning(_) | Self::Flood(_) | Self::Leak(_))
     }
 
-    /// Returns whether both are crashes of the same process with the same cause, regardless of their sites.
+    /// Returns whether two failures are crashes of the same process with the same cause, regardless of their sites.
     pub(crate) fn is_same_crash(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Crash { program: who, cause, .. }, Self::Crash { program: other, cause: of, .. }) => {

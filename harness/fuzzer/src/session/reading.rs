@@ -24,8 +24,8 @@ pub(crate) enum WireMessage {
     NoFrame,
 }
 
-/// Reads one direction of a connection. On a PMI-2 connection, a message that begins with `cmd=` is a line, because no frame begins with
-/// these bytes, and the first exchange consists of lines.
+/// A reader of one direction of a connection. On a PMI-2 connection, a message that begins with `cmd=` is a line, because no frame begins
+/// with these bytes, and the first exchange consists of lines.
 #[derive(Debug, Clone)]
 pub(crate) struct MessageReader {
     framing: Framing,

@@ -7,14 +7,14 @@ use std::sync::{PoisonError, RwLock};
 use super::{CaseRun, Target, Thoroughness, Tracing};
 use crate::session::case::Case;
 
-/// A wrapper for an implementation that several threads use. Each has its own wrapper, with a reference to the same `jobs`.
+/// A wrapper for an implementation that several threads use. Each thread has its own wrapper, with a reference to the same `jobs`.
 pub(crate) struct ExclusiveTarget<'a> {
     /// The implementation.
     pub(crate) target: &'a dyn Target,
-    /// Locked exclusively by a case that must be alone, and shared by all others.
+    /// The lock that a case holds exclusively if it must run alone, and that all other cases share.
     pub(crate) jobs: &'a RwLock<()>,
-    /// True if cases with an earlier job are played alone. The first play of a case is not: it would block all other cases for little
-    /// benefit, since every failure is played again.
+    /// True if cases with an earlier job are played alone. The first play of a case is not exclusive, because it would block all other
+    /// cases for little benefit: every failure is played again.
     pub(crate) alone: bool,
     /// True when the campaign must end. Cases that still wait for the lock are then not played.
     pub(crate) interrupted: &'a AtomicBool,

@@ -40,7 +40,7 @@ const MIN_SILENCE: Duration = Duration::from_millis(60);
 
 /// The way to reach a server.
 pub enum Access {
-    /// The reference server in memory.
+    /// The in-memory reference server.
     Memory(Config),
     /// Real processes.
     Processes(Box<Implementation>, LaunchEnvironment),
@@ -55,7 +55,7 @@ pub struct ServerTarget {
     wait: Duration,
     /// The slowest recent response, in microseconds.
     slowest: AtomicU64,
-    /// Reports how Hydra's proxies ended if the kernel does not.
+    /// The script that reports how Hydra's proxies ended, if the kernel does not report it.
     proxy_status: Option<ProxyStatus>,
     /// The memory for coverage, if coverage was requested.
     maps: Option<Maps>,

@@ -255,8 +255,8 @@ impl Examiner<'_> {
             .is_some()
     }
 
-    /// Returns the failure without circumstances in its key that it does not depend on, and a case that shows it. Returns `None` if the key
-    /// stays the same.
+    /// Returns the failure with a key that omits circumstances on which the failure does not depend, and a case that shows it. Returns
+    /// `None` if the key stays the same.
     pub fn root_cause(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),
@@ -268,7 +268,7 @@ impl Examiner<'_> {
     }
 
     /// Returns the failure that a case with split requests shows if the requests are sent whole, with a key that differs only in the
-    /// requirement. For split requests, a requirement about split writes takes precedence and hides the other one.
+    /// requirement. For split requests, a requirement about split writes takes precedence and hides the other requirement.
     fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let whole = case.in_whole_writes().filter(|_| self.may_continue() && !self.schedule.is_late())?;
         let run = self.target.play(&whole, Thoroughness::Thorough, Tracing::Off).ok()?;
@@ -482,8 +482,8 @@ impl Examiner<'_> {
         }
     }
 
-    /// Minimizes a case. If every run so far has shown the failure, a candidate must show it in `runs` consecutive runs. Otherwise, it must
-    /// show it at least once in twice as many runs.
+    /// Minimizes a case. If every run so far has shown the failure, a candidate must show it in `runs` consecutive runs. Otherwise, a
+    /// candidate must show it at least once in twice as many runs.
     fn minimize(
         &self,
         case: &Case,

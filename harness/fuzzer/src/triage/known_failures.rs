@@ -129,7 +129,7 @@ impl KnownFailures {
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
-    /// Returns the name of a failure that is not examined. A crash whose place is unknown may be the one of a sensitive entry, so in that
+    /// Returns the name of a failure that is not examined. A crash whose place is unknown may be the crash of a sensitive entry, so in that
     /// case the name omits the action before the crash.
     pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
         let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
@@ -152,7 +152,7 @@ impl KnownFailures {
 /// Minimum number of cases before an ingredient is assessed.
 const MIN_INGREDIENT_CASES: u32 = 12;
 
-/// Determines which ingredients mostly lead to known failures.
+/// Statistics that determine which ingredients mostly lead to known failures.
 #[derive(Debug, Default)]
 pub struct IngredientStatistics {
     /// For each ingredient, the number of cases with it, and the number of those that ended in a known crash or hang.
@@ -170,7 +170,7 @@ impl IngredientStatistics {
     }
 
     /// Returns whether to skip a case. One in eight such cases, chosen by number, is played anyway, because it may show a failure that the
-    /// known one hides.
+    /// known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.counts

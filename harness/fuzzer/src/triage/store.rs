@@ -66,7 +66,7 @@ pub struct StoredFinding {
     /// schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<[u32; 2]>,
-    /// Number of steps of the original case and of the stored one.
+    /// Number of steps of the original case and of the stored case.
     pub steps: [usize; 2],
     /// Number of cases played to minimize the original case.
     #[serde(rename = "shrinking")]

@@ -1,6 +1,6 @@
 //! Published names. Each name is a register: a publish sets its port, an unpublish clears it, and a lookup reads it. The standards do not
-//! specify the second publish of a name, so this check accepts both outcomes: it keeps the port, or replaces it. A refused request may have
-//! taken effect.
+//! specify the effect of a second publish of a name, so this check accepts both outcomes: the name keeps its port, or the port is replaced.
+//! A refused request may have taken effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,8 +99,8 @@ fn first_unexplained(all: &[TimedOperation], operations: &[usize]) -> Option<usi
     None
 }
 
-/// Returns all states in which the operation has taken effect, if an operation must have taken effect. Returns `None` if there are too many
-/// states.
+/// Returns all states that the open operations can reach. If `must` is an operation, returns only the states in which that operation has
+/// taken effect. Returns `None` if there are too many states.
 fn reach<'h>(
     all: &'h [TimedOperation],
     open: &BTreeSet<usize>,

@@ -20,11 +20,11 @@ pub(crate) struct TimedOperation {
     pub(crate) end: u64,
     /// The request.
     pub(crate) request: HistoryRequest,
-    /// The response. Without one, the operation may have taken effect or not.
+    /// The response. Without a response, the operation may or may not have taken effect.
     pub(crate) response: Option<HistoryResponse>,
 }
 
-/// The request of an operation, whatever the dialect.
+/// The request of an operation, in any dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HistoryRequest {
     /// Puts a value into the keyval space of the group.
@@ -41,7 +41,7 @@ pub(crate) enum HistoryRequest {
     Unpublish(Vec<u8>),
 }
 
-/// The response to an operation, whatever the dialect.
+/// The response to an operation, in any dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HistoryResponse {
     /// The operation succeeded.

@@ -9,7 +9,7 @@ use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
 use crate::kvs::is_ambiguous;
 
-/// Reads the operations of a session event by event, up to the first event that allows the server to end the job.
+/// A reader of the operations of a session, event by event, up to the first event that allows the server to end the job.
 #[derive(Debug, Default)]
 pub(crate) struct HistoryReader {
     history: History,

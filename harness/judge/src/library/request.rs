@@ -70,7 +70,7 @@ impl LibraryRequest {
     }
 }
 
-/// Assembles the requests of a process.
+/// An assembler of the requests of a process.
 #[derive(Debug, Default)]
 pub(super) struct RequestAssembler {
     /// Lines of an incomplete spawn request.

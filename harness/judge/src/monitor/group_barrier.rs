@@ -216,8 +216,9 @@ impl Monitor {
         }
     }
 
-    /// Reports the event that a process in group barriers waits for in vain: the response to another request, or a barrier that all members
-    /// have entered or whose connection has ended. Returns true if the other request was reported.
+    /// Reports a missing response to a process in group barriers: the response to a request of a different kind, or the release from a
+    /// barrier that all members have entered. If the connection has ended, the release from a barrier that has lost no member is missing as
+    /// well. Returns true if the response to a request of a different kind was reported.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
             return false;

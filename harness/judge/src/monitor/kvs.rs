@@ -45,7 +45,7 @@ fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static st
     }
 }
 
-/// Returns the requirement that a server breaks if it returns a value other than these.
+/// Returns the requirement that a server breaks if it returns a value for `key` that is not among `values`.
 pub(super) fn values_rule<'a>(
     message: &Decoded<'_>,
     key: &[u8],
@@ -237,7 +237,8 @@ impl Monitor {
             return;
         }
         let is_line = message.framing == Framing::Lines;
-        // PMI-2 servers may refuse a pair and keep a part of it, but not in place of another value. Reserved keys have values of the server.
+        // PMI-2 servers may refuse a pair and keep a part of it, but not in place of another value. The server sets the values of reserved
+        // keys.
         if is_line || group.kvs.puts(key).len() > 1 || key.starts_with(RESERVED_PREFIX) {
             group.kvs.record_refusal(key, value, p.rank);
         }

@@ -1,4 +1,4 @@
-//! Requests as they arrive: their form, and the operation that each requests.
+//! The form of each request that arrives, and the operation that it requests.
 
 use std::borrow::Cow;
 
@@ -107,7 +107,7 @@ impl Monitor {
             return;
         }
         if !is_canonical {
-            // RFC 13 lets parsers accept other orders, blanks and keys as a SHOULD, so nothing that follows breaks a MUST.
+            // Accepting a different order, extra blanks or unknown keys is only a SHOULD in RFC 13, so nothing that follows breaks a MUST.
             self.group(p.group).irregular_ranks.insert(p.rank);
             self.irregular = true;
         }
@@ -159,8 +159,8 @@ impl Monitor {
         self.request(p, message, needs);
     }
 
-    /// Judges the order of a well-formed request, and keeps the request until it is answered. `needs` is the rule of the draft that it
-    /// depends on.
+    /// Judges the order of a well-formed request, and keeps the request until it is answered. `needs` is the rule of the draft that the
+    /// request depends on.
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
         let op = message.operation();
         let thrid = message.field("thrid").map(Cow::into_owned);

@@ -79,8 +79,8 @@ pub(super) enum RequestDetail {
         value: Vec<u8>,
         valid: bool,
     },
-    /// A get. `of` is the keyval space, if the request names one that may not be its own; `barriers_left` is the number of barriers
-    /// that the process had left; `rule` is the requirement that a jobid depends on.
+    /// A get. `of` is the keyval space, if the request names a keyval space that may not be the process's own; `barriers_left` is the
+    /// number of barriers that the process had left; `rule` is the requirement that a jobid depends on.
     Get {
         key: Vec<u8>,
         of: Option<Vec<u8>>,
@@ -301,7 +301,7 @@ impl MonitoredGroup {
         self.size
     }
 
-    /// Returns true if `is` holds for all of its processes.
+    /// Returns true if `is` holds for all processes of the group.
     pub(super) fn all(&self, is: impl Fn(&MonitoredRank) -> bool) -> bool {
         self.ranks.len() >= self.size as usize
             && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))

@@ -63,7 +63,7 @@ fn unusual_request_excuses_only_its_own_response() {
     let (name, none) = ("0 > cmd=get_my_kvsname", "0 < cmd=my_kvsname rc=-1");
     assert_eq!(after_joining(&[odd, "0 < cmd=maxes rc=-1", name, none]), Vec::<String>::new());
     assert_eq!(after_joining(&[odd, limits, name, none]), ["rfc13.abnf.c-kvsname"]);
-    // Reading an odd put or lookup is a SHOULD; returning a wrong value is not.
+    // Accepting an unusual put or lookup is only a SHOULD, but returning a wrong value breaks a MUST.
     let got = |answer| {
         let put = ["0 > cmd=put key=a kvsname=k value=v", "0 < cmd=put_result rc=0"];
         let barrier =
@@ -487,7 +487,7 @@ fn fence_makes_earlier_puts_visible() {
 }
 
 #[rstest]
-// A process may also wait.
+// Some requests may remain without a response.
 #[case(&["0 >> cmd=kvs-fence;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;wait=TRUE;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;", "0 silence"], &["pmi2.common.answered"])]
@@ -605,7 +605,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
         "0 << cmd=kvs-get-response;found=TRUE;value=v;rc=0;",
     ];
     assert!(found(1, &key).is_empty());
-    // A server need not support it.
+    // A server need not support the ring.
     assert!(found(1, &["0 >> cmd=ring;count=1;left=a;right=b;", "0 closed"]).is_empty());
     // A server need not read a request this long.
     let long = format!("0 >> cmd=kvs-put;key=k;value={};", "v".repeat(MIN_LONG_REQUEST));

@@ -13,7 +13,7 @@ pub struct ConnectedProcess {
     /// The name of the library, for error messages.
     library: &'static str,
     client: Client,
-    /// `None` after the process manager has broken the protocol.
+    /// The connection; `None` after the process manager has broken the protocol.
     connection: Option<PmiFd>,
     /// The rank of the process.
     pub rank: c_int,

@@ -36,7 +36,7 @@ pub struct AgentListener {
     network: Option<NetworkListener>,
     pending: BTreeMap<u64, PendingAgent>,
     count: u64,
-    /// Dropped last, because the folder contains the socket.
+    /// The scratch folder. It is dropped last, because it contains the socket.
     scratch: tempfile::TempDir,
 }
 

@@ -22,7 +22,7 @@ pub struct ListenOptions {
     ports: Option<RangeInclusive<u16>>,
     /// The path of the agent on the machines where the processes run.
     pub agent: PathBuf,
-    /// Prints a report about a rejected connection.
+    /// The function that prints a report about a rejected connection.
     report: fn(&str),
     reported: Arc<AtomicUsize>,
 }

@@ -54,7 +54,7 @@ pub struct RankHello {
     pub pid: i32,
     /// The `PMI_*` variables and the variables that describe the node, as `NAME=value`.
     pub env: Vec<Bytes>,
-    /// Arguments without the program.
+    /// The arguments of the rank, without the program.
     pub args: Vec<Bytes>,
     /// The reason why the rank has no usable connection. No descriptor accompanies the message then.
     pub bad_fd: Option<String>,

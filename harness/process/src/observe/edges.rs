@@ -27,7 +27,7 @@ thread_local! {
     static OFFERED_MAP: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Withdraws the offer on drop, so that no later process receives it, even after a panic.
+/// A guard that withdraws the offer on drop, so that no later process receives it, even after a panic.
 struct MapOffer;
 
 impl Drop for MapOffer {

@@ -107,7 +107,7 @@ impl IdleCheck {
     }
 }
 
-/// Counts the waits of threads that wait with a time limit.
+/// A count of the waits of threads that wait with a time limit.
 #[derive(Default)]
 pub struct PollCount {
     /// The sleep counts of the threads when the count began.
@@ -313,9 +313,9 @@ fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
 /// The kind of wait of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ThreadWait {
-    /// For an event, without a time limit.
+    /// The thread waits for an event, without a time limit.
     Endless,
-    /// For an event or a time, or for a time alone.
+    /// The thread waits for an event or a time, or for a time alone.
     Limited,
     /// The thread does not wait, or waits for something else.
     None,

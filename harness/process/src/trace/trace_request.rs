@@ -15,7 +15,7 @@ thread_local! {
     static TRACER: Cell<Option<(RawFd, i32)>> = const { Cell::new(None) };
 }
 
-/// Unsets [`TRACER`] on drop, so that no later process requests to be traced, even after a panic.
+/// A guard that unsets [`TRACER`] on drop, so that no later process requests to be traced, even after a panic.
 struct TracerGuard;
 
 impl Drop for TracerGuard {

@@ -52,7 +52,7 @@ const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ARGS_SIZE: usize = 32 * 1024;
 
 /// True if the tap was started with SIGPIPE ignored, so that the program must ignore SIGPIPE as well. Determined before Rust's runtime
-/// ignores it.
+/// ignores SIGPIPE.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 #[used]
@@ -152,7 +152,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         (Ok(mut fd), _) => {
             let server = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
             let (client, theirs) = pair()?;
-            // The program's end must have the number in PMI_FD.
+            // The program's end of the connection must have the descriptor number that PMI_FD states.
             rustix::io::dup2(&theirs, &mut fd)?;
             inherited = Some(fd);
             between.pass_to_recorder(client, server)?;
@@ -367,12 +367,12 @@ fn prepare(command: &mut Command, mask: SigSet) {
     }
 }
 
-/// Forwards signals while the program runs, and then exits with its status.
+/// Forwards signals while the program runs, and then exits with the status of the program.
 ///
 /// A connection that ends with its program must end with the tap: the kernel must close it when the exit status of the tap is final. If the
-/// connection ended earlier, Hydra, which kills the processes of a group when one of them closes its connection, would kill the tap. If it
-/// ended later, Hydra would ignore it, because it would already have reaped the tap. So the tap holds both ends until it exits, even if the
-/// recorder carries.
+/// connection ended earlier, Hydra, which kills the processes of a group when one of them closes its connection, would kill the tap. If the
+/// connection ended later, Hydra would ignore its end, because Hydra would already have reaped the tap. So the tap holds both ends until it
+/// exits, even if the recorder forwards the messages.
 fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
     let mut alone = ForwardingHandler { program: program.pid() };

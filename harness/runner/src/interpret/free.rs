@@ -3,7 +3,8 @@
 //! A single thread plays all ranks, so the order of the recorded events is the order in which they happened: if the response to an
 //! operation was recorded before the request for another operation, the first operation ended before the other began.
 //!
-//! Between two writes of one message (`<|>`), the other ranks continue. So a message whose last byte is held back overlaps with theirs.
+//! Between two writes of one message (`<|>`), the other ranks continue. So a message whose last byte is held back overlaps with the
+//! messages of the other ranks.
 
 use std::time::{Duration, Instant};
 
@@ -108,7 +109,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Waits until a rank can continue; returns false if none can within this time.
+    /// Waits until a rank can continue; returns false if no rank can continue within `time`.
     fn await_input(&mut self, time: Duration) -> Result<bool, WalkEnd> {
         let waiting: Vec<Proc> = self.deferred.keys().copied().collect();
         let over = |judge: &Judge| waiting.iter().any(|p| judge.has_input(*p));

@@ -1,5 +1,5 @@
-//! The part that all kinds of runs share. It connects the party and the judge, and synchronizes them. It passes each expectation to the
-//! judge and waits until it is met. Meanwhile, it records all events and answers a library's requests to its process manager.
+//! The common part of all kinds of runs, which connects the party and the judge. It passes each expectation to the judge and waits until
+//! the expectation is met. Meanwhile, it records all events and answers a library's requests to its process manager.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::party::{Incoming, Party, ScenarioLimits, SilenceMeaning};
 /// Interval between measurements of the memory of a server that is busy but sends nothing.
 const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The scenario ends early, for a reason that the judge has already received.
+/// The early end of a scenario, for a reason that the judge has already received.
 pub(super) struct EarlyEnd;
 
 pub(super) struct Interpreter<'a> {
@@ -112,7 +112,7 @@ impl<'a> Interpreter<'a> {
         interpreter
     }
 
-    /// Returns the ranks of a set, in its order.
+    /// Returns the ranks of a set, in the order of the set.
     pub(super) fn members(&self, group: u32, set: &RankSet) -> Vec<u32> {
         match set {
             RankSet::All => (0..self.recorder.judge.size(group)).collect(),
@@ -191,7 +191,7 @@ impl<'a> Interpreter<'a> {
                 if self.recorder.judge.has_joined(p) {
                     self.close(p);
                 } else {
-                    // From here on, the server's output may be a result of this.
+                    // From here on, the server's output may be a consequence of the end of this process.
                     self.recorder.record(EventKind::Ended { proc: p, ours: true });
                 }
                 self.party.exit(p, 0);
@@ -299,7 +299,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Waits for the next event. Meanwhile, it measures the memory of watched processes.
+    /// Waits for the next event. Meanwhile, measures the memory of watched processes.
     pub(super) fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {
         if !self.has_watcher {
             return self.party.next(deadline, silence);

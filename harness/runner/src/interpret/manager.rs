@@ -18,7 +18,7 @@ const PMI_FD: &str = "50";
 
 /// The process manager of a library under test.
 pub(super) struct LibraryManager {
-    /// Answers requests that the scenario does not answer.
+    /// The server that answers requests which the scenario does not answer.
     pub(super) server: MemoryParty,
     /// True if the library's own process manager has started its processes.
     pub(super) launched: bool,

@@ -1,4 +1,4 @@
-//! Numbers the events, stores them, and passes them to the monitor.
+//! Numbers the events, stores them, and passes them to the judge.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use pmi_process::Memory;
 
 use crate::party::proxy::UpstreamCommand;
 
-/// Controls a run without expectations.
+/// A watcher that controls a run without expectations.
 pub trait RunWatcher {
     /// Receives the memory of the implementation's processes when all ranks have started.
     fn started(&mut self, memory: Vec<Memory>);
@@ -23,7 +23,7 @@ pub trait RunWatcher {
     fn ordered(&mut self, command: &UpstreamCommand);
 }
 
-/// Receives every event as it happens.
+/// A sink that receives every event as it happens.
 pub trait EventSink {
     /// Receives one event.
     fn event(&mut self, event: &Event);
@@ -45,7 +45,7 @@ const MAX_KEPT_BYTES: usize = 8 << 20;
 /// Maximum number of stored bytes of a read or write in the transcript. The monitor receives all bytes.
 pub const MAX_KEPT_MESSAGE: usize = 64 * 1024;
 
-/// Numbers the events, stores them, and passes them to the monitor.
+/// A recorder, which numbers the events, stores them, and passes them to the judge.
 pub struct Recorder<'a> {
     start: Instant,
     pub(super) sink: &'a mut dyn EventSink,
@@ -53,7 +53,7 @@ pub struct Recorder<'a> {
     remaining_bytes: usize,
     /// All events so far.
     pub events: Vec<Event>,
-    /// Reads every event.
+    /// The judge, which reads every event.
     pub judge: Judge,
     /// The line of the scenario that is being played.
     pub line: usize,

@@ -178,7 +178,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Returns the request that a step matched: the one with this number, from 1, or the last.
+    /// Returns the request that a step matched: the request with this number, counted from 1, or the last request.
     pub(super) fn matched_request(&self, p: Proc, number: Option<u32>) -> Option<u64> {
         let taken = self.recorder.judge.consumed_requests(p);
         let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;

@@ -10,7 +10,7 @@ use pmi_scenario::scope::{ScenarioError, Scope};
 /// Maximum nesting depth of fragments and repetitions. The checker's limit is lower.
 const MAX_DEPTH: usize = 32;
 
-/// Finds a fragment by its name.
+/// A function that finds a fragment by its name.
 pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
 
 /// The position of a step.
@@ -25,7 +25,7 @@ pub(crate) struct Position<'a> {
     pub(crate) is_in_fragment: bool,
 }
 
-/// Receives the steps in order.
+/// A receiver of the steps, in order.
 pub(crate) trait StepReceiver {
     /// The reason why the walk ends early.
     type Stop: From<ScenarioError>;

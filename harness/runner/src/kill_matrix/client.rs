@@ -58,7 +58,7 @@ pub fn needs_client_fault(requirement: &Requirement) -> bool {
 
 /// The state of a process of a session, to the extent that the script needs it.
 struct ScriptedState {
-    /// True if one of its messages has not been answered.
+    /// True if a message of the process has not been answered.
     waits: bool,
 }
 

@@ -38,7 +38,7 @@ pub struct ExternalMatrix<'a> {
     pub jobs: usize,
 }
 
-/// The failures of scenarios without a fault, by the names that the implementation has and the scenario.
+/// The failures of scenarios without the tested fault, by the base of the fault (the name passed to `with_fault`) and by scenario.
 type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 impl ExternalMatrix<'_> {
@@ -61,8 +61,7 @@ impl ExternalMatrix<'_> {
         without_fault(self.suite, needs, &results.iter().flat_map(PartyResult::cited).collect())
     }
 
-    /// Plays the scenarios that faults name without these faults. Returns what is wrong, by the names that the implementation has and the
-    /// scenario.
+    /// Plays the scenarios that faults name without these faults. Returns the failures, by the base of the faults and by scenario.
     fn play_without_faults(&self, faults: &[&'static ExternalFault]) -> CleanResults {
         let framing = self.dialect.framing();
         let named = |fault: &&'static ExternalFault| {

@@ -59,7 +59,7 @@ pub(super) struct MeasuredJob {
     judged: Option<JudgedEvents>,
     /// The last line that the job has written to standard error.
     last_error_line: Option<String>,
-    /// Dropped after the party, which uses these descriptors.
+    /// The raised descriptor limit. It is dropped after the party, which needs the descriptors.
     _room: RaisedLimit,
 }
 

@@ -37,11 +37,11 @@ pub struct Load {
 pub struct SoakSample {
     /// Time since the first request.
     pub seconds: f64,
-    /// Number of requests until then.
+    /// Number of requests up to this time.
     pub requests: u64,
     /// Bytes of memory of the launcher and of the manager's processes that serve the ranks; 0 if it cannot be measured.
     pub memory: u64,
-    /// Number of their open descriptors.
+    /// Number of open descriptors of the same processes.
     pub descriptors: u64,
 }
 
@@ -54,15 +54,15 @@ pub struct Soak {
     pub samples: Vec<SoakSample>,
     /// The responses that are wrong, or that no order of the operations explains.
     pub findings: Vec<Finding>,
-    /// For each finding, its messages.
+    /// The messages of each finding.
     pub messages: Vec<Vec<String>>,
 }
 
-/// Plays a soak test with this number of ranks.
+/// Plays a soak test with `ranks` ranks.
 ///
 /// # Errors
 ///
-/// Fails if the server does not support a basic operation, or if a response is missing.
+/// Returns an error if the server does not support a basic operation, or if a response is missing.
 pub fn soak(
     implementation: &Implementation,
     ranks: u32,
@@ -132,7 +132,7 @@ fn request(
             let key = key(rank, round);
             MeasuredRequest::Put { value: format!("{key}.{}", "v".repeat(VALUE_PADDING)), key }
         }
-        // The next rank may be putting it.
+        // The next rank may be putting the key.
         1 => get(key(next, round)),
         2 if has_names => MeasuredRequest::Unpublish(name(rank)),
         3 if has_names => MeasuredRequest::Publish(name(rank)),

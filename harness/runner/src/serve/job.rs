@@ -63,7 +63,7 @@ struct JobProcess {
     streams: [Option<(PipeReader, ReactorKey)>; 2],
     /// True if the process has sent bytes.
     has_written: bool,
-    /// The exit, once it has ended.
+    /// The exit of the process, once the process has ended.
     end: Option<Exit>,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Job<H> {
     listener: Option<Listener>,
     processes: Vec<JobProcess>,
     groups: Vec<JobGroup>,
-    /// Processes not yet waited for.
+    /// Number of processes that have not been waited for yet.
     running: usize,
     /// The exit status, once it is determined.
     status: Option<i32>,
@@ -757,8 +757,8 @@ impl<H: Host> Job<H> {
         self.end_managers();
     }
 
-    /// Kills the processes of a group, and then closes their connections, so that no process can complain about a lost connection. The
-    /// processes are waited for later.
+    /// Kills the processes of a group, and then closes their connections, so that no process reports a lost connection. The processes are
+    /// waited for later.
     fn kill(&mut self, group: GroupId) {
         let group = &mut self.groups[group as usize];
         group.is_aborted = true;

@@ -46,7 +46,7 @@ pub(super) struct Listener {
 pub(super) struct FirstLine {
     /// The line without its newline.
     pub(super) line: Vec<u8>,
-    /// The bytes after it, which belong to the protocol.
+    /// The bytes after the line, which belong to the protocol.
     pub(super) rest: Vec<u8>,
 }
 
@@ -213,7 +213,7 @@ impl Listener {
         None
     }
 
-    /// Removes a connection: for its process, or to close it.
+    /// Removes a connection, either to assign it to its process or to close it.
     pub(super) fn take<S: Copy>(
         &mut self,
         number: u64,

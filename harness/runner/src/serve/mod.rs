@@ -56,7 +56,8 @@ pub struct ServeOptions {
     pub command: Vec<OsString>,
     /// A running process that has requested a process manager, and takes the place of the program.
     pub caller: Option<Caller>,
-    /// The hosts of the processes, if they do not run on this host. They connect through `PMI_PORT`, which the configuration must allow.
+    /// The hosts of the processes, if the processes do not run on this host. They then connect through `PMI_PORT`, which the configuration
+    /// must allow.
     pub remote: Option<Remote>,
     /// The file with the state of the previous job, for faults that show only in a later job. At its end, this job writes its own state
     /// there.

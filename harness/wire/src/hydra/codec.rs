@@ -1,4 +1,4 @@
-//! Decodes messages from proxies and encodes messages to them, for every family.
+//! Decoding of messages from proxies and encoding of messages to proxies, for every family.
 
 use super::family::Family;
 use super::record::{CodecError, FrameAddress, ReceivedFrame};

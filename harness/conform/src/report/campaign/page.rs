@@ -30,7 +30,7 @@ struct CampaignPage {
     subject: String,
     color: &'static str,
     meaning: String,
-    /// Names and values.
+    /// The names and values of facts about the campaign.
     facts: Vec<(&'static str, String)>,
     curves: Vec<Curve>,
     moments: Vec<CampaignRow>,
@@ -49,7 +49,7 @@ struct Curve {
     path: String,
     most: usize,
     end: String,
-    /// For each finding: the position of its time, and a text.
+    /// For each finding, the position of its time on the curve, and a text.
     met: Vec<(String, String)>,
 }
 

@@ -226,7 +226,7 @@ mod tests {
             }
             let all: String = texts.into_iter().collect();
             let names = signature::functions(libraries.dialect).iter().map(|f| f.name);
-            // Some functions are never called.
+            // A count of 0 is allowed, because some functions are never called.
             let few = |name: &&str| (1..300).contains(&all.matches(&format!("{name}(")).count());
             let is_once = |name: &&str| name.ends_with("_Init") || name.ends_with("_Finalize");
             let missing: Vec<&str> = names.filter(few).filter(|name| !is_once(name)).collect();

@@ -178,7 +178,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Plans a request about a name: one that all ranks use, or one that only this rank publishes and others look up.
+    /// Plans a request about a name: a name that all ranks use, or a name that only this rank publishes and other ranks look up.
     fn free_name(&mut self, rank: u32, round: u32, number: u32) -> Result<Vec<PlannedStep>> {
         let port = || text(format!("port-{rank}-{round}-{number}"));
         let shared: Template = text(format!("shared-{}", self.u.int_in_range(0..=SHARED_NAMES - 1)?));

@@ -51,7 +51,7 @@ struct Jobs {
 /// Percentage of random sessions without an earlier job.
 const SINGLE_JOB_PERCENT: u32 = 96;
 
-/// The name that the first job leaves published, and the one that it unpublishes.
+/// The name that the first job leaves published, and the name that it unpublishes.
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 
 /// Returns a case with two jobs: the first ends as `ending` states, and the second repeats its requests.
@@ -77,8 +77,8 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     })
 }
 
-/// Adds an earlier job to some random cases: either an ordinary job, or one whose requests the case repeats. In the latter case, returns a
-/// new case instead of `case`.
+/// Adds an earlier job to some random cases: either an ordinary job, or a job whose requests the case repeats. In the latter case, returns
+/// a new case instead of `case`.
 pub(crate) fn maybe_after_job(scope: SessionFeatures, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if scope.upstream || percent(u)? < SINGLE_JOB_PERCENT {

@@ -249,7 +249,7 @@ mod tests {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for valid in 1..50 {
             let mut bytes = [valid; 400];
-            // Exactly one mutation, with this index.
+            // These bytes select exactly one mutation, the one with this index.
             bytes[..3].copy_from_slice(&[0, 128, junk as u8]);
             let case = case_from_bytes(&SessionFeatures::default(), &bytes);
             assert_eq!(mutations(&case), ["junk".to_owned()].into(), "{valid}: {}", case.text());

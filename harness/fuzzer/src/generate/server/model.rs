@@ -142,7 +142,7 @@ impl SessionModel<'_, '_> {
         format!("k{rank}-{number}")
     }
 
-    /// Returns a key for a put: a new one, or rarely one that this process has put before.
+    /// Returns a key for a put: a new key, or rarely a key that this process has put before.
     pub(crate) fn key(&mut self, rank: u32) -> Result<Template> {
         let plain = self.plain_key(rank);
         let swarm = self.swarm;

@@ -138,7 +138,7 @@ impl SessionModel<'_, '_> {
         planned
     }
 
-    /// Plans a request, with a `thrid` if the process has several in progress.
+    /// Plans a request, with a `thrid` if the process has several requests in progress.
     fn plan_in_thread(&mut self, rank: u32, operation: &str, fields: &[NamedField]) {
         let request = request_of(rank, self.op(operation), fields);
         let several = self.threads.several[rank as usize];
@@ -212,7 +212,7 @@ impl SessionModel<'_, '_> {
         self.request_and_wait(rank, "put", &[own_space(), ("key", name), ("value", value)])
     }
 
-    /// Returns a value that could be confused with protocol text, or an ordinary one.
+    /// Returns a value that could be confused with protocol text, or an ordinary value.
     pub(crate) fn usual_value(&mut self) -> Result<Template> {
         Ok(match self.u.int_in_range(0..=15)? {
             less @ (0 | 1) => template(vec![self.longest(TextUse::Value, Limit::Value, less)]),

@@ -1,4 +1,4 @@
-//! The features that a session uses. A session with few features explores them more deeply than one with all features would, because
+//! The features that a session uses. A session with few features explores them more deeply than a session with all features would, because
 //! features undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
@@ -63,7 +63,7 @@ pub(crate) struct Swarm {
     pub(crate) same_values: bool,
     /// True if keys are long.
     pub(crate) long_keys: bool,
-    /// True if keys are similar to earlier ones: longer, shorter, in a different case or in a different order.
+    /// True if keys are similar to earlier keys: longer, shorter, in a different case or in a different order.
     pub(crate) similar_keys: bool,
     /// True if keys contain characters besides letters and digits.
     pub(crate) special_keys: bool,

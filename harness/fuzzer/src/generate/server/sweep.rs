@@ -25,7 +25,7 @@ pub(crate) enum RepeatedOperation {
     Miss,
     /// A barrier of all processes.
     Barrier,
-    /// This request, without arguments.
+    /// A request without arguments.
     Ask(Op),
     /// A name is published and unpublished.
     Names,
@@ -120,7 +120,7 @@ impl SessionModel<'_, '_> {
         .concat()
     }
 
-    /// Draws `count` neighbouring lengths, with a preference for short ones.
+    /// Draws `count` neighbouring lengths, with a preference for short lengths.
     fn lengths(&mut self, used: TextUse, count: usize) -> Result<Vec<i64>> {
         let longest = texts::longest(self.dialect, used);
         let last = if self.u.arbitrary()? { longest } else { longest.min(255) };

@@ -156,7 +156,7 @@ fn takes_text(function: &str) -> bool {
     params.iter().any(|param| matches!(param, Param::OutText(_)))
 }
 
-/// Returns the argument that is a buffer, and the one that states its size.
+/// Returns the argument that is a buffer, and the argument that states its size.
 fn buffer_arguments(call: &PlannedCall) -> Option<(usize, usize)> {
     let params = signature::function(call.function)?.params;
     params.iter().enumerate().find_map(|(at, param)| match param {

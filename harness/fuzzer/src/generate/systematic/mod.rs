@@ -1,6 +1,6 @@
 //! The systematic sessions at the start of a campaign against a server. Each session covers all lengths or all bytes of a text, repeats an
-//! operation many times, repeats the requests of an earlier job, or overlaps an operation with every other one. The sessions reliably find
-//! a fault at a single length, for which random sessions would need hundreds of launches.
+//! operation many times, repeats the requests of an earlier job, or overlaps an operation with every other operation. The sessions reliably
+//! find a fault at a single length, for which random sessions would need hundreds of launches.
 
 pub(super) mod calls;
 pub(super) mod program_responses;
@@ -32,7 +32,7 @@ enum ServerSession {
     CollidingKeys,
     /// Many names, which are unpublished one by one.
     Withdrawals,
-    /// This operation overlaps with every other one.
+    /// The operation that overlaps with every other operation.
     Overlaps(&'static str),
 }
 
@@ -227,7 +227,7 @@ mod tests {
             (withdrawn("send    cmd=unpublish_name"), withdrawn("send    cmd=lookup_name")),
             (16, 120)
         );
-        // RFC 13 leaves a space and a tab at the end open, so these are left out.
+        // RFC 13 does not say whether a trailing space or tab belongs to the value, so these two bytes are left out.
         assert_eq!(times(bytes, "send    cmd=put"), 94);
     }
 

@@ -17,19 +17,19 @@ use crate::session::pieces::without_span;
 /// The content of one session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProgramSession {
-    /// Each response gets a different change from the series. The number identifies the session within the series.
+    /// Each response receives a different change from the series. The number identifies the session within the series.
     ChangedResponses(ChangeSeries, usize),
     /// A single changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the
     /// change for rank 0, after which the other ranks continue.
     Ending(ChangeSeries, RequestKind, usize, usize),
-    /// The server has this setting.
+    /// A setting of the server.
     Serve(Setting, u32),
-    /// The server has this variation.
+    /// A variation of the server.
     Vary(&'static str),
 }
 
-/// Number of sessions of a series that come first. The others rarely find further failures, so they come after the first sessions of all
-/// series.
+/// Number of sessions of a series that come first. The remaining sessions rarely find further failures, so they come after the first
+/// sessions of all series.
 const FIRST: usize = 64;
 
 /// The longest first write in bytes, longer than most responses.

@@ -1,8 +1,8 @@
 //! The failures of a program or a library.
 //!
 //! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
-//! valid PMI. A process that waits for a message that the harness owes it does not hang. Neither does one that waits for a process that the
-//! harness has misled.
+//! valid PMI. A process that waits for a message that the harness owes it does not count as hanging, and neither does a process that waits
+//! for a process that the harness has misled.
 
 use std::borrow::Cow;
 
@@ -111,8 +111,8 @@ fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
 
-/// Returns whether a hang is excused: the harness killed a process, sends a plausible wrong value, or owes a response to the process or to
-/// another one that it may wait for.
+/// Returns whether a hang is excused: the harness has killed a process, sends a plausible wrong value, or owes a response to the process or
+/// to another process that it may wait for.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
     if killed || sends_wrong_value(case) {
@@ -334,7 +334,7 @@ impl ExchangeHistory {
         self.open.push(PendingRequest { kind, op, thrid });
     }
 
-    /// Records a message from the server, or an invalid one.
+    /// Records a message from the server, or the kind of an invalid message.
     fn answered(&mut self, seq: u64, message: Result<Framed<'_>, ResponseKind>) {
         let thrid = match message {
             Ok(Framed { framing: Framing::Frames, text }) => thread(text),

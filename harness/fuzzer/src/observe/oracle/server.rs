@@ -218,7 +218,7 @@ fn last_action(seen: &Observation, kinds: &WriteKinds) -> LastAction {
                 | EventKind::JobExited { .. }
         )
     });
-    // The end of every session is not an action of the case.
+    // Every session ends in the same way, so its end is not an action of the case.
     let events = &seen.events[..trouble.map_or(seen.scenario_events, |at| at.min(seen.scenario_events))];
     for event in events.iter().rev() {
         match &event.kind {

@@ -13,13 +13,14 @@ const SCRIPT_START: &str = include_str!("server.py");
 /// The part of every script for a program under test before its steps.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
-/// Makes Hydra start its proxy through a script that records the proxy's exit status, which the launcher does not report.
+/// Python code that makes Hydra start its proxy through a script. The script records the proxy's exit status, which the launcher does not
+/// report.
 const PROXY: &str = "\
 real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy next to itself: here, one that records how it ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
 
-/// Starts a rank of a program under test with an inherited connection.
+/// Python code that starts a rank of a program under test with an inherited connection.
 const START_BY_FD: &str = "\
 def start(who, env):  # starts the program as this rank, with its end of the connection at PMI_FD
     ours, theirs = socket.socketpair()
@@ -27,7 +28,7 @@ def start(who, env):  # starts the program as this rank, with its end of the con
     ranks[who] = ours, subprocess.Popen(sys.argv[1:] or COMMAND, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
     theirs.close()";
 
-/// Starts a rank of a program under test that opens its connection itself.
+/// Python code that starts a rank of a program under test that opens its connection itself.
 const START_BY_PORT: &str = "\
 def start(who, env):  # starts the program as this rank, and accepts its connection to PMI_PORT
     listener, rank = socket.create_server((\"127.0.0.1\", 0)), env[\"PMI_ID\"]
@@ -37,12 +38,12 @@ def start(who, env):  # starts the program as this rank, and accepts its connect
     ours.sendall(f\"cmd=initack rc=0 rank={rank} size=@SIZE@ appnum=0 debug=0\\ncmd=set size=@SIZE@\\ncmd=set rank={rank}\\ncmd=set debug=0\\n\".encode())
     ranks[who] = ours, process";
 
-/// Makes a process pass on the connection that it has inherited.
+/// Python code that makes a process pass on the connection that it has inherited.
 const BY_FD: &str = "    \
 told = repr((f\"{sys.argv[3]}.{env['PMI_RANK']}\", os.getpid(), env, sys.argv[4:])).encode()
     socket.send_fds(control, [told], [int(env[\"PMI_FD\"])]), os.close(int(env[\"PMI_FD\"]))";
 
-/// Makes a process open its connection before it passes it on.
+/// Python code that makes a process open its connection before passing it on.
 const BY_PORT: &str = "    \
 pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\"\"
     pmi.setsockopt(6, 1, 1), pmi.sendall(f\"cmd=initack pmiid={env['PMI_ID']}\\n\".encode())  # TCP_NODELAY
@@ -52,7 +53,8 @@ pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\
 
 const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
 
-/// Launches a manager that connects to a process. The manager may kill that process, so the process is not the script itself.
+/// Python code that launches a manager that connects to a process. The manager may kill that process, so the process is not the script
+/// itself.
 const LAUNCH_BY_SINGLETON: &str = "\
 listener, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
 first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
@@ -64,8 +66,8 @@ pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=no
 streams = [listener.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
 ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 
-/// Pauses the launcher when it reads its standard input, whose end it passes on to its proxy. Launchers other than Hydra's may never read
-/// it.
+/// Python code that pauses the launcher when it reads its standard input, whose end it passes on to its proxy. Launchers other than Hydra's
+/// may never read their standard input.
 const LAUNCH_HELD: &str = "\
 import ctypes, signal; never = \"the launcher does not read its standard input: the symptom does not show\"; \
 signal.signal(14, lambda *_: (os.killpg(job.pid, 9), shutil.rmtree(here), print(never, flush=True), os._exit(0))), signal.alarm(30)
@@ -75,7 +77,7 @@ step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)
 [status := step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5)) for _ in iter(lambda: os.WIFSTOPPED(status) and \
 not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38), False)]; signal.alarm(0)";
 
-/// Resumes the paused launcher once all processes that it has started are gone.
+/// Python code that resumes the paused launcher once all processes that it has started are gone.
 const RESUME_LAUNCHER: &str = "\
 [control.close() for _, control, *_ in ranks.values()]; children = f\"/proc/{job.pid}/task/{job.pid}/children\"
 gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(children).read().split())
@@ -89,20 +91,20 @@ const RACE_REMARK: &str = "a race: the launcher dies only if it is slow to read 
 /// Variables whose values differ between runs or machines.
 const VARYING: [&str; 3] = ["PMI_FD", "PMI_PORT", "PMI_HOSTNAME"];
 
-/// Makes a connection that belongs to no rank.
+/// Python code that makes a connection that belongs to no rank.
 const STRAY: &str = "\
 def stray(name, all):
     ranks[name] = socket.create_connection(list(each(all))[0][4][\"PMI_PORT\"].rsplit(\":\", 1)), socket.socketpair()[0], 0, {}, []
 ";
 
-/// Defines a function that returns the names of the processes that are the parents of the ranks.
+/// Python code that defines a function that returns the names of the processes that are the parents of the ranks.
 const MANAGERS: &str = "\
 def managers():  # a process whose parent has ended gets another parent
     parents = [open(f\"/proc/{rank[2]}/stat\").read().rpartition(\")\")[2].split()[1] for rank in ranks.values() if os.path.exists(f\"/proc/{rank[2]}\")]
     return [open(f\"/proc/{pid}/comm\").read().strip() for pid in parents if os.path.exists(f\"/proc/{pid}\")]
 ";
 
-/// Stores the names of the ranks' parents before the last step.
+/// Python code that stores the names of the ranks' parents before the last step.
 const MANAGERS_BEFORE: &str = "before = managers()";
 
 /// The end of every script.
@@ -395,7 +397,7 @@ fn string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns a Python bytes literal, with long runs of letters as a product.
+/// Returns a Python expression for bytes, in which long runs of letters are written as a product.
 fn bytes(text: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut plain: Vec<u8> = Vec::new();

@@ -90,7 +90,7 @@ impl Names {
         let mut text = text.to_vec();
         if !self.folder.is_empty() {
             text = replaced(&text, &self.folder, b"{here}");
-            // In the script, the folder of a group is itself a script.
+            // In the script, the group's folder is itself the agent, so the agent's file name is removed.
             text = replaced(&text, AGENT, b"");
         }
         self.received.iter().fold(text, |text, (name, token)| replaced(&text, name, token))

@@ -24,7 +24,7 @@ pub enum Symptom {
         /// The signal.
         signal: i32,
     },
-    /// The job does not end although its processes have.
+    /// The job does not end although its processes have ended.
     JobKeepsRunning,
 }
 

@@ -32,7 +32,7 @@ use pmi_wire::Proc;
 
 /// The hidden command that makes the binary load a library.
 pub(crate) const COMMAND: &str = "library-agent";
-/// Maximum number of bytes that are read from a file of standard error.
+/// Maximum number of bytes that are read from the file with a process's standard error.
 const STDERR_MAX: u64 = 1 << 20;
 /// Maximum time between the end of a process's connection and the end of the process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ enum LaunchSource {
 /// The process of a rank.
 #[derive(Default)]
 struct LaunchedProcess {
-    /// `None` for a process that a launcher has started, or that never connected.
+    /// The launched process; `None` if a launcher has started the process, or if the process never connected.
     launch: Option<Launch>,
     control: Option<(Channel, ReactorKey)>,
     /// The runner's end of the process's PMI_FD.
@@ -88,7 +88,7 @@ struct LaunchedProcess {
 /// The processes of a scenario. The remaining processes are ended when this is dropped.
 pub(crate) struct LibraryParty<'a> {
     library: &'a Library,
-    /// `None` before a process is started.
+    /// The reactor; `None` before the first process is started.
     reactor: Option<Reactor<LaunchSource>>,
     processes: BTreeMap<u32, LaunchedProcess>,
     queue: VecDeque<EventKind>,

@@ -34,12 +34,12 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 const MAX_JOB_FACTOR: u32 = 24;
 /// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
 const MAX_EVENTS: usize = 100_000;
-/// A program that prints this number of bytes between two messages does not report its progress.
+/// Number of bytes of output between two messages from which on the output does not count as a progress report.
 const OUTPUT_FLOOD: usize = 1 << 16;
-/// A program that prints fewer bytes may take as long as the time limit of a step multiplied by this factor.
+/// Factor by which the time limit of a step is extended for a program that prints fewer bytes than [`OUTPUT_FLOOD`].
 const PRINTING_FACTOR: u32 = 4;
 
-/// Receives each event with the line of the scenario that is being played.
+/// A function that receives each event with the line of the scenario that is being played.
 pub(super) type EventRecorder<'a> = &'a mut dyn FnMut(usize, EventKind);
 
 /// The only process that can request a process manager.
@@ -240,7 +240,7 @@ impl<'a> ProgramJob<'a> {
         self.perform(p, i, acts, raw);
     }
 
-    /// Carries out the actions of a rule. Those after the server's own response wait for it.
+    /// Carries out the actions of a rule. Actions after the server's own response wait for that response.
     fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<ScriptAction>, raw: &[u8]) {
         while let Some(act) = acts.pop_front() {
             if matches!(act, ScriptAction::DefaultResponse) {

@@ -1,7 +1,7 @@
 //! A program under test that speaks PMI, in its own processes.
 //!
-//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot make an
-//! arbitrary program send requests, so a scenario defines how the server reacts to them.
+//! The program is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot make
+//! an arbitrary program send requests, so a scenario defines how the server reacts to the requests that the program sends.
 
 mod job;
 mod process;

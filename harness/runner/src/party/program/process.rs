@@ -29,7 +29,7 @@ pub(super) enum PendingOutput {
 /// The reason why the runner ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndReason {
-    /// The scenario orders it.
+    /// The scenario orders the end of the process.
     Script,
     /// The program was aborted.
     Abort,
@@ -72,7 +72,7 @@ pub(super) struct ProgramProcess {
     /// The kept part of the standard output; `output_cut` is true if that is not all.
     pub(super) output: Vec<u8>,
     pub(super) output_cut: bool,
-    /// Incomplete lines of its output and error streams.
+    /// Incomplete lines of the process's standard output and standard error.
     pub(super) lines: [Lines; 2],
 }
 

@@ -75,7 +75,7 @@ pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
 struct Proxy {
     child: Child,
     connection: Option<(NonBlockingStream, ReactorKey)>,
-    /// The deadline for finishing a phase without client activity, that is, its start or its end.
+    /// The deadline for the start or the end of the proxy, the two phases without client activity.
     deadline: Option<Instant>,
 }
 

@@ -132,7 +132,7 @@ impl ForwardedRequest {
 /// Maximum number of requests that a scenario may answer later.
 const MAX_HELD_REQUESTS: usize = 100_000;
 
-/// Finds the file of a program to be spawned.
+/// A function that finds the file of a program to be spawned.
 pub(super) type ProgramFinder = Box<dyn Fn(SpawnProgram) -> io::Result<LaunchProgram>>;
 
 /// The state machine of the upstream.

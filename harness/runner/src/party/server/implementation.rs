@@ -427,12 +427,13 @@ impl Implementation {
         )))
     }
 
-    /// Returns whether the runner takes the place of its upstream, in which case a scenario can observe and answer forwarded requests.
+    /// Returns whether the runner takes the place of the implementation's upstream, in which case a scenario can observe and answer
+    /// forwarded requests.
     pub fn has_upstream(&self) -> bool {
         self.proxy.is_some()
     }
 
-    /// Returns whether its launches are job steps of Slurm, which may outlive their `srun`.
+    /// Returns whether the implementation's launches are job steps of Slurm, which may outlive their `srun`.
     pub fn starts_steps(&self) -> bool {
         self.cancel.as_deref() == Some(CANCEL_STEPS)
     }
@@ -442,7 +443,7 @@ impl Implementation {
         &self.command
     }
 
-    /// Replaces the path of the program that its command starts.
+    /// Replaces the path of the program that the command starts.
     pub fn set_program(&mut self, path: String) {
         self.command[0] = path;
     }
@@ -461,7 +462,7 @@ impl Implementation {
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
         self.connection_method = ConnectionMethod::Port;
         if self.proxy.is_some() {
-            // `hydra-upstream` requests this from the proxy.
+            // The program `hydra-upstream` enables PMI_PORT when it starts the proxy.
             return Ok(());
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
@@ -577,12 +578,12 @@ impl Implementation {
         Some(format!("it needs {nodes} nodes (--max-nodes {most})"))
     }
 
-    /// Returns the option that makes its launcher offer the wire protocol, if it is known and missing.
+    /// Returns the option that makes the launcher offer the wire protocol, if it is known and missing.
     pub(crate) fn offering_option(&self) -> Option<String> {
         offering_option(&self.command)
     }
 
-    /// Returns a notice about job steps that have outlived their `srun`, if it is the launcher and this runs in an allocation.
+    /// Returns a notice about job steps that have outlived their `srun`, if `srun` is the launcher and the runner is in an allocation.
     pub fn abandoned_steps(&self) -> Option<String> {
         self.cancel.as_ref().filter(|cancel| *cancel == CANCEL_STEPS)?;
         let steps = printed("sh", &["-c".to_owned(), ABANDONED_STEPS.to_owned()])?;

@@ -69,7 +69,7 @@ const BUSY_SILENCE: Duration = Duration::from_millis(50);
 const YIELD_TIME: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
-/// Replaces [`READ_WAIT`] after the server has once left bytes unread for that long.
+/// Maximum wait after the server has once left bytes unread for [`READ_WAIT`].
 const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
 
 /// The environment that all launches of a run share.
@@ -155,17 +155,17 @@ struct PmiConnection {
     connection: NonBlockingStream,
     /// The server's process that has the other end, if known.
     peer: Option<i32>,
-    /// `None` after the server has ended the connection.
+    /// The reactor's key of the connection; `None` after the server has ended the connection.
     key: Option<ReactorKey>,
 }
 
 struct RankState {
-    /// `None` on another machine, where this process id belongs to a different process.
+    /// The process id of the agent; `None` on another machine, where this process id belongs to a different process.
     pid: Option<Pid>,
     control: Channel,
-    /// `None` after the connection to the agent, and thus the process, has ended.
+    /// The reactor's key of the connection to the agent; `None` after that connection, and thus the process, has ended.
     control_key: Option<ReactorKey>,
-    /// `None` if the connection is closed, was never usable, or is relayed.
+    /// The PMI_FD of the process; `None` if the connection is closed, was never usable, or is relayed.
     pmi: Option<PmiConnection>,
     /// The connection of the process, if the agent keeps it and relays the bytes.
     relayed: Option<RelayedConnection>,
@@ -178,8 +178,8 @@ impl RankState {
         self.control_key.is_none()
     }
 
-    /// Gives up the runner's end. The connection is closed when the result is dropped, as if a process closed it. A wrapper between the
-    /// process manager and the agent may still hold it open, as for any process.
+    /// Gives up the runner's end of the connection. The connection is closed when the result is dropped, as if a process closed it. A
+    /// wrapper between the process manager and the agent may still hold it open, as for any process.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.is_open_here = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
@@ -190,9 +190,9 @@ impl RankState {
 
 /// The connection of a process that relays it.
 struct RelayedConnection {
-    /// True if neither side has closed it.
+    /// True if neither side has closed the connection.
     open: bool,
-    /// True if the runner has not closed it.
+    /// True if the runner has not closed the connection.
     is_open_here: bool,
     /// Number of orders to write and to close that were sent.
     ordered: u64,
@@ -212,7 +212,7 @@ pub struct ServerParty {
     ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
     stray_connections: HashMap<Proc, PmiConnection>,
-    /// The kind of connection that its processes must use.
+    /// The kind of connection that the implementation's processes must use.
     connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,

@@ -134,8 +134,8 @@ impl External {
     /// Counts transitions as coverage, and periodically prints figures.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
-            // The counters are coarse: the reaction by number of waiting processes, and the order of requests. With finer counters, every
-            // session would count as new.
+            // The counters distinguish only reactions by the number of waiting processes, and the order of requests. With finer counters,
+            // every session would count as new.
             let Transition { before, waiting, request, reaction } = transition;
             counters::seen(hash(&(waiting, request, reaction)));
             counters::seen(hash(&(before, request)));

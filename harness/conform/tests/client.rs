@@ -380,7 +380,7 @@ fn unneeded_process_manager_exits() {
     let program = folder.path().join("alone.py");
     let last = "    manager([str(os.getpid())])\n";
     assert!(ALONE.contains(last));
-    // The process is already served when it starts the second process manager, so that one exits.
+    // The process is already served when it starts the second process manager, so the second process manager exits.
     let waits = "    other, second, _ = manager([str(os.getpid())])\n    \
                  second.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\\n\")\n    \
                  other.wait()\n";

@@ -147,7 +147,7 @@ fn replays_bug_together_with_its_earlier_job() {
 /// count only on request.
 #[test]
 fn finds_bugs_in_group_barriers() {
-    // The first generated session finds the bug. Later ones depend on the corpus, which is not the same in every campaign.
+    // The first generated session finds the bug. Later sessions depend on the corpus, which is not the same in every campaign.
     let cases = [
         ("group-tag-of-sixteen-bits", ["2", "40"], "rule--mpich-1.2.barrier.tag--"),
         ("group-one-at-a-time", ["29", "12"], "hang--mpich-1.2.barrier.several-open--"),

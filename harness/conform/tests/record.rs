@@ -388,7 +388,7 @@ fn tap_records_connection_by_port() {
     assert_eq!(plain.status.code(), Some(6));
     assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
     assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
-    // RFC 13 describes only descriptors and not the handshake; where there is a port, it requires no descriptor.
+    // RFC 13 does not describe the handshake, and its rules about PMI_FD do not apply to a process with a port.
     assert!(!ran.err.contains("rfc13.env"), "{}", ran.whole());
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(r#""greeted""#), "the handshake before the protocol is a separate event: {log}");

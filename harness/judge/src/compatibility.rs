@@ -458,7 +458,7 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
         );
         (MessageSupport::Unknown, lacking, why)
     };
-    // Requests that were refused every time do not count, unless the client sent no others.
+    // Requests that were refused every time do not count, unless the client sent no other requests.
     let sent = asks.requests.iter().filter(|(_, tally)| tally.successes > 0 || asks.requests.len() == 1);
     // If any request contains the job id, requests without the id are ignored if the environment of their process lacked it.
     let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));

@@ -100,7 +100,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
         EventKind::JobExited { exit: exit @ Exit::Code(1..) } => Some(Some((event.seq, exit))),
         _ => None,
     })??;
-    // The scenario ends with the proof that no response comes, so a later exit of the server is a result of that.
+    // The scenario ends with the proof that no response comes, so a later exit of the server is a consequence of that end.
     if is_silent && seq > missing {
         return None;
     }

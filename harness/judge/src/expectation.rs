@@ -387,11 +387,11 @@ impl Matcher {
             (Self::Absent, Some(_)) => wrong(format!("no {key}")),
             (Self::Success, seen) => match seen.map(grammar::parse_int) {
                 None | Some(Some(0)) => Ok(()),
-                _ => wrong(format!("success: {key} absent or 0")),
+                _ => wrong(format!("success: {key} is absent or 0")),
             },
             (Self::Failure, seen) => match seen.map(grammar::parse_int) {
                 Some(Some(n)) if n != 0 => Ok(()),
-                _ => wrong(format!("an error: {key} present and not 0")),
+                _ => wrong(format!("an error: {key} is present and not 0")),
             },
             (_, None) => wrong(format!("{key}, which is missing")),
             (Self::Typed(of), Some(seen)) => of.matches(framing, key, seen),

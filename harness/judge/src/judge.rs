@@ -1298,7 +1298,7 @@ mod tests {
         let choices = [refused, close, any];
         assert!(found(&choices, "0 < cmd=get_result rc=0\r").contains("byte 0x0d"));
         let wrong = found(&choices, "0 < cmd=get_result rc=0 value=v");
-        assert!(wrong.ends_with("(an error: rc present and not 0)"), "{wrong}");
+        assert!(wrong.ends_with("(an error: rc is present and not 0)"), "{wrong}");
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub fn scenario_result(
         _ if is_crash => Verdict::Crashed,
         // Findings from before the call to the missing function, or before the request about nodes, still count.
         Some(UnjudgedReason::NoSuchFunction(_) | UnjudgedReason::Misplaced(_)) if worst.is_some() => found,
-        // A requirement that is broken before the scenario ends early may be the reason for that.
+        // A requirement that is broken before the scenario ends early may be the reason for the early end.
         Some(_) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
         None => found,

@@ -407,7 +407,7 @@ mod tests {
         let (head, tail) = greeting.split_at(9);
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
         let rest = format!("{tail}{answer}");
-        // In pieces, and together with the following message in a single read.
+        // The response arrives in pieces, and its end in the same read as the following message.
         let separate = [(true, "cmd=initack pmiid=0\n"), (false, head), (false, rest.as_str())];
         let (events, findings) = by_port(&separate);
         assert_eq!(events[..2], [format!("greeted in {} bytes", greeting.len()), "started".to_owned()]);

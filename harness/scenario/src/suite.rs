@@ -378,7 +378,7 @@ impl Suite {
         self.names().any(fits)
     }
 
-    /// Returns the names of the scenarios in this suite and in the embedded suite. Names in both are repeated.
+    /// Returns the names of the scenarios in this suite and in the embedded suite. A name that is in both suites occurs twice.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let embedded = FILES.iter().flat_map(|file| file.names.iter().map(|name| &**name));
         self.scenarios.iter().map(|scenario| &*scenario.name).chain(embedded)

@@ -200,7 +200,7 @@ fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     Ok(stored)
 }
 
-/// Writes a small set of the corpus's sessions with the coverage and findings of all of its sessions.
+/// Writes a small set of sessions from the corpus that has the coverage and the findings of the whole corpus.
 fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let mut corpus = Corpus::open(folder)?;
     anyhow::ensure!(

@@ -250,7 +250,7 @@ fn run_report(report: &Report) -> anyhow::Result<u8> {
     let log = report.log.as_deref().context("name a log")?;
     let mut run = read_run(log, keep)?;
     if !report.filter.is_empty() {
-        anyhow::ensure!(report.format == Format::Sequence, "--filter goes with --format sequence");
+        anyhow::ensure!(report.format == Format::Sequence, "--filter requires --format sequence");
         let filters = select::Filter::all(&report.filter);
         run.results.retain(|r| filters.iter().any(|filter| filter.matches(&r.scenario)));
     }

@@ -72,7 +72,7 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     }
     let whom = under_test(args);
     let filters = Filter::all(&args.filter);
-    // A requirement without scenarios is an error only if there are none in the whole suite, so all scenarios of this kind are read.
+    // A requirement without scenarios is an error only if no scenario of the whole suite tests it, so all scenarios of this kind are read.
     let any = filters.is_empty() || !args.requirement.is_empty();
     let wanted =
         |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.matches(name)));

@@ -630,7 +630,7 @@ fn flaky_finding_is_not_an_error() {
     }
     let html = of(vec![flaky.clone()], Format::Html);
     assert!(html.contains(">flaky<") && !html.contains(">fails<"), "{html}");
-    // The same holds for a note that --strict=de-facto makes red.
+    // A flaky note that --strict=de-facto would make red is a warning as well.
     let note = vec![judged("rfc13.get.value", Severity::Note, "rc=0", "rc=1")];
     let note = ScenarioResult { findings: note, ..result("a/1", Verdict::Flaky) };
     let strict = |format| {

@@ -172,7 +172,7 @@ impl Campaign<'_> {
             let mut shared = self.lock();
             let earlier = shared.found.iter_mut().find(|earlier| earlier.bucket == found.bucket);
             match earlier {
-                // The stored session already has only valid input, or this one also needs invalid input.
+                // The stored session already has only valid input, or this session also needs invalid input.
                 Some(earlier) if earlier.valid || !found.valid => return,
                 Some(earlier) => {
                     *earlier = found.clone();

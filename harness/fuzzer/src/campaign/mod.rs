@@ -397,7 +397,7 @@ impl Campaign<'_> {
             return self.unjudged(why);
         }
         let fatal = run.failures.iter().any(|failure| failure.key.is_fatal());
-        // The coverage of a free session depends on timing. If it counted, a later session that covers the same every time would not be
+        // The coverage of a free session depends on timing. If it counted, a later session that reliably has the same coverage would not be
         // kept.
         let is_ordered = !case.scenario.is_free;
         // Edges of a case that ended the implementation do not count, so that a later case that reaches them without ending it is kept.

@@ -297,7 +297,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
         }
         _ => {}
     }
-    // Change only one of the three numbers: a program would stop at the first unusual one.
+    // Change only one of the three numbers: a program would stop at the first unusual number.
     let mut numbers = ["0", "1", "1"];
     for _ in 0..u.int_in_range(1..=2)? {
         numbers[u.choose_index(3)?] = pick(u, &values().numbers)?;

@@ -274,7 +274,7 @@ impl Monitor {
         let id = ids::RFC13_SPAWN_ARG_INDICES;
         let is_tested = self.focus.as_ref().is_none_or(|focus| focus.iter().any(|tested| tested == id));
         let indices = is_tested && !self.accepts_argument_bases[usize::from(from_one)];
-        // RFC 13, PMI_Spawn_multiple: clients number arguments from zero, so a server need not accept others.
+        // RFC 13, PMI_Spawn_multiple: clients number arguments from zero, so a server need not accept other numbers.
         if from_one && indices {
             return;
         }
@@ -297,7 +297,7 @@ impl Monitor {
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
-            // Such keys distinguish this barrier from others. The manager must distribute them before it opens.
+            // This barrier differs from others in the keys that the manager must distribute before the barrier opens.
             ids::RFC13_ABNF_WORD
         } else if full {
             MAX_LENGTH_REQUIREMENT

@@ -329,7 +329,7 @@ fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] de
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], "0 < cmd=my_kvsname kvsname=\u{192}1"], "rfc13.abnf.word")]
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], NAMES[0][1], "0 > cmd=put kvsname=k key=a value=cmd",
     "0 < cmd=put_result rc=0", "0 > cmd=barrier_in", "0 closed"], "rfc13.abnf.c-barrier")]
-// This barrier is unusual only because of the key that must be distributed.
+// This barrier is unusual only because of the key that the manager must distribute.
 #[case(&[INITS[0][0], INITS[0][1], NAMES[0][0], NAMES[0][1], "0 > cmd=put kvsname=k key=cmd value=a",
     "0 < cmd=put_result rc=0", "0 > cmd=barrier_in", "0 closed"], "rfc13.abnf.word")]
 fn cites_the_cause_of_a_failure(#[case] lines: &[&str], #[case] cited: &str) {

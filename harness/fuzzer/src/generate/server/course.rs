@@ -81,7 +81,8 @@ impl SessionModel<'_, '_> {
         Ok(())
     }
 
-    /// Reads the keys that became visible to all ranks since the last read, each by one process, preferably not the one that put it.
+    /// Reads the keys that became visible to all ranks since the last read. Each key is read by one process, preferably not by the process
+    /// that put it.
     pub(crate) fn read_back(&mut self) -> Result<()> {
         let keys: Vec<PutKey> = self.visible_keys[self.keys_read.min(self.visible_keys.len())..].to_vec();
         self.keys_read = self.visible_keys.len();

@@ -142,7 +142,7 @@ pub(crate) fn make_case(trace: &Trace, through: ProgramSession) -> Case {
             let of_kind = slots(trace).remove(&kind).unwrap_or_default();
             for rank in 0..ranks {
                 let own = of_kind.iter().copied().filter(|(_, other)| *other == rank);
-                // A program may retry after a failure response, so every second rank gets two of them.
+                // A program may retry after a failure response, so every second rank gets two failure responses.
                 let twice = series == ChangeSeries::Refusals && rank % 2 == 1;
                 for slot in own.skip(time).take(if twice { 2 } else { 1 }) {
                     strike(series, slot, from + rank as usize);

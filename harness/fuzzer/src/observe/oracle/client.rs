@@ -352,7 +352,7 @@ impl ExchangeHistory {
                 let how = message.map_or_else(|how| how, |message| answer(op, message));
                 (LastRequest::Request(kind), how)
             }
-            // The response belongs to no pending thread, so the requesting thread may still wait for its own.
+            // The response belongs to no pending thread, so the requesting thread may still wait for its own response.
             (None, Some(open)) => {
                 let how = if is_frame { ResponseKind::OtherThread } else { ResponseKind::NoFrame };
                 (LastRequest::Request(open.kind), how)

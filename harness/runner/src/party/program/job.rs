@@ -675,7 +675,7 @@ impl Host for ProgramJob<'_> {
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.idle_check = (now + self.idle_check.1, (self.idle_check.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
-        // A program that reports its progress may still be working. A program that only prints is not.
+        // A program that prints may be reporting its progress, unless it floods its output.
         let is_printing = quiet < stalled / 2;
         let patience = if is_printing && self.output_length < OUTPUT_FLOOD { PRINTING_FACTOR } else { 1 };
         let is_over =

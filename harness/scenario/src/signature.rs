@@ -334,7 +334,8 @@ mod tests {
                 f.error_requirement
             );
         }
-        // The catalogue uses this suffix. The requirement on PMI_Finalize has no such suffix, because it is also about the effect.
+        // In the catalogue, the ids of these requirements end in `.errors`. The requirement on PMI_Finalize has no such suffix, because it
+        // is also about the effect.
         for requirement in suite.catalogue.iter() {
             assert_eq!(
                 is_about_failures(&requirement.id),

@@ -14,7 +14,7 @@ use crate::session::case::bindings::BoundNames;
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a plan has only a few dozen of them and is short-lived")]
 pub(crate) enum PlannedStep {
-    /// A request with its messages: one, except for a spawn.
+    /// A request with its messages. Only a spawn request has more than one.
     Request { rank: u32, op: Op, messages: Vec<FieldList> },
     /// A statement that is not a request.
     Stmt(Statement),

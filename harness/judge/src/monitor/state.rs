@@ -341,7 +341,7 @@ pub struct Monitor {
     pub(super) appends_tuples: bool,
     /// True if the server has accepted spawn arguments that are numbered from zero, and from one.
     pub(super) accepts_argument_bases: [bool; 2],
-    /// The requirements that the scenario tests, if there is one.
+    /// The requirements that the scenario tests; `None` without a scenario.
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.
     pub(super) versions: BTreeSet<Version>,

@@ -36,7 +36,8 @@ impl Drop for MapOffer {
     }
 }
 
-/// Shared memory in which an implementation under test may count the edges that it executes. The last process that has it frees it.
+/// Shared memory in which an implementation under test may count the edges that it executes. The system frees the memory when the last
+/// process releases it.
 #[derive(Debug)]
 pub struct EdgeMap {
     id: libc::c_int,

@@ -361,7 +361,7 @@ enum BlockingCall {
     Other,
 }
 
-/// read and readv.
+/// The numbers of the system calls read and readv.
 #[cfg(target_arch = "x86_64")]
 const READS: [u32; 2] = [0, 19];
 #[cfg(target_arch = "aarch64")]

@@ -84,7 +84,7 @@ impl Launcher {
         Ok(StartedProcess { child, socket: Some(socket) })
     }
 
-    /// Starts a process without a connection, which connects by itself.
+    /// Starts a process that has no connection yet, and connects by itself.
     pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<StartedProcess> {
         Ok(StartedProcess { child: self.start(command, None)?, socket: None })
     }

@@ -37,7 +37,7 @@ enum Unreadable {
 pub(super) fn read(path: &Path) -> Result<EventKind, UnreadableLibrary> {
     let at = |why| UnreadableLibrary { path: path.to_owned(), why };
     let bytes = File::open(path).map_err(|e| at(Unreadable::File(e)))?;
-    // Most of a library with debug information is not needed.
+    // Only the needed parts of the file are read, because a library with debug information is large.
     let bytes = &ReadCache::new(bytes);
     let format = |_| at(if path.is_dir() { Unreadable::Directory } else { Unreadable::NoFormat });
     let (soname, functions) = match FileKind::parse(bytes).map_err(format)? {

@@ -714,7 +714,7 @@ fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
     (status, text, report)
 }
 
-const NOT_INSTRUMENTED: &str = "note: the server was built without edge coverage";
+const NOT_INSTRUMENTED: &str = "note: the server has no edge coverage";
 
 #[test]
 fn uses_edges_of_an_instrumented_server() {

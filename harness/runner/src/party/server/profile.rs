@@ -203,7 +203,7 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
         meant => format!("did you mean {}? (pmi-conform explain profiles)", shown(meant)),
     };
     Err(ImplementationError(format!(
-        "unknown profile @{name}: no built-in profile has this name, and {tried} does not exist\n{hint}"
+        "unknown profile @{name}: no built-in profile has this name; files not found: {tried}\n{hint}"
     )))
 }
 

@@ -40,7 +40,7 @@ use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::{note, print};
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
-use crate::report::{RELAYED_NOTE, campaign_text, progress_line, times};
+use crate::report::{RELAYED_NOTE, campaign_text, count, progress_line, times};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -193,9 +193,9 @@ fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     let folders: Vec<String> = args.corpus.iter().map(|folder| folder.display().to_string()).collect();
     anyhow::ensure!(
         !stored.cases().is_empty(),
-        "{}: none of the {} scenarios can be replayed with this implementation, because each step must belong to a single rank",
+        "{}: no session for this implementation in {}; each step of a session must belong to a single rank",
         folders.join(", "),
-        stored.other_count()
+        count(stored.other_count(), "scenario")
     );
     Ok(stored)
 }

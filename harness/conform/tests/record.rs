@@ -254,7 +254,7 @@ fn blames_a_faulty_process_manager() {
     let serve = [BIN, "serve", "-n", "2", "--fault", "env-spawned-zero", "--", "{tap}", CLIENT];
     let ran = conform(folder.path(), &[&["record", "--"], &serve[..]].concat());
     assert_eq!(ran.status, 1, "{}", ran.whole());
-    assert!(ran.err.contains("the process manager: erred"), "{}", ran.whole());
+    assert!(ran.err.contains("the process manager: failed"), "{}", ran.whole());
     assert!(ran.err.contains("the program: no findings"), "{}", ran.whole());
 }
 
@@ -280,7 +280,7 @@ fn blames_a_faulty_program() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("by        the client, rank 1"), "{}", ran.whole());
     assert!(ran.err.contains("the process manager: no findings"), "{}", ran.whole());
-    assert!(ran.err.contains("the program: erred"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: failed"), "{}", ran.whole());
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use pmi_wire::Proc;
-
 use super::{
     ast::*,
     expr, layout,
@@ -43,11 +41,6 @@ impl Scenario {
 }
 
 impl Step {
-    /// Creates a step that cites no requirement.
-    pub fn new(target: StepTarget, role: Role, action: StepAction) -> Self {
-        Self { target, role, cites: None, action, span: Span::default() }
-    }
-
     /// Returns the side that acts in the step if `tests` is under test.
     pub fn actor(&self, tests: ImplementationKind) -> Actor {
         match &self.action {
@@ -82,50 +75,9 @@ impl Step {
         };
         outcomes.iter_mut().map(|outcome| &mut outcome.cites).chain([&mut self.cites])
     }
-
-    /// Returns the step, citing this requirement.
-    #[must_use]
-    pub fn citing(self, id: impl Into<String>) -> Self {
-        Self { cites: Some(id.into().into()), ..self }
-    }
-}
-
-impl From<Step> for Statement {
-    fn from(step: Step) -> Self {
-        Self::Step(step)
-    }
-}
-
-impl StepTarget {
-    /// Selects these ranks of a group, in this order. Consecutive ranks become a range.
-    pub fn ranks(group: u32, ranks: impl IntoIterator<Item = u32>) -> Self {
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for rank in ranks {
-            match ranges.last_mut() {
-                Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
-                _ => ranges.push((rank, rank)),
-            }
-        }
-        Self::Ranks { group, set: RankSet::Ranges(ranges) }
-    }
-
-    /// Selects all ranks of a group.
-    pub fn all(group: u32) -> Self {
-        Self::Ranks { group, set: RankSet::All }
-    }
-
-    /// Selects one process.
-    pub fn one(proc: Proc) -> Self {
-        Self::ranks(proc.group, [proc.rank])
-    }
 }
 
 impl StepAction {
-    /// Creates a message with these lines, in one write.
-    pub fn message(lines: impl IntoIterator<Item = Template>) -> Self {
-        Self::Message { mode: WriteMode::default(), lines: lines.into_iter().collect() }
-    }
-
     /// Returns the possible outcomes: the action itself, or each outcome of `<one of>`.
     pub fn outcomes(&self) -> impl Iterator<Item = &Self> {
         let (itself, alternatives): (_, &[Alternative]) = match self {
@@ -188,12 +140,6 @@ impl Template {
     pub fn with(mut self, piece: Piece) -> Self {
         self.pieces.push(piece);
         self
-    }
-
-    /// Appends the value of a name.
-    #[must_use]
-    pub fn var(self, name: impl Into<String>) -> Self {
-        self.with(Piece::Var(name.into()))
     }
 
     /// Appends tuples of a message, as they are written in a file.

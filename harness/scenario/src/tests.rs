@@ -957,7 +957,10 @@ fn body_with(text: &[u8]) -> Vec<Statement> {
     let value = || Template::value(text);
     let name = |name: &str| name.to_owned().into();
     let step = |role, action| -> Statement {
-        Step::new(StepTarget::ranks(0, [0, 1, 2, 5, 4]), role, action).citing("rfc13.put.unique").into()
+        let ranges = vec![(0, 2), (5, 5), (4, 4)];
+        let target = StepTarget::Ranks { group: 0, set: RankSet::Ranges(ranges) };
+        let cites = Some("rfc13.put.unique".to_owned().into());
+        Statement::Step(Step { target, role, cites, action, span: Span::default() })
     };
     let number = || Expr::Number(3);
     let pieces = [
@@ -973,7 +976,8 @@ fn body_with(text: &[u8]) -> Vec<Statement> {
         Piece::Typed(ValueType::Absent),
     ];
     let mixed = |line: Template| pieces.iter().fold(line, |line, piece| line.with(piece.clone()).bytes(text));
-    let message = StepAction::message([Template::line(text), mixed(Template::line(text))]);
+    let lines = vec![Template::line(text), mixed(Template::line(text))];
+    let message = StepAction::Message { mode: WriteMode::default(), lines };
     let alternative =
         Alternative { grade: Grade::Fail, cites: None, action: message.clone(), span: Span::default() };
     let call = Call {

@@ -270,7 +270,7 @@ impl ScenarioResult {
 }
 
 /// The first line of a log.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeader {
     /// The version of the format: [`LOG_FORMAT`].
     pub format: u32,

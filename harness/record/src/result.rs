@@ -7,7 +7,6 @@ use pmi_judge::verdict::{
 };
 use pmi_judge::{PartyKind, Severity};
 use pmi_scenario::requirement::Catalogue;
-use pmi_wire::ConnectionMethod;
 
 /// The name of a session in reports.
 pub const NAME: &str = "session";
@@ -18,18 +17,12 @@ pub fn header(command: &[String]) -> RunHeader {
         format: LOG_FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
         server: shell_words::join(command),
-        implementation: None,
-        implementation_version: None,
         command: shell_words::join(
             ["pmi-conform", "record", "--"].into_iter().chain(command.iter().map(String::as_str)),
         ),
-        against: Vec::new(),
-        relayed: false,
-        connection: ConnectionMethod::Fd,
-        under_test: None,
         dialect: NEGOTIATED_DIALECT.into(),
         selected: 1,
-        strict: Strictness::Must,
+        ..RunHeader::default()
     }
 }
 
@@ -42,9 +35,7 @@ pub fn result(
 ) -> ScenarioResult {
     let blank = ScenarioResult {
         scenario: NAME.into(),
-        summary: String::new(),
         verdict: Verdict::Unjudged,
-        requires: Vec::new(),
         time_us: session.time.as_micros() as u64,
         replay,
         path,

@@ -9,7 +9,7 @@ use pmi_judge::event::{Bytes, Event, EventKind, Exit, SilenceProof};
 use pmi_judge::verdict::{JudgedFinding, LOG_FORMAT, StaleDeviation, Strictness, Verdict};
 use pmi_judge::{Finding, PartyKind, Severity};
 use pmi_scenario::requirement::Level;
-use pmi_wire::{ConnectionMethod, Proc};
+use pmi_wire::Proc;
 
 /// Characters that have a meaning in some format: terminal escapes, and ends of lines, rows, documents and directives.
 const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";
@@ -27,7 +27,6 @@ pub(super) fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
         scenario: scenario.to_owned(),
         summary: "What must hold.".to_owned(),
         verdict,
-        requires: Vec::new(),
         time_us: 1500,
         replay: format!("pmi-conform {scenario}"),
         path: format!("scenarios/{scenario}.pmi"),
@@ -150,16 +149,10 @@ pub(super) fn run() -> Run {
         format: LOG_FORMAT,
         version: "0.1.0".to_owned(),
         server: format!("./pm {HOSTILE}"),
-        implementation: None,
-        implementation_version: None,
         command: format!("pmi-conform --server './pm {HOSTILE}'"),
-        against: Vec::new(),
-        connection: ConnectionMethod::Fd,
-        relayed: false,
-        under_test: None,
         dialect: "pmi-1.1".to_owned(),
         selected: results.len(),
-        strict: Strictness::Must,
+        ..RunHeader::default()
     };
     let end = RunEnd {
         counts,

@@ -201,8 +201,10 @@ mod tests {
     #[test]
     fn script_expects_silence_for_a_missing_response() {
         let silence = EventKind::NoResponse { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
-        let script = script(vec![asks(1, "cmd=get_maxes\n"), silence], 1, "silence").unwrap();
+        let observed_twice = vec![asks(1, "cmd=get_maxes\n"), silence.clone(), silence];
+        let script = script(observed_twice, 2, "silence").unwrap();
         assert!(script.contains("said, shown = recv(\"0.1\", None)"), "{script}");
+        assert_eq!(script.matches("recv(\"0.1\", None").count(), 1, "{script}");
     }
 
     #[test]

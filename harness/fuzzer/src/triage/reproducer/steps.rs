@@ -379,8 +379,13 @@ impl StepReader<'_> {
     }
 
     fn silent(&mut self, proc: Proc, seen: Option<&str>) {
-        let partial = self.partial(proc);
-        self.step(proc, ReproducerStep::Receive(partial, Framing::Lines));
+        let silence = ReproducerStep::Receive(self.partial(proc), Framing::Lines);
+        // A silence that was observed twice is one step. Otherwise, the first step discards an answer, and the second one misses it.
+        let last = self.steps.iter().rposition(|(of, _)| *of == proc);
+        if let Some(last) = last.filter(|last| self.steps[*last].1 == silence) {
+            self.steps.remove(last);
+        }
+        self.step(proc, silence);
         self.final_check = seen.map(|_| FinalCheck::LastStep);
     }
 

@@ -368,7 +368,7 @@ impl fmt::Display for FailureKey {
             Self::Crash { program: who, cause, site } => {
                 parts.extend(["crash".to_owned(), slug(who), cause.to_string()]);
                 match site {
-                    CrashSite::Place(place) => parts.push(cut_slug(&format!("in-{place}"), PLACE)),
+                    CrashSite::Place(place) => parts.push(cut_slug(&format!("in-{place}"), MAX_PLACE_LENGTH)),
                     CrashSite::Unknown { call, after } => {
                         parts.extend(call.clone());
                         parts.extend(after.as_ref().map(LastAction::to_string));
@@ -404,7 +404,7 @@ impl fmt::Display for FailureKey {
 }
 
 /// Maximum length of a place in the name of a folder. C++ names can be longer.
-const PLACE: usize = 120;
+const MAX_PLACE_LENGTH: usize = 120;
 
 /// Reduces a text to letters, digits and `.-_+`, and limits its length.
 fn slug(text: &str) -> String {

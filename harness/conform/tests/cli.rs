@@ -873,6 +873,18 @@ fn unanswered_operation_is_lacking_and_fails_once(
     assert!(ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
+/// A client that offers 1.2 supports 1.1, but a client that offers 3.0 may not.
+#[rstest]
+#[case::subversion("init/first-offer[subversion-2]", 1)]
+#[case::version("init/first-offer[version-3]", 0)]
+fn server_may_refuse_a_major_version(#[case] scenario: &str, #[case] status: i32) {
+    let conform = env!("CARGO_BIN_EXE_pmi-conform");
+    let server = format!("{conform} serve --fault init-refuses-higher -n {{ranks}} {{agent}}");
+    let ran = here(&["--server", &server, "-f", &format!("={scenario}")]);
+    assert_eq!(ran.status, status, "{}", ran.whole());
+    assert_eq!(ran.out.contains(" 1 noted"), status == 0, "{}", ran.whole());
+}
+
 /// Returns one line for each event of a scenario, without values that vary between runs.
 fn transcript(name: &str) -> String {
     let told = |what: &Value| -> String {

@@ -132,6 +132,21 @@ pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
     events.iter().find(tells).map(|event| event.seq)
 }
 
+/// Returns whether the server had closed the connection at event `loss` before any client closed one. Nothing that the clients closed can
+/// then have led to the close.
+pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
+    let left = |event: &Event| {
+        matches!(
+            event.kind,
+            EventKind::ClosedByClient { .. } | EventKind::Ended { ours: true, .. } | EventKind::Exited { .. }
+        )
+    };
+    let closes = find_event(events, loss).is_some_and(|event| {
+        matches!(event.kind, EventKind::ClosedByServer { .. } | EventKind::Ended { ours: false, .. })
+    });
+    closes && !events.iter().take_while(|event| event.seq < loss).any(left)
+}
+
 /// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message from the
 /// implementation (`event`) is not a consequence.
 pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {

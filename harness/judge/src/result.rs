@@ -90,7 +90,7 @@ pub fn scenario_result(
         None
     };
     let own_end = own_end.filter(|end| end.is_exception);
-    let is_crash = outcome.crashed.is_some() || own_end.is_some();
+    let mut is_crash = outcome.crashed.is_some() || own_end.is_some();
     findings.extend(own_end.map(|OwnEnd { seq, text, .. }| {
         let finding = Finding::new(NO_CRASH, outcome.party, builtin_requirements::NO_CRASH_EXPECTED, text);
         judged(catalogue, Finding { seq, ..finding })
@@ -103,10 +103,18 @@ pub fn scenario_result(
         suggest_option(&mut findings, command);
     }
     deviations.mark(&result.scenario, &mut findings);
-    if is_crash && let Some(loss) = evidence::first_loss(&outcome.events, outcome.party) {
+    if is_crash && let Some(mut loss) = evidence::first_loss(&outcome.events, outcome.party) {
+        let signal = outcome.crashed.as_ref().map(|(_, signal)| SignalCause::of(*signal));
+        if outcome.party == PartyKind::Server
+            && signal == Some(SignalCause::BrokenPipe)
+            && let Some(death) = death_after_close(&outcome.events, loss, &findings)
+        {
+            (loss, is_crash) = (death, false);
+        }
         let follows = |judged: &mut JudgedFinding| {
             let finding = &judged.finding;
-            evidence::is_consequence(finding, evidence::find_event(&outcome.events, finding.seq), loss)
+            let event = evidence::find_event(&outcome.events, finding.seq);
+            evidence::is_consequence(finding, event, loss) || !is_crash && finding.requirement == NO_CRASH
         };
         result.consequences = findings.extract_if(.., follows).collect();
     }
@@ -180,6 +188,14 @@ pub fn scenario_result(
         redact_input(&mut result);
     }
     result.at(strict)
+}
+
+/// Returns the number of the event that reports a death by SIGPIPE, if an earlier close by the server is its cause. A launcher dies of this
+/// signal when it writes to a proxy that has ended. `loss` is the first sign of the death.
+fn death_after_close(events: &[Event], loss: u64, findings: &[JudgedFinding]) -> Option<u64> {
+    let death = evidence::crash_event(events)?;
+    let is_cause = |j: &JudgedFinding| j.severity == Severity::Fail && (loss..death).contains(&j.finding.seq);
+    (evidence::server_closed_first(events, loss) && findings.iter().any(is_cause)).then_some(death)
 }
 
 /// Removes everything but the symptoms from a result, because neither the input nor the command that sends it may be published.
@@ -687,6 +703,38 @@ mod tests {
         };
         assert_eq!(bytes.0, spawn.as_bytes(), "the request is complete");
         assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
+    }
+
+    /// A server closes the connection, and its launcher then dies.
+    #[rstest]
+    #[case::of_the_close(&["0 > cmd=get_appnum"], 13, &["rfc13.abnf.c-appnum"], &[NO_CRASH])]
+    #[case::after_another_process_left(&["1 leaves", "0 > cmd=get_appnum"], 13, &[NO_CRASH], &["rfc13.abnf.c-appnum"])]
+    #[case::of_a_fault(&["0 > cmd=get_appnum"], 11, &[NO_CRASH], &["rfc13.abnf.c-appnum"])]
+    fn close_explains_a_later_death_by_sigpipe(
+        #[case] lines: &[&str],
+        #[case] signal: i32,
+        #[case] found: &[&str],
+        #[case] consequences: &[&str],
+    ) {
+        let name = "the launcher, pm,".to_owned();
+        let mut kinds = events(lines);
+        let closed = kinds.len() as u64;
+        kinds.extend([event("0 closed"), EventKind::Crashed { name: name.clone(), signal }]);
+        let finding = Finding::new("rfc13.abnf.c-appnum", PartyKind::Server, "", "the end of the connection");
+        let findings = vec![Finding { proc: Some(P), seq: closed, ..finding }];
+        let crashed = Some((name, signal));
+        let outcome = ScenarioOutcome { crashed, ..outcome(numbered(kinds), findings) };
+        let result = result_of(outcome, &embedded_catalogue().unwrap());
+        let ids =
+            |all: &[JudgedFinding]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            (ids(&result.findings), ids(&result.consequences)),
+            (
+                found.iter().map(|&id| id.to_owned()).collect(),
+                consequences.iter().map(|&id| id.to_owned()).collect()
+            )
+        );
+        assert_eq!(result.verdict == Verdict::Crashed, found == [NO_CRASH]);
     }
 
     /// A server that ends while a response is due. `says` is on stderr before the harness ends the job, or after that if `late`.

@@ -1246,6 +1246,23 @@ mod tests {
         }
     }
 
+    #[rstest]
+    #[case::in_pieces(&["0 >| cmd=ab", "0 >| ort", "0 > "], "rfc13.wire.newline")]
+    #[case::whole(&["0 > cmd=abort"], "rfc13.abort.group")]
+    fn abort_in_pieces_explains_another_process(#[case] aborts: &[&str], #[case] cited: &str) {
+        let other = Proc { rank: 1, ..P };
+        let ends = Expectation {
+            proc: Some(other),
+            cites: "rfc13.abort.group".into(),
+            kind: ExpectationKind::IsEnded,
+        };
+        let silence = EventKind::Silence { proof: SilenceProof::Idle, waited_ms: 0 };
+        let rest = events(aborts).into_iter().chain([EventKind::Expected(Box::new(ends)), silence]);
+        let kinds = [launched(2, 1)].into_iter().chain(events(&INITS.concat())).chain(rest);
+        let found = outcome(PartyKind::Server, kinds).findings;
+        assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), [cited]);
+    }
+
     #[test]
     fn unterminated_frame_is_not_silence() {
         let half = &framed("cmd=info-getjobattr-response;rc=0;found=FALSE;")[..20];

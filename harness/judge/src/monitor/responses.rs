@@ -10,7 +10,7 @@ use super::lifecycle::init_rule;
 use super::response::is_regular;
 use super::spawn::has_one_based_arguments;
 use super::state::{
-    MAX_LENGTH_REQUIREMENT, MIN_LONG_REQUEST, Monitor, MonitoredRequest, RequestDetail,
+    MAX_LENGTH_REQUIREMENT, MIN_LONG_REQUEST, Monitor, MonitoredRank, MonitoredRequest, RequestDetail,
     SPLIT_WRITE_REQUIREMENT, request_rule,
 };
 use crate::Severity;
@@ -392,8 +392,16 @@ impl Monitor {
         }
     }
 
-    /// Like [`split_write_rule_or`](Self::split_write_rule_or), for a valid request of PMI-1 that has no response.
+    /// Like [`split_write_rule_or`](Self::split_write_rule_or), for a valid request of PMI-1 that has no response. The server has to end a
+    /// process if any process of its group aborts.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
+        let aborts = |rank: &MonitoredRank| {
+            rank.split_write && rank.pending.back().is_some_and(|last| last.op == Some(Operation::Abort))
+        };
+        let group = self.groups.get(&p.group).filter(|_| otherwise == ids::RFC13_ABORT_GROUP);
+        if group.is_some_and(|group| group.ranks.values().any(aborts)) {
+            return SPLIT_WRITE_REQUIREMENT;
+        }
         let pending = self.find_rank(p).and_then(|rank| rank.pending.front());
         let is_valid = pending.is_some_and(|request| request.op.is_some());
         if is_valid && self.framing(p) == Framing::Lines {

@@ -124,6 +124,9 @@ pub struct Requirement {
     /// The behaviour of implementations, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
+    /// True if a breach is a failure although the requirement is de facto, because it follows from a requirement of a standard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fails: bool,
     /// True if a breach is reported but is not a failure, because the user has not selected the requirement's set.
     #[serde(skip)]
     pub advisory: bool,
@@ -136,7 +139,7 @@ impl Requirement {
     /// Returns whether tests must show that a breach by this party is detected. This applies to observable MUSTs. Requirements about which
     /// the text contradicts itself are excluded, because a breach of them is never a failure.
     pub fn needs_fault(&self, whom: BoundParty) -> bool {
-        self.level == Level::Must
+        (self.level == Level::Must || self.fails)
             && self.binds.contains(&whom)
             && self.excluded.is_none()
             && self.contradiction.is_none()
@@ -147,6 +150,7 @@ impl Requirement {
         match self.level {
             _ if self.contradiction.is_some() || self.advisory => Severity::Note,
             Level::Must => Severity::Fail,
+            Level::DeFacto if self.fails => Severity::Fail,
             Level::Should => Severity::Warn,
             Level::May | Level::DeFacto => Severity::Note,
         }

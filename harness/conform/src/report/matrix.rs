@@ -305,7 +305,7 @@ fn tables(entries: &[NamedRun], names: &[String], catalogue: &Catalogue, history
             let cell =
                 |(stands, (_, file)): (&BTreeMap<&str, RequirementStatus<'_>>, &(&NamedRun, &String))| {
                     let one = stands.get(id)?;
-                    let found = one.standing <= Status::Deviates;
+                    let found = one.standing <= Status::Noted;
                     Some(MatrixCell {
                         standing: one.standing,
                         label: one.standing.label(),
@@ -482,6 +482,18 @@ mod tests {
                 vec![known, passed("spawn/one", "rfc13.spawn.command"), passed("kvs/a", "rfc13.put.unique")],
             ),
         ]
+    }
+
+    #[test]
+    fn recorded_failure_outweighs_note() {
+        let mut known = result("get/value", Verdict::Fail, "rfc13.get.value");
+        known.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
+        known.findings[0].deviation = Some("issue 12".to_owned());
+        let mut noted = result("get/again", Verdict::Note, "rfc13.get.value");
+        noted.findings = vec![tests::judged("rfc13.get.value", Severity::Note, "this", "that")];
+        let results = [known, noted];
+        let standings = requirement_standings(&results, tests::run().header.strict);
+        assert_eq!(standings["rfc13.get.value"].standing, Status::Deviates);
     }
 
     #[test]

@@ -20,10 +20,10 @@ pub(super) enum Status {
     Flaky,
     /// A SHOULD is broken.
     Warns,
+    /// The requirement is broken as the recorded deviations describe, and otherwise at most noted.
+    Deviates,
     /// The requirement is broken, but its level makes the finding a note.
     Noted,
-    /// The requirement is broken only as the recorded deviations describe.
-    Deviates,
     /// A scenario that tests the requirement was completed without a finding about it.
     Passes,
     /// The scenarios that test the requirement ended before they reached it.
@@ -40,8 +40,8 @@ impl Status {
         Self::Fails,
         Self::Flaky,
         Self::Warns,
-        Self::Noted,
         Self::Deviates,
+        Self::Noted,
         Self::Passes,
         Self::NotReached,
         Self::NotJudged,

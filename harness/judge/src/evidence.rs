@@ -204,6 +204,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
             kept.extend(requests_before_crash(events, loss));
         } else if let Some(proc) = finding.proc {
             kept.extend(exchange(events, proc, finding.seq));
+            kept.extend(scripted_answers(events, proc, finding.seq));
         }
     }
     kept
@@ -221,6 +222,24 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
         turns < 2
     });
     within.take(MAX_EVENTS_PER_MESSAGE).map(|(seq, _)| seq).collect()
+}
+
+/// Returns the messages that the scenario sent to a process in place of correct answers up to this event, each with the request before it.
+fn scripted_answers(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
+    let events = &events[..events.partition_point(|event| event.seq <= seq)];
+    let mut kept = Vec::new();
+    for (index, event) in events.iter().enumerate() {
+        if event.kind != (EventKind::SituationReached { proc }) {
+            continue;
+        }
+        let answers = |event: &&Event| message(event) == Some((proc, WritingSide::Server));
+        if let Some(answer) = events[index..].iter().find(answers) {
+            kept.push(event.seq);
+            kept.extend(exchange(events, proc, answer.seq));
+        }
+    }
+    kept.truncate(MAX_EVENTS_PER_MESSAGE);
+    kept
 }
 
 /// Returns the requests that may have caused a crash: the unanswered requests, the last request, and all requests that start processes.
@@ -297,6 +316,18 @@ mod tests {
         let lines = ["0 > cmd=finalize", "0 < cmd=finalize_ack", "0 closed", "1 > cmd=get_appnum"];
         let events = numbered(events(&lines).into_iter().chain([crash]));
         assert_eq!(first_loss(&events, PartyKind::Server), Some(4));
+    }
+
+    #[test]
+    fn finding_keeps_the_wrong_answer() {
+        let rest = ["0 < cmd=put_result rc=0", "0 > cmd=finalize", "0 < cmd=finalize_ack", "0 exits 0"];
+        let mut kinds = events(&["0 > cmd=get_maxes", "0 < cmd=maxes", "0 > cmd=get kvsname=k key=a"]);
+        kinds.push(EventKind::SituationReached { proc: P });
+        let events = numbered(kinds.into_iter().chain(events(&rest)));
+        let finding =
+            Finding { proc: Some(P), seq: 7, ..Finding::new("rfc13.error.abort", PartyKind::Client, "", "") };
+        let seqs = evidence([&finding].into_iter(), &events);
+        assert_eq!(seqs.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
     }
 
     #[test]

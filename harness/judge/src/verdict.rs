@@ -186,6 +186,9 @@ pub struct ScenarioResult {
     pub replay: String,
     /// The scenario's file as shown to the user, for `FILE:LINE`.
     pub path: String,
+    /// The words that the scenario puts before the launcher's command (`launch`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<String>,
     /// The events that explain the findings, and the last events, in order. The log contains all events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_events: Vec<Event>,

@@ -548,6 +548,7 @@ fn empty_result(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
         requires: scenario.requires.iter().map(|r| r.value.clone()).collect(),
         replay: format!("{} --filter '={}'", options.replay, scenario.name),
         path: scenario.source.path.clone(),
+        launch: scenario.server_setup.launch.as_ref().map(|words| words.value.clone()),
         ..ScenarioResult::default()
     }
 }

@@ -297,6 +297,9 @@ impl ResultBlock<'_> {
             let option = self.log;
             writeln!(f, "    {dim}{others} left out; see the log ({option}){dim:#}")?;
         }
+        if let Some(words) = &self.result.launch {
+            writeln!(f, "    {dim}before the launcher's command:{dim:#} {}", text::clean(words))?;
+        }
         self.events(f, &shown, &seqs)?;
         for event in &self.result.last_events {
             let EventKind::Replayed { other_jobs: beside, .. } = &event.kind else { continue };

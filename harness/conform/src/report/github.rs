@@ -40,8 +40,10 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             .map(|line| text::clip(line, MAX_LINE_LENGTH))
             .collect();
         let message = lines.join("\n");
-        let title =
-            text::clip(&format!("{} {}", group.label_for(run.header.strict), group.name()), MAX_PART_LENGTH);
+        let title = text::clip_middle(
+            &format!("{} {}", group.label_for(run.header.strict), group.name()),
+            MAX_PART_LENGTH,
+        );
         (if shown == Severity::Fail { &mut errors } else { &mut warnings }).push((title, message, None));
     }
     for ((verdict, reason), results) in tally::red_without_finding(&run.results, run.header.strict) {

@@ -203,7 +203,7 @@ fn of_run(run: &Run, catalogue: &Catalogue) -> RunPage {
             anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
             kind: kind_of_severity(group.shown(strict)),
             label: group.label_for(strict),
-            name: text::clip(&group.name(), MAX_WORDS_LENGTH),
+            name: text::clip_middle(&group.name(), MAX_WORDS_LENGTH),
             scenarios: text::count(group.scenarios.len(), "scenario"),
         }
     };

@@ -6,6 +6,7 @@ use super::block::place;
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
+use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness};
 
@@ -101,7 +102,12 @@ fn section(out: &mut dyn Write, title: &str, rows: &[CauseRow<'_>]) -> io::Resul
                 let input = if judged.valid_input { ", valid input" } else { "" };
                 let requirement =
                     format!("{}{level}{input}{}", cell(&judged.finding.requirement), escape(special));
-                let texts = text::window(&judged.finding.expected, &judged.finding.seen, MAX_CELL_LENGTH);
+                let texts = match judged.finding.requirement.as_str() {
+                    NO_CRASH => [&judged.finding.expected, &judged.finding.seen]
+                        .map(|words| text::clip_middle(&text::clean(words), MAX_CELL_LENGTH))
+                        .into(),
+                    _ => text::window(&judged.finding.expected, &judged.finding.seen, MAX_CELL_LENGTH),
+                };
                 (requirement, texts, place(result, judged))
             }
         };

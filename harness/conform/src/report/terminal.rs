@@ -261,8 +261,10 @@ impl<W: Write> Terminal<W> {
         for group in causes.iter().take(most) {
             let severity = group.shown(self.strict);
             let (style, label) = (palette.severity(severity), group.label_for(self.strict));
-            let (name, of) =
-                (text::clip(&group.name(), MAX_CAUSE_LENGTH), text::count(group.scenarios.len(), "scenario"));
+            let (name, of) = (
+                text::clip_middle(&group.name(), MAX_CAUSE_LENGTH),
+                text::count(group.scenarios.len(), "scenario"),
+            );
             let _ = writeln!(shown, "  {style}{label}{style:#} {name}: {of}: {}", named(&group.scenarios));
             let part = |s: &[&str]| verbose && s.len() < group.scenarios.len() && severity > Severity::Note;
             for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| part(s)) {

@@ -330,6 +330,23 @@ fn colour_does_not_change_the_text() {
     assert_eq!(plain.collect::<String>(), rendered(&run(), Format::Terminal));
 }
 
+/// An assertion ends with the condition that failed, after a path.
+#[test]
+fn cut_cause_keeps_its_condition() {
+    let mut run = run();
+    let crash = run.results.iter_mut().find(|r| r.verdict == Verdict::Crashed).unwrap();
+    let path = "../".repeat(60);
+    let seen =
+        format!("the proxy died of signal 6: pmi: {path}pmi.c:7: parse: Assertion `tokens < 1000' failed.");
+    crash.findings[0].finding.seen = seen;
+    for format in [Format::Terminal, Format::Markdown, Format::Github] {
+        let text = rendered(&run, format);
+        let is_cut =
+            |line: &str| line.contains("tokens < 1000") && line.contains("signal 6") && !line.contains(&path);
+        assert!(text.lines().any(is_cut), "{text}");
+    }
+}
+
 #[test]
 fn long_texts_are_cut_at_the_same_place() {
     let (same, kept) = ("x".repeat(500), "x".repeat(98));

@@ -51,6 +51,17 @@ pub(super) fn clip(text: &str, limit: usize) -> String {
     part(text, 0, limit)
 }
 
+/// Cuts a text in its middle, which keeps both the process that died and the end of its assertion, if it has more than `limit` characters.
+pub(super) fn clip_middle(text: &str, limit: usize) -> String {
+    let all = text.chars().count();
+    if all <= limit {
+        return text.to_owned();
+    }
+    let first: String = text.chars().take(limit / 2).collect();
+    let last: String = text.chars().skip(all - limit / 2).collect();
+    format!("{first}...{last}")
+}
+
 /// Cuts two texts that should be equal to the same window around their first difference.
 pub(super) fn window(expected: &str, seen: &str, limit: usize) -> (String, String) {
     let (expected, seen) = (clean(expected), clean(seen));

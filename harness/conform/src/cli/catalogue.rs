@@ -160,17 +160,26 @@ fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialec
     Ok(0)
 }
 
-/// Prints the summary of a scenario and the requirements that it tests.
-fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
+/// Prints the summary of a scenario and the requirements that it tests. For a table, these are the comment of its file and the requirements
+/// of all rows.
+fn explain_scenario(suite: &Suite, scenario: &Scenario, is_table: bool) -> anyhow::Result<u8> {
     let name = file_name(&scenario.name);
-    let mut text = format!("{name}\n\n  {}\n\nIt tests:\n", scenario.summary());
-    for id in &scenario.requires {
-        let said = suite.catalogue.get(&id.value).map(|r| r.text.as_str()).unwrap_or_default();
-        writeln!(text, "  {}: {said}", id.value)?;
+    let comment = scenario.source.text.lines().map_while(|line| line.strip_prefix('#'));
+    let summary = match is_table {
+        true => comment.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" "),
+        false => scenario.summary(),
+    };
+    let mut text = format!("{}\n\n  {summary}\n\nIt tests:\n", if is_table { name } else { &scenario.name });
+    let rows = suite.scenarios.iter().filter(|s| file_name(&s.name) == name);
+    let played = rows.filter(|s| is_table || s.name == scenario.name);
+    let tested: BTreeSet<&str> = played.flat_map(|s| &s.requires).map(|id| id.value.as_str()).collect();
+    for id in tested {
+        let said = suite.catalogue.get(id).map(|r| r.text.as_str()).unwrap_or_default();
+        writeln!(text, "  {id}: {said}")?;
     }
     let rows = suite.scenarios.iter().filter_map(|s| s.name.strip_prefix(name)?.strip_prefix('['));
     let rows: Vec<&str> = rows.map(|row| row.trim_end_matches(']')).collect();
-    if !rows.is_empty() {
+    if is_table && !rows.is_empty() {
         writeln!(text, "\nIt is played for each of {} rows: {}", rows.len(), rows.join(", "))?;
     }
     writeln!(text, "\n`pmi-conform scenario show {name}` shows it.")?;
@@ -238,7 +247,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     }
     let Some(r) = suite.catalogue.get(id) else {
         if let Some(scenario) = suite.scenarios.iter().find(|s| s.name == id || file_name(&s.name) == id) {
-            return explain_scenario(&suite, scenario);
+            return explain_scenario(&suite, scenario, scenario.name != id);
         }
         if let Some(status) = explain_operation(id)? {
             return Ok(status);

@@ -203,6 +203,7 @@ fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
 #[case("launcher_with_a_number", &["--server", "./nowhere/mpiexec -n 2"], 2)]
 #[case("launcher_with_ranks", &["--server", "srun -n {ranks}"], 2)]
 #[case("template_without_agent", &["--server", "./my-pm -n {ranks}"], 2)]
+#[case("unknown_profile_file", &["--server", "@nobody.toml"], 2)]
 #[case("part_of_a_profile", &["--server", "@hydra"], 2)]
 #[case("nothing_applies", &["--lacks", "names", "-q", "-f", "=names/found[own-name]"], 4)]
 fn rejects_invalid_options(#[case] name: &str, #[case] args: &[&str], #[case] status: i32) {
@@ -653,6 +654,21 @@ fn explains_a_rule_by_its_requirements() {
     for id in ["rfc13.get.value: ", "pmi2.common.get.value: "] {
         assert!(ran.out.contains(id), "{}", ran.out);
     }
+}
+
+#[test]
+fn explains_all_rows_of_a_table() {
+    let ran = here(&["explain", "environment/launcher"]);
+    for text in [
+        "  A launcher starts its processes in the same way",
+        "rfc13.env.pmi-rank: ",
+        "rfc13.env.pmi-spawned: ",
+    ] {
+        assert!(ran.out.contains(text), "{}", ran.whole());
+    }
+    let ran = here(&["explain", "environment/launcher[hundred-descriptors]"]);
+    assert!(ran.out.starts_with("environment/launcher[hundred-descriptors]\n"), "{}", ran.whole());
+    assert!(!ran.out.contains("rfc13.env.pmi-spawned"), "{}", ran.whole());
 }
 
 #[test]

@@ -192,10 +192,8 @@ fn init_writes_valid_files_and_never_overwrites() {
         "=names/found[own-name]",
     ];
     let init = |more: &[&str]| {
-        conform(
-            folder.path(),
-            &[&["init", "--server", &server, "--repeat", "2"], &filters[..], more].concat(),
-        )
+        let options = ["init", "--server", &server, "--repeat", "2", "-j1", "--lacks", "spawn"];
+        conform(folder.path(), &[&options[..], &filters, more].concat())
     };
     let ran = init(&["--ci", "both"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -206,6 +204,8 @@ fn init_writes_valid_files_and_never_overwrites() {
         ran.out
     );
     let read = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
+    let profile = read("pmi-conform.toml");
+    assert!(profile.contains("lacks = [\"spawn\", \"names\"]"), "{profile}");
     let known = read("pmi-conform-deviations.toml");
     assert!(known.contains("requirement = \"rfc13.error.rc-nonzero\""), "{known}");
     let ran = conform(folder.path(), &[&["--server", "@pmi-conform.toml", "-q"], &filters[..]].concat());

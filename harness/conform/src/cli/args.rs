@@ -456,6 +456,9 @@ pub(super) struct Doctor {
     /// Command for several nodes
     #[arg(long, value_name = "CMD", requires = "server")]
     pub(super) server_nodes: Option<String>,
+    /// Operations that the process manager lacks; they are not probed
+    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', requires = "server", conflicts_with = "library", value_parser = ["spawn", "names"])]
+    pub(super) lacks: Vec<String>,
     /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
     #[arg(long, value_name = "VERSION", requires = "server")]
     pub(super) family: Option<Family>,
@@ -491,6 +494,12 @@ pub(super) struct Init {
     /// Process manager, as for a test
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", hide_env = true)]
     pub(super) server: String,
+    /// Operations that the process manager lacks; they are not probed
+    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = ["spawn", "names"])]
+    pub(super) lacks: Vec<String>,
+    /// Launches at a time [default: number of processors]
+    #[arg(long, short, value_name = "N", value_parser = positive)]
+    pub(super) jobs: Option<usize>,
     /// Command for several nodes
     #[arg(long, value_name = "CMD")]
     pub(super) server_nodes: Option<String>,

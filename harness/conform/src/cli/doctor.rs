@@ -17,7 +17,7 @@ use serde_json::json;
 use super::args::Doctor;
 use super::exit::CANNOT_JUDGE;
 use super::output::print_result;
-use super::play::{library_at, set_connection_method};
+use super::play::{exclude, library_at, set_connection_method};
 use super::read::suite_against;
 use crate::report::doctor_text;
 
@@ -87,6 +87,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     if let Some(nodes) = &args.server_nodes {
         server.set_command_nodes(nodes).context("--server-nodes")?;
     }
+    exclude(&mut server, &args.lacks)?;
     // The profile contains the implementation as the user named it, without the words that we add for `PMI_PORT`.
     let mut plain = server.clone();
     set_connection_method(&mut server, args.connection)?;
@@ -107,6 +108,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
         next.extend(value.iter().flat_map(|value| [option.to_owned(), value.clone()]));
     }
+    next.extend(args.lacks.iter().flat_map(|operation| ["--lacks".to_owned(), operation.clone()]));
     next.extend(args.connection.option());
     if examination.dialect != plain.dialect.unwrap_or_default() {
         next.extend(["--dialect".to_owned(), examination.dialect.to_string()]);

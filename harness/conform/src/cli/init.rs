@@ -48,7 +48,10 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         words.extend(args.start_timeout.iter().map(|time| format!("--start-timeout={}", time.as_secs_f64())));
         words
     };
-    let Some(Command::Doctor(doctor)) = Cli::try_parse_from(words("doctor"))?.command else {
+    let lacks = args.lacks.iter().map(|operation| format!("--lacks={operation}"));
+    let Some(Command::Doctor(doctor)) =
+        Cli::try_parse_from(words("doctor").into_iter().chain(lacks))?.command
+    else {
         anyhow::bail!("doctor rejects these arguments");
     };
     let examined = examine(&doctor)?;
@@ -71,6 +74,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
             .iter()
             .map(|(need, has)| format!("--{}={}", if *has { "has" } else { "lacks" }, need.word())),
     );
+    words.extend(args.jobs.map(|jobs| format!("--jobs={jobs}")));
     words.extend((args.repeat > 1).then(|| format!("--repeat={}", args.repeat)));
     words.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
     let play = Cli::try_parse_from(words)?.play;

@@ -6,13 +6,13 @@ use anyhow::Context;
 use pmi_runner::measure::{
     Load, MeasureError, MeasuredPhase, Measurement, Plan, RoundResults, growth, memory_per_rank, soak,
 };
-use pmi_runner::party::server::{Implementation, LaunchEnvironment, parse_capability};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment};
 use serde_json::{Value, json};
 
 use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::print_result;
-use super::play::ends_on_signals;
+use super::play::{ends_on_signals, exclude};
 use crate::report::{measure_page, measure_text, soak_page, soak_text};
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
@@ -30,12 +30,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     if servers.is_empty() {
         servers.push(Implementation::reference(&environment.binary));
     }
-    for word in &args.lacks {
-        let lacked = parse_capability(word)?;
-        for server in &mut servers {
-            server.claimed_capabilities.insert(lacked, false);
-        }
-    }
+    servers.iter_mut().try_for_each(|server| exclude(server, &args.lacks))?;
     let mut counts = args.ranks.clone();
     counts.sort_unstable();
     counts.dedup();

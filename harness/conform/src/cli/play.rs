@@ -317,6 +317,14 @@ pub(super) fn listen(
     ListenOptions::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
 }
 
+/// Records the operations that a server lacks, so that they are not probed.
+pub(super) fn exclude(server: &mut Implementation, lacks: &[String]) -> anyhow::Result<()> {
+    for word in lacks {
+        server.claimed_capabilities.insert(parse_capability(word)?, false);
+    }
+    Ok(())
+}
+
 /// Parses the claims of `--has` and `--lacks`: for each named operation, whether it is supported.
 fn parse_claims(args: &Play) -> anyhow::Result<BTreeMap<Capability, bool>> {
     let said = |words: &[String], offered| {

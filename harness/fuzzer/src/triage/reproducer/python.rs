@@ -260,8 +260,10 @@ impl PythonScript<'_> {
                     true => ("(job.poll() is not None)", "job.poll()".to_owned(), of_launcher),
                     false => (
                         ended,
-                        format!("open(here + \"/ended\").read().split() if {ended} else []"),
-                        format!("\"{}\" in said or {of_launcher}", 128 + signal),
+                        format!(
+                            "(open(here + \"/ended\").read().split() if {ended} else []) + [str(job.poll())]"
+                        ),
+                        format!("\"{}\" in said or \"{}\" in said", 128 + signal, -signal),
                     ),
                 };
                 let release = if *launcher { 0 } else { 20 };

@@ -166,11 +166,10 @@ impl Implementation {
 
 /// Finds the profile `@NAME`: the file NAME, NAME.toml or golden/NAME/profile.toml, or a built-in profile.
 fn find(name: &str) -> Result<Implementation, ImplementationError> {
-    let tried = [
-        PathBuf::from(name),
-        PathBuf::from(format!("{name}.toml")),
-        Path::new("golden").join(name).join(FILE),
-    ];
+    let mut tried = vec![PathBuf::from(name)];
+    if !name.ends_with(".toml") {
+        tried.extend([PathBuf::from(format!("{name}.toml")), Path::new("golden").join(name).join(FILE)]);
+    }
     if let Some(path) = tried.iter().find(|p| p.is_file()) {
         let text = std::fs::read_to_string(path)
             .map_err(|e| ImplementationError(format!("{}: {e}", path.display())))?;

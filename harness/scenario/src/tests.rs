@@ -7,6 +7,7 @@ use rstest::rstest;
 
 use pmi_wire::protocol;
 
+use super::requirement::{Level, Severity};
 use super::scope::Scope;
 use super::suite::Suite;
 use super::visit::steps as steps_of;
@@ -39,6 +40,17 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     code.lines()
         .filter(|line| !line.trim_start().starts_with("//"))
         .flat_map(|line| line.split('"').skip(1).step_by(2))
+}
+
+/// No document states requirements for the control protocol of proxies.
+#[test]
+fn duties_of_a_proxy_are_de_facto() {
+    let catalogue = suite::embedded_catalogue().unwrap();
+    let duties: Vec<_> = catalogue.iter().filter(|r| r.id.starts_with("hydra.upstream.")).collect();
+    assert!(duties.iter().all(|duty| duty.level == Level::DeFacto), "{duties:?}");
+    let severity = |id: &str| catalogue.get(id).unwrap().severity();
+    assert_eq!(severity("hydra.upstream.barrier-once"), Severity::Fail);
+    assert_eq!(severity("hydra.upstream.lost"), Severity::Note);
 }
 
 /// Finds the ids in the sources that no catalogue has. `iut.*` are constants of the judge.

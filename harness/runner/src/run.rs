@@ -338,7 +338,6 @@ pub fn run(
                         if !deviations.are_sensitive_in(&result.scenario) {
                             events.iter().for_each(|event| observer.event(&result.scenario, event));
                         }
-                        deviations.record(&result);
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
@@ -348,6 +347,7 @@ pub fn run(
                         skip(&selected[index], skipped.0, skipped.1, options)
                     }
                 };
+                deviations.record(&result);
                 red += usize::from(result.is_red(options.strict));
                 observer.result(&result);
                 results.push(result);

@@ -539,8 +539,7 @@ fn each_cause_is_reported_once() {
         result.verdict = Verdict::Crashed;
         result.findings.truncate(1);
         let finding = &mut result.findings[0].finding;
-        (finding.requirement, finding.seen) =
-            (pmi_judge::builtin_requirements::NO_CRASH.to_owned(), seen.to_owned());
+        (finding.requirement, finding.seen) = (NO_CRASH.to_owned(), seen.to_owned());
         result
     };
     let mut other = named("get/other");
@@ -892,12 +891,7 @@ fn junit_message_names_the_crash() {
 fn each_deviation_shows_its_reason() {
     let known = |name: &str, reason: &str| {
         let mut result = result(name, Verdict::Crashed);
-        let judged = judged(
-            pmi_judge::builtin_requirements::NO_CRASH,
-            Severity::Fail,
-            "lives",
-            "pm died of signal 11 (in get)",
-        );
+        let judged = judged(NO_CRASH, Severity::Fail, "lives", "pm died of signal 11 (in get)");
         result.findings = vec![JudgedFinding { deviation: Some(reason.to_owned()), ..judged }];
         result.deviates_as_recorded = true;
         result

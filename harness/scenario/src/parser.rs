@@ -667,10 +667,13 @@ impl<'a> Parser<'a> {
                 return None;
             }
         };
-        let (roles, tests) = match is_proxy {
-            true => ([Role::Upstream, Role::Server], ImplementationKind::Server),
-            false => ([Role::Client, Role::Server], self.scenario.tests),
-        };
+        let tests = self.scenario.tests;
+        if is_proxy && tests != ImplementationKind::Server {
+            let message = format!("a scenario that tests a {} has no proxy", tests.word());
+            self.sink.error(span, message).help("write a rank, or remove `tests` from the head");
+            return None;
+        }
+        let roles = [if is_proxy { Role::Upstream } else { Role::Client }, Role::Server];
         roles.into_iter().find(|role| role.actor(tests) == actor)
     }
 

@@ -397,6 +397,8 @@ fn client_scenarios_describe_the_server() {
     let scenario = parsed("t", &format!("{head}{text}")).unwrap();
     assert_eq!(checked(&scenario), []);
     assert_eq!(scenario.server_setup.variations.len(), 2);
+    let of_proxy = mistakes(&format!("{head}proxy:0 expect  cmd=get_maxes\n"));
+    assert!(of_proxy.contains("a scenario that tests a client has no proxy"), "{of_proxy}");
     assert_snapshot!(mistakes(&format!("{head}serve keylen=3 delay=x\n")));
     assert_snapshot!(mistakes(&format!(
         "{head}vary order-revrsed\nfault nosuch\n\
@@ -1032,7 +1034,7 @@ fn texts_that_look_like_syntax_round_trip() {
 }
 
 #[test]
-fn printed_expressions_keep_their_order() {
+fn printed_expressions_keep_their_grouping() {
     const OPERATORS: [BinOp; 4] = [BinOp::Add, BinOp::Sub, BinOp::Mul, BinOp::Rem];
     let n = || Box::new(Expr::Var("n".to_owned().into()));
     let binary = |left, operator, right| Box::new(Expr::Binary(left, operator, right));

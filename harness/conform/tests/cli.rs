@@ -862,7 +862,7 @@ fn accepts_error_logged_at_job_end() {
 }
 
 #[test]
-fn refused_operation_is_lacking() {
+fn refused_operation_counts_as_unsupported() {
     let server =
         format!("{} serve --vary names-refused -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
     let ran = here(&["--server", &server, "-f", "=names/found[own-name]"]);
@@ -875,7 +875,7 @@ fn refused_operation_is_lacking() {
 #[case("names-publish-no-answer", "pmi-1.1", "=names/found[own-name]", "=names/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs[separate]", "=spawn/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-2", "=pmi2/spawn/programs[one]", "=pmi2/spawn/answered-when-not-served")]
-fn unanswered_operation_is_lacking_and_fails_once(
+fn unanswered_operation_counts_as_unsupported_and_fails_once(
     #[case] fault: &str,
     #[case] dialect: &str,
     #[case] needs: &str,

@@ -174,7 +174,7 @@ impl Effect {
 
 pub use kinds::*;
 mod kinds {
-    #![allow(missing_docs, reason = "each is described by the faults that have it")]
+    #![allow(missing_docs, reason = "each variant is documented by the faults that use it")]
 
     use serde::Deserialize;
 

@@ -14,7 +14,7 @@ pub const NO_HANG: &str = "iut.no-hang";
 
 /// The text of [`NO_HANG`].
 const NO_HANG_TEXT: &str =
-    "A process under test must end by itself when nothing that it waits for can arrive.";
+    "A process under test must exit on its own once nothing that it is waiting for can still arrive.";
 
 /// Pseudo requirement for a program under test that fails although its server does nothing unusual.
 pub const EXITS_SUCCESSFULLY: &str = "iut.ends-well";

@@ -374,7 +374,7 @@ fn peek_offset(fd: impl AsFd) -> Option<usize> {
 fn set_peek_offset(fd: impl AsFd, offset: libc::c_int) -> io::Result<()> {
     let (fd, length) = (fd.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
     #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
-    // SAFETY: the option is an int, and is read from an int.
+    // SAFETY: SO_PEEK_OFF takes an int. `offset` is an int that outlives the call, and `length` is its size.
     let result = unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw const offset).cast(), length)
     };

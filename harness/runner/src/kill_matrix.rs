@@ -186,7 +186,11 @@ fn play_scenario(
 
 fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option<KillResult> {
     for finding in &outcome.findings {
-        assert!(binds(&suite.catalogue, finding), "{}: binds another party: {finding:?}", scenario.name);
+        assert!(
+            binds(&suite.catalogue, finding),
+            "{}: the requirement binds a different party: {finding:?}",
+            scenario.name
+        );
     }
     let first = match (outcome.findings.first(), outcome.scenario_error, outcome.unjudged) {
         (Some(f), ..) => {

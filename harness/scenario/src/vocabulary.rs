@@ -27,7 +27,7 @@ pub fn is_name_command(cmd: &str) -> bool {
     exchange.is_some_and(|exchange| matches!(exchange.operation, "publish" | "unpublish" | "lookup"))
 }
 
-/// Returns the keys whose values extend to the end of the line in messages with this command, because RFC 13 makes them a `string`.
+/// Returns the keys whose values run to the end of the line in messages with this command. RFC 13 types these values as `string`.
 pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
     match cmd {
         Some("put" | "get_result") => &["value", "msg"],

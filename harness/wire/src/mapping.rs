@@ -296,7 +296,10 @@ impl MappingReader<'_> {
             let (count, length) = (self.uint()?, blocks.len() - first);
             let total = usize::try_from(count).ok().and_then(|count| count.checked_mul(length));
             if count == 0 || total.is_none_or(|total| total > MAX_REPEATED_BLOCKS) {
-                return Err(MappingError { at: start, expected: "a repetition with fewer blocks" });
+                return Err(MappingError {
+                    at: start,
+                    expected: "a repetition with a count of at least 1 and at most 65,536 blocks",
+                });
             }
             for _ in 1..count {
                 blocks.extend_from_within(first..first + length);

@@ -147,7 +147,7 @@ impl Exchange {
     pub fn omission(&self) -> Option<&'static str> {
         match (self.functions, self.is_draft_only()) {
             ([_, ..], _) => None,
-            ([], true) => Some("only the draft of PMI-2 describes it, and no implementation has it"),
+            ([], true) => Some("only the draft of PMI-2 describes it, and no implementation supports it"),
             ([], false) => Some("no function of the C API sends it"),
         }
     }

@@ -272,7 +272,8 @@ impl InputCoverage {
         }
     }
 
-    /// Writes each operation with its columns, and its empty cells with their reasons. Returns the number of empty cells without a reason.
+    /// Writes each operation with its covered columns, then its empty cells and why each of them is empty. Returns the number of unexplained
+    /// empty cells.
     pub(super) fn table(&self, text: &mut String) -> Result<usize, std::fmt::Error> {
         let mut open = 0;
         for ((tests, dialect), played) in &self.played {

@@ -34,7 +34,7 @@ const FREQUENCY_TIME: Duration = Duration::from_secs(8);
 /// A run that takes longer than this mostly waits.
 const MIN_WAITING_RUN: Duration = Duration::from_millis(500);
 
-/// The failure that a case must show.
+/// The failure that a run of a case must reproduce.
 #[derive(Clone, Copy)]
 struct FailureFilter<'a> {
     key: &'a FailureKey,

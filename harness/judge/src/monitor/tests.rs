@@ -204,7 +204,7 @@ fn server_may_reject_arguments_numbered_from_one(#[case] numbers: &[u32], #[case
 #[rstest]
 #[case::longest(19, "rfc13.maxes.honoured")]
 #[case::shorter(18, "rfc13.abnf.c-put")]
-fn longest_put_explains_the_next_silence(#[case] length: usize, #[case] cited: &str) {
+fn silence_after_longest_put_breaks_maxes(#[case] length: usize, #[case] cited: &str) {
     let put = format!("0 > cmd=put kvsname=k key=a value={}", "v".repeat(length));
     let lines = [
         "0 > cmd=get_maxes",
@@ -278,7 +278,7 @@ fn invalid_put_may_have_stored_its_value() {
     assert_eq!(after_joining(&[get, got]), ["rfc13.error.rc-nonzero"]);
     let (put, done) = ("0 > cmd=put key=a value=v", "0 < cmd=put_result rc=0");
     assert_eq!(after_joining(&[put, done, get, got]), Vec::<String>::new());
-    // The request may also remain without a response.
+    // The put may also go unanswered.
     assert_eq!(after_joining(&[put, get, got]), Vec::<String>::new());
 }
 

@@ -1,9 +1,9 @@
-//! The agent of a rank: the program of the harness that the process manager under test starts as a rank.
+//! The rank agent: the harness program that the process manager under test starts as each rank.
 //!
-//! The agent finds the runner's socket through its own path, a symbolic link in the run's scratch folder. It passes its connection to the
-//! runner: the descriptor that PMI_FD names, the connection that it makes through PMI_PORT, or the connection from the process manager that
-//! it has requested. It also sends its environment and arguments. Then it waits for the order to exit, which returns the descriptor. If the
-//! runner is on another machine, the agent relays instead (`relay`). The agent does not interpret PMI.
+//! The agent finds the runner's socket through its own path, a symbolic link in the run's scratch folder. It passes its PMI connection to
+//! the runner: the descriptor that PMI_FD names, the connection that it opens through PMI_PORT, or the connection that it requested from the
+//! process manager. It also sends its environment and arguments. It then waits for the order to exit; the runner returns the descriptor with
+//! that order. If the runner is on another machine, the agent relays the traffic instead (see `relay`). The agent does not interpret PMI.
 
 use std::ffi::OsString;
 use std::io;

@@ -32,7 +32,7 @@ fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -
     if body.command().is_none_or(<[u8]>::is_empty) || body.tuples().any(|tuple| !is_key(tuple.key)) {
         return None;
     }
-    // The scenario language doubles semicolons, as the draft does.
+    // The scenario language doubles semicolons when it builds a frame, as the draft requires, so the doubling is undone here.
     let word = |raw: &[u8]| value(Framing::Frames, raw).replace(";;", ";");
     let tuple = |t: Tuple<'_>| {
         format!("{}={}", escaped(t.key), named(t.key, t.value).unwrap_or_else(|| word(t.value)))

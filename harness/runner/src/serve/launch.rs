@@ -84,7 +84,7 @@ impl Launcher {
         Ok(StartedProcess { child, socket: Some(socket) })
     }
 
-    /// Starts a process that has no connection yet, and connects by itself.
+    /// Starts a process without a connection. The process connects on its own.
     pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<StartedProcess> {
         Ok(StartedProcess { child: self.start(command, None)?, socket: None })
     }

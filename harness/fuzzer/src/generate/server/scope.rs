@@ -26,7 +26,7 @@ impl DialectChoice {
         self == Self::Any || self == Self::One(dialect)
     }
 
-    /// Returns the dialects of the sessions.
+    /// Returns the dialects that a session may use.
     pub fn dialects(self) -> impl Iterator<Item = Dialect> {
         Dialect::ALL.into_iter().filter(move |dialect| self.has(*dialect))
     }

@@ -60,8 +60,8 @@ impl SessionModel<'_, '_> {
         self.sweep_through(sweep, &all, place)
     }
 
-    /// Plans a put for each of these lengths or bytes, and after a barrier, gets of all values by other processes. Names and ports are
-    /// published and looked up instead.
+    /// Plans a put for each of these lengths or bytes and then, after a barrier, gets by other processes that read back every value. For
+    /// service names and ports, plans publish and lookup requests instead.
     pub(crate) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
         let open = |varied: &&i64| {

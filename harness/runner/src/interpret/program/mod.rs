@@ -43,7 +43,7 @@ pub fn play(
 /// Returns the dialect that a program uses: PMI-1 unless it offers version 2.
 pub fn offered_dialect(program: &Program, limits: ScenarioLimits, interrupted: &AtomicBool) -> Dialect {
     let mut dialect = Dialect::default();
-    // The connection of each process, until its first line has arrived, which is the offer.
+    // The connection of each process; `None` once its first line, the version offer, has arrived.
     let mut connections: BTreeMap<Proc, Option<Connection>> = BTreeMap::new();
     let mut record = |_, kind: EventKind| {
         let EventKind::ToServer { proc, bytes } = kind else { return };

@@ -1154,7 +1154,7 @@ impl ServerParty {
             // other process.
             let pmi = rank.close(&mut self.reactor);
             if rank.relayed.is_some() {
-                // The order follows the earlier orders to write.
+                // The exit order must arrive after the earlier write orders, so it goes over the same channel.
                 rank.control.send(order);
                 if rank.control.is_blocked() {
                     set_interest(&mut self.reactor, rank.control_key, WatchMode::ReadWrite);

@@ -193,11 +193,12 @@ impl Deviations {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
         let found = result.findings.iter().chain(repeated).chain(&result.consequences);
         let found: Vec<&Finding> = found.map(|judged| &judged.finding).collect();
+        let shows_absence = shows_absence(result);
         for (i, PatternEntry { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
             if !pattern.matches(&result.scenario) {
                 continue;
             }
-            self.observable[i] |= shows_absence(result);
+            self.observable[i] |= shows_absence;
             for finding in &found {
                 let has_symptom = entry.covers(finding);
                 self.observed[i] |= has_symptom;
@@ -420,8 +421,8 @@ pub fn draft(
     text
 }
 
-/// Returns whether a deviation that is not among the findings no longer occurs. This cannot be told from a scenario that was not judged, or
-/// that ended before its last step: another deviation may have ended it.
+/// Returns whether a deviation that is not among the findings no longer occurs. A scenario that was not judged does not show that, and neither
+/// does a scenario that ended before its last step: another deviation may have ended it.
 fn shows_absence(result: &ScenarioResult) -> bool {
     result.unreached == 0 && !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
 }

@@ -58,7 +58,7 @@ pub fn scenario_result(
 ) -> ScenarioResult {
     let mut findings: Vec<JudgedFinding> = Vec::new();
     let not_started = cannot_start(&outcome);
-    for finding in outcome.findings {
+    for finding in std::mem::take(&mut outcome.findings) {
         // Identical findings, at other ranks or later, are listed once.
         if !findings.iter().any(|j| is_same_finding(&j.finding, &finding)) {
             let mut judged = judged(catalogue, finding);
@@ -90,7 +90,7 @@ pub fn scenario_result(
         None
     };
     let own_end = own_end.filter(|end| end.is_exception);
-    let mut is_crash = outcome.crashed.is_some() || own_end.is_some();
+    let crashed = outcome.crashed.is_some() || own_end.is_some();
     findings.extend(own_end.map(|OwnEnd { seq, text, .. }| {
         let finding = Finding::new(NO_CRASH, outcome.party, builtin_requirements::NO_CRASH_EXPECTED, text);
         judged(catalogue, Finding { seq, ..finding })
@@ -103,14 +103,11 @@ pub fn scenario_result(
         suggest_option(&mut findings, command);
     }
     deviations.mark(&result.scenario, &mut findings);
-    if is_crash && let Some(mut loss) = evidence::first_loss(&outcome.events, outcome.party) {
-        let signal = outcome.crashed.as_ref().map(|(_, signal)| SignalCause::of(*signal));
-        if outcome.party == PartyKind::Server
-            && signal == Some(SignalCause::BrokenPipe)
-            && let Some(death) = death_after_close(&outcome.events, loss, &findings)
-        {
-            (loss, is_crash) = (death, false);
-        }
+    let loss = crashed.then(|| evidence::first_loss(&outcome.events, outcome.party)).flatten();
+    let death = loss.and_then(|loss| death_after_close(&outcome, loss, &findings));
+    // A crash that follows from the close is not the cause.
+    let is_crash = crashed && death.is_none();
+    if let Some(loss) = death.or(loss) {
         let follows = |judged: &mut JudgedFinding| {
             let finding = &judged.finding;
             let event = evidence::find_event(&outcome.events, finding.seq);
@@ -192,10 +189,14 @@ pub fn scenario_result(
 
 /// Returns the number of the event that reports a death by SIGPIPE, if an earlier close by the server is its cause. A launcher dies of this
 /// signal when it writes to a proxy that has ended. `loss` is the first sign of the death.
-fn death_after_close(events: &[Event], loss: u64, findings: &[JudgedFinding]) -> Option<u64> {
-    let death = evidence::crash_event(events)?;
+fn death_after_close(outcome: &ScenarioOutcome, loss: u64, findings: &[JudgedFinding]) -> Option<u64> {
+    let (_, signal) = outcome.crashed.as_ref()?;
+    if outcome.party != PartyKind::Server || SignalCause::of(*signal) != SignalCause::BrokenPipe {
+        return None;
+    }
+    let death = evidence::crash_event(&outcome.events)?;
     let is_cause = |j: &JudgedFinding| j.severity == Severity::Fail && (loss..death).contains(&j.finding.seq);
-    (evidence::server_closed_first(events, loss) && findings.iter().any(is_cause)).then_some(death)
+    (evidence::server_closed_first(&outcome.events, loss) && findings.iter().any(is_cause)).then_some(death)
 }
 
 /// Removes everything but the symptoms from a result, because neither the input nor the command that sends it may be published.

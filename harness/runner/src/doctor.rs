@@ -246,7 +246,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     nodes(prober, &mut all);
     for (what, need) in [("spawn", Capability::Spawn), ("names", Capability::Names)] {
         if implementation.claimed_capabilities.get(&need) == Some(&false) {
-            all.steps.push(DoctorStep::new(what, StepState::Missing, "not probed: the user excludes it"));
+            all.steps.push(DoctorStep::missing(what, "not probed: the user excludes it"));
             all.operations.insert(need, false);
             continue;
         }

@@ -396,9 +396,11 @@ fn play_cases(
         return;
     }
     while common_rules(suite, cases.iter().map(|case| case.result.cited().collect())).is_empty() {
-        let played =
-            cases.iter_mut().filter_map(|case| case.play_next(suite, behaviour, limits).then_some(()));
-        if played.count() == 0 {
+        let mut has_played = false;
+        for case in cases.iter_mut() {
+            has_played |= case.play_next(suite, behaviour, limits);
+        }
+        if !has_played {
             break;
         }
     }

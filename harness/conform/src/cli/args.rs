@@ -89,7 +89,7 @@ needed; a recording shows which fields were present when the session worked.
 
 Exit codes:
   0    every job ended with status 0 and neither side broke a MUST; logs: every message with a known result is understood
-  1    a job hung or failed, or a MUST requirement is violated; logs: a message is not understood
+  1    a job hung or failed, or a MUST is broken; logs: a message is not understood
   2    usage error
   3    a job could not be judged; logs: no message is known
   130  interrupted";
@@ -457,7 +457,7 @@ pub(super) struct Doctor {
     #[arg(long, value_name = "CMD", requires = "server")]
     pub(super) server_nodes: Option<String>,
     /// Operations that the process manager lacks; they are not probed
-    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', requires = "server", conflicts_with = "library", value_parser = ["spawn", "names"])]
+    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', requires = "server", conflicts_with = "library", value_parser = PROBED_OPERATIONS)]
     pub(super) lacks: Vec<String>,
     /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
     #[arg(long, value_name = "VERSION", requires = "server")]
@@ -495,7 +495,7 @@ pub(super) struct Init {
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", hide_env = true)]
     pub(super) server: String,
     /// Operations that the process manager lacks; they are not probed
-    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = ["spawn", "names"])]
+    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = PROBED_OPERATIONS)]
     pub(super) lacks: Vec<String>,
     /// Launches at a time [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
@@ -777,6 +777,9 @@ pub(super) struct Fuzz {
     pub(super) report: Vec<(CampaignFormat, PathBuf)>,
 }
 
+/// Optional operations that `doctor` probes and `measure` measures.
+const PROBED_OPERATIONS: [&str; 2] = ["spawn", "names"];
+
 /// Optional operations that campaigns can use.
 const OF_SESSIONS: [&str; 3] = ["spawn", "names", "pmi-1.2"];
 
@@ -947,7 +950,7 @@ pub(super) struct Measure {
     #[arg(long, value_name = "DIALECT", default_value_t, value_parser = one_dialect())]
     pub(super) dialect: Dialect,
     /// Operations to leave out
-    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = ["spawn", "names"])]
+    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = PROBED_OPERATIONS)]
     pub(super) lacks: Vec<String>,
     /// Print JSON, in seconds and bytes
     #[arg(long)]

@@ -164,22 +164,22 @@ fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialec
 /// of all rows.
 fn explain_scenario(suite: &Suite, scenario: &Scenario, is_table: bool) -> anyhow::Result<u8> {
     let name = file_name(&scenario.name);
-    let comment = scenario.source.text.lines().map_while(|line| line.strip_prefix('#'));
-    let summary = match is_table {
-        true => comment.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" "),
-        false => scenario.summary(),
+    let (title, summary, played) = if is_table {
+        let comment = scenario.source.text.lines().map_while(|line| line.strip_prefix('#'));
+        let summary = comment.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+        let rows = suite.scenarios.iter().map(|s| &**s).filter(|s| file_name(&s.name) == name);
+        (name, summary, rows.collect())
+    } else {
+        (scenario.name.as_str(), scenario.summary(), vec![scenario])
     };
-    let mut text = format!("{}\n\n  {summary}\n\nIt tests:\n", if is_table { name } else { &scenario.name });
-    let rows = suite.scenarios.iter().filter(|s| file_name(&s.name) == name);
-    let played = rows.filter(|s| is_table || s.name == scenario.name);
-    let tested: BTreeSet<&str> = played.flat_map(|s| &s.requires).map(|id| id.value.as_str()).collect();
-    for id in tested {
+    let mut text = format!("{title}\n\n  {summary}\n\nIt tests:\n");
+    for id in played.iter().flat_map(|s| &s.requires).map(|id| id.value.as_str()).collect::<BTreeSet<_>>() {
         let said = suite.catalogue.get(id).map(|r| r.text.as_str()).unwrap_or_default();
         writeln!(text, "  {id}: {said}")?;
     }
-    let rows = suite.scenarios.iter().filter_map(|s| s.name.strip_prefix(name)?.strip_prefix('['));
+    let rows = played.iter().filter_map(|s| s.name.strip_prefix(name)?.strip_prefix('['));
     let rows: Vec<&str> = rows.map(|row| row.trim_end_matches(']')).collect();
-    if is_table && !rows.is_empty() {
+    if is_table {
         writeln!(text, "\nIt is played for each of {} rows: {}", rows.len(), rows.join(", "))?;
     }
     writeln!(text, "\n`pmi-conform scenario show {name}` shows it.")?;

@@ -17,7 +17,7 @@ use serde_json::json;
 use super::args::Doctor;
 use super::exit::CANNOT_JUDGE;
 use super::output::print_result;
-use super::play::{exclude, library_at, set_connection_method};
+use super::play::{claim, library_at, set_connection_method};
 use super::read::suite_against;
 use crate::report::doctor_text;
 
@@ -36,8 +36,9 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     let ExaminedImplementation { label, examination, profile, next_command: next } = &examined;
     let fit = examination.is_fit();
     let result = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
-    let text = doctor_text(label, examination, profile.as_deref(), next);
-    print_result(args.json, &result, |out| out.write_all(text.as_bytes()))?;
+    print_result(args.json, &result, |out| {
+        out.write_all(doctor_text(label, examination, profile.as_deref(), next).as_bytes())
+    })?;
     Ok(if fit { 0 } else { CANNOT_JUDGE })
 }
 
@@ -87,7 +88,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
     if let Some(nodes) = &args.server_nodes {
         server.set_command_nodes(nodes).context("--server-nodes")?;
     }
-    exclude(&mut server, &args.lacks)?;
+    claim(&mut server, &args.lacks, false)?;
     // The profile contains the implementation as the user named it, without the words that we add for `PMI_PORT`.
     let mut plain = server.clone();
     set_connection_method(&mut server, args.connection)?;

@@ -32,13 +32,13 @@ use pmi_runner::optional_operations::offered_operations;
 use pmi_runner::party::ScenarioLimits;
 use pmi_runner::party::library::{Library, apis_or_first, exports};
 use pmi_runner::party::program::Program;
-use pmi_runner::party::server::{Implementation, LaunchEnvironment, parse_capability};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment};
 use pmi_scenario::ast::{Capability, Dialect, ImplementationKind};
 
 use super::args::{Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::{note, print};
-use super::play::{ends_on_signals, library_at};
+use super::play::{claim, ends_on_signals, library_at};
 use super::read::suite_against;
 use crate::report::{RELAYED_NOTE, campaign_text, count, progress_line, times};
 
@@ -277,11 +277,8 @@ fn server(
     }
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;
-    for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
-        for word in words {
-            implementation.claimed_capabilities.insert(parse_capability(word)?, offered);
-        }
-    }
+    claim(&mut implementation, &args.has, true)?;
+    claim(&mut implementation, &args.lacks, false)?;
     let suite = suite_against(&args.against)?;
     let spoken =
         selected_dialects(args).or(implementation.dialect.map(DialectChoice::One)).unwrap_or_default();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::print_result;
-use super::play::{ends_on_signals, exclude};
+use super::play::{claim, ends_on_signals};
 use crate::report::{measure_page, measure_text, soak_page, soak_text};
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
@@ -30,7 +30,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     if servers.is_empty() {
         servers.push(Implementation::reference(&environment.binary));
     }
-    servers.iter_mut().try_for_each(|server| exclude(server, &args.lacks))?;
+    servers.iter_mut().try_for_each(|server| claim(server, &args.lacks, false))?;
     let mut counts = args.ranks.clone();
     counts.sort_unstable();
     counts.dedup();

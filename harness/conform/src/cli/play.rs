@@ -318,9 +318,9 @@ pub(super) fn listen(
 }
 
 /// Records the operations that a server lacks, so that they are not probed.
-pub(super) fn exclude(server: &mut Implementation, lacks: &[String]) -> anyhow::Result<()> {
-    for word in lacks {
-        server.claimed_capabilities.insert(parse_capability(word)?, false);
+pub(super) fn claim(server: &mut Implementation, operations: &[String], offered: bool) -> anyhow::Result<()> {
+    for word in operations {
+        server.claimed_capabilities.insert(parse_capability(word)?, offered);
     }
     Ok(())
 }

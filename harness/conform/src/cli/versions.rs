@@ -65,7 +65,8 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         anstream::eprintln!("error: no valid offer or response was seen");
         return Ok(UNJUDGED);
     };
-    let text = versions_text(&label, &rows);
-    print_result(args.json, &json!({ "of": label, "rows": rows }), |out| out.write_all(text.as_bytes()))?;
+    print_result(args.json, &json!({ "of": label, "rows": rows }), |out| {
+        out.write_all(versions_text(&label, &rows).as_bytes())
+    })?;
     Ok(0)
 }

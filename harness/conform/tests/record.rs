@@ -490,8 +490,8 @@ fn interop_tests_each_program_with_each_manager() {
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     for told in [
-        format!("{exchange}           ok      manager violates 1 MUST\n"),
-        format!("{quits}  exit 3  exit 3, manager violates 1 MUST\n"),
+        format!("{exchange}           ok      manager breaks 1 MUST\n"),
+        format!("{quits}  exit 3  exit 3, manager breaks 1 MUST\n"),
         "FAIL  the process manager: rfc13.env.pmi-spawned (MUST)".to_owned(),
         format!("in        {exchange} under B, {quits} under B\n"),
     ] {

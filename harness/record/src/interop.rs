@@ -150,7 +150,7 @@ impl InteropResult {
         }
         for (n, who) in [(self.by_manager, "manager"), (self.by_program, "program")] {
             if n > 0 {
-                parts.push(format!("{who} violates {n} MUST{}", if n == 1 { "" } else { "s" }));
+                parts.push(format!("{who} breaks {n} MUST{}", if n == 1 { "" } else { "s" }));
             }
         }
         if parts.is_empty() { "ok".into() } else { parts.join(", ") }
@@ -390,7 +390,7 @@ mod tests {
         let (success, status_3) = (Exit::Code(0), Exit::Code(3));
         for (cells, code, expected) in [
             (vec![cell("x", success, Verdict::Note)], 0, "a  ok\n"),
-            (vec![cell("x", success, Verdict::Fail)], 1, "a  manager violates 1 MUST\n"),
+            (vec![cell("x", success, Verdict::Fail)], 1, "a  manager breaks 1 MUST\n"),
             (vec![cell("x", success, Verdict::Unjudged)], 3, "a  not judged\n"),
             (vec![cell("x", status_3, Verdict::Pass)], 1, "a  exit 3\n"),
             (vec![cell("x", Exit::Signal(9), Verdict::Hung)], 1, "a  hangs\n"),

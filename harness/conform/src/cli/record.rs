@@ -142,13 +142,13 @@ fn describe_party_result(judged: &ScenarioResult, party: PartyKind, messages: us
     let musts = of_party().filter(|f| f.severity == Severity::Fail && f.level.is_some()).count();
     let broken = match musts {
         0 => String::new(),
-        1 => "violates a MUST requirement".to_owned(),
-        n => format!("violates {n} MUST requirements"),
+        1 => "breaks a MUST requirement".to_owned(),
+        n => format!("breaks {n} MUST requirements"),
     };
     match (crashes, musts) {
         (true, 0) => "failed (crashed)".to_owned(),
         (true, _) => format!("failed (crashed, and {broken})"),
-        (false, 0) if of_party().next().is_some() => "violates no MUST requirement".to_owned(),
+        (false, 0) if of_party().next().is_some() => "breaks no MUST requirement".to_owned(),
         (false, 0) if messages == 0 => "not judged: no message was sent".to_owned(),
         (false, 0) => "no findings".to_owned(),
         (false, _) => format!("failed ({broken})"),
@@ -212,8 +212,8 @@ mod tests {
             )
         };
         assert_eq!(of(vec![crash.clone()]), "failed (crashed)");
-        assert_eq!(of(vec![crash, must.clone()]), "failed (crashed, and violates a MUST requirement)");
-        assert_eq!(of(vec![must]), "failed (violates a MUST requirement)");
+        assert_eq!(of(vec![crash, must.clone()]), "failed (crashed, and breaks a MUST requirement)");
+        assert_eq!(of(vec![must]), "failed (breaks a MUST requirement)");
         assert_eq!(of(Vec::new()), "no findings");
     }
 }

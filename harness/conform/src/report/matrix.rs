@@ -524,7 +524,7 @@ mod tests {
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         let (index, json) = (read(INDEX), read(JSON));
         for words in [
-            "manager violates 1 MUST",
+            "manager breaks 1 MUST",
             "PMI 1.1",
             "PMI 2.0",
             "rfc13.get.value",
@@ -542,7 +542,7 @@ mod tests {
         let turn = |turn: &serde_json::Value| (turn["becomes"].clone(), turn["requirement"].clone());
         assert_eq!(turns.iter().map(turn).collect::<Vec<_>>(), [("fixed".into(), "iut.no-crash".into())]);
         assert!(
-            read(MARKDOWN).contains("| ./a&lt;b&gt; | manager violates 1 MUST (1.1) | ok (2.0) |"),
+            read(MARKDOWN).contains("| ./a&lt;b&gt; | manager breaks 1 MUST (1.1) | ok (2.0) |"),
             "{}",
             read(MARKDOWN)
         );

@@ -183,8 +183,23 @@ fn mark_of(pid: i32) -> Option<String> {
 
 /// Returns a variable of a process's environment. A zombie no longer has an environment.
 pub fn variable_of(pid: i32, name: &str) -> Option<String> {
-    let value = |var: &[u8]| var.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-    environment(pid)?.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok())
+    value_in(&environment(pid)?, name)
+}
+
+/// Returns the value of a variable in an environment.
+fn value_in(environment: &[u8], name: &str) -> Option<String> {
+    let mut entries = environment.split(|b| *b == 0);
+    loop {
+        // While bash starts, it replaces the equals sign of an entry with NUL.
+        let value = match entries.next()?.strip_prefix(name.as_bytes()) {
+            Some(b"") => entries.next(),
+            Some(rest) => rest.strip_prefix(b"="),
+            None => None,
+        };
+        if let Some(value) = value {
+            return String::from_utf8(value.to_vec()).ok();
+        }
+    }
 }
 
 /// Returns a process's environment, unless it is empty. While a process executes a new program, its environment reads as empty or
@@ -443,6 +458,16 @@ mod tests {
         assert_eq!(variable_of(pid, "CARRIED").as_deref(), Some("yes"));
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn finds_variable_while_bash_imports_it() {
+        for environment in
+            ["A=1\0CARRIED=yes\0B=2\0", "A=1\0CARRIED\0yes\0B=2\0", "CARRIED_ALSO=no\0CARRIED=yes\0"]
+        {
+            assert_eq!(value_in(environment.as_bytes(), "CARRIED").as_deref(), Some("yes"));
+        }
+        assert_eq!(value_in(b"CARRIED_ALSO=yes\0", "CARRIED"), None);
     }
 
     /// The kernel takes a long time to copy so many arguments and variables, during which the environment reads as empty.

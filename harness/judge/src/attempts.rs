@@ -11,8 +11,8 @@ use crate::verdict::{Attempts, RepeatedFinding, ScenarioResult, Strictness, Verd
 /// Maximum number of distinct findings that are counted.
 const MAX_FINDINGS: usize = 200;
 
-/// A merger of the results of all attempts into one: the first of the worst attempts, with the findings of all attempts. Memory use does
-/// not grow with the number of attempts.
+/// Merger of the results of a scenario's attempts. The merged result is the first of the worst attempts, with the findings of all attempts.
+/// Memory use does not grow with the number of attempts.
 #[derive(Default)]
 pub struct AttemptMerger {
     strict: Strictness,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// Merges all attempts. Returns the index of the representative attempt and the merged result.
-    fn together(all: Vec<ScenarioResult>, retried: bool) -> Option<(usize, ScenarioResult)> {
+    fn merge(all: Vec<ScenarioResult>, retried: bool) -> Option<(usize, ScenarioResult)> {
         let (mut attempts, mut counts) = (AttemptMerger::new(Strictness::Must), 0);
         for (index, result) in all.into_iter().enumerate() {
             if attempts.add(result) {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn returns_the_first_of_the_worst_attempts() {
         let all = vec![result(&[]), result(&["silence", "value=1"]), result(&["value=2"])];
-        let (index, worst) = together(all.clone(), false).unwrap();
+        let (index, worst) = merge(all.clone(), false).unwrap();
         assert_eq!((index, worst.verdict, worst.time_us), (1, Verdict::Fail, 3));
         let attempts = worst.attempts.unwrap();
         assert_eq!((attempts.played, attempts.red), (3, 2));
@@ -157,7 +157,7 @@ mod tests {
             attempts.found.iter().map(|f| (f.finding.finding.seen.as_str(), f.times)).collect();
         assert_eq!(times, [("silence", 1), ("value=1", 2)], "numbers do not distinguish findings");
 
-        let (_, flaky) = together(all, true).unwrap();
+        let (_, flaky) = merge(all, true).unwrap();
         assert_eq!(flaky.verdict, Verdict::Flaky);
         assert!(!flaky.is_red(Strictness::DeFacto) && !flaky.findings.is_empty());
     }
@@ -166,14 +166,14 @@ mod tests {
     fn interference_is_never_flaky() {
         let mut interference = result(&["beside kvs/own-key it fails"]);
         interference.findings[0].finding.requirement = INDEPENDENT_JOBS.into();
-        let (index, worst) = together(vec![result(&["silence"]), interference, result(&[])], true).unwrap();
+        let (index, worst) = merge(vec![result(&["silence"]), interference, result(&[])], true).unwrap();
         assert_eq!((index, worst.verdict), (1, Verdict::Fail));
         assert!(worst.is_red(Strictness::Must));
     }
 
     #[test]
     fn consistent_failure_is_not_flaky() {
-        let (_, red) = together(vec![result(&["a"]), result(&["b"])], true).unwrap();
+        let (_, red) = merge(vec![result(&["a"]), result(&["b"])], true).unwrap();
         assert_eq!((red.verdict, red.findings[0].finding.seen.as_str()), (Verdict::Fail, "a"));
         assert_eq!(together(vec![result(&["a"])], true), Some((0, result(&["a"]))));
         assert_eq!(together(Vec::new(), true), None);

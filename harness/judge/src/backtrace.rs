@@ -38,9 +38,9 @@ pub struct StackFrame {
     /// File name of the program or library that contains the instruction; `None` if the address is not in any file, so it is not code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// The offset of the instruction within that file.
+    /// The offset of the instruction within the file of its module.
     pub offset: u64,
-    /// The offset within the file at which the function begins.
+    /// The offset within the module's file at which the function begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<u64>,
     /// The name of the function, if the file contains a symbol for it.
@@ -62,7 +62,7 @@ pub enum CrashLocation {
     Address {
         /// File name of the program or library.
         module: String,
-        /// The offset within that file.
+        /// The offset within the file of the module.
         offset: u64,
     },
 }
@@ -83,7 +83,7 @@ const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "liblsan",
 ];
 
-/// Runtime functions that end a program or manage its memory and strings. Programs that link the C library statically contain them.
+/// Runtime functions that end a program or manage its memory and strings. Statically linked programs contain them.
 const RUNTIME_FUNCTIONS: [&str; 36] = [
     "abort",
     "raise",

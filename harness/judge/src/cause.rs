@@ -42,7 +42,7 @@ const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
     ids::PMI2_DRAFT_THRID_TELLS_APART,
 ];
 
-/// The kind of mistake that a finding shows, the most severe first.
+/// The kind of mistake that a finding shows, in order of decreasing severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
     /// A process of the implementation died.
@@ -136,9 +136,9 @@ pub(crate) fn mask(seen: &str) -> String {
         let (before, from) = rest.split_at(at);
         let end = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
         shape.push_str(before);
-        let tells =
+        let is_significant =
             SIGNIFICANT_NUMBER_PREFIXES.iter().any(|word| before.trim_end_matches('-').ends_with(word));
-        shape.push_str(if tells { &from[..end] } else { "#" });
+        shape.push_str(if is_significant { &from[..end] } else { "#" });
         rest = &from[end..];
     }
     shape.push_str(rest);

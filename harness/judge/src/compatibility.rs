@@ -31,8 +31,8 @@ struct OutcomeCounts {
 }
 
 impl OutcomeCounts {
-    fn count(&mut self, well: bool) {
-        *(if well { &mut self.successes } else { &mut self.failures }) += 1;
+    fn count(&mut self, succeeded: bool) {
+        *(if succeeded { &mut self.successes } else { &mut self.failures }) += 1;
     }
 }
 
@@ -168,8 +168,8 @@ impl Observations {
                     link.pending.clear();
                 }
                 EventKind::Returned { proc, returned, .. } => {
-                    let went_on = returned.result == 0;
-                    self.record_continuation(links.entry(*proc).or_default(), Some(went_on));
+                    let continued = returned.result == 0;
+                    self.record_continuation(links.entry(*proc).or_default(), Some(continued));
                 }
                 EventKind::Started { proc, env, .. } => {
                     links.entry(*proc).or_default().has_job_id = env.contains_key("PMI_JOBID");
@@ -178,14 +178,14 @@ impl Observations {
                     let link = links.entry(*proc).or_default();
                     // No request follows finalize, so exit status 0 means that the client accepted the response.
                     let finalized = link.read.as_ref().is_some_and(|((_, command), _)| command == "finalize");
-                    let went_on = match exit {
+                    let continued = match exit {
                         Exit::Code(0) => finalized.then_some(true),
                         Exit::Code(_) => Some(false),
                         Exit::Signal(signal) => {
                             (!SignalCause::of(*signal).is_from_outside()).then_some(false)
                         }
                     };
-                    self.record_continuation(link, went_on);
+                    self.record_continuation(link, continued);
                 }
                 _ => {}
             }
@@ -257,9 +257,9 @@ impl Observations {
     }
 
     /// Records whether the client continued after the last response, if that is known.
-    fn record_continuation(&mut self, link: &mut ObservedConnection, went_on: Option<bool>) {
-        if let (Some((command, form)), Some(went_on)) = (link.read.take(), went_on) {
-            self.commands.entry(command).or_default().responses.entry(form).or_default().count(went_on);
+    fn record_continuation(&mut self, link: &mut ObservedConnection, continued: Option<bool>) {
+        if let (Some((command, form)), Some(continued)) = (link.read.take(), continued) {
+            self.commands.entry(command).or_default().responses.entry(form).or_default().count(continued);
         }
     }
 }
@@ -346,8 +346,8 @@ impl Compatibility {
     }
 
     /// Returns the number of messages with this result.
-    pub fn count(&self, fit: MessageSupport) -> usize {
-        self.rows.iter().filter(|row| row.support == fit).count()
+    pub fn count(&self, support: MessageSupport) -> usize {
+        self.rows.iter().filter(|row| row.support == support).count()
     }
 }
 
@@ -368,11 +368,12 @@ fn common_fields<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<Field
     })
 }
 
-/// Returns groups of fields. All successful messages contain these fields, and a failed message lacks the whole group, so at least one
-/// field of each group is required. A group that contains a smaller group is dropped, because the smaller group is more precise.
-fn groups<'a>(well: &[&'a FieldNames], badly: &[&'a FieldNames]) -> Vec<FieldNames> {
-    let Some(all) = common_fields(well.iter().copied()) else { return Vec::new() };
-    let missing: Vec<FieldNames> = badly
+/// Returns groups of fields such that at least one field of each group is required: all successful messages contain all fields of the
+/// group, and a failed message lacks all of them. A group that contains a smaller group is dropped, because the smaller group is more
+/// precise.
+fn groups<'a>(accepted: &[&'a FieldNames], refused: &[&'a FieldNames]) -> Vec<FieldNames> {
+    let Some(all) = common_fields(accepted.iter().copied()) else { return Vec::new() };
+    let missing: Vec<FieldNames> = refused
         .iter()
         .map(|fields| all.difference(fields).cloned().collect::<FieldNames>())
         .filter(|missing| !missing.is_empty())
@@ -400,7 +401,7 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
             let why = format!("the client offers {offer}, an offer that the server's log does not contain");
             return row(offer, MessageSupport::Unknown, why);
         };
-        let told: Vec<&str> =
+        let versions: Vec<&str> =
             answers.iter().map(|version| version.as_deref().unwrap_or("a refusal")).collect();
         let fit = if !answers.is_disjoint(taken) {
             MessageSupport::Compatible
@@ -409,22 +410,22 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
         } else {
             MessageSupport::Unknown
         };
-        row(offer, fit, format!("the client offers {offer}, the server answers {}", told.join(" or ")))
+        row(offer, fit, format!("the client offers {offer}, the server answers {}", versions.join(" or ")))
     };
     client.versions.iter().map(of_offer).collect()
 }
 
 /// Compares the client's requests with those that the server has accepted and refused.
-fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment {
-    let with = |well: bool| -> Vec<&FieldNames> {
+fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessment {
+    let with = |succeeded: bool| -> Vec<&FieldNames> {
         let fits = |tally: &OutcomeCounts| {
-            if well { tally.successes > 0 } else { tally.successes == 0 && tally.failures > 0 }
+            if succeeded { tally.successes > 0 } else { tally.successes == 0 && tally.failures > 0 }
         };
-        serves.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
+        server.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
     };
     // A refused lookup has found nothing, regardless of its fields.
     let finds =
-        serves.responses.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
+        server.responses.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
     let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
     let demands = groups(&accepted, &refused);
     let weigh = |sent: &FieldNames, tally: &OutcomeCounts| -> RowAssessment {
@@ -459,10 +460,10 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
         (MessageSupport::Unknown, lacking, why)
     };
     // Requests that were refused every time do not count, unless the client sent no other requests.
-    let sent = asks.requests.iter().filter(|(_, tally)| tally.successes > 0 || asks.requests.len() == 1);
+    let sent = client.requests.iter().filter(|(_, tally)| tally.successes > 0 || client.requests.len() == 1);
     // If any request contains the job id, requests without the id are ignored if the environment of their process lacked it.
-    let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
-    let sent = sent.filter(|(fields, tally)| !tells || tally.has_job_id || fields.contains(JOBID));
+    let sends_job_id = sent.clone().any(|(fields, _)| fields.contains(JOBID));
+    let sent = sent.filter(|(fields, tally)| !sends_job_id || tally.has_job_id || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
     worst.unwrap_or_else(|| {
         (
@@ -473,22 +474,22 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> RowAssessment
     })
 }
 
-/// Compares the server's successful responses with those after which the client has continued or not.
-fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAssessment> {
-    let threaded = asks.requests.keys().any(|fields| fields.contains("thrid"));
+/// Compares the server's successful responses with the responses after which the client continued, and with those after which it stopped.
+fn answers(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAssessment> {
+    let threaded = client.requests.keys().any(|fields| fields.contains("thrid"));
     let success = |form: &&ResponseForm| form.outcome == ResponseOutcome::Success;
-    let known: Vec<(&FieldNames, OutcomeCounts)> = asks
+    let outcomes: Vec<(&FieldNames, OutcomeCounts)> = client
         .responses
         .iter()
         .filter(|(form, _)| success(form))
         .map(|(form, tally)| (&form.fields, *tally))
         .collect();
     let accepted: Vec<&FieldNames> =
-        known.iter().filter(|(_, tally)| tally.successes > 0).map(|known| known.0).collect();
-    let refused: Vec<&FieldNames> = known
+        outcomes.iter().filter(|(_, tally)| tally.successes > 0).map(|outcomes| outcomes.0).collect();
+    let refused: Vec<&FieldNames> = outcomes
         .iter()
         .filter(|(_, tally)| tally.successes == 0 && tally.failures > 0)
-        .map(|known| known.0)
+        .map(|outcomes| outcomes.0)
         .collect();
     let needs = groups(&accepted, &refused);
     let weigh = |sent: &FieldNames| -> RowAssessment {
@@ -529,7 +530,7 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAsse
         };
         (MessageSupport::Unknown, lacking, why)
     };
-    let sent: Vec<&ResponseForm> = serves.responses.keys().filter(success).collect();
+    let sent: Vec<&ResponseForm> = server.responses.keys().filter(success).collect();
     // A server that never received a thrid may or may not echo it.
     let alike: Vec<&&ResponseForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
@@ -543,9 +544,9 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAsse
 }
 
 /// Compares the forms in which the server reports a miss with the forms that the client has received.
-fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAssessment> {
+fn misses(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAssessment> {
     let finds = |form: &ResponseForm| form.fields.contains("value") || form.fields.contains("port");
-    if !serves.responses.keys().any(finds) && !asks.responses.keys().any(finds) {
+    if !server.responses.keys().any(finds) && !client.responses.keys().any(finds) {
         return None;
     }
     let forms = |exchanges: &CommandExchanges| -> BTreeSet<ResponseOutcome> {
@@ -556,16 +557,16 @@ fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<RowAsses
             .filter(|o| *o != ResponseOutcome::Success)
             .collect()
     };
-    let (told, tells) = (forms(asks), forms(serves));
-    let other: Vec<&str> = tells
-        .difference(&told)
+    let (received, sent) = (forms(client), forms(server));
+    let other: Vec<&str> = sent
+        .difference(&received)
         .map(|outcome| match outcome {
             ResponseOutcome::Miss => "a flag and rc=0",
             _ => "an rc that is not 0",
         })
         .collect();
     match &other[..] {
-        _ if tells.is_empty() => None,
+        _ if sent.is_empty() => None,
         [] => Some((
             MessageSupport::Compatible,
             FieldNames::new(),
@@ -649,9 +650,9 @@ mod tests {
         let recorded = seen(&[(works, Some(0)), (without, Some(0))]);
         assert_eq!(answer(&recorded), (MessageSupport::Unknown, version));
         // A client that accepts a response with fewer fields also accepts a response with more fields.
-        let modest = seen(&[(fails, None), (&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
-        assert_eq!(answer(&modest).0, MessageSupport::Compatible);
-        assert_eq!(row(&modest, &judged, "fullinit", Sender::Server).0, MessageSupport::Compatible);
+        let accepts_both = seen(&[(fails, None), (&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
+        assert_eq!(answer(&accepts_both).0, MessageSupport::Compatible);
+        assert_eq!(row(&accepts_both, &judged, "fullinit", Sender::Server).0, MessageSupport::Compatible);
     }
 
     #[test]
@@ -662,17 +663,17 @@ mod tests {
         let mpich = seen(&[(&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
         for answer in ["cmd=fullinit-response;rc=1;", ""] {
             let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", answer);
-            let asked = row(&mpich, &slurm, "fullinit", Sender::Client);
-            assert_eq!(asked, (MessageSupport::Incompatible, vec!["pmijobid".to_owned()]));
+            let fullinit = row(&mpich, &slurm, "fullinit", Sender::Client);
+            assert_eq!(fullinit, (MessageSupport::Incompatible, vec!["pmijobid".to_owned()]));
             let libpmi2 = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], Some(0))]);
             assert_eq!(row(&libpmi2, &slurm, "fullinit", Sender::Client).0, MessageSupport::Compatible);
         }
         // If the client's environment did not contain the id, the result is unknown.
         let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", "");
-        let untold =
+        let without_job_id =
             seen_where(false, &[(&[("cmd=fullinit;pmirank=0;threaded=FALSE;", HYDRA_4_0), DONE], Some(0))]);
         assert_eq!(
-            row(&untold, &slurm, "fullinit", Sender::Client),
+            row(&without_job_id, &slurm, "fullinit", Sender::Client),
             (MessageSupport::Unknown, vec!["pmijobid".to_owned()])
         );
         // The server refused no request, so it may or may not require these fields.
@@ -708,8 +709,8 @@ mod tests {
         let misses = |server: &[(&str, &str)]| {
             let client = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag), DONE], Some(0))]);
             let compatibility = Compatibility::of(&client, &seen(&[(server, None)]));
-            let told = |row: &&MessageRow| row.command == "kvs-get" && row.reason.contains("a miss");
-            compatibility.rows.iter().find(told).map(|row| row.support)
+            let is_miss_row = |row: &&MessageRow| row.command == "kvs-get" && row.reason.contains("a miss");
+            compatibility.rows.iter().find(is_miss_row).map(|row| row.support)
         };
         assert_eq!(
             misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_rc)]),

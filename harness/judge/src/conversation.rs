@@ -251,12 +251,12 @@ impl Conversation {
 
     /// Stores a request that a proxy has forwarded. The lines of a multi-line request are joined, because each step reads one request.
     fn store_forwarded_request(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
-        // Even a short event costs memory.
+        // An event occupies memory in addition to its text.
         self.received += text.len() as u64 + 64;
         let words: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
         let text = match words[..] {
             [line] => line.to_vec(),
-            // The line that ends a block is not a tuple.
+            // The line that ends a block, `endcmd`, is not a tuple and is dropped.
             _ => words.into_iter().filter(|w| w.contains(&b'=')).collect::<Vec<_>>().join(&b' '),
         };
         let framing = if is_forwarded_frame(&text) { Framing::Frames } else { Framing::Lines };

@@ -124,15 +124,16 @@ mod tests {
     use crate::testing::{INITS, cited, events, launched, numbered};
 
     /// Returns the events of a job with one process that sends these requests and receives these responses.
-    fn job(asked: &[(&str, &str)]) -> Vec<Event> {
-        let said =
-            asked.iter().flat_map(|(request, answer)| [format!("0 > {request}"), format!("0 < {answer}")]);
-        let said: Vec<String> = said.collect();
-        numbered([launched(1, 0)].into_iter().chain(events(&INITS[0])).chain(events(&said)))
+    fn job(exchanges: &[(&str, &str)]) -> Vec<Event> {
+        let lines = exchanges
+            .iter()
+            .flat_map(|(request, answer)| [format!("0 > {request}"), format!("0 < {answer}")]);
+        let lines: Vec<String> = lines.collect();
+        numbered([launched(1, 0)].into_iter().chain(events(&INITS[0])).chain(events(&lines)))
     }
 
     /// Returns the requirements that a job breaks after an earlier job has published the name `a` with the port `old`.
-    fn broken(asked: &[(&str, &str)]) -> Vec<String> {
+    fn broken(exchanges: &[(&str, &str)]) -> Vec<String> {
         let mut before = EarlierNames::default();
         before.record(&job(&[
             ("cmd=publish_name service=a port=old", "cmd=publish_result rc=0"),
@@ -142,7 +143,7 @@ mod tests {
             ("cmd=publish_name service=twice port=new", "cmd=publish_result rc=-1 msg=known"),
             ("cmd=unpublish_name service=twice", "cmd=unpublish_result rc=0"),
         ]));
-        let events = job(asked);
+        let events = job(exchanges);
         let mut monitor = Monitor::new();
         events.iter().for_each(|event| monitor.observe(event));
         cited(before.without_excused(&monitor.take_findings(), &events))

@@ -232,7 +232,7 @@ pub enum EventKind {
         proxy: u32,
         /// Number of the request, counted across all proxies of the launch.
         id: u64,
-        /// The request without its terminator, converted to the same form for every version of Hydra's protocol.
+        /// The request without its terminator, in a form that does not depend on the version of Hydra's protocol.
         text: Bytes,
         /// True if the request waits until the scenario answers it.
         held: bool,
@@ -654,13 +654,13 @@ const UNIVERSE_SIZE: &[u8] = b"size";
 fn differs_in_received_value(plain: (&[u8], &ReceivedValues), seen: (&[u8], &ReceivedValues)) -> bool {
     plain.1.iter().filter(|(_, usual)| !usual.is_empty()).any(|(name, usual)| {
         let mut now = seen.1.iter().filter(|(other, _)| other == name).peekable();
-        let untold = name == UNIVERSE_SIZE && now.peek().is_none();
+        let is_omitted = name == UNIVERSE_SIZE && now.peek().is_none();
         let now: Vec<&[u8]> =
-            now.filter(|told| !plain.1.contains(*told)).map(|(_, value)| &value[..]).collect();
+            now.filter(|pair| !plain.1.contains(*pair)).map(|(_, value)| &value[..]).collect();
         memchr::memmem::find_iter(plain.0, usual).any(|at| {
             let (before, after) = (&plain.0[..at], &plain.0[at + usual.len()..]);
             let rest = seen.0.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-            rest.is_some_and(|rest| untold || now.contains(&rest))
+            rest.is_some_and(|rest| is_omitted || now.contains(&rest))
         })
     })
 }
@@ -685,7 +685,7 @@ impl Difference {
 mod tests {
     use super::*;
 
-    fn told(values: &[(&str, &str)]) -> ReceivedValues {
+    fn received(values: &[(&str, &str)]) -> ReceivedValues {
         values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
     }
 
@@ -701,13 +701,13 @@ mod tests {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
         // A line may differ only in received values: a value of the plain run may be replaced only by a value received in this run, but the
         // universe size may be replaced by anything.
-        let untold = told(&[("rc", "-1")]);
+        let no_size = received(&[("rc", "-1")]);
         let (before, after) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
-        let usual = told(&[("value", "x"), ("size", "2"), ("rc", "0")]);
-        assert_eq!(Difference::between((before, &usual), (after, &untold)), None);
-        assert!(Difference::between((before, &usual), (&b"mapping y\nuniverse 2"[..], &untold)).is_some());
-        let usual = told(&[("value", "(vector,(0,1,2))"), ("size", "2"), ("rc", "0")]);
-        let now = told(&[("value", "(vector,[0]x2)"), ("size", "-1"), ("rc", "0")]);
+        let usual = received(&[("value", "x"), ("size", "2"), ("rc", "0")]);
+        assert_eq!(Difference::between((before, &usual), (after, &no_size)), None);
+        assert!(Difference::between((before, &usual), (&b"mapping y\nuniverse 2"[..], &no_size)).is_some());
+        let usual = received(&[("value", "(vector,(0,1,2))"), ("size", "2"), ("rc", "0")]);
+        let now = received(&[("value", "(vector,[0]x2)"), ("size", "-1"), ("rc", "0")]);
         let difference = Difference::between((plain.as_bytes(), &usual), (seen.as_bytes(), &now));
         assert_eq!(difference.is_some(), differs, "{difference:?}");
     }

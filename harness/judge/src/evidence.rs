@@ -63,12 +63,12 @@ fn crashed_process(event: &Event) -> Option<Proc> {
 /// Returns the command of the last request that a finding's process sent before the finding.
 pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a [u8]> {
     let before = events.iter().rev().filter(|event| event.seq <= finding.seq);
-    let asked = before.filter_map(|event| match &event.kind {
+    let requests = before.filter_map(|event| match &event.kind {
         EventKind::ToServer { proc, bytes } if Some(*proc) == finding.proc => Some(&bytes.0[..]),
         _ => None,
     });
     let command =
-        asked.filter_map(|bytes| Some(&bytes[memchr::memmem::find(bytes, b"cmd=")? + 4..])).next()?;
+        requests.filter_map(|bytes| Some(&bytes[memchr::memmem::find(bytes, b"cmd=")? + 4..])).next()?;
     command.split(|byte| matches!(byte, b' ' | b';' | b'\n')).next()
 }
 
@@ -127,9 +127,9 @@ pub(crate) fn first_loss(events: &[Event], under_test: PartyKind) -> Option<u64>
 
 /// Returns the number of the event that reports a crash.
 pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
-    let tells =
+    let is_crash =
         |event: &&Event| matches!(event.kind, EventKind::Crashed { .. }) || crashed_process(event).is_some();
-    events.iter().find(tells).map(|event| event.seq)
+    events.iter().find(is_crash).map(|event| event.seq)
 }
 
 /// Returns whether the server had closed the connection at event `loss` before any client closed one. Nothing that the clients closed can
@@ -160,8 +160,7 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
         // A single sentence of RFC 13 requires both.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // The two sides use different versions from there on. Only the first process of each kind is reported, so the hang may be that of
-        // another process.
+        // The two sides use different versions from there on. A hang is only reported for the first process, which may be a different one.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own

@@ -507,7 +507,7 @@ impl Judge {
         }
         let cites = expectation.cites.as_str();
         if let Some(unended) = self.incomplete_message(p, &expectation.kind) {
-            // The monitor reports first, at the event that shows the silence.
+            // Report at the event that shows the silence, after the monitor has reported.
             if unanswered {
                 self.hung |= expectation.kind != ExpectationKind::Silence;
                 self.report_broken(Some(p), unended.rule, unended.expected, unended.seen.text);
@@ -774,8 +774,8 @@ impl Judge {
         self.mark_met(captures);
     }
 
-    /// Checks whether a message matches the expected one, and returns the captured values. A message whose form the monitor has reported is
-    /// read leniently, so that its form does not cause a second finding.
+    /// Compares a message with the expected message, and returns the captured values. A message whose form the monitor has reported is read
+    /// leniently, so that its form does not cause a second finding.
     fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Mismatch> {
         let fits = pattern.matches(&line.text, line.framing);
         match fits {
@@ -934,16 +934,16 @@ impl Judge {
     /// the request.
     fn report_broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;
-        let says = |f: &Finding| {
+        let is_reported_by = |f: &Finding| {
             is_advisory(cites)
                 || !is_advisory(&f.requirement)
                 || f.kind.is_some_and(ObservationKind::is_missing_answer)
         };
-        let known = self
+        let already_reported = self
             .monitor_findings
             .iter()
-            .any(|f| f.party == self.party && f.seq == seq && f.proc == p && says(f));
-        if !known {
+            .any(|f| f.party == self.party && f.seq == seq && f.proc == p && is_reported_by(f));
+        if !already_reported {
             self.find(seq, p, cites, None, expected, seen);
         }
     }
@@ -1193,10 +1193,10 @@ mod tests {
     #[test]
     fn reports_tuples_after_values_once() {
         let get = |key: &str, value: &str, expects: &str| {
-            let ask = format!("0 > cmd=get kvsname=k key={key}");
-            let told = format!("0 < cmd=get_result rc=0 value={value} found=TRUE");
+            let request = format!("0 > cmd=get kvsname=k key={key}");
+            let response = format!("0 < cmd=get_result rc=0 value={value} found=TRUE");
             let choices = [(Grade::Pass, answer(expects)), (Grade::Fail, answer("cmd=<any>"))];
-            [event(&ask), event(&told), expected(&choices)]
+            [event(&request), event(&response), expected(&choices)]
         };
         let name = [event("0 > cmd=get_my_kvsname"), event("0 < cmd=my_kvsname kvsname=k")];
         let name = [&name[..], &[expected(&[(Grade::Pass, answer("cmd=my_kvsname"))])]].concat();

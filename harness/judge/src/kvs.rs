@@ -13,8 +13,8 @@ pub(crate) struct KvsPut {
     pub(crate) value: Vec<u8>,
     /// The rank that sent the put, or [`PREPUT`].
     pub(crate) rank: u32,
-    /// The number of barriers that the rank had entered before. Every process that has left more barriers than this must see the
-    /// value, if the put is acknowledged.
+    /// The number of barriers that the rank had entered before the put. If the put is acknowledged, every process that has left more than
+    /// `entered` barriers must see the value.
     entered: u64,
     /// The number of puts that were acknowledged before this put.
     acknowledged: Option<u64>,
@@ -104,7 +104,7 @@ impl Kvs {
         self.puts(key).iter().position(is_it)
     }
 
-    /// Returns a put that a process must see after it has left this number of barriers.
+    /// Returns a put that a process must see after it has left `left` barriers.
     pub(crate) fn find_due(&self, key: &[u8], left: u64) -> Option<&KvsPut> {
         let is_due = |put: &&KvsPut| put.acknowledged.is_some() && (put.rank == PREPUT || put.entered < left);
         self.puts(key).iter().find(is_due)
@@ -131,7 +131,7 @@ pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
         || value.split(|b| blank(b)).skip(1).any(|word| word.contains(&b'='))
 }
 
-/// Cuts off everything after the value of a response that looks like additional tuples.
+/// Removes the text after the value of a response if that text looks like additional tuples.
 pub(crate) fn strip_after_value(line: &[u8]) -> &[u8] {
     const VALUE: &[u8] = b" value=";
     match line.windows(VALUE.len()).position(|part| part == VALUE) {
@@ -140,7 +140,7 @@ pub(crate) fn strip_after_value(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Cuts off everything at the end of a value that looks like additional tuples.
+/// Removes the end of a value if that end looks like additional tuples.
 pub(crate) fn strip_tuples(value: &[u8]) -> &[u8] {
     let mut rest = value;
     while let Some(blank) = rest.iter().rposition(|b| *b == b' ') {

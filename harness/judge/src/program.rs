@@ -53,7 +53,7 @@ struct FirstPut {
     process: Proc,
     /// The number of the event.
     seq: u64,
-    /// The number of barriers that the process had entered.
+    /// The number of barriers that the process had entered when it sent the put.
     barriers_entered: usize,
 }
 
@@ -64,7 +64,7 @@ struct GetExchange {
     found: bool,
     /// The number of the event with the response.
     seq: u64,
-    /// The number of barriers that the process had left.
+    /// The number of barriers that the process had left when it sent the get.
     barriers_left: usize,
 }
 
@@ -88,9 +88,11 @@ struct ExchangeSummary {
 struct ProcessState {
     /// The expectations about the process, each with its line in the scenario.
     expectations: Vec<(usize, Expectation)>,
-    /// The number of situations that the scenario describes for the process, the number that it has reached, and the line of the last one.
+    /// The number of situations that the scenario describes for the process.
     situations: usize,
+    /// The number of described situations that the process has reached.
     situations_reached: usize,
+    /// The line of the last situation that the scenario describes for the process.
     last_situation: usize,
     /// True if the process received the location of its connection.
     received_connection: bool,
@@ -100,35 +102,36 @@ struct ProcessState {
     awaits_response: bool,
     /// True if the process has sent a finalize request.
     finalized: bool,
-    /// The number of requests that the process has sent, and the number of messages that it has received.
     requests: usize,
     messages_received: usize,
     /// True if the process received an unsolicited response.
     has_unsolicited_response: bool,
-    /// The process's last request, and the key of that request if it is a get.
     last_request: String,
     last_operation: Option<Operation>,
     last_thread: Option<Vec<u8>>,
+    /// The key of the process's last request, if that request is a get.
     gets: Option<Vec<u8>>,
     /// The last unusable scripted response to a put, get, barrier or finalize, unless a request of that kind succeeded later.
     unusable: Option<UnusableResponse>,
-    /// The rank in PMI_RANK, and the rank in fullinit if the process sent a different one.
+    /// The rank in PMI_RANK.
     rank: Option<i64>,
+    /// The rank in fullinit, if it differs from the rank in PMI_RANK.
     wrong_rank: Option<i64>,
     /// A key of PMI-2 with a blank or an equals sign.
     odd_key: Option<Vec<u8>>,
     /// The operation of the process's last request, until the server sends a message.
-    asked: Option<Operation>,
+    pending_operation: Option<Operation>,
     /// The last message from the server, if it is a protocol error instead of the response to the last request.
     wrong_answer: Option<String>,
     /// True if the scenario scripts the response to the process's last request.
     scripted: bool,
-    /// The last exchange that the scenario scripted, and the last other exchange.
+    /// The last exchange with a scripted response.
     last_scripted_exchange: Option<ExchangeSummary>,
+    /// The last exchange with the server's own response.
     last_other_exchange: Option<ExchangeSummary>,
     answered_gets: Vec<GetExchange>,
-    /// The number of barriers that the process has entered, and the events at which it left a barrier.
     barriers_entered: usize,
+    /// The numbers of the events at which the process left a barrier.
     barrier_exits: Vec<u64>,
     /// True if the process closed its connection before the server answered its last request.
     closed_while_waiting: bool,
@@ -142,7 +145,7 @@ struct ProcessState {
     exit: Option<Exit>,
     /// The proof that the process does not end, if the process itself is to blame.
     hung: Option<HangProof>,
-    /// The requirement that the process breaks by not ending, if the server's last message was a protocol error, and the expected
+    /// If the server's last message was a protocol error: the requirement that the process breaks by not ending, and the expected
     /// behaviour.
     hang_breaks: Option<(&'static str, &'static str)>,
     broken_memory: Option<String>,
@@ -194,7 +197,7 @@ impl ProcessState {
         self.last_operation = operation;
         self.last_thread = message.field("thrid").map(Cow::into_owned);
         self.read_rank(message, operation);
-        (self.asked, self.wrong_answer) = (operation, None);
+        (self.pending_operation, self.wrong_answer) = (operation, None);
         self.barriers_entered += usize::from(operation == Some(Operation::Barrier));
         let command = message.text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
         self.last_request = command.escape_ascii().to_string();
@@ -245,9 +248,10 @@ impl ProcessState {
 
     /// Reads a response.
     fn read_response(&mut self, message: &Decoded<'_>, seq: u64) {
-        let asked = self.asked.take();
-        self.wrong_answer =
-            asked.filter(|asked| is_wrong_answer(message, *asked)).map(|_| quote_bytes(message.text));
+        let operation = self.pending_operation.take();
+        self.wrong_answer = operation
+            .filter(|operation| is_wrong_answer(message, *operation))
+            .map(|_| quote_bytes(message.text));
         // A malformed my_kvsname response: the name in it is not a valid `word`.
         self.received_bad_kvsname |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
@@ -324,12 +328,12 @@ impl ProcessState {
 
     /// Returns the signal of `abort()` if the process should have succeeded, because its input was valid and gave it no reason to give up.
     fn abort_signal(&self) -> Option<i32> {
-        let well = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
+        let is_success = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {
             ProcessExitKind::Exited(Exit::Signal(signal))
                 if SignalCause::of(signal) == SignalCause::Abort =>
             {
-                self.expectations.iter().any(|(_, duty)| well(duty)).then_some(signal)
+                self.expectations.iter().any(|(_, duty)| is_success(duty)).then_some(signal)
             }
             _ => None,
         }
@@ -498,8 +502,8 @@ impl ProgramState {
     /// Returns the first process that crashed, with the C library's message about its memory, and the signal.
     pub(crate) fn crashed(&self) -> Option<(String, i32)> {
         self.processes.iter().find_map(|(p, process)| {
-            let said = process.broken_memory.as_ref().map(|said| format!(" ({said})"));
-            Some((format!("rank {p}{}", said.unwrap_or_default()), process.crash()?))
+            let message = process.broken_memory.as_ref().map(|message| format!(" ({message})"));
+            Some((format!("rank {p}{}", message.unwrap_or_default()), process.crash()?))
         })
     }
 
@@ -526,10 +530,10 @@ impl ProgramState {
     pub(crate) fn excuses(&self, finding: &Finding) -> bool {
         let process = |p: Proc| self.processes.get(&p);
         // A process that fails need not finalize, because exiting is how a client aborts.
-        let badly = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
-        let left = |p: Proc| process(p).is_some_and(|process| process.finalized);
+        let failed = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
+        let finalized = |p: Proc| process(p).is_some_and(|process| process.finalized);
         let leaves = CLIENT_FINALIZES.contains(&finding.requirement.as_str())
-            && finding.proc.is_none_or(|p| badly(p) && !left(p));
+            && finding.proc.is_none_or(|p| failed(p) && !finalized(p));
         // A process that received names, limits or responses that RFC 13 forbids need not handle them correctly.
         let holds =
             |what: fn(&ProcessState) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
@@ -544,22 +548,22 @@ impl ProgramState {
 
     /// Returns whether the scenario expects a result other than success from any process.
     fn expects_failure(&self) -> bool {
-        let well = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
+        let successes = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
         self.processes
             .values()
             .flat_map(|process| &process.expectations)
-            .any(|(_, duty)| !well.contains(&duty.kind))
+            .any(|(_, duty)| !successes.contains(&duty.kind))
     }
 
     /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run: they sent nothing and
     /// exited with status 0. `seq` becomes the number of the findings.
     pub(crate) fn report_singletons(&self, seq: u64) -> Vec<Finding> {
         let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
-        let alone = |p: Proc, process: &ProcessState| {
+        let is_singleton = |p: Proc, process: &ProcessState| {
             process.received_connection && !process.has_written && process.ended_well() && size(p.group) > 1
         };
         let all = self.processes.iter().filter(|_| self.plain.is_none());
-        all.filter(|(p, process)| alone(**p, process))
+        all.filter(|(p, process)| is_singleton(**p, process))
             .map(|(p, _)| {
                 let expected = format!(
                     "an offer of a version from each of the {} processes, or an exit status other than 0",
@@ -631,11 +635,11 @@ impl ProgramState {
             if process.situations > 0 && process.situations_reached == 0 {
                 continue;
             }
-            let asked = conversation.find(*p).is_some_and(|link| link.requested_abort);
+            let requested_abort = conversation.find(*p).is_some_and(|link| link.requested_abort);
             let mut is_met = true;
             for (line, duty) in &process.expectations {
                 let broken = match &duty.kind {
-                    ExpectationKind::Exits(ExitPattern::NonZero) if asked => continue,
+                    ExpectationKind::Exits(ExitPattern::NonZero) if requested_abort => continue,
                     ExpectationKind::Exits(pattern) => match process.end() {
                         ProcessExitKind::Exited(exit) => exit_mismatch(*pattern, exit)
                             .map(|expected| (expected, process.describe_end(exit))),
@@ -726,8 +730,8 @@ impl ProgramState {
     fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
         let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Exited(exit) if exit != Exit::Code(0));
-        let told = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
-        told.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
+        let nobody_failed = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
+        nobody_failed.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
     }
 }
 
@@ -744,11 +748,11 @@ pub(crate) fn unacknowledged(framing: Framing) -> Finding {
 
 /// Returns whether a message is a protocol error of PMI-1 instead of the response to a request. A client that skips an empty line, or that
 /// can read a malformed response, need not detect an error.
-fn is_wrong_answer(message: &Decoded<'_>, asked: Operation) -> bool {
+fn is_wrong_answer(message: &Decoded<'_>, operation: Operation) -> bool {
     let begins = |command: &str| message.text.starts_with(format!("cmd={command} ").as_bytes());
-    let is_other = message.operation() != Some(asked) && !asked.response_cmd().is_some_and(begins);
+    let is_other = message.operation() != Some(operation) && !operation.response_cmd().is_some_and(begins);
     message.framing == Framing::Lines
-        && asked != Operation::Abort
+        && operation != Operation::Abort
         && !message.text.is_empty()
         && is_other
         && (message.is_well_formed() || !is_readable_leniently(message))

@@ -225,10 +225,10 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     let is_silence = |event: &Event| matches!(event.kind, EventKind::Silence { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
     match (why, launcher_error(&events[..end])) {
-        (UnjudgedReason::NotStarted { launcher: None, .. }, Some(said)) => {
+        (UnjudgedReason::NotStarted { launcher: None, .. }, Some(output)) => {
             let others = format!(": other steps occupy the allocation; {STEPS_WAIT_HELP}");
-            let help = if said.contains(STEPS_WAIT) { others.as_str() } else { "" };
-            format!("{why}{PRINTED}\"{said}\"{help}")
+            let help = if output.contains(STEPS_WAIT) { others.as_str() } else { "" };
+            format!("{why}{PRINTED}\"{output}\"{help}")
         }
         _ => why.to_string(),
     }
@@ -241,19 +241,21 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
         EventKind::StartsFewerRanks { ranks } => Some((event.seq, ranks)),
         _ => None,
     })?;
-    let asked = outcome.events.iter().find_map(|event| match event.kind {
+    let requested = outcome.events.iter().find_map(|event| match event.kind {
         EventKind::Launched { ranks, .. } => Some(ranks),
         _ => None,
     })?;
-    let said =
-        launcher_error(&outcome.events).map_or("without a message".to_owned(), |said| format!("\"{said}\""));
-    let expected = match asked == fewer {
+    let message = launcher_error(&outcome.events)
+        .map_or("without a message".to_owned(), |message| format!("\"{message}\""));
+    let expected = match requested == fewer {
         true => {
-            format!("{asked} processes, as requested: the same command starts them in the usual environment")
+            format!(
+                "{requested} processes, as requested: the same command starts them in the usual environment"
+            )
         }
-        false => format!("{asked} processes, as requested: the same command starts {fewer}"),
+        false => format!("{requested} processes, as requested: the same command starts {fewer}"),
     };
-    let seen = format!("cannot start: {exit}, {said}");
+    let seen = format!("cannot start: {exit}, {message}");
     Some(Finding { seq, ..Finding::new(STARTS_PROCESSES, outcome.party, expected, seen) })
 }
 
@@ -738,7 +740,7 @@ mod tests {
         assert_eq!(result.verdict == Verdict::Crashed, found == [NO_CRASH]);
     }
 
-    /// A server that ends while a response is due. `says` is on stderr before the harness ends the job, or after that if `late`.
+    /// A server that ends while a response is due. It writes `lines` to stderr before the harness ends the job, or after that if `late`.
     #[rstest]
     #[case::traceback(
         &["Traceback (most recent call last):", "  File \"pm.py\", line 7, in get", "KeyError: 'a'"],
@@ -776,19 +778,19 @@ mod tests {
     )]
     #[case::success(&["Traceback (most recent call last):", "KeyError: 'a'"], 0, false, "rfc13.abnf.c-get", "the end of the connection")]
     fn death_of_the_server_is_the_headline(
-        #[case] says: &[&str],
+        #[case] lines: &[&str],
         #[case] status: i32,
         #[case] late: bool,
         #[case] id: &str,
         #[case] seen: &str,
     ) {
-        let says = || says.iter().map(|line| printed(line));
+        let lines = || lines.iter().map(|line| printed(line));
         let mut kinds = vec![EventKind::Launched { command: vec!["./pm.py".into()], ranks: 2, nodes: 1 }];
         kinds.extend([printed("pm: 2 ranks"), event("0 > cmd=get kvsname=k key=a")]);
-        kinds.extend(says().filter(|_| !late));
+        kinds.extend(lines().filter(|_| !late));
         let closed = kinds.len() as u64;
         kinds.extend([event("0 closed"), event("1 leaves")]);
-        kinds.extend(says().filter(|_| late));
+        kinds.extend(lines().filter(|_| late));
         kinds.push(EventKind::JobExited { exit: Exit::Code(status) });
         let finding = Finding::new("rfc13.abnf.c-get", PartyKind::Server, "", "the end of the connection");
         let findings = vec![Finding { proc: Some(P), seq: closed, ..finding }];
@@ -834,18 +836,19 @@ mod tests {
 
     #[test]
     fn output_of_waiting_launcher_is_quoted() {
-        let said = printed;
+        let line = printed;
         let nothing = || EventKind::Silence { proof: SilenceProof::Timeout, waited_ms: 1 };
-        let told = |whats: Vec<EventKind>, launcher| {
+        let reason_after = |whats: Vec<EventKind>, launcher| {
             let events = numbered(whats);
             reason(&UnjudgedReason::NotStarted { rank: 0, none: true, launcher, nothing: None }, &events)
         };
-        let waits = told(vec![said("nodes are busy"), nothing(), said("cancelled")], None);
+        let waits = reason_after(vec![line("nodes are busy"), nothing(), line("cancelled")], None);
         assert!(waits.ends_with("; it printed \"nodes are busy\""), "{waits}");
-        let warned = told(vec![said("pm: Warning: fewer nodes"), said("nodes are busy"), nothing()], None);
+        let warned =
+            reason_after(vec![line("pm: Warning: fewer nodes"), line("nodes are busy"), nothing()], None);
         assert!(warned.ends_with("; it printed \"nodes are busy\""), "{warned}");
-        let silent = told(vec![nothing(), said("cancelled")], None);
-        let ended = told(vec![said("nodes are busy")], Some(Exit::Code(1)));
+        let silent = reason_after(vec![nothing(), line("cancelled")], None);
+        let ended = reason_after(vec![line("nodes are busy")], Some(Exit::Code(1)));
         assert!(!silent.contains("printed") && !ended.contains("printed"), "{silent}, {ended}");
     }
 

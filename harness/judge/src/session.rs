@@ -398,17 +398,17 @@ impl SessionJudge {
 
     /// Returns the last events and the events that explain findings and unanswered requests, and the number of omitted events.
     fn excerpt(&self, findings: &[JudgedFinding]) -> (Vec<Event>, usize) {
-        let mut known = self.evidence.clone();
-        known.extend(self.recent_events.iter().map(|event| (event.seq, event.clone())));
-        let forgotten = self.events - known.len();
-        let asked = self.unanswered().into_iter().map(|(proc, seq)| Finding {
+        let mut kept = self.evidence.clone();
+        kept.extend(self.recent_events.iter().map(|event| (event.seq, event.clone())));
+        let forgotten = self.events - kept.len();
+        let unanswered = self.unanswered().into_iter().map(|(proc, seq)| Finding {
             proc: Some(proc),
             seq,
             ..Finding::new("", PartyKind::Server, "", "")
         });
-        let asked: Vec<Finding> = asked.collect();
-        let explained = asked.iter().chain(findings.iter().map(|judged| &judged.finding));
-        let (events, left_out) = excerpt(known.into_values(), explained);
+        let unanswered: Vec<Finding> = unanswered.collect();
+        let explained = unanswered.iter().chain(findings.iter().map(|judged| &judged.finding));
+        let (events, left_out) = excerpt(kept.into_values(), explained);
         (events, left_out + forgotten)
     }
 
@@ -461,13 +461,13 @@ impl SessionJudge {
     /// Returns the reason why a session shows too little to be judged.
     fn unjudged(&self) -> Option<String> {
         if self.processes.len() == 0 {
-            let how = match self.exit {
+            let end = match self.exit {
                 Some(Exit::Code(0)) | None => {
                     "did not start {tap}, or started it on another machine".to_owned()
                 }
                 Some(exit) => format!("ended with {exit} before it started {{tap}}"),
             };
-            return Some(format!("no process was recorded: the launcher {how}"));
+            return Some(format!("no process was recorded: the launcher {end}"));
         }
         if let Some(why) = self.not_started.as_ref().filter(|_| self.messages() == 0) {
             return Some(format!("the program never started: {why}"));
@@ -663,7 +663,7 @@ mod tests {
         let end = EventKind::JobExited { exit: Exit::Code(255) };
         let kinds: Vec<_> =
             [launched(1, 0), started(P, &[])].into_iter().chain(events(&lines)).chain([end]).collect();
-        let (all, asked) = (kinds.len(), kinds.len() - 2);
+        let (all, pending) = (kinds.len(), kinds.len() - 2);
         let judge = judged(kinds);
         let blank = ScenarioResult::default();
         let result = judge.result(blank, &Catalogue::default(), &Deviations::default(), Strictness::Must);
@@ -671,13 +671,13 @@ mod tests {
             result.findings.iter().map(|j| (&*j.finding.requirement, j.finding.seq)).collect();
         assert_eq!(found, [("rfc13.init.version-used", 3)]);
         let seqs: Vec<u64> = result.last_events.iter().map(|event| event.seq).collect();
-        assert!(seqs.starts_with(&[2, 3]) && seqs.contains(&(asked as u64)), "{seqs:?}");
+        assert!(seqs.starts_with(&[2, 3]) && seqs.contains(&(pending as u64)), "{seqs:?}");
         assert_eq!(seqs.len() + result.left_out, all);
         assert_eq!(
             result.reason.unwrap(),
             format!(
                 "the job failed (exit status 255); its processes continued after each finding below; requests without an \
-                 answer: rank 0 (event {asked})"
+                 answer: rank 0 (event {pending})"
             )
         );
     }

@@ -31,14 +31,14 @@ pub(crate) fn event(line: &str) -> EventKind {
     let (rank, rest) = line.split_once(' ').expect("a rank");
     let (group, rank) = rank.split_once(':').unwrap_or(("0", rank));
     let proc = Proc { group: group.parse().expect("a group"), rank: rank.parse().expect("a rank") };
-    let (what, text) = rest.split_once(' ').unwrap_or((rest, ""));
+    let (mark, text) = rest.split_once(' ').unwrap_or((rest, ""));
     let number = || text.parse().expect("a number");
-    let bytes = Bytes(match what {
+    let bytes = Bytes(match mark {
         ">>" | "<<" => framed(text).into(),
         ">|" | "<|" => text.into(),
         _ => format!("{text}\n").into(),
     });
-    match what {
+    match mark {
         ">" | ">>" | ">|" => EventKind::ToServer { proc, bytes },
         "<" | "<<" | "<|" => EventKind::FromServer { proc, bytes },
         "closed" => EventKind::ClosedByServer { proc },

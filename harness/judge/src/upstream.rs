@@ -48,10 +48,10 @@ struct UpstreamClient {
     pending_request: Option<Vec<u8>>,
     /// True if a multi-line spawn request is incomplete.
     in_block: bool,
-    /// Number of the unanswered request on the upstream side.
+    /// The number that the upstream side uses for the unanswered request, if the proxy has forwarded it.
     forwarded: Option<u64>,
-    /// True if the process has sent a request before the previous one was answered, or was answered twice. Responses can then no longer be matched
-    /// with requests.
+    /// True if the process has sent a request before the previous one was answered, or was answered twice. Its responses then cannot be
+    /// matched with its requests.
     breaks_lock_step: bool,
     /// True if the process has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
@@ -118,16 +118,16 @@ fn words(line: &[u8]) -> HashSet<&[u8]> {
 }
 
 /// Returns whether two requests have the same meaning, according to the tuples that RFC 13 defines.
-fn same_request(passed: &[u8], asked: &[u8]) -> bool {
-    let keys: &[&str] = match command(asked) {
+fn same_request(forwarded: &[u8], request: &[u8]) -> bool {
+    let keys: &[&str] = match command(request) {
         b"get" => &["key"],
         b"publish_name" => &["service", "port"],
         b"unpublish_name" | b"lookup_name" => &["service"],
         // Only the first line of a multi-line request is known.
-        _ if asked.starts_with(b"mcmd=") => return true,
-        _ => return words(passed) == words(asked),
+        _ if request.starts_with(b"mcmd=") => return true,
+        _ => return words(forwarded) == words(request),
     };
-    keys.iter().all(|key| get(passed, key) == get(asked, key))
+    keys.iter().all(|key| get(forwarded, key) == get(request, key))
 }
 
 fn is_success(line: &[u8]) -> bool {
@@ -161,9 +161,9 @@ impl UpstreamMonitor {
             }
             // A process that connects by itself receives its size on the connection.
             EventKind::Greeted { proc, response: received, .. } => {
-                if let Ok(told) = Greeting::parse(&received.0) {
-                    let size = *self.sizes.entry(proc.group).or_insert(told.size);
-                    self.has_confused_processes |= told.size != size || told.rank != proc.rank;
+                if let Ok(greeting) = Greeting::parse(&received.0) {
+                    let size = *self.sizes.entry(proc.group).or_insert(greeting.size);
+                    self.has_confused_processes |= greeting.size != size || greeting.rank != proc.rank;
                 }
             }
             EventKind::ToServer { proc, .. } | EventKind::FromServer { proc, .. } => {
@@ -233,14 +233,14 @@ impl UpstreamMonitor {
 
     fn answered(&mut self, proc: Proc, line: &[u8]) {
         let client = self.client(proc);
-        let (asked, passed) = (client.pending_request.take(), client.forwarded.take());
+        let (request, forwarded) = (client.pending_request.take(), client.forwarded.take());
         let irregular = client.breaks_lock_step;
         if command(line) == b"put_result"
             && let Some(put) = client.puts.last_mut()
         {
             put.acknowledged = is_success(line);
         }
-        let (Some(_), Some(id), false) = (asked, passed, irregular) else { return };
+        let (Some(_), Some(id), false) = (request, forwarded, irregular) else { return };
         let Some(mine) = self.forwarded.get(&id) else { return };
         let fits = |given: &[u8]| command(given) == command(line) && same_reply(line, given);
         let Some(given) = mine.reply.clone() else {
@@ -386,30 +386,30 @@ impl UpstreamMonitor {
         let asking: Vec<(Proc, &[u8])> = clients()
             .filter_map(|(p, c)| Some((p, c.pending_request.as_deref()?, c.forwarded)))
             // A proxy may forward each program of a spawn separately.
-            .filter(|(_, asked, passed)| {
-                command(asked) == command(text) && (passed.is_none() || command(text) == b"spawn")
+            .filter(|(_, request, forwarded)| {
+                command(request) == command(text) && (forwarded.is_none() || command(text) == b"spawn")
             })
-            .map(|(p, asked, _)| (p, asked))
+            .map(|(p, request, _)| (p, request))
             .collect();
         let same: Vec<Proc> =
-            asking.iter().filter(|(_, asked)| same_request(text, asked)).map(|(p, _)| *p).collect();
+            asking.iter().filter(|(_, request)| same_request(text, request)).map(|(p, _)| *p).collect();
         let expected = match asking.first() {
-            Some((proc, asked)) => format!("the request of rank {proc}, {}", quote_bytes(asked)),
+            Some((proc, request)) => format!("the request of rank {proc}, {}", quote_bytes(request)),
             None => "only requests that one of its processes has made".into(),
         };
         if command(text) == b"spawn" && !same.is_empty() {
             // The text does not show which process has made the request.
             return;
         }
-        let alike = self
+        let remaining = self
             .proxies
             .entry((group, proxy))
             .or_default()
             .identical_requests
             .entry(text.to_vec())
             .or_default();
-        if *alike > 0 || same.len() > 1 {
-            *alike = (*alike + same.len()).saturating_sub(1);
+        if *remaining > 0 || same.len() > 1 {
+            *remaining = (*remaining + same.len()).saturating_sub(1);
             for proc in same {
                 // The request has been or will be forwarded, under an unknown number.
                 self.client(proc).forwarded = Some(u64::MAX);
@@ -426,7 +426,7 @@ impl UpstreamMonitor {
         let known = Operation::from_request_cmd(command(text)).is_some();
         // A proxy that accepts a malformed request forwards its own interpretation of it.
         let is_broken = |line: &[u8]| !request(line).is_well_formed();
-        if known && asking.iter().any(|(_, asked)| is_broken(asked)) {
+        if known && asking.iter().any(|(_, request)| is_broken(request)) {
             return;
         }
         let id = if known { ids::HYDRA_UPSTREAM_REQUESTS_KEPT } else { ids::HYDRA_UPSTREAM_UNKNOWN_KEPT };
@@ -441,7 +441,7 @@ impl UpstreamMonitor {
 struct UpstreamPendingRequest {
     body: Vec<u8>,
     thrid: Option<Vec<u8>>,
-    /// Number of the request on the upstream side.
+    /// The number that the upstream side uses for the request, if the proxy has forwarded it.
     forwarded: Option<u64>,
 }
 
@@ -490,15 +490,15 @@ fn plain(direction: Direction, body: &[u8]) -> Option<Decoded<'_>> {
 }
 
 /// Returns whether two PMI-2 requests have the same meaning, according to the fields of their command.
-fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
+fn same_frame(forwarded: &[u8], request: &[u8]) -> bool {
     let read = |body| plain(Direction::ToServer, body);
-    let (Some(passed), Some(asked)) = (read(passed), read(asked)) else { return false };
+    let (Some(forwarded), Some(request)) = (read(forwarded), read(request)) else { return false };
     let mut fields =
-        asked.exchange().filter(|row| row.operation != "spawn").into_iter().flat_map(|row| row.arguments);
+        request.exchange().filter(|row| row.operation != "spawn").into_iter().flat_map(|row| row.arguments);
     // The origin of a request does not affect its meaning, and a count of 0 pairs may be omitted.
     let is_ignored = |field: &Field| field.numbered || matches!(field.key, "srcid" | "infokeycount");
-    passed.command() == asked.command()
-        && fields.all(|field| is_ignored(field) || passed.raw(field.key) == asked.raw(field.key))
+    forwarded.command() == request.command()
+        && fields.all(|field| is_ignored(field) || forwarded.raw(field.key) == request.raw(field.key))
 }
 
 /// Returns whether a PMI-2 response means the same as the upstream's, in the fields that matter to a client.
@@ -534,15 +534,15 @@ impl UpstreamMonitor {
             let of_command = |request: &&UpstreamPendingRequest| {
                 request.forwarded.is_none() && command_of(&request.body) == name
             };
-            let asked =
+            let candidates =
                 || served.iter().flat_map(|p| pending(p).filter(of_command).map(|request| (*p, request)));
             // Only the draft allows these bytes in values, and a proxy may interpret them differently.
-            if asked().any(|(_, request)| is_of_draft(&request.body)) {
+            if candidates().any(|(_, request)| is_of_draft(&request.body)) {
                 return;
             }
-            let other = asked().next().map(|(p, request)| (p, quote_bytes(&request.body)));
+            let other = candidates().next().map(|(p, request)| (p, quote_bytes(&request.body)));
             let expected = match other {
-                Some((proc, asked)) => format!("the request of rank {proc}, {asked}"),
+                Some((proc, candidates)) => format!("the request of rank {proc}, {candidates}"),
                 None => "only requests that one of its processes has made".to_owned(),
             };
             return self.find(
@@ -552,7 +552,7 @@ impl UpstreamMonitor {
                 quote_bytes(text),
             );
         };
-        // If several processes have sent identical requests, it is unknown which of them each forwarded request is.
+        // If several processes have sent identical requests, the origin of each forwarded request is unknown.
         let is_same = |request: &UpstreamPendingRequest| {
             request.forwarded == Some(u64::MAX) && same_frame(text, &request.body)
         };
@@ -568,12 +568,12 @@ impl UpstreamMonitor {
     fn answered_in_frame(&mut self, proc: Proc, id: u64, body: &[u8]) {
         let Some(mine) = self.forwarded.get(&id) else { return };
         let given = mine.reply.clone();
-        let told = |given: &[u8]| command_of(given) == command_of(body) && same_answer(body, given);
+        let is_reply = |given: &[u8]| command_of(given) == command_of(body) && same_answer(body, given);
         if given.as_deref().is_some_and(|given| same_answer(body, given)) {
             return;
         }
         let theirs =
-            self.forwarded.values().find(|p| p.client != proc && p.reply.as_deref().is_some_and(told));
+            self.forwarded.values().find(|p| p.client != proc && p.reply.as_deref().is_some_and(is_reply));
         let (id, expected) = match (theirs.map(|p| p.client), given) {
             (Some(_), Some(given)) => (
                 ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
@@ -809,11 +809,11 @@ mod tests {
         "p0 < 0 cmd=get_result rc=0 value=va", "p0 < 1 cmd=get_result rc=0 value=vb",
         "0 < cmd=get_result rc=0 value=vb",
     ])]
-    fn reports_incorrect_proxy(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
+    fn reports_incorrect_proxy(#[case] id: &str, #[case] expected: &str, #[case] lines: &[&str]) {
         let found = found(lines);
         let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
-        assert!(text.contains(told), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 
     /// Plays messages of two ranks of the same proxy that have negotiated PMI-2.
@@ -875,10 +875,10 @@ mod tests {
         "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p0 > cmd=kvs-get;key=b;",
         "p0 < 1 cmd=kvs-get-response;rc=0;value=vb;", "0 < cmd=kvs-get-response;rc=0;value=vb;",
     ])]
-    fn reports_incorrect_proxy_in_pmi2(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
+    fn reports_incorrect_proxy_in_pmi2(#[case] id: &str, #[case] expected: &str, #[case] lines: &[&str]) {
         let found = found_in_frames(lines);
         let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
-        assert!(text.contains(told), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 }

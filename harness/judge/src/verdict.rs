@@ -24,10 +24,10 @@ pub const NEGOTIATED_DIALECT: &str = "as negotiated";
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// There is no finding.
+    /// No findings.
     #[default]
     Pass,
-    /// There are only findings about minor requirements: MAY, de facto, or contradictions of the RFC.
+    /// Only findings about minor requirements: MAY, de facto, or contradictions of the RFC.
     Note,
     /// A SHOULD is broken.
     Warn,

@@ -56,7 +56,7 @@ pub(super) fn check(history: &History) -> Vec<Contradiction> {
     found
 }
 
-/// Returns the first process that left each barrier before the last one entered it.
+/// For each barrier, returns the first process that left it, if another process entered it later.
 fn early_releases(
     all: &[TimedOperation],
     barriers: &Barriers,

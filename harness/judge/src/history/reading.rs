@@ -13,7 +13,8 @@ use crate::kvs::is_ambiguous;
 #[derive(Debug, Default)]
 pub(crate) struct HistoryReader {
     history: History,
-    /// The unanswered requests of each process, each with its operation in the protocol table, and its index if the history contains it.
+    /// The unanswered requests of each process. Each consists of the operation in the protocol table and, if the history contains the
+    /// request, its index there.
     open: BTreeMap<Proc, Vec<(&'static str, Option<usize>)>>,
     is_over: bool,
     has_upstream: bool,
@@ -86,7 +87,7 @@ impl HistoryReader {
         }
     }
 
-    /// Returns the history; `None` if there is an upstream, which answers requests that other processes determine.
+    /// Returns the history, or `None` if there is an upstream. An upstream answers its requests on behalf of other processes.
     pub(super) fn finish(self) -> Option<History> {
         (!self.has_upstream).then_some(self.history)
     }

@@ -208,7 +208,7 @@ impl LibraryJudge {
         let process = self.process(p);
         match next {
             CallInput::Request(request) => process.consumed_request = Some(request),
-            // Without the request, the scenario has nothing to answer, and the rest of this process's steps is skipped.
+            // Without the request, the scenario has nothing to answer, and the remaining steps of this process are skipped.
             _ => process.skips_steps = true,
         }
         let (at_most, state) = match choice.grade {
@@ -280,7 +280,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Handles the end of a process. The rest of its steps is skipped, and the end is reported once.
+    /// Handles the end of a process. Its remaining steps are skipped, and the end is reported once.
     fn report_end(&mut self, p: Proc, cites: &str) -> ExpectationState {
         let process = self.process(p);
         let (Some(exit), Some(end)) = (process.exit, process.end()) else { return ExpectationState::Pending };

@@ -114,16 +114,16 @@ impl LibraryProcess {
     }
 
     /// Records a response from the harness, which need not be the response to the request.
-    fn answered(&mut self, message: &Result<Decoded<'_>, FramingError>) {
+    fn response(&mut self, message: &Result<Decoded<'_>, FramingError>) {
         let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
-        let answered = answer.and_then(|message| message.exchange());
+        let response = answer.and_then(|message| message.exchange());
         let value = answer.and_then(|message| {
             let is_got = message.operation() == Some(Operation::Get)
                 && message.outcome() == Some(ResponseOutcome::Success);
             message.field("value").filter(|_| is_got)
         });
-        let asked = self.unanswered.pop_front().flatten();
-        self.harness_broke_protocol |= answered.is_none() || answered != asked;
+        let request = self.unanswered.pop_front().flatten();
+        self.harness_broke_protocol |= response.is_none() || response != request;
         self.response = match (&self.response, value) {
             (ReceivedInCall::Nothing, Some(value))
                 if !self.harness_broke_protocol && !is_ambiguous(&value) =>

@@ -39,8 +39,8 @@ impl LibraryRequest {
         format!("\"{text}\"")
     }
 
-    /// Compares the request with patterns, and returns the captures. The lines of a spawn request must occur in order, possibly with others
-    /// in between.
+    /// Compares the request with patterns, and returns the captures. The lines of a spawn request must occur in order, but other lines may
+    /// come between them.
     pub fn matches(&self, patterns: &[Pattern]) -> Option<Captures> {
         let mut lines = self.lines.iter();
         let mut captures = Captures::new();
@@ -70,7 +70,7 @@ impl LibraryRequest {
     }
 }
 
-/// An assembler of the requests of a process.
+/// Assembles requests from the messages of a process.
 #[derive(Debug, Default)]
 pub(super) struct RequestAssembler {
     /// Lines of an incomplete spawn request.
@@ -88,19 +88,19 @@ impl RequestAssembler {
             let last = text == b"endcmd";
             self.block.push(text);
             let is_complete = last && spawn_counts(&self.block).is_none_or(|(total, so_far)| so_far >= total);
-            let asked = Some(Operation::Spawn.exchange());
+            let exchange = Some(Operation::Spawn.exchange());
             return is_complete.then(|| LibraryRequest {
                 framing,
-                exchange: asked,
+                exchange: exchange,
                 lines: std::mem::take(&mut self.block),
             });
         }
         let well_formed = message.filter(|message| message.is_well_formed());
-        let asked = match text.starts_with(b"mcmd=") {
+        let exchange = match text.starts_with(b"mcmd=") {
             true => Some(Operation::Spawn.exchange()),
             false => well_formed.and_then(|message| message.exchange()),
         };
-        Some(LibraryRequest { framing, exchange: asked, lines: vec![text] })
+        Some(LibraryRequest { framing, exchange: exchange, lines: vec![text] })
     }
 }
 

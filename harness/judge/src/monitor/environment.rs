@@ -50,33 +50,33 @@ impl Monitor {
     /// Judges the arguments with which a process has started its own process manager.
     pub(super) fn manager_started(&mut self, p: Proc, args: &[Bytes]) {
         let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(&arg.0)).collect();
-        let said = || format!("mpiexec {}", words.join(" "));
+        let command = || format!("mpiexec {}", words.join(" "));
         let after = words.iter().position(|word| word == PMI_ARGS_OPTION).map_or(words.len(), |at| at + 1);
         if Caller::parse(&words[after..]).is_none() {
             let expected = format!("{PMI_ARGS_OPTION} and a port, an interface, a key and a process id");
-            self.client_misuse(p, ids::SINGLETON_CLIENT_ARGUMENTS, expected, said());
+            self.client_misuse(p, ids::SINGLETON_CLIENT_ARGUMENTS, expected, command());
         }
         if std::mem::replace(&mut self.rank(p).started_manager, true) {
-            self.client_misuse(p, ids::SINGLETON_CLIENT_ONCE, "one process manager", said());
+            self.client_misuse(p, ids::SINGLETON_CLIENT_ONCE, "one process manager", command());
         }
     }
 
     /// Judges the messages between a process and the process manager that it has requested (singleton init).
-    pub(super) fn singinit(&mut self, p: Proc, asked: &[u8], said: &[u8], received: &[u8]) {
+    pub(super) fn singinit(&mut self, p: Proc, request: &[u8], answer: &[u8], reply: &[u8]) {
         let line = |text: &[u8]| text.strip_suffix(b"\n").map(<[u8]>::to_vec).ok_or("a line");
         self.rank(p).singinit = Some(SingletonState::Failed);
-        if asked.is_empty() {
+        if request.is_empty() {
             let expected = "a connection to the port given with -pmi_args, and cmd=singinit on it";
             return self.server_error(p, ids::SINGLETON_CONNECTS, expected, "nothing");
         }
-        if let Err(expected) = line(asked).and_then(|asked| check_request(&asked)) {
-            return self.server_error(p, ids::SINGLETON_ASKS, expected, quote_bytes(asked));
+        if let Err(expected) = line(request).and_then(|request| check_request(&request)) {
+            return self.server_error(p, ids::SINGLETON_ASKS, expected, quote_bytes(request));
         }
-        if let Err(expected) = line(said).and_then(|said| check_response(&said)) {
-            return self.client_error(p, ids::SINGLETON_CLIENT_ANSWERS, expected, quote_bytes(said));
+        if let Err(expected) = line(answer).and_then(|answer| check_response(&answer)) {
+            return self.client_error(p, ids::SINGLETON_CLIENT_ANSWERS, expected, quote_bytes(answer));
         }
-        match line(received).and_then(|received| SingletonInfo::parse(&received)) {
-            Err(expected) => self.server_error(p, ids::SINGLETON_INFO, expected, quote_bytes(received)),
+        match line(reply).and_then(|reply| SingletonInfo::parse(&reply)) {
+            Err(expected) => self.server_error(p, ids::SINGLETON_INFO, expected, quote_bytes(reply)),
             Ok(info) => self.rank(p).singinit = Some(SingletonState::Done(info.kvsname)),
         }
     }

@@ -280,14 +280,14 @@ impl Monitor {
         if is_part || self.state_unknown(p) {
             return;
         }
-        let asked = self.rank(p).pending.pop_front();
+        let pending = self.rank(p).pending.pop_front();
         // A client that can read the response may take it as a success.
         self.rank(p).fullinit_accepted |=
-            asked.as_ref().is_some_and(|asked| asked.op == Some(Operation::Init));
+            pending.as_ref().is_some_and(|pending| pending.op == Some(Operation::Init));
         let requirement = match error {
             DecodeError::Body(BodyError::Unterminated) => ids::PMI2_COMMON_TERMINATED,
             DecodeError::Body(_) | DecodeError::NoCommand { .. } => ids::PMI2_COMMON_TUPLES,
-            _ if asked.is_none() => ids::PMI2_COMMON_ONE_RESPONSE,
+            _ if pending.is_none() => ids::PMI2_COMMON_ONE_RESPONSE,
             _ if is_unknown => ids::PMI2_COMMON_RESPONSE_NAME,
             DecodeError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
             // In a frame, only `rc` is checked.
@@ -304,7 +304,7 @@ impl Monitor {
         else {
             return false;
         };
-        let asked = if name.starts_with("auth") { "init" } else { "get-all" };
-        self.rank(p).pending.iter().filter_map(|pending| pending.row).any(|row| row.operation == asked)
+        let operation = if name.starts_with("auth") { "init" } else { "get-all" };
+        self.rank(p).pending.iter().filter_map(|pending| pending.row).any(|row| row.operation == operation)
     }
 }

@@ -10,7 +10,7 @@ use super::unspecified::Unspecified;
 use crate::observation::{ObservationKind, ObservationText, quote_bytes};
 
 impl MonitoredGroup {
-    /// Returns the node of each rank: as the processes have reported them, from the mapping if the server has sent one, or as requested.
+    /// Returns the node of each rank, as the processes have reported it, or else from the server's mapping, or else as requested.
     fn node_of_ranks(&self) -> Vec<u32> {
         // Only PMI-1.2 has these barriers.
         let in_mapping = || match MappingForm::classify(self.mappings[Framing::Lines as usize].as_deref()?) {

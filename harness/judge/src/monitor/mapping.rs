@@ -94,7 +94,8 @@ impl Monitor {
         };
         let parents = self.group(p.group).parents;
         match mapping.expand(size) {
-            // A mapping of one process also stands for all of one node (MPICH 4.0).
+            // MPICH 4.0 also sends a one-rank mapping for a whole node, so with a single parent this does not prove that the parents'
+            // mapping was sent.
             Err(TooFewRanks { covered }) if parents > 1 && covered == u64::from(parents) => {
                 let expected = format!("a mapping of the {size} ranks of the spawned group");
                 let seen = format!("{} covers the {covered} ranks of the spawning group", quote_bytes(value));

@@ -43,9 +43,9 @@ impl Monitor {
 
     /// Reads the bytes of the next event, and returns the messages that it completes.
     pub(crate) fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
-        let said = event.kind.message_bytes();
+        let bytes = event.kind.message_bytes();
         self.continues_message =
-            said.is_some_and(|(p, direction, _)| !self.connections.partial(p, direction).is_empty());
+            bytes.is_some_and(|(p, direction, _)| !self.connections.partial(p, direction).is_empty());
         self.connections.read(event)
     }
 
@@ -81,8 +81,8 @@ impl Monitor {
             }
             EventKind::Greeted { proc, response: received, .. } => self.greeted(*proc, &received.0),
             EventKind::ManagerStarted { proc, args } => self.manager_started(*proc, args),
-            EventKind::Singinit { proc, request: asked, answer: said, reply: received } => {
-                self.singinit(*proc, &asked.0, &said.0, &received.0)
+            EventKind::Singinit { proc, request: request, answer: answer, reply: received } => {
+                self.singinit(*proc, &request.0, &answer.0, &received.0)
             }
             EventKind::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
             EventKind::FromServer { proc, .. } => self.server_wrote(*proc, messages),

@@ -35,18 +35,18 @@ impl Monitor {
             return;
         }
         let is_line = self.framing(p) == Framing::Lines;
-        let told = partial.first_chunk().filter(|_| !is_line);
-        let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
+        let header = partial.first_chunk().filter(|_| !is_line);
+        let length = header.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
         // A request began before the previous one was answered.
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
-        // A server need not wait for the end of such a long request, or for as many bytes as its header announces.
+        // A server need not wait for the rest of a long request, even if only the header announces the length.
         if length > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }
-        // A frame with an invalid length before the negotiation: a server may read it as a frame.
+        // A server may read these bytes as a frame with an invalid length before the negotiation.
         if is_line && is_like_a_frame {
             self.lose_correlation(p, Unspecified::NotARequest);
         }

@@ -5,10 +5,10 @@ use pmi_wire::pmi2::VALUE_MAX;
 use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
 
-/// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may react
-/// to such a response in any way. `asked` returns whether a request with this `thrid` is pending. Responses that cannot be read at all are
-/// left to the monitor.
-pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -> bool {
+/// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may react to such a
+/// response in any way. `is_pending` returns whether a request with this `thrid` is pending. Responses that cannot be read at all are left
+/// to the monitor.
+pub(super) fn is_regular(message: &Decoded<'_>, is_pending: impl Fn(&[u8]) -> bool) -> bool {
     let framing = message.framing;
     let tuples: Vec<(&[u8], &[u8])> = message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();
     let Some(exchange) = message.exchange().filter(|_| message.has_tuples()) else { return true };
@@ -41,7 +41,7 @@ pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -
             && (!is_success || !has("jobid") || is_there("jobid"))
             && !(found.contains(&Some(true)) && found.contains(&Some(false)))
             && value("nerrs").is_none_or(|n| parse_int(n) == i64::try_from(count("err")).ok())
-            && value("thrid").is_none_or(asked));
+            && value("thrid").is_none_or(is_pending));
     tuples.iter().all(fits) && !tuples.iter().enumerate().any(repeats) && is_whole
 }
 

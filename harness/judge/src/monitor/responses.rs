@@ -86,8 +86,9 @@ impl Monitor {
         self.settle_framing(p, message);
         if self.inspects_responses {
             let pending = &self.rank(p).pending;
-            let asked = |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
-            let regular = is_regular(message, asked);
+            let is_pending =
+                |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
+            let regular = is_regular(message, is_pending);
             self.irregular_response |= !regular || message.text.len() > MIN_LONG_REQUEST;
         }
         if let Some(version) = message.version().filter(|_| message.is_success()) {
@@ -110,13 +111,13 @@ impl Monitor {
     fn answers_in_turn(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(op) = message.operation() else { return };
         self.move_to_front(p, op);
-        let asked = self.rank(p).pending.front().map(|pending| pending.op);
-        self.rank(p).received_unsolicited |= asked.is_none();
+        let expected_op = self.rank(p).pending.front().map(|pending| pending.op);
+        self.rank(p).received_unsolicited |= expected_op.is_none();
         if self.rank(p).lost_correlation {
             return self.uncorrelated_answer(p, op, message);
         }
         let seen = || ObservationText::message(message.text);
-        match asked {
+        match expected_op {
             None if op == Operation::Spawn && self.rank(p).spawns => {
                 let expected = "one response to a spawn, regardless of its number of commands";
                 self.server_error(p, ids::RFC13_SPAWN_ONE_RESPONSE, expected, seen());
@@ -131,17 +132,17 @@ impl Monitor {
             }
             // The request was not a PMI-1 request, so only the scenario can judge its response.
             Some(None) => drop(self.rank(p).pending.pop_front()),
-            Some(Some(asked)) if asked == op => {
+            Some(Some(expected_op)) if expected_op == op => {
                 if let Some(pending) = self.rank(p).pending.pop_front() {
                     self.answered(p, pending, message);
                 }
             }
-            Some(Some(asked)) => {
-                let expected = match asked.response_cmd() {
-                    Some(cmd) => format!("cmd={cmd}, the answer to {}", asked.request_cmd()),
+            Some(Some(expected_op)) => {
+                let expected = match expected_op.response_cmd() {
+                    Some(cmd) => format!("cmd={cmd}, the answer to {}", expected_op.request_cmd()),
                     None => "a bare newline or the end of the connection, after abort".to_owned(),
                 };
-                let id = if asked == Operation::Abort {
+                let id = if expected_op == Operation::Abort {
                     ids::RFC13_ABNF_S_ABORT
                 } else {
                     ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST
@@ -161,7 +162,7 @@ impl Monitor {
         let place = |op| rank.pending.iter().position(|pending| pending.op == op);
         let place = place(Some(op)).or_else(|| place(None));
         let pending = place.and_then(|i| rank.pending.remove(i));
-        // After the last response it is clear again which response belongs to which request.
+        // Once no request is pending, responses can be matched with requests again.
         rank.lost_correlation = !rank.pending.is_empty();
         if let Some(pending) = pending.filter(|pending| pending.op.is_some()) {
             self.answered(p, pending, message);
@@ -179,17 +180,19 @@ impl Monitor {
             |pending: &MonitoredRequest| fits(pending) && pending.thrid.as_deref() == thrid.as_deref();
         let place = pending.iter().position(of_thread).or_else(|| pending.iter().position(fits));
         // Some servers never send the thread id.
-        let told_apart = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
-        if !told_apart && pending.iter().filter(|p| fits(p)).count() > 1 {
+        let identified = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
+        if !identified && pending.iter().filter(|p| fits(p)).count() > 1 {
             // The response may answer any of the requests.
             pending.iter_mut().filter(|p| fits(p)).for_each(|p| p.detail = RequestDetail::Unclear);
         }
         let Some(pending) = place.and_then(|place| pending.remove(place)) else {
-            let asked = pending.front().and_then(|pending| pending.row);
-            self.rank(p).received_unsolicited |= asked.is_none();
-            let (requirement, expected) = match asked {
+            let pending_row = pending.front().and_then(|pending| pending.row);
+            self.rank(p).received_unsolicited |= pending_row.is_none();
+            let (requirement, expected) = match pending_row {
                 None => (ids::PMI2_COMMON_ONE_RESPONSE, "no message, since nothing was asked".to_owned()),
-                Some(asked) => (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", asked.request)),
+                Some(pending_row) => {
+                    (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", pending_row.request))
+                }
             };
             // If the state of the server is unknown, for example after an invalid request, any response is allowed.
             if !unknown {
@@ -198,13 +201,13 @@ impl Monitor {
             }
             return;
         };
-        if let Some(asked) =
-            pending.thrid.as_ref().filter(|asked| thrid.as_deref() != Some(asked) && !unknown)
+        if let Some(pending_row) =
+            pending.thrid.as_ref().filter(|pending_row| thrid.as_deref() != Some(pending_row) && !unknown)
         {
-            let expected = format!("thrid={}, as in the request", quote_bytes(asked));
+            let expected = format!("thrid={}, as in the request", quote_bytes(pending_row));
             let is_portable = |b: &u8| matches!(b, b' '..=b'~') && *b != b';';
             // Many servers send no thrid, which is harmless. A server that sends a different thrid misleads the client.
-            let misled = thrid.is_some() && asked.len() <= 64 && asked.iter().all(is_portable);
+            let misled = thrid.is_some() && pending_row.len() <= 64 && pending_row.iter().all(is_portable);
             let id = if misled { ids::PMI2_COMMON_THRID } else { ids::PMI2_DRAFT_THRID_ECHOED };
             self.server_error(p, id, expected, seen());
         }
@@ -392,8 +395,9 @@ impl Monitor {
         }
     }
 
-    /// Like [`split_write_rule_or`](Self::split_write_rule_or), for a valid request of PMI-1 that has no response. The server has to end a
-    /// process if any process of its group aborts.
+    /// Returns the same requirement as [`split_write_rule_or`](Self::split_write_rule_or), but only for a valid PMI-1 request without a
+    /// response. If `otherwise` is the requirement that an abort ends the group, an abort in pieces from any process of the group counts as
+    /// well.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let aborts = |rank: &MonitoredRank| {
             rank.split_write && rank.pending.back().is_some_and(|last| last.op == Some(Operation::Abort))

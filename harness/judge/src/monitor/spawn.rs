@@ -148,10 +148,10 @@ impl Monitor {
         let has_arguments = request.programs.iter().any(|program| !program.args.is_empty());
         self.accepts_argument_bases[usize::from(has_one_based_arguments(request))] |= ok && has_arguments;
         let Some(codes) = message.raw("errcodes").and_then(parse_intlist) else { return };
-        let asked = request.processes();
+        let requested = request.processes();
         // The server may have read an earlier request differently, so the response may belong to another request.
-        if codes.len() as u64 != asked && ok && !self.spawns_unknown {
-            let expected = format!("an error code for each of the {asked} processes");
+        if codes.len() as u64 != requested && ok && !self.spawns_unknown {
+            let expected = format!("an error code for each of the {requested} processes");
             let (id, note) = (ids::RFC13_ABNF_S_SPAWN, Some(Severity::Note));
             self.find(PartyKind::Server, p, id, note, expected, ObservationText::message(message.text));
         }

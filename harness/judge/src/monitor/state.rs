@@ -291,13 +291,13 @@ impl MonitoredGroup {
     }
 
     /// Records the size that a process of a spawned group received, and returns the size of the group. RFC 13, PMI_Spawn_multiple: a server
-    /// may start fewer processes than requested. If the processes receive different sizes, the requested one counts.
+    /// may start fewer processes than requested. If the processes receive different sizes, the requested size counts.
     pub(super) fn record_size(&mut self, reported: Option<u32>) -> u32 {
-        let asked = self.requested_and_reported.map_or(self.size, |(asked, _)| asked);
-        let told = reported.filter(|told| (1..=asked).contains(told)).unwrap_or(asked);
-        let agreed = self.requested_and_reported.is_none_or(|(_, before)| before == told);
-        self.size = if agreed { told } else { asked };
-        self.requested_and_reported = Some((asked, self.size));
+        let requested = self.requested_and_reported.map_or(self.size, |(requested, _)| requested);
+        let accepted = reported.filter(|accepted| (1..=requested).contains(accepted)).unwrap_or(requested);
+        let agreed = self.requested_and_reported.is_none_or(|(_, before)| before == accepted);
+        self.size = if agreed { accepted } else { requested };
+        self.requested_and_reported = Some((requested, self.size));
         self.size
     }
 

@@ -99,9 +99,9 @@ fn silence_states_whether_it_is_proved() {
 
 #[test]
 fn wrong_size_of_one_process_does_not_affect_others() {
-    let group = |told: &[u32]| {
+    let group = |sizes: &[u32]| {
         let mut group = MonitoredGroup { size: 3, ..MonitoredGroup::default() };
-        told.iter().map(|told| group.record_size(Some(*told))).collect::<Vec<_>>()
+        sizes.iter().map(|sizes| group.record_size(Some(*sizes))).collect::<Vec<_>>()
     };
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
     // A server may start fewer processes than requested.
@@ -182,7 +182,7 @@ fn missing_answers_to_an_offer_cite_its_version(
     assert_eq!(all(1, &[&offer, &format!("0 {end}")]), broken);
 }
 
-/// The first arguments of spawns have these numbers. The server accepts all but the last, and closes the connection then.
+/// The first arguments of spawns have these numbers. The server accepts all but the last, and then closes the connection.
 #[rstest]
 #[case(&[1], &[])]
 #[case(&[0], &["rfc13.spawn.arg-indices"])]
@@ -241,8 +241,8 @@ fn endless_line_excuses_a_close() {
 
 #[test]
 fn silence_after_a_partial_request_is_only_a_note() {
-    let found = |said: &[&str]| {
-        let lines = [&INITS.concat()[..], said, &["0 silence"]].concat();
+    let found = |messages: &[&str]| {
+        let lines = [&INITS.concat()[..], messages, &["0 silence"]].concat();
         let found = judged([launched(2, 1)].into_iter().chain(events(&lines)));
         found.into_iter().map(|f| (f.kind, f.max_severity)).collect::<Vec<_>>()
     };
@@ -258,10 +258,10 @@ fn silence_after_a_partial_request_is_only_a_note() {
 
 #[test]
 fn reports_excess_processes_once() {
-    let found = |asks: &str, children: u32| {
-        let asked = [launched(1, 1), event(&format!("0 > {asks}"))];
+    let found = |request: &str, children: u32| {
+        let spawn = [launched(1, 1), event(&format!("0 > {request}"))];
         let child = |rank| started(Proc { group: 1, rank }, &[("PMI_FD", "3")]);
-        let found = judged(asked.into_iter().chain((0..children).map(child)));
+        let found = judged(spawn.into_iter().chain((0..children).map(child)));
         found.iter().filter(|f| f.requirement == "rfc13.spawn.maxprocs").count()
     };
     let most = MAX_EXCESS_PROCESSES as u32;
@@ -315,9 +315,9 @@ fn spawn_with_a_malformed_end_may_be_answered(#[case] end: &str, #[case] broken:
 #[case::nonsense_after_control_byte(&["cmd=get_result rc=0 value=a\u{7}b", "nonsense"], true)]
 fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] detects: bool) {
     let answers: Vec<String> = answers.iter().map(|answer| format!("0 < {answer}")).collect();
-    let asked = answers.iter().flat_map(|answer| ["0 > cmd=get kvsname=k key=a", answer]);
-    let said: Vec<&str> = asked.chain(["0 > cmd=get_appnum"]).collect();
-    let found = judged(events(&joined(1, &said))).into_iter().filter(|f| f.party == PartyKind::Client);
+    let exchanges = answers.iter().flat_map(|answer| ["0 > cmd=get kvsname=k key=a", answer]);
+    let lines: Vec<&str> = exchanges.chain(["0 > cmd=get_appnum"]).collect();
+    let found = judged(events(&joined(1, &lines))).into_iter().filter(|f| f.party == PartyKind::Client);
     let both: &[&str] = if detects { &["rfc13.error.close", "rfc13.error.abort"] } else { &[] };
     assert_eq!(cited(found), both);
 }
@@ -388,7 +388,7 @@ fn unusable_rank_may_be_repeated(#[case] sent: &str, #[case] broken: &[&str]) {
 fn each_protocol_has_its_mapping(#[case] mappings: &[&str], #[case] broken: &[&str]) {
     let answer = |mapping| format!("1 << cmd=info-getjobattr-response;rc=0;found=TRUE;value={mapping};");
     let answers: Vec<String> = mappings.iter().map(answer).collect();
-    let mut said = vec![
+    let mut lines = vec![
         "1 > cmd=init pmi_version=2 pmi_subversion=0",
         "1 < cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0",
         "1 >> cmd=fullinit;pmijobid=j;pmirank=1;threaded=FALSE;",
@@ -396,10 +396,10 @@ fn each_protocol_has_its_mapping(#[case] mappings: &[&str], #[case] broken: &[&s
         "0 > cmd=get kvsname=k key=PMI_process_mapping",
         "0 < cmd=get_result rc=0 value=(vector,(0,1,2))",
     ];
-    said.extend(
+    lines.extend(
         answers.iter().flat_map(|answer| ["1 >> cmd=info-getjobattr;key=PMI_process_mapping;", answer]),
     );
-    let found: Vec<_> = all(2, &joined(1, &said)).into_iter().filter(|id| !is_advisory(id)).collect();
+    let found: Vec<_> = all(2, &joined(1, &lines)).into_iter().filter(|id| !is_advisory(id)).collect();
     assert_eq!(found, broken);
 }
 
@@ -426,8 +426,8 @@ fn partial_message_breaks_rule_if_client_closes(#[case] end: &[EventKind], #[cas
     for (partial, requirement) in
         [("0 >| cmd=get_ma", "rfc13.wire.newline"), ("0 > mcmd=spawn\nnprocs=1", "rfc13.abnf.c-spawn")]
     {
-        let said = events(&[&INITS[0][..], &[partial]].concat());
-        let found = judged(said.iter().chain(end).cloned());
+        let lines = events(&[&INITS[0][..], &[partial]].concat());
+        let found = judged(lines.iter().chain(end).cloned());
         assert_eq!(found.iter().any(|f| f.requirement == requirement), broken, "{partial}");
     }
 }
@@ -452,10 +452,10 @@ fn found(ranks: u32, lines: &[&str]) -> Vec<String> {
     let joins = (0..ranks).flat_map(|rank| {
         let [asks, answers] = INITS_2.map(|line| line.replacen('0', &rank.to_string(), 1));
         let fullinit = format!("{rank} >> cmd=fullinit;pmijobid=j;pmirank={rank};threaded=FALSE;");
-        let told = format!(
+        let response = format!(
             "{rank} << cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank={rank};size={ranks};appnum=0;rc=0;"
         );
-        [asks, answers, fullinit, told]
+        [asks, answers, fullinit, response]
     });
     let joins: Vec<String> = joins.collect();
     let found = judged([launched(ranks, 1)].into_iter().chain(events(&joins)).chain(events(lines)));
@@ -487,7 +487,7 @@ fn fence_makes_earlier_puts_visible() {
 }
 
 #[rstest]
-// Some requests may remain without a response.
+// Some requests may go unanswered.
 #[case(&["0 >> cmd=kvs-fence;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;wait=TRUE;", "0 silence"], &[])]
 #[case(&["0 >> cmd=info-getnodeattr;key=k;", "0 silence"], &["pmi2.common.answered"])]
@@ -507,8 +507,8 @@ fn fence_makes_earlier_puts_visible() {
 // A refused put of a reserved key leaves the server's value.
 #[case(&["0 >> cmd=kvs-put;key=PMI_k;value=v;", "0 << cmd=kvs-put-response;rc=1;", "0 >> cmd=kvs-get;key=PMI_k;", "0 << cmd=kvs-get-response;rc=0;found=TRUE;value=x;"], &[])]
 #[case(&["0 >> cmd=name-lookup;name=n;", "0 << cmd=name-lookup-response;rc=0;port=p;"], &["pmi2.common.names.miss"])]
-fn checks_each_answer_against_its_request(#[case] said: &[&str], #[case] broken: &[&str]) {
-    assert_eq!(found(2, said), broken);
+fn checks_each_answer_against_its_request(#[case] lines: &[&str], #[case] broken: &[&str]) {
+    assert_eq!(found(2, lines), broken);
 }
 
 const GETALL: &str = "0 >> cmd=kvs-getall;jobid=j;";
@@ -525,8 +525,8 @@ const REFUSED: &str = "0 << cmd=kvs-getall-response;rc=1;";
 // The parts of a longer exchange are not followed.
 #[case(&["0 >> cmd=kvs-put;key=k;concat=1;", "0 >> cmd=concat;concatid=1;value=v;", PUT[1]], &[])]
 #[case(&["0 >> cmd=spawn;ncmds=1;preputcount=0;", "0 >> cmd=spawn-cmd;maxprocs=1;", "0 closed"], &[])]
-fn draft_only_request_has_at_most_one_response(#[case] said: &[&str], #[case] broken: &[&str]) {
-    assert_eq!(found(1, said), broken);
+fn draft_only_request_has_at_most_one_response(#[case] lines: &[&str], #[case] broken: &[&str]) {
+    assert_eq!(found(1, lines), broken);
 }
 
 #[test]
@@ -589,7 +589,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
     assert!(found(1, &[&long, "0 closed"]).is_empty());
     let longest = format!("0 >> cmd=job-getid;{}=1;", "k".repeat(64));
     assert_eq!(found(1, &[&longest, "0 closed"]), ["pmi2.common.answered"]);
-    // The client claims another rank, and the server may believe it.
+    // The client claims another rank, and the server may accept it.
     let again = [
         "0 >> cmd=fullinit;pmijobid=j;pmirank=9;threaded=FALSE;",
         "0 << cmd=fullinit-response;rank=9;size=1;appnum=0;rc=0;",
@@ -614,13 +614,13 @@ fn concurrent_requests_may_be_served_in_any_order() {
 
 #[test]
 fn threads_may_be_answered_in_any_order() {
-    let said = [
+    let lines = [
         "0 >> cmd=info-getnodeattr;thrid=1;key=k;wait=TRUE;",
         "0 >> cmd=info-putnodeattr;thrid=2;key=k;value=v;",
         "0 << cmd=info-getnodeattr-response;thrid=1;found=TRUE;value=v;rc=0;",
         "0 << cmd=info-putnodeattr-response;thrid=2;rc=0;",
     ];
-    assert!(found(1, &said).is_empty());
+    assert!(found(1, &lines).is_empty());
 }
 
 #[rstest]
@@ -649,8 +649,8 @@ fn every_operation_has_grammar_rules() {
 fn mapping_of_two(nodes: u32, env: [(&str, &str); 2], mapping: &str) -> Vec<String> {
     let starts = (0..).zip(env).map(|(rank, variable)| started(Proc { group: 0, rank }, &[variable]));
     let answer = format!("0 < cmd=get_result rc=0 value={mapping}");
-    let said = events(&joined(1, &["0 > cmd=get kvsname=k key=PMI_process_mapping", &answer]));
-    let found = judged([launched(2, nodes)].into_iter().chain(starts).chain(said));
+    let lines = events(&joined(1, &["0 > cmd=get kvsname=k key=PMI_process_mapping", &answer]));
+    let found = judged([launched(2, nodes)].into_iter().chain(starts).chain(lines));
     found.into_iter().filter(|f| f.requirement == "rfc13.mapping.true").map(|f| f.expected).collect()
 }
 

@@ -175,7 +175,7 @@ mod tests {
     fn consistent_failure_is_not_flaky() {
         let (_, red) = merge(vec![result(&["a"]), result(&["b"])], true).unwrap();
         assert_eq!((red.verdict, red.findings[0].finding.seen.as_str()), (Verdict::Fail, "a"));
-        assert_eq!(together(vec![result(&["a"])], true), Some((0, result(&["a"]))));
-        assert_eq!(together(Vec::new(), true), None);
+        assert_eq!(merge(vec![result(&["a"])], true), Some((0, result(&["a"]))));
+        assert_eq!(merge(Vec::new(), true), None);
     }
 }

@@ -114,7 +114,7 @@ impl LibraryProcess {
     }
 
     /// Records a response from the harness, which need not be the response to the request.
-    fn response(&mut self, message: &Result<Decoded<'_>, FramingError>) {
+    fn record_response(&mut self, message: &Result<Decoded<'_>, FramingError>) {
         let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
         let response = answer.and_then(|message| message.exchange());
         let value = answer.and_then(|message| {
@@ -305,7 +305,7 @@ impl LibraryJudge {
         process.partial_request = connections.partial(p, Direction::ToServer).to_vec();
         process.has_partial_response = !connections.partial(p, Direction::FromServer).is_empty();
         let from = |side: Direction| messages.iter().filter(move |(direction, _)| *direction == side);
-        from(Direction::FromServer).for_each(|(_, message)| process.answered(message));
+        from(Direction::FromServer).for_each(|(_, message)| process.record_response(message));
         for (_, message) in from(Direction::ToServer) {
             let Some(request) = process.requests.next(message) else { continue };
             process.in_barrier |= request.exchange.is_some_and(|asked| asked.operation == "barrier");

@@ -91,7 +91,7 @@ impl RequestAssembler {
             let exchange = Some(Operation::Spawn.exchange());
             return is_complete.then(|| LibraryRequest {
                 framing,
-                exchange: exchange,
+                exchange,
                 lines: std::mem::take(&mut self.block),
             });
         }
@@ -100,7 +100,7 @@ impl RequestAssembler {
             true => Some(Operation::Spawn.exchange()),
             false => well_formed.and_then(|message| message.exchange()),
         };
-        Some(LibraryRequest { framing, exchange: exchange, lines: vec![text] })
+        Some(LibraryRequest { framing, exchange, lines: vec![text] })
     }
 }
 

@@ -79,10 +79,10 @@ impl Monitor {
                 }
                 self.environment(*proc, get, bad_fd.as_deref());
             }
-            EventKind::Greeted { proc, response: received, .. } => self.greeted(*proc, &received.0),
+            EventKind::Greeted { proc, response, .. } => self.greeted(*proc, &response.0),
             EventKind::ManagerStarted { proc, args } => self.manager_started(*proc, args),
-            EventKind::Singinit { proc, request: request, answer: answer, reply: received } => {
-                self.singinit(*proc, &request.0, &answer.0, &received.0)
+            EventKind::Singinit { proc, request, answer, reply } => {
+                self.singinit(*proc, &request.0, &answer.0, &reply.0)
             }
             EventKind::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
             EventKind::FromServer { proc, .. } => self.server_wrote(*proc, messages),

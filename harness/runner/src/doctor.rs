@@ -232,11 +232,11 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     let processes = if room == 1 { "one process" } else { "two processes" };
     all.steps.push(match (worst_finding(prober.suite, &session, Severity::Fail), session.unreached.len()) {
         (None, 0) => DoctorStep::works("session", format!("{processes}: init, put, barrier, get, finalize")),
-        (Some(what), 0) => DoctorStep::odd("session", format!("{processes} reached the end; {what}"))
+        (Some(finding), 0) => DoctorStep::odd("session", format!("{processes} reached the end; {finding}"))
             .with("it can be tested; the run will report this finding"),
-        (what, n) => {
-            let what = what.unwrap_or_else(|| "it ended early".to_owned());
-            DoctorStep::fails("session", format!("{what}; steps not reached: {n}"))
+        (finding, n) => {
+            let finding = finding.unwrap_or_else(|| "it ended early".to_owned());
+            DoctorStep::fails("session", format!("{finding}; steps not reached: {n}"))
                 .with("most scenarios need this")
         }
     });
@@ -244,13 +244,13 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
         return all;
     }
     nodes(prober, &mut all);
-    for (what, need) in [("spawn", Capability::Spawn), ("names", Capability::Names)] {
+    for (feature, need) in [("spawn", Capability::Spawn), ("names", Capability::Names)] {
         if implementation.claimed_capabilities.get(&need) == Some(&false) {
-            all.steps.push(DoctorStep::missing(what, "not probed: the user excludes it"));
+            all.steps.push(DoctorStep::missing(feature, "not probed: the user excludes it"));
             all.operations.insert(need, false);
             continue;
         }
-        let (step, offered) = optional(prober, all.dialect, what, need);
+        let (step, offered) = optional(prober, all.dialect, feature, need);
         all.steps.push(step);
         all.operations.extend(offered.map(|offered| (need, offered)));
     }
@@ -328,10 +328,10 @@ fn versions(prober: Prober<'_>, dialect: &mut Dialect) -> DoctorStep {
 
 fn nodes(prober: Prober<'_>, all: &mut Examination) {
     let Iut::Processes(implementation, _) = prober.iut else { return };
-    let what = "two nodes";
+    let feature = "two nodes";
     if let Some(why) = implementation.capacity_problem(2, 2) {
         let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
-        all.steps.push(DoctorStep::missing(what, why).with(remedy));
+        all.steps.push(DoctorStep::missing(feature, why).with(remedy));
         return;
     }
     let done = probe(prober, (all.dialect, 2), NODES);
@@ -344,12 +344,12 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
             match answer.message().and_then(|message| message.value("value")) {
                 Some(mapping) => {
                     let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
-                    DoctorStep::works(what, mapping)
+                    DoctorStep::works(feature, mapping)
                 }
-                None => DoctorStep::works(what, "started; PMI_process_mapping is missing"),
+                None => DoctorStep::works(feature, "started; PMI_process_mapping is missing"),
             }
         }
-        Err(why) => DoctorStep::odd(what, why.to_string()).with(
+        Err(why) => DoctorStep::odd(feature, why.to_string()).with(
             "scenarios on two nodes cannot be played: name their command with --server-nodes, or skip them with --max-nodes 1",
         ),
     });
@@ -359,23 +359,24 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
 fn optional(
     prober: Prober<'_>,
     dialect: Dialect,
-    what: &'static str,
+    feature: &'static str,
     need: Capability,
 ) -> (DoctorStep, Option<bool>) {
     match probe_operation(prober, dialect, need) {
-        None => (DoctorStep::odd(what, "could not be probed"), None),
+        None => (DoctorStep::odd(feature, "could not be probed"), None),
         Some((_, ProbeResult::Lacking(seen))) => {
-            let remedy = format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, skips this probe");
-            (DoctorStep::missing(what, format!("asked once, it {seen}")).with(remedy), Some(false))
+            let remedy =
+                format!("--lacks {feature}, or lacks = [\"{feature}\"] in the profile, skips this probe");
+            (DoctorStep::missing(feature, format!("asked once, it {seen}")).with(remedy), Some(false))
         }
         Some((outcome, support)) => {
             let offered = (support == ProbeResult::Acknowledged).then_some(true);
             let step = match (worst_finding(prober.suite, &outcome, Severity::Fail), &outcome.unjudged) {
-                (Some(trouble), _) => DoctorStep::odd(what, format!("asked once: {trouble}"))
+                (Some(trouble), _) => DoctorStep::odd(feature, format!("asked once: {trouble}"))
                     .with("it can be tested; the run will report this finding"),
-                (None, Some(why)) => DoctorStep::odd(what, why.to_string()),
-                (None, None) if offered.is_none() => DoctorStep::odd(what, "could not be probed"),
-                (None, None) => DoctorStep::works(what, "succeeded in a single probe"),
+                (None, Some(why)) => DoctorStep::odd(feature, why.to_string()),
+                (None, None) if offered.is_none() => DoctorStep::odd(feature, "could not be probed"),
+                (None, None) => DoctorStep::works(feature, "succeeded in a single probe"),
             };
             (step, offered)
         }
@@ -384,18 +385,18 @@ fn optional(
 
 /// Examines whether the absence of a response can be proved.
 fn silence(prober: Prober<'_>, dialect: Dialect) -> DoctorStep {
-    let what = "silence";
+    let feature = "silence";
     // A process manager that polls at long intervals is recognized only after several polls.
     let limits = ScenarioLimits { silence: prober.limits.step.max(prober.limits.silence), ..prober.limits };
     let prober = Prober { limits, ..prober };
     let outcome = match probe(prober, (dialect, 2), SILENCE_SCENARIO) {
         Ok(outcome) => outcome,
-        Err(why) => return DoctorStep::odd(what, why.to_string()),
+        Err(why) => return DoctorStep::odd(feature, why.to_string()),
     };
     if outcome.hung {
         let trouble = worst_finding(prober.suite, &outcome, Severity::Fail)
             .unwrap_or_else(|| "a request was not answered".to_owned());
-        return DoctorStep::odd(what, trouble);
+        return DoctorStep::odd(feature, trouble);
     }
     let proof = outcome.events.iter().find_map(|event| match event.kind {
         EventKind::Silence { proof, .. } => Some(proof),
@@ -403,7 +404,7 @@ fn silence(prober: Prober<'_>, dialect: Dialect) -> DoctorStep {
     });
     match proof {
         Some(SilenceProof::Idle | SilenceProof::Unread) => {
-            DoctorStep::works(what, "can be proved: its processes can be seen waiting")
+            DoctorStep::works(feature, "can be proved: its processes can be seen waiting")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
             let seen = match proof {
@@ -423,10 +424,10 @@ fn silence(prober: Prober<'_>, dialect: Dialect) -> DoctorStep {
             };
             let remedy =
                 format!("{which} takes {most} s: --timeout 1 shortens it, -j plays more scenarios at a time");
-            DoctorStep::odd(what, seen).with(remedy)
+            DoctorStep::odd(feature, seen).with(remedy)
         }
         None => DoctorStep::odd(
-            what,
+            feature,
             "could not be examined: a barrier ended before one rank had entered it, which the run will report",
         ),
     }
@@ -463,24 +464,24 @@ pub fn of_program(prober: Prober<'_>, ranks: u32) -> Examination {
         Some(version) => all.steps.push(DoctorStep::works("version", format!("it offers {version}"))),
         None => all.steps.push(DoctorStep::odd("version", "it makes no valid offer")),
     }
-    let mut asks: Vec<String> = Vec::new();
+    let mut commands: Vec<String> = Vec::new();
     for word in requests(&outcome.events).iter().map(command_of) {
-        if !asks.contains(&word) {
-            asks.push(word);
+        if !commands.contains(&word) {
+            commands.push(word);
         }
     }
-    all.steps.push(DoctorStep::works("requests", asks.join(", ")).with(
+    all.steps.push(DoctorStep::works("requests", commands.join(", ")).with(
         "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more thoroughly",
     ));
     let end = exit_of(&outcome.events);
     all.steps.push(match (end, worst_finding(prober.suite, &outcome, Severity::Note)) {
         (Some(Exit::Code(0)), None) => DoctorStep::works("end", "exit status 0"),
-        (Some(Exit::Code(0)), Some(what)) => DoctorStep::odd("end", format!("exit status 0; {what}"))
+        (Some(Exit::Code(0)), Some(finding)) => DoctorStep::odd("end", format!("exit status 0; {finding}"))
             .with("it can be tested; the run will report this finding"),
-        (end, what) => {
+        (end, finding) => {
             let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
-            let what = what.map(|what| format!("; {what}")).unwrap_or_default();
-            DoctorStep::fails("end", format!("{end}{what}{}", printed(&outcome.events))).with(
+            let finding = finding.map(|finding| format!("; {finding}")).unwrap_or_default();
+            DoctorStep::fails("end", format!("{end}{finding}{}", printed(&outcome.events))).with(
                 "it must exit with status 0 if nothing is unusual; only then can unusual cases be tested",
             )
         }
@@ -503,7 +504,7 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
     all.steps.push(DoctorStep::works("functions", format!("{functions} of the C API of {titles}")));
     for api in found {
         let call = signature::init_call(api);
-        let what = call.split('(').next().unwrap_or(call);
+        let function = call.split('(').next().unwrap_or(call);
         let text = match &library.server {
             Some(_) => initialization(api, true).to_owned(),
             None => format!(
@@ -512,7 +513,7 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
         };
         let Some(Ok((outcome, _))) = prober.play(&text) else { continue };
         if let Some(why) = &outcome.unjudged {
-            all.steps.push(DoctorStep::fails(what, format!("{why}{}", printed(&outcome.events))));
+            all.steps.push(DoctorStep::fails(function, format!("{why}{}", printed(&outcome.events))));
             continue;
         }
         let version = offered_version(&outcome.events);
@@ -523,31 +524,33 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
         if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
             let why = worst_finding(prober.suite, &outcome, Severity::Fail)
                 .unwrap_or_else(|| "it does not return".to_owned());
-            all.steps.push(DoctorStep::fails(what, why + &printed));
+            all.steps.push(DoctorStep::fails(function, why + &printed));
             continue;
         }
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
                 let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
                 let other = || "if its process manager is a different one, name it with --server".to_owned();
-                DoctorStep::fails(what, seen).with(server.offering_option().unwrap_or_else(other))
+                DoctorStep::fails(function, seen).with(server.offering_option().unwrap_or_else(other))
             }
             (_, Some(failed), Some(server)) => {
-                DoctorStep::fails(what, format!("it fails under {}: {failed}{printed}", server.label))
+                DoctorStep::fails(function, format!("it fails under {}: {failed}{printed}", server.label))
             }
             (None, Some(failed), None) => {
                 let seen = format!("it fails without a message on PMI_FD: {failed}{printed}");
-                DoctorStep::fails(what, seen).with(INIT_REMEDY)
+                DoctorStep::fails(function, seen).with(INIT_REMEDY)
             }
             (Some(version), Some(failed), None) => {
-                DoctorStep::odd(what, format!("it offers {version}, and fails: {failed}{printed}"))
+                DoctorStep::odd(function, format!("it offers {version}, and fails: {failed}{printed}"))
                     .with("it can be tested; the run will report this finding")
             }
-            (_, None, Some(server)) => DoctorStep::works(what, format!("it succeeds under {}", server.label)),
-            (Some(version), None, None) => {
-                DoctorStep::works(what, format!("it offers {version}, and returns"))
+            (_, None, Some(server)) => {
+                DoctorStep::works(function, format!("it succeeds under {}", server.label))
             }
-            (None, None, None) => DoctorStep::odd(what, "it returns without a message on PMI_FD")
+            (Some(version), None, None) => {
+                DoctorStep::works(function, format!("it offers {version}, and returns"))
+            }
+            (None, None, None) => DoctorStep::odd(function, "it returns without a message on PMI_FD")
                 .with("its calls are tested; if it uses a different process manager, name it with --server"),
         });
     }

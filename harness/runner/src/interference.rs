@@ -44,7 +44,7 @@ pub(crate) struct ConcurrentScenarios {
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// True to skip failures that another scenario has already shown alone.
+    /// True if failures that another scenario has already shown while it was played alone are skipped.
     examines_once: bool,
     /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,
@@ -57,8 +57,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConcurrentScenarios {
-    /// Creates the state of a run that has not started any scenario yet. `examines_once` skips failures that another scenario has
-    /// already shown alone.
+    /// Creates the state of a run that has not started any scenario yet. If `examines_once` is true, failures that another scenario has
+    /// already shown alone are skipped.
     pub(crate) fn new(examines_once: bool) -> Self {
         Self { examines_once, ..Self::default() }
     }
@@ -202,7 +202,7 @@ mod tests {
     ) {
         let (beside, plays) = (AtomicU8::new(0), AtomicU8::new(0));
         let fails = || {
-            // The first run of the scenario is alone.
+            // The scenario is first played alone.
             if plays.fetch_add(1, Ordering::SeqCst) == 0 {
                 return false;
             }

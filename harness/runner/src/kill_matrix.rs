@@ -243,7 +243,8 @@ fn in_parallel<T: Send>(count: usize, jobs: usize, work: impl Fn(usize) -> T + S
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Plays each scenario once against the plain server, which notes the effects that would have shown. Uses `jobs` threads.
+/// Plays each scenario once against the plain server, which notes the effects that each fault and variation would have had. Uses `jobs`
+/// threads.
 fn rehearse<'a>(
     suite: &'a Suite,
     faults: &[&'static Fault],

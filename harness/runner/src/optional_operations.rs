@@ -212,8 +212,8 @@ pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capa
         None if implementation.has_upstream() => false,
         None => probe_operation(prober, dialect, *need).is_some_and(|(outcome, support)| {
             // If the operation itself crashes or hangs, every session that uses it would only show that failure.
-            let went_wrong = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
-            support == ProbeResult::Acknowledged && !went_wrong && outcome.unjudged.is_none()
+            let failed = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
+            support == ProbeResult::Acknowledged && !failed && outcome.unjudged.is_none()
         }),
     };
     let wanted = |need: &Capability| match need {
@@ -345,15 +345,15 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
 /// operation then has no effect. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
 fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> ProbeResult {
     let mut connections = Connections::default();
-    let mut asked = None;
+    let mut requester = None;
     for event in &outcome.events {
         match &event.kind {
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
-                if asked == Some(*proc) && outcome.crashed.is_none() =>
+                if requester == Some(*proc) && outcome.crashed.is_none() =>
             {
                 return ProbeResult::Lacking("closed the connection".to_owned());
             }
-            EventKind::NoResponse { proc, .. } if asked == Some(*proc) => {
+            EventKind::NoResponse { proc, .. } if requester == Some(*proc) => {
                 return match connections.partial(*proc, Direction::FromServer) {
                     [] => ProbeResult::Lacking("did not answer".to_owned()),
                     // An incomplete response is reported by the scenarios.
@@ -366,8 +366,8 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
         let Some((proc, ..)) = event.kind.message_bytes() else { continue };
         for message in arrivals.iter().filter_map(|arrival| arrival.decode().ok()) {
             match message.direction {
-                Direction::ToServer if message.text.starts_with(request) => asked = Some(proc),
-                Direction::FromServer if asked == Some(proc) => {
+                Direction::ToServer if message.text.starts_with(request) => requester = Some(proc),
+                Direction::FromServer if requester == Some(proc) => {
                     let is_granted = match need {
                         Capability::KeyvalSpaces => {
                             message.command() == Some(b"newkvs") && message.value("kvsname").is_some()
@@ -491,10 +491,10 @@ pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event
 
 /// Returns the evidence that each of several processes considers itself the only process.
 fn singletons(events: &[Event]) -> Option<String> {
-    let mut told: BTreeMap<Proc, (Option<i32>, Option<i32>)> = BTreeMap::new();
+    let mut reported: BTreeMap<Proc, (Option<i32>, Option<i32>)> = BTreeMap::new();
     for event in events {
         let EventKind::Returned { proc, returned, .. } = &event.kind else { continue };
-        let (rank, size) = told.entry(*proc).or_default();
+        let (rank, size) = reported.entry(*proc).or_default();
         for (name, held) in &returned.outs {
             match (name.as_str(), held) {
                 ("rank", OutputValue::Int(number)) => *rank = *number,
@@ -503,8 +503,9 @@ fn singletons(events: &[Event]) -> Option<String> {
             }
         }
     }
-    let alone = told.len() > 1 && told.values().all(|told| *told == (Some(0), Some(1)));
-    alone.then(|| format!("each of its {} processes is rank 0 of 1", told.len()))
+    let claims_only_process =
+        reported.len() > 1 && reported.values().all(|reported| *reported == (Some(0), Some(1)));
+    claims_only_process.then(|| format!("each of its {} processes is rank 0 of 1", reported.len()))
 }
 
 /// Returns the evidence that a process passes the barrier of the probe before the other process enters it.
@@ -602,9 +603,9 @@ mod tests {
     #[case::exits(vec![called(), EventKind::Exited { proc: P, exit: Exit::Code(1) }], true)]
     #[case::never_called(vec![EventKind::Ended { proc: P, ours: false }], false)]
     #[case::ended_by_us(vec![called(), EventKind::Ended { proc: P, ours: true }], false)]
-    fn end_in_the_first_call_is_a_failure(#[case] whats: Vec<EventKind>, #[case] fails: bool) {
+    fn end_in_the_first_call_is_a_failure(#[case] kinds: Vec<EventKind>, #[case] fails: bool) {
         let events: Vec<Event> =
-            whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
+            kinds.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
         assert_eq!(failed_initialization(&events).is_some(), fails);
     }
 }

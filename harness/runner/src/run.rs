@@ -431,9 +431,9 @@ fn locate_crash(
     sink: &mut dyn EventSink,
 ) {
     let Some((name, signal)) = &outcome.crashed else { return };
-    let ((), told) = trace::traced(tracer, again);
+    let ((), trace_events) = trace::traced(tracer, again);
     let events: Vec<Event> =
-        (outcome.events.len() as u64..).zip(told).map(|(seq, kind)| Event::new(seq, kind)).collect();
+        (outcome.events.len() as u64..).zip(trace_events).map(|(seq, kind)| Event::new(seq, kind)).collect();
     let of = CrashedProcess::party(outcome.party, name);
     let is_wanted = |event: &Event| match &event.kind {
         EventKind::Backtrace(trace) => {

@@ -105,7 +105,7 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
-/// Replaces the response to a request that is not sent, because it would do harm.
+/// Text in place of the response to a request that is not sent, because it would do harm.
 const NOT_SENT: &str = "not asked";
 
 /// An offer of two versions in one message. It kills slurmstepd.
@@ -167,9 +167,9 @@ fn of_server(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow
                 lines.clear();
             }
             let answers = send_requests(prober, &lines, false)?;
-            let mut told: Vec<String> = answers.iter().map(ProbeResponse::describe).collect();
-            told.resize(offer.lines.len(), NOT_SENT.to_owned());
-            let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
+            let mut descriptions: Vec<String> = answers.iter().map(ProbeResponse::describe).collect();
+            descriptions.resize(offer.lines.len(), NOT_SENT.to_owned());
+            let answered = if descriptions.is_empty() { "-".to_owned() } else { descriptions.join(", ") };
             let then = match (lines.last(), answers.last()) {
                 (None, _) if offer.name == TWO_VERSIONS => Some(NOT_SENT.to_owned()),
                 (_, Some(last @ ProbeResponse::Message(..))) if spares && last.version().is_none() => {
@@ -187,12 +187,12 @@ fn of_server(prober: Prober<'_>, step: RowCallback<'_>) -> Option<Vec<VersionRow
                     } else {
                         "cmd=get_maxes"
                     };
-                    let mut asks = lines.clone();
-                    asks.push((*rank, request));
-                    let answers = send_requests(prober, &asks, frames)?;
+                    let mut request_lines = lines.clone();
+                    request_lines.push((*rank, request));
+                    let answers = send_requests(prober, &request_lines, frames)?;
                     answers
                         .last()
-                        .filter(|_| answers.len() == asks.len())
+                        .filter(|_| answers.len() == request_lines.len())
                         .map(ProbeResponse::describe_follow_up)
                 }
                 (Some(_), _) => Some("-".to_owned()),
@@ -230,9 +230,9 @@ pub(crate) fn send_requests(
 /// sent no data yet, makes a request.
 fn ends_job(prober: Prober<'_>, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
-    let mut asks = lines.to_vec();
-    asks.push((witness, V1_1));
-    let Some(outcome) = prober.outcome(&probe_scenario(&asks, frames)) else { return false };
+    let mut request_lines = lines.to_vec();
+    request_lines.push((witness, V1_1));
+    let Some(outcome) = prober.outcome(&probe_scenario(&request_lines, frames)) else { return false };
     !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), ProbeResponse::Message(..))
 }
 
@@ -436,8 +436,8 @@ pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
 
 /// Describes the behaviour of a process after the response to its offer.
 fn after_answer(events: &[Event]) -> String {
-    let asked = requests(events).get(1).map(command_of);
-    let says = events
+    let next_request = requests(events).get(1).map(command_of);
+    let prints = events
         .iter()
         .any(|event| matches!(&event.kind, EventKind::Output { line, .. } if !line.0.is_empty()));
     let ended = exit_of(events);
@@ -451,13 +451,15 @@ fn after_answer(events: &[Event]) -> String {
         _ if crashed.is_some() => format!("dies of signal {}", crashed.unwrap_or_default()),
         Some(Exit::Code(0)) => "ends with status 0".to_owned(),
         Some(Exit::Signal(signal)) => format!("dies of signal {signal}"),
-        Some(exit) => format!("ends with {exit}{}", if says { " and a word" } else { ", without a message" }),
+        Some(exit) => {
+            format!("ends with {exit}{}", if prints { " and a word" } else { ", without a message" })
+        }
         None => "waits".to_owned(),
     };
-    match asked.as_deref() {
+    match next_request.as_deref() {
         // The reference server ends the process after an abort.
         Some("abort") => "aborts".to_owned(),
-        Some(asked) => format!("goes on ({asked}), {end}"),
+        Some(next_request) => format!("goes on ({next_request}), {end}"),
         None => end,
     }
 }

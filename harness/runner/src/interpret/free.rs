@@ -16,7 +16,7 @@ use super::interpreter::{DeferredStep, Interpreter, WalkEnd};
 use super::walk::Position;
 use crate::party::SilenceMeaning;
 
-/// Maximum time for which a message is held back until another rank can continue. It changes only the order of the requests.
+/// Maximum time for which a message is held back until another rank can continue. The hold changes only the order of the requests.
 const HOLD_TIME: Duration = Duration::from_millis(1);
 
 /// Time without a response after which a stopped process continues.

@@ -40,7 +40,7 @@ pub(super) struct Interpreter<'a> {
     pub(super) has_watcher: bool,
     /// True if the watcher has ended the scenario.
     pub(super) ended_by_watcher: bool,
-    /// The process manager of a library under test, whose role this process plays.
+    /// The process manager of a library under test, whose role the runner plays.
     pub(super) manager: Option<LibraryManager>,
 }
 

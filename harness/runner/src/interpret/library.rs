@@ -65,11 +65,11 @@ pub fn play(
 
 /// Returns true if a scenario calls a function whose result depends on the placement of the processes.
 fn asks_for_nodes(scenario: &Scenario) -> bool {
-    let asks = |name: &str| {
+    let calls = |name: &str| {
         name.starts_with("PMI_Get_clique") || name.contains("NodeAttr") || name == "PMI2_Info_GetSize"
     };
     visit::steps(&scenario.body).any(|step| match &step.action {
-        StepAction::Call(call) => call.function.as_ref().is_some_and(|function| asks(&function.value)),
+        StepAction::Call(call) => call.function.as_ref().is_some_and(|function| calls(&function.value)),
         _ => false,
     })
 }

@@ -22,8 +22,8 @@ const EXIT_GRACE: Duration = Duration::from_millis(500);
 /// Interval at which events are processed during a `wait` step.
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum time for the events that have already arrived when a scenario ends early.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Maximum time for reading the events that have already arrived when a scenario ends early.
+const LAST_EVENTS_TIME: Duration = Duration::from_millis(100);
 
 /// Time without events after which a launcher that does not end is reported. A daemon that it waits for may still connect to it, and
 /// nothing indicates this in advance.
@@ -43,7 +43,7 @@ pub fn play(
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     // If the run ended early, the judge has already received the reason.
     if interpreter.run(fragments).is_err() {
-        interpreter.read_last_words();
+        interpreter.read_last_events();
     }
     // After a step has timed out, waiting longer rarely helps.
     let hung = interpreter.recorder.judge.is_hung();
@@ -65,10 +65,10 @@ fn depends_on_placement(request: &[u8]) -> bool {
 impl Interpreter<'_> {
     /// Reads what a server that closed a connection has sent and printed until now, before the runner ends the job and so causes more
     /// output.
-    fn read_last_words(&mut self) {
+    fn read_last_events(&mut self) {
         let is_closed = |event: &Event| matches!(event.kind, EventKind::ClosedByServer { .. });
         if self.recorder.events.iter().any(is_closed) {
-            let until = Instant::now() + LAST_WORDS;
+            let until = Instant::now() + LAST_EVENTS_TIME;
             let is_over = |judge: &Judge| judge.job().is_some() || Instant::now() > until;
             let _ = self.process_events(Instant::now(), SilenceMeaning::Expected, &is_over);
         }

@@ -70,7 +70,7 @@ struct StepWalk<'a> {
 
 impl<'a> StepWalk<'a> {
     fn of(scenario: &Scenario, fragments: Fragments<'a>) -> Self {
-        // Recorded sessions have many lines.
+        // Recorded sessions have many lines, so the positions of the line ends are determined only once.
         let newlines = memchr::memchr_iter(b'\n', scenario.source.text.as_bytes()).collect();
         Self { fragments, newlines, ranks: scenario.ranks }
     }
@@ -154,7 +154,7 @@ impl<'a> StepWalk<'a> {
                         self.body(steps, body, source, line, deeper()?)?;
                     }
                 }
-                // A suite that has been read does not contain such blocks.
+                // The reader of a suite has already resolved these blocks.
                 Statement::Only { .. } => {}
                 Statement::Step(step) => {
                     let step = resolve_group(steps.scope(), step)?;

@@ -115,7 +115,8 @@ impl Interpreter<'_> {
                 }
                 self.upstream_step(p, action)?;
                 if !matches!(action, UpstreamAction::CorrectResponse { .. }) {
-                    // The next step must wait until the proxy has received this, so that its effects are not attributed to that step.
+                    // The next step must wait until the proxy has received the message, so that the message's effects are not attributed to
+                    // that step.
                     self.process_events(
                         Instant::now() + self.limits.step,
                         SilenceMeaning::ResponseDue,

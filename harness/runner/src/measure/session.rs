@@ -60,7 +60,7 @@ pub(super) struct MeasuredJob {
     /// The last line that the job has written to standard error.
     last_error_line: Option<String>,
     /// The raised descriptor limit. It is dropped after the party, which needs the descriptors.
-    _room: RaisedLimit,
+    _raised_limit: RaisedLimit,
 }
 
 impl MeasuredJob {
@@ -75,7 +75,7 @@ impl MeasuredJob {
             ServerParty::launch(implementation, ranks, plan.nodes, plan.response_timeout, environment)?;
         party.set_in_turn(false);
         // The limit is raised after the launch, because this process needs it and the manager must not inherit it.
-        let room = RaisedLimit::raise_to(
+        let raised_limit = RaisedLimit::raise_to(
             u64::from(ranks) * DESCRIPTORS_PER_RANK + SPARE_DESCRIPTORS,
             format_args!("{ranks} ranks"),
         )?;
@@ -91,7 +91,7 @@ impl MeasuredJob {
                 events: Vec::new(),
             }),
             last_error_line: None,
-            _room: room,
+            _raised_limit: raised_limit,
         };
         session.until_started()?;
         Ok(session)

@@ -17,7 +17,7 @@ use crate::party::server::{Implementation, LaunchEnvironment};
 const REQUESTS_PER_ROUND: u32 = 8;
 /// Number of samples of memory and descriptors.
 const SAMPLES: u64 = 50;
-/// After this part of the rounds, no more keys are put, so the memory should not grow any more.
+/// Keys are put only in the first `1 / PUT_PART` of the rounds. After that, the memory should no longer grow.
 const PUT_PART: u64 = 5;
 
 /// Number of bytes that follow the key in a value.

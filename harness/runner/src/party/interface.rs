@@ -76,7 +76,7 @@ pub trait Party {
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
-    /// Lets the time of a `wait` step pass, if the party has no clock.
+    /// If the party has no clock, lets the time of a `wait` step pass and returns true. Otherwise, returns false.
     fn pass_time(&mut self) -> bool {
         false
     }

@@ -46,19 +46,22 @@ impl MemoryParty {
         self.alive.insert(proc, ());
         let connected = self.server.connects(proc);
         let mut bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
-        let said = env.get("PMI_ID").map(|id| initack(id));
+        let initack_line = env.get("PMI_ID").map(|id| initack(id));
         if self.server.connection_method() == ConnectionMethod::Singleton && proc.group == 0 {
             bad_fd = self.singinit(proc);
         }
-        if let Some(said) = said.filter(|_| self.server.connection_method() == ConnectionMethod::Port) {
-            let received = self.server.admit(said.as_bytes()).map_or_else(Vec::new, |(_, received)| received);
-            let said = Bytes(format!("{said}\n").into_bytes());
-            match received.is_empty() {
+        if let Some(initack_line) =
+            initack_line.filter(|_| self.server.connection_method() == ConnectionMethod::Port)
+        {
+            let response =
+                self.server.admit(initack_line.as_bytes()).map_or_else(Vec::new, |(_, response)| response);
+            let initack_line = Bytes(format!("{initack_line}\n").into_bytes());
+            match response.is_empty() {
                 true => bad_fd = Some("no line in answer to initack".to_owned()),
                 false => self.queue.push_back(EventKind::Greeted {
                     proc,
-                    initack: said,
-                    response: Bytes(received),
+                    initack: initack_line,
+                    response: Bytes(response),
                 }),
             }
         }
@@ -71,15 +74,15 @@ impl MemoryParty {
 
     /// Performs the handshake of a singleton. Returns the error of its connection, if any.
     fn singinit(&mut self, proc: Proc) -> Option<String> {
-        let asked = self.server.welcome();
-        let said = if asked.is_empty() { String::new() } else { format!("{}\n", singleton::RESPONSE) };
+        let request = self.server.welcome();
+        let answer = if request.is_empty() { String::new() } else { format!("{}\n", singleton::RESPONSE) };
         let received =
-            self.server.admit(said.trim_end().as_bytes()).map_or_else(Vec::new, |(_, received)| received);
+            self.server.admit(answer.trim_end().as_bytes()).map_or_else(Vec::new, |(_, received)| received);
         let info = singleton::SingletonInfo::parse(received.trim_ascii_end());
         self.queue.push_back(EventKind::Singinit {
             proc,
-            request: Bytes(asked),
-            answer: Bytes(said.into_bytes()),
+            request: Bytes(request),
+            answer: Bytes(answer.into_bytes()),
             reply: Bytes(received),
         });
         match info {

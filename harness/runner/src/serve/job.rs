@@ -417,13 +417,13 @@ impl<H: Host> Job<H> {
     /// Reads the report from a program that a process has started as its process manager, and sends the first message to that process.
     fn receive_manager(&mut self, number: u64) -> io::Result<()> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
-        let heard = listener.receive_manager(
+        let reports = listener.receive_manager(
             number,
             self.host.welcome(),
             &mut self.reactor,
             JobSource::PendingConnection,
         )?;
-        heard.into_iter().for_each(|args| self.host.manager_requested(args));
+        reports.into_iter().for_each(|args| self.host.manager_requested(args));
         Ok(())
     }
 

@@ -34,8 +34,8 @@ pub(super) struct Launcher {
     null: File,
     /// `PMI_` variables of this process's environment, which apply to this process and not to those that it starts.
     inherited_variables: Vec<OsString>,
-    /// The descriptor limit for processes, if the limit of this process had to be raised. A large limit slows down programs that close all
-    /// possible descriptors, and breaks those that use select.
+    /// The original descriptor limit, which the started processes get, if the limit of this process had to be raised. A large limit slows
+    /// down programs that close all possible descriptors, and breaks those that use select.
     limit: Option<Rlimit>,
 }
 

@@ -91,8 +91,8 @@ impl Listener {
         reactor: &mut Reactor<S>,
         source: impl Fn(u64) -> S,
     ) -> io::Result<Option<Vec<Bytes>>> {
-        let heard = self.agent_listener.as_mut().and_then(|listener| listener.receive_hello(id, reactor));
-        let Some((Hello::Manager { args }, mut control)) = heard else { return Ok(None) };
+        let report = self.agent_listener.as_mut().and_then(|listener| listener.receive_hello(id, reactor));
+        let Some((Hello::Manager { args }, mut control)) = report else { return Ok(None) };
         if let Some(connection) = control.take_descriptor() {
             let number = self.add(connection, welcome, reactor, source)?;
             if self.managers.len() < MAX_SILENT_CONNECTIONS {
@@ -113,8 +113,8 @@ impl Listener {
         self.end_managers(0, |number| !connections.contains(&number));
     }
 
-    fn end_managers(&mut self, status: u8, who: impl Fn(u64) -> bool) {
-        for (_, manager) in self.managers.extract_if(.., |(number, _)| who(*number)) {
+    fn end_managers(&mut self, status: u8, is_ended: impl Fn(u64) -> bool) {
+        for (_, manager) in self.managers.extract_if(.., |(number, _)| is_ended(*number)) {
             let mut manager = manager;
             manager.send(&AgentOrder::Exit(status));
         }

@@ -96,12 +96,12 @@ impl ProgramRun<'_> {
             recorder.record(EventKind::Abandoned(AbandonReason::Interrupted));
         }
         let Some(plain) = plain.as_ref().filter(|_| script.needs_plain_output()) else { return };
-        let told = recorder.judge.received_values();
+        let received_values = recorder.judge.received_values();
         let nothing = ReceivedValues::new();
         for (proc, seen) in over.output {
             if let Some(usual) = plain.output.as_ref().and_then(|output| output.get(&proc)) {
-                let [before, now] =
-                    [&plain.received_values, &told].map(|told| told.get(&proc).unwrap_or(&nothing));
+                let [before, now] = [&plain.received_values, &received_values]
+                    .map(|received_values| received_values.get(&proc).unwrap_or(&nothing));
                 let difference = Difference::between((usual, before), (&seen, now));
                 recorder.record(EventKind::OutputCompared { proc, difference });
             }

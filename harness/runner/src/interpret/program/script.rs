@@ -110,7 +110,7 @@ impl Script {
             line: 0,
         };
         walk(&mut writer, scenario, fragments)
-            .map_err(|what| ScriptError { line: writer.line, message: what })?;
+            .map_err(|message| ScriptError { line: writer.line, message })?;
         Ok(script)
     }
 
@@ -171,7 +171,7 @@ impl ProgramServer for Script {
         let mut part = ProcessScript::default();
         for place in self.situations.iter().filter(|place| concerns(&place.target, p)) {
             let line = place.line;
-            let mistake = |what| ScriptError { line, message: what };
+            let mistake = |message| ScriptError { line, message };
             let mut scope = place.scope.clone();
             scope.enter(p.rank, size);
             if scope.var("kvs").is_err() {

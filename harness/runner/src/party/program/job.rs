@@ -34,7 +34,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 const MAX_JOB_FACTOR: u32 = 24;
 /// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
 const MAX_EVENTS: usize = 100_000;
-/// Number of bytes of output between two messages from which on the output does not count as a progress report.
+/// Minimum number of bytes that a program prints between two messages for its output to count as a flood and not as a progress report.
 const OUTPUT_FLOOD: usize = 1 << 16;
 /// Factor by which the time limit of a step is extended for a program that prints fewer bytes than [`OUTPUT_FLOOD`].
 const PRINTING_FACTOR: u32 = 4;
@@ -76,8 +76,9 @@ pub(super) struct ProgramJob<'a> {
     received: u64,
     kept_lines: usize,
     start: Instant,
-    /// Time of the last event, and of the last event other than output, which a program can write forever.
+    /// Time of the last event.
     last: Instant,
+    /// Time of the last event other than output, which a program can write forever.
     progress: Instant,
     /// Number of bytes that the processes have printed since the last event other than output.
     output_length: usize,
@@ -310,8 +311,8 @@ impl<'a> ProgramJob<'a> {
         }
     }
 
-    /// Ends the groups whose abort is pending: all of them, or those in which each process that has requested the abort has ended. Returns
-    /// whether there is such a group.
+    /// Ends the groups whose abort is pending: all of them if `all` is true, otherwise those in which each process that has requested the
+    /// abort has ended. Returns whether any group was ended.
     fn end_aborted_groups(&mut self, all: bool) -> bool {
         let is_running = |(p, process): (&Proc, &ProgramProcess), by: &Proc| {
             p.group == by.group && process.requested_abort && process.exit.is_none()
@@ -469,9 +470,9 @@ impl Host for ProgramJob<'_> {
     }
 
     fn welcome(&mut self) -> Vec<u8> {
-        let asked = self.server.welcome();
-        self.pending_singinit = Some(asked.clone());
-        asked
+        let request = self.server.welcome();
+        self.pending_singinit = Some(request.clone());
+        request
     }
 
     fn manager_requested(&mut self, args: Vec<Bytes>) {
@@ -482,15 +483,15 @@ impl Host for ProgramJob<'_> {
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         self.happened();
         let admitted = self.server.admit(line);
-        let said = [line, b"\n"].concat();
+        let answer = [line, b"\n"].concat();
         match &admitted {
             Some((proc, received)) if self.connection_method() == ConnectionMethod::Port => {
                 let (proc, received) = (*proc, Bytes(received.clone()));
-                self.record(EventKind::Greeted { proc, initack: Bytes(said), response: received });
+                self.record(EventKind::Greeted { proc, initack: Bytes(answer), response: received });
             }
             _ => {
                 let received = admitted.as_ref().map_or_else(Vec::new, |(_, received)| received.clone());
-                self.record_singinit(said, received);
+                self.record_singinit(answer, received);
             }
         }
         admitted
@@ -706,15 +707,10 @@ impl Host for ProgramJob<'_> {
 
 impl ProgramJob<'_> {
     /// Records the result of singleton init, if it has begun and has not been recorded yet.
-    fn record_singinit(&mut self, said: Vec<u8>, received: Vec<u8>) {
-        if let Some(asked) = self.pending_singinit.take() {
-            let (asked, said, received) = (Bytes(asked), Bytes(said), Bytes(received));
-            self.record(EventKind::Singinit {
-                proc: FIRST_RANK,
-                request: asked,
-                answer: said,
-                reply: received,
-            });
+    fn record_singinit(&mut self, answer: Vec<u8>, reply: Vec<u8>) {
+        if let Some(request) = self.pending_singinit.take() {
+            let (request, answer, reply) = (Bytes(request), Bytes(answer), Bytes(reply));
+            self.record(EventKind::Singinit { proc: FIRST_RANK, request, answer, reply });
         }
     }
 

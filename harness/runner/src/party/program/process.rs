@@ -53,7 +53,7 @@ pub(super) struct ProgramProcess {
     pub(super) applied_count: usize,
     /// True if the server has received the process's init or fullinit, which the scenario answers.
     pub(super) is_initialized: bool,
-    /// The actions after the server's own response, and the index of their rule.
+    /// The index of the rule whose actions follow the server's own response, and these actions.
     pub(super) after_answer: Option<(usize, VecDeque<ScriptAction>)>,
     pub(super) pending_output: VecDeque<(Instant, PendingOutput)>,
     /// True if the process has sent a request since the last write to it, and so has read that write.
@@ -69,7 +69,7 @@ pub(super) struct ProgramProcess {
     pub(super) end_reason: Option<EndReason>,
     /// The exit status or signal of the process, even if the runner ended it.
     pub(super) exit: Option<Exit>,
-    /// The kept part of the standard output; `output_cut` is true if that is not all.
+    /// The kept part of the standard output. It is incomplete if `output_cut` is true.
     pub(super) output: Vec<u8>,
     pub(super) output_cut: bool,
     /// Incomplete lines of the process's standard output and standard error.

@@ -229,16 +229,16 @@ impl Upstream {
             RunnerCommand::CorrectResponse(id) => {
                 // A request is served only once, because a second entry into a barrier would count for another process.
                 if self.held.remove(&id)
-                    && let Some(asked) = self.answerable_requests.get(&id).cloned()
+                    && let Some(request) = self.answerable_requests.get(&id).cloned()
                 {
-                    self.serve(id, &asked);
+                    self.serve(id, &request);
                 }
             }
             RunnerCommand::Response { proxy, to, text } => {
-                let asked = to.and_then(|id| self.answerable_requests.get(&id)).cloned();
+                let request = to.and_then(|id| self.answerable_requests.get(&id)).cloned();
                 let first = self.proxy_groups.iter().position(|s| s.group == 0 && s.proxy == proxy);
-                let Some(proxy_group) = asked.as_ref().map(|a| a.proxy_group).or(first) else { return };
-                let route = asked.as_ref().map_or(0, |a| a.route);
+                let Some(proxy_group) = request.as_ref().map(|a| a.proxy_group).or(first) else { return };
+                let route = request.as_ref().map_or(0, |a| a.route);
                 if let Some(header) = text.0.first_chunk::<HEADER>()
                     && frame_length(*header).is_some()
                 {
@@ -246,7 +246,7 @@ impl Upstream {
                     self.report_message(proxy_group, to, text.0[HEADER..].to_vec(), true);
                     return self.send(proxy_group, bytes);
                 }
-                let barrier = asked.as_ref().and_then(ForwardedRequest::barrier);
+                let barrier = request.as_ref().and_then(ForwardedRequest::barrier);
                 let bytes = self.address(proxy_group).verbatim(route, barrier, &text.0);
                 let for_all =
                     [&b"cmd=keyval_cache"[..], b"cmd=barrier_out"].iter().any(|t| text.0.starts_with(t));
@@ -290,8 +290,8 @@ impl Upstream {
         }
     }
 
-    fn received(&mut self, link: usize, ReceivedFrame { group, message: what }: ReceivedFrame) {
-        if let ProxyMessage::Init { .. } = what {
+    fn received(&mut self, link: usize, ReceivedFrame { group, message }: ReceivedFrame) {
+        if let ProxyMessage::Init { .. } = message {
             self.links[link].open = true;
             for proxy_group in (0..self.proxy_groups.len())
                 .filter(|s| self.proxy_groups[*s].link == link)
@@ -301,7 +301,7 @@ impl Upstream {
             }
             return;
         }
-        if let ProxyMessage::Output { stderr, bytes } = what {
+        if let ProxyMessage::Output { stderr, bytes } = message {
             return self.orders.push_back(DriverOrder::Output { stderr, bytes });
         }
         let fits = |s: &ProxyGroup| s.link == link && group.is_none_or(|g| g == s.group as i32);
@@ -310,7 +310,7 @@ impl Upstream {
                 format!("it refers to process group {}, which was not assigned to it", group.unwrap_or(0));
             return self.end(PROTOCOL_ERROR_STATUS, reason);
         };
-        match what {
+        match message {
             ProxyMessage::Pids(_) => self.proxy_groups[at].started = true,
             ProxyMessage::Ended(statuses) => self.ended(at, &statuses),
             ProxyMessage::Request { route, text } => self.request(at, route, &text),
@@ -461,11 +461,11 @@ impl Upstream {
     }
 
     /// Answers a request correctly.
-    fn serve(&mut self, id: u64, asked: &ForwardedRequest) {
-        let &ForwardedRequest { proxy_group, route, ref text, framed } = asked;
+    fn serve(&mut self, id: u64, request: &ForwardedRequest) {
+        let &ForwardedRequest { proxy_group, route, ref text, framed } = request;
         let group = self.proxy_groups[proxy_group].group;
         if framed {
-            return self.serve_frame(id, asked);
+            return self.serve_frame(id, request);
         }
         let mut words = text.split(|b| *b == b' ').filter(|word| !word.is_empty());
         match words.next().unwrap_or_default() {
@@ -493,11 +493,11 @@ impl Upstream {
     }
 
     /// Answers a PMI-2 request correctly.
-    fn serve_frame(&mut self, id: u64, asked: &ForwardedRequest) {
-        let &ForwardedRequest { proxy_group, route, ref text, .. } = asked;
+    fn serve_frame(&mut self, id: u64, request: &ForwardedRequest) {
+        let &ForwardedRequest { proxy_group, route, ref text, .. } = request;
         let group = self.proxy_groups[proxy_group].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
-        match asked.command() {
+        match request.command() {
             // Only proxy clients send these requests, see [`Store`].
             b"fullinit" | b"finalize" => {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
@@ -764,20 +764,21 @@ mod tests {
 
     /// Returns the reports as `FROM text` and `TO text`, with a mark on held requests.
     fn reports(upstream: &mut Upstream) -> Vec<String> {
-        let told = std::iter::from_fn(|| upstream.next_order()).filter_map(|order| match order {
+        let reports = std::iter::from_fn(|| upstream.next_order()).filter_map(|order| match order {
             DriverOrder::Report(kind) => Some(*kind),
             _ => None,
         });
-        told.map(|kind| match kind {
-            EventKind::FromProxy { proxy, id, text, held, .. } => {
-                format!("{proxy} asks {id}: {text}{}", if held { " (held)" } else { "" })
-            }
-            EventKind::ToProxy { proxy, answers, text, scripted, .. } => {
-                format!("{proxy} told {answers:?}: {text}{}", if scripted { " (scripted)" } else { "" })
-            }
-            other => format!("{other:?}"),
-        })
-        .collect()
+        reports
+            .map(|kind| match kind {
+                EventKind::FromProxy { proxy, id, text, held, .. } => {
+                    format!("{proxy} asks {id}: {text}{}", if held { " (held)" } else { "" })
+                }
+                EventKind::ToProxy { proxy, answers, text, scripted, .. } => {
+                    format!("{proxy} told {answers:?}: {text}{}", if scripted { " (scripted)" } else { "" })
+                }
+                other => format!("{other:?}"),
+            })
+            .collect()
     }
 
     /// Returns a frame of a proxy with short headers.
@@ -794,9 +795,9 @@ mod tests {
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {
-            assert!(upstream.awaited(link).is_some_and(|what| what == "its introduction"));
+            assert!(upstream.awaited(link).is_some_and(|message| message == "its introduction"));
             upstream.receive(link, &[b"HYD\0".to_vec(), ints(&[0, link as i32])].concat());
-            assert!(upstream.awaited(link).is_some_and(|what| what.contains("process ids")));
+            assert!(upstream.awaited(link).is_some_and(|message| message.contains("process ids")));
             upstream.receive(link, &frame(5, 0, link as i32, 0, &ints(&[7, 8])));
             assert_eq!(upstream.awaited(link), None);
         }
@@ -883,19 +884,21 @@ mod tests {
             )
         };
         let mut upstream = started(2, 1);
-        let told = say(&mut upstream, 0, 5, spawn("child").as_bytes());
-        let [DriverOrder::Send { link: 0, bytes }, answer] = &told[..] else { panic!("{told:?}") };
+        let new_orders = say(&mut upstream, 0, 5, spawn("child").as_bytes());
+        let [DriverOrder::Send { link: 0, bytes }, answer] = &new_orders[..] else {
+            panic!("{new_orders:?}")
+        };
         assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
         assert_eq!(*answer, reply(0, 5, b"cmd=spawn_result rc=0 errcodes=0,0\n"));
-        let told = say(&mut upstream, 0, 5, spawn("missing").as_bytes());
-        assert!(matches!(&told[0], DriverOrder::Output { stderr: true, .. }), "{told:?}");
-        assert_eq!(told[1], reply(0, 5, b"cmd=spawn_result rc=-1 errcodes=1,1 msg=spawn_failed\n"));
+        let new_orders = say(&mut upstream, 0, 5, spawn("missing").as_bytes());
+        assert!(matches!(&new_orders[0], DriverOrder::Output { stderr: true, .. }), "{new_orders:?}");
+        assert_eq!(new_orders[1], reply(0, 5, b"cmd=spawn_result rc=-1 errcodes=1,1 msg=spawn_failed\n"));
 
         let mut old = make(Family::Mpich4_1, 2, 1);
         old.receive(0, b"HYD\0\0\0\0\0");
         orders(&mut old);
-        let told = say(&mut old, 0, 5, spawn("child").as_bytes());
-        assert_eq!(told[0], DriverOrder::Start { link: 1, group: 1, proxy: 0 });
+        let new_orders = say(&mut old, 0, 5, spawn("child").as_bytes());
+        assert_eq!(new_orders[0], DriverOrder::Start { link: 1, group: 1, proxy: 0 });
     }
 
     /// Returns the response to a client's PMI-2 request, without the length of the frame.
@@ -919,8 +922,8 @@ mod tests {
             assert_eq!(say(&mut upstream, 0, 5, text), [done(5)], "{key}");
             let get = format!("cmd=kvs-get;jobid=kvs-0;key={key};");
             let get = format!("{:>6}{get}", get.len());
-            let told = frame_reply(0, 6, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;");
-            assert_eq!(say(&mut upstream, 0, 6, get.as_bytes()), [told]);
+            let response = frame_reply(0, 6, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;");
+            assert_eq!(say(&mut upstream, 0, 6, get.as_bytes()), [response]);
         }
     }
 
@@ -940,19 +943,19 @@ mod tests {
     fn starts_group_spawned_in_pmi2() {
         let mut upstream = started(2, 1);
         let spawn = "cmd=spawn;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;subcmd=child;maxprocs=2;argc=0;infokeycount=0;";
-        let told = say(&mut upstream, 0, 5, format!("{:>6}{spawn}", spawn.len()).as_bytes());
-        let [DriverOrder::Send { link: 0, bytes }, DriverOrder::Send { bytes: answer, .. }] = &told[..]
+        let new_orders = say(&mut upstream, 0, 5, format!("{:>6}{spawn}", spawn.len()).as_bytes());
+        let [DriverOrder::Send { link: 0, bytes }, DriverOrder::Send { bytes: answer, .. }] = &new_orders[..]
         else {
-            panic!("{told:?}")
+            panic!("{new_orders:?}")
         };
         assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
-        assert!(String::from_utf8_lossy(answer).contains("cmd=spawn-response;"), "{told:?}");
+        assert!(String::from_utf8_lossy(answer).contains("cmd=spawn-response;"), "{new_orders:?}");
         // The new group finds the values that the spawn put for it.
         let get = b"    18cmd=kvs-get;key=k;";
         upstream.receive(0, &frame(7, 1, 0, 9, get));
-        let told = orders(&mut upstream);
-        let [DriverOrder::Send { bytes, .. }] = &told[..] else { panic!("{told:?}") };
-        assert!(String::from_utf8_lossy(bytes).ends_with("found=TRUE;value=v;rc=0;"), "{told:?}");
+        let new_orders = orders(&mut upstream);
+        let [DriverOrder::Send { bytes, .. }] = &new_orders[..] else { panic!("{new_orders:?}") };
+        assert!(String::from_utf8_lossy(bytes).ends_with("found=TRUE;value=v;rc=0;"), "{new_orders:?}");
     }
 
     #[test]
@@ -960,9 +963,9 @@ mod tests {
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(7, 0, 0, 0, b"cmd=put a=1 b=2\n"));
         upstream.receive(0, &frame(7, 0, 0, 9, b"cmd=get kvsname=kvs-0 key=none\0"));
-        let told = reports(&mut upstream);
-        assert_eq!(told[..2], ["0 asks 0: cmd=mput a=1 b=2", "0 asks 1: cmd=get kvsname=kvs-0 key=none"]);
-        assert!(told[2].starts_with("0 told Some(1): cmd=get_result rc=-1"), "{told:?}");
+        let reports = reports(&mut upstream);
+        assert_eq!(reports[..2], ["0 asks 0: cmd=mput a=1 b=2", "0 asks 1: cmd=get kvsname=kvs-0 key=none"]);
+        assert!(reports[2].starts_with("0 told Some(1): cmd=get_result rc=-1"), "{reports:?}");
     }
 
     #[test]
@@ -1008,8 +1011,8 @@ mod tests {
         ));
 
         let mut upstream = started(4, 2);
-        let told = say(&mut upstream, 1, 4, b"cmd=abort exitcode=6\0");
-        assert!(matches!(told[..], [DriverOrder::End { status: 6, .. }]), "{told:?}");
+        let new_orders = say(&mut upstream, 1, 4, b"cmd=abort exitcode=6\0");
+        assert!(matches!(new_orders[..], [DriverOrder::End { status: 6, .. }]), "{new_orders:?}");
     }
 
     #[test]
@@ -1017,8 +1020,11 @@ mod tests {
         for (group, text) in [(1, &b"cmd=barrier_in\n"[..]), (0, b"cmd=finalize\n"), (0, b"cmd=init\n")] {
             let mut upstream = started(2, 1);
             upstream.receive(0, &frame(7, group, 0, 0, text));
-            let told = orders(&mut upstream);
-            assert!(matches!(told[..], [DriverOrder::End { status: PROTOCOL_ERROR_STATUS, .. }]), "{told:?}");
+            let new_orders = orders(&mut upstream);
+            assert!(
+                matches!(new_orders[..], [DriverOrder::End { status: PROTOCOL_ERROR_STATUS, .. }]),
+                "{new_orders:?}"
+            );
         }
         for text in [&b"cmd=what\0"[..], b"\0", b"cmd=mput = =x\n", b"cmd=barrier_in count=-1 total_count=x"]
         {

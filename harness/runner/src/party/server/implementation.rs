@@ -288,10 +288,10 @@ impl Implementation {
         match program.as_str() {
             "hydra_pmi_proxy" => {
                 if words.len() > 1 {
-                    let what = format!(
+                    let message = format!(
                         "do not give options to {program}: pmi-conform sets them, and --server takes only its path"
                     );
-                    return Err(ImplementationError(what));
+                    return Err(ImplementationError(message));
                 }
                 let proxy = find_file(&words[0])
                     .ok_or_else(|| ImplementationError(format!("{}: no such file", words[0])))?;
@@ -329,10 +329,11 @@ impl Implementation {
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
             _ => {
                 let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has_placeholder(&words, given));
-                let what = if counted { "where our agent goes" } else { "where the ranks and our agent go" };
+                let message =
+                    if counted { "where our agent goes" } else { "where the ranks and our agent go" };
                 let command = if counted { self.label.clone() } else { with_ranks(&self.label) };
                 return Err(ImplementationError(format!(
-                    "unknown launcher \"{program}\": name {what}, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"
+                    "unknown launcher \"{program}\": name {message}, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"
                 )));
             }
         }
@@ -370,8 +371,8 @@ impl Implementation {
         command.extend(["--patience".into(), patience.as_secs_f64().to_string()]);
         if self.connection_method == ConnectionMethod::Port {
             if family == Family::Intel {
-                let what = "no version of Intel's proxy is known to set PMI_PORT";
-                return Err(ProxyCheckError(what.to_owned()));
+                let message = "no version of Intel's proxy is known to set PMI_PORT";
+                return Err(ProxyCheckError(message.to_owned()));
             }
             command.push("--pmi-port".into());
         }
@@ -389,8 +390,8 @@ impl Implementation {
     /// Returns an error if the proxy did not behave as expected, or the run was interrupted. The message suggests an option.
     pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), ProxyCheckError> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
-        let unknown = |what: String| {
-            ProxyCheckError(format!("{} cannot be judged: {what}\n{}", proxy.display(), family_choices()))
+        let unknown = |message: String| {
+            ProxyCheckError(format!("{} cannot be judged: {message}\n{}", proxy.display(), family_choices()))
         };
         let command = self.command(1, 1, &["true".to_owned()], "pmi-conform");
         let run =
@@ -487,11 +488,11 @@ impl Implementation {
     /// Returns an error if the launcher has no such option.
     pub fn serve_singleton(&mut self) -> Result<(), ImplementationError> {
         let Some(command) = self.singleton.take() else {
-            let what = format!(
+            let message = format!(
                 "write the command that serves a process which is already running, as in --server 'CMD {}'",
                 MPIEXEC_ARGUMENTS.join(" ")
             );
-            return Err(ImplementationError(what));
+            return Err(ImplementationError(message));
         };
         self.connection_method = ConnectionMethod::Singleton;
         self.command = command;
@@ -514,8 +515,8 @@ impl Implementation {
                 return Err(ImplementationError(format!("{} is not executable", file.display())));
             }
             if has_placeholder(command, "{port}") && self.connection_method != ConnectionMethod::Singleton {
-                let what = format!("\"{}\" has {{port}}, which is for --connection singleton", self.label);
-                return Err(ImplementationError(what));
+                let message = format!("\"{}\" has {{port}}, which is for --connection singleton", self.label);
+                return Err(ImplementationError(message));
             }
             let counted = has_placeholder(command, "{ranks}")
                 || has_placeholder(command, "{hosts}")
@@ -540,8 +541,9 @@ impl Implementation {
         if !has_placeholder(&words, "{agent}")
             || !(has_placeholder(&words, "{nodes}") || has_placeholder(&words, "{hosts}"))
         {
-            let what = format!("\"{command}\" needs {{agent}}, and {{nodes}} or {{hosts}}; {PLACEHOLDERS}");
-            return Err(ImplementationError(what));
+            let message =
+                format!("\"{command}\" needs {{agent}}, and {{nodes}} or {{hosts}}; {PLACEHOLDERS}");
+            return Err(ImplementationError(message));
         }
         self.command_nodes = Some(words);
         Ok(())
@@ -682,8 +684,8 @@ pub fn with_ranks(command: &str) -> String {
 fn check_count_option(words: &[String], label: &str) -> Result<(), ImplementationError> {
     let Some(at) = words.iter().position(|word| is_count(word)) else { return Ok(()) };
     if has_placeholder(words, "{ranks}") {
-        let what = format!("add {{agent}}, as in --server '{label} {{agent}}'; {PLACEHOLDERS}");
-        return Err(ImplementationError(what));
+        let message = format!("add {{agent}}, as in --server '{label} {{agent}}'; {PLACEHOLDERS}");
+        return Err(ImplementationError(message));
     }
     let given = if COUNT_OPTIONS.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
     let given = [Some(&words[at]), given].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
@@ -763,10 +765,10 @@ mod tests {
     #[case("pm -n 4", "pm -n {ranks}")]
     #[case("pm -np4 -v", "pm -np{ranks} -v")]
     #[case("pm --ntasks=4", "pm --ntasks={ranks}")]
-    fn suggests_placeholder_for_the_rank_count(#[case] command: &str, #[case] told: &str) {
-        assert_eq!(with_ranks(command), told);
+    fn suggests_placeholder_for_the_rank_count(#[case] command: &str, #[case] suggestion: &str) {
+        assert_eq!(with_ranks(command), suggestion);
         let error = Implementation::from_argument(command).unwrap_err().to_string();
-        assert!(error.contains(&format!("--server '{told} {{agent}}'")), "{error}");
+        assert!(error.contains(&format!("--server '{suggestion} {{agent}}'")), "{error}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ const STARVED_IDLE_TIME: Duration = Duration::from_millis(400);
 const MIN_CHECK_GAP: Duration = Duration::from_millis(20);
 /// Number of times that a polling server must have polled without a response. It may have been about to poll when the runner wrote.
 const REQUIRED_POLLS: u64 = 3;
-/// A polling server must also have been silent for its slowest response time multiplied by this factor.
+/// The minimum silence of a polling server, as a multiple of its slowest response time.
 const ANSWER_TIME_FACTOR: u32 = 10;
 
 /// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.
@@ -246,7 +246,7 @@ pub struct ServerParty {
     remote_deaths: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
-    /// Start of the poll count: the time of the last event.
+    /// The time of the last event, from which polls are counted.
     polls_since: Option<Instant>,
     /// The time of the slowest response.
     slowest_response: Duration,
@@ -490,8 +490,7 @@ impl ServerParty {
         let pid = Pid::from_raw(hello.pid).filter(|_| is_here);
         let (group, env) = (hello.group, hello.variables());
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
-        let greeting =
-            hello.initack_exchange.as_ref().and_then(|(_, received)| Greeting::parse(&received.0).ok());
+        let greeting = hello.initack_exchange.as_ref().and_then(|(_, reply)| Greeting::parse(&reply.0).ok());
         let claimed_rank = env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
         let claimed_rank = greeting.map(|greeting| greeting.rank).or(claimed_rank);
         let within = |rank: &u32| group != 0 || *rank < self.expected_ranks;
@@ -534,8 +533,8 @@ impl ServerParty {
         self.ranks.insert(proc, RankState { pid, control, control_key, pmi, relayed, exit_ordered: false });
         let place = || port::address(env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
         self.port = self.port.or_else(place);
-        if let Some(SingletonDialogue { request: asked, answer: said, reply: received }) = hello.singinit {
-            self.queue.push_back(EventKind::Singinit { proc, request: asked, answer: said, reply: received });
+        if let Some(SingletonDialogue { request, answer, reply }) = hello.singinit {
+            self.queue.push_back(EventKind::Singinit { proc, request, answer, reply });
         }
         if self.connection_method == ConnectionMethod::Port
             && proc.group == 0
@@ -598,8 +597,8 @@ impl ServerParty {
             self.reactor.mark_ready(key);
         }
         let mut is_over = control.is_over();
-        while let Some(told) = control.next() {
-            match told {
+        while let Some(report) = control.next() {
+            match report {
                 Ok(protocol::RelayReport::FromServer(bytes)) if relayed.is_open_here => {
                     if let Some((_, at)) = self.last_write {
                         self.slowest_response = self.slowest_response.max(at.elapsed());
@@ -711,9 +710,9 @@ impl ServerParty {
         }
         self.report_deaths();
         // The program that starts a single proxy kills itself with the signal that killed the proxy.
-        let is_told = self.is_proxy && self.deaths.iter().flatten().any(ForeignProcess::is_reported);
+        let is_reported = self.is_proxy && self.deaths.iter().flatten().any(ForeignProcess::is_reported);
         if let Exit::Signal(signal) = exit
-            && !is_told
+            && !is_reported
         {
             let name = format!("the launcher, {},", self.program);
             self.queue.push_back(EventKind::Crashed { name, signal });

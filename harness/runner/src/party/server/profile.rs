@@ -230,9 +230,9 @@ fn read(
             && (!cancel.contains(JOB_PLACEHOLDER)
                 || commands.any(|words| !has_placeholder(words, JOB_PLACEHOLDER)))
         {
-            let what = "cancel must name a single job: write {job} in cancel and in each command, or write {pids}, the processes of the \
+            let message = "cancel must name a single job: write {job} in cancel and in each command, or write {pids}, the processes of the \
                         launcher";
-            return Err(at(&what));
+            return Err(at(&message));
         }
         this.cancel = Some(cancel);
     }

@@ -287,7 +287,7 @@ fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
         sent.flatten().flat_map(|line| &line.pieces).any(wanted)
     };
     // The bytes are joined first, because a word may continue in the next piece.
-    let says = |wanted: &dyn Fn(&[u8]) -> bool| {
+    let sends = |wanted: &dyn Fn(&[u8]) -> bool| {
         let sent =
             case.scenario.body.iter().filter_map(|statement| sent(statement, ImplementationKind::Server));
         sent.flatten().any(|line| wanted(&bytes_of(line)))
@@ -308,8 +308,8 @@ fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
         && case.is_sound()
         && (scope.upstream || !case.needs_upstream())
         && (scope.spawn || !has(&|piece| *piece == agent()))
-        && (scope.names || !says(&|text| of_names().any(|op| contains(text, op.name().as_bytes()))))
-        && !says(&many)
+        && (scope.names || !sends(&|text| of_names().any(|op| contains(text, op.name().as_bytes()))))
+        && !sends(&many)
         && !has(&|piece| matches!(piece, Piece::Fill(Expr::Number(n)) if *n > 1 << 20))
 }
 

@@ -59,7 +59,7 @@ impl Campaign<'_> {
     }
 
     /// Plays the case again after the case that the same worker had played before. Few failures need the previous case, so there are more
-    /// runs only if the failure recurs in the first, and no runs after the time is up.
+    /// runs only if the failure recurs in the first run, and no runs after the time is up.
     fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
             .previous_case

@@ -94,19 +94,19 @@ mod tests {
     #[test]
     fn prefers_smallest_cases_of_rare_and_new_edges() {
         let case = |steps: usize| Case::new(ImplementationKind::Server, 1, vec![close(0); steps]);
-        let went = |all: &[u32]| Edges::of(all.iter().map(|edge| (*edge, 1)).collect());
+        let covered = |all: &[u32]| Edges::of(all.iter().map(|edge| (*edge, 1)).collect());
         let mut frontier = Frontier::default();
         let bytes = draw_bytes(1, 1);
         let mut u = Unstructured::new(&bytes);
         assert!(frontier.choose(&mut u).unwrap().is_none());
-        (0..40).for_each(|_| frontier.record_edges(&case(1), &went(&[1])));
-        frontier.record_edges(&case(5), &went(&[1, 2]));
-        frontier.record_edges(&case(4), &went(&[1, 2]));
+        (0..40).for_each(|_| frontier.record_edges(&case(1), &covered(&[1])));
+        frontier.record_edges(&case(5), &covered(&[1, 2]));
+        frontier.record_edges(&case(4), &covered(&[1, 2]));
         // An edge that all cases cover is not part of the frontier.
         for _ in 0..NEW_EDGE_TURNS + 5 {
             assert_eq!(frontier.choose(&mut u).unwrap().unwrap().len(), 4);
         }
-        frontier.record_edges(&case(7), &went(&[1, 3]));
+        frontier.record_edges(&case(7), &covered(&[1, 3]));
         let lengths: Vec<usize> =
             (0..2 * NEW_EDGE_TURNS).map(|_| frontier.choose(&mut u).unwrap().unwrap().len()).collect();
         assert!(lengths.iter().filter(|length| **length == 7).count() > 40, "{lengths:?}");

@@ -167,7 +167,7 @@ pub trait Reporter: Sync {
     /// Receives a new finding that was stored.
     fn found(&self, found: &StoredFinding);
     /// Receives an error: a file could not be written.
-    fn error(&self, what: &CampaignError);
+    fn error(&self, error: &CampaignError);
 }
 
 /// The result of a campaign.
@@ -513,8 +513,8 @@ impl Campaign<'_> {
             NewCoverage::Edges(new) => {
                 let mut last = edges.clone();
                 let kept = drop_steps_only(case.clone(), self.reserve_trim_plays(), &mut |candidate| {
-                    let went = play(candidate).filter(|went| went.has(&new));
-                    went.map(|went| last = went).is_some()
+                    let run = play(candidate).filter(|run| run.has(&new));
+                    run.map(|run| last = run).is_some()
                 });
                 (Some(kept), last)
             }
@@ -744,9 +744,9 @@ mod tests {
             let command =
                 text.lines().filter_map(|line| line.split_once("send    cmd=").map(|(_, command)| command));
             let proc = Proc { group: 0, rank: 0 };
-            let asks = command
+            let requests = command
                 .map(|command| EventKind::ToServer { proc, bytes: Bytes(format!("cmd={command}\n").into()) });
-            let events: Vec<Event> = asks.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
+            let events: Vec<Event> = requests.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             let fails = !events.is_empty();
             let seen = Observation { events, ..Observation::default() };
             CaseRun { observation: seen, failures: fails.then(failure).into_iter().collect() }

@@ -113,13 +113,13 @@ impl ConnectionTrace {
 
 /// Returns whether a request asks for the process mapping, which is an attribute of the job in PMI-2 and a key in PMI-1.
 fn requests_mapping(op: Op, fields: &FieldList) -> bool {
-    let asks = match op.framing() {
+    let may_request = match op.framing() {
         Framing::Lines => op.is(&["get"]),
         Framing::Frames => op.is(&["get-job-attribute"]),
     };
     let is_mapping =
         |field: &MessageField| field.key == "key" && field.value.literal().as_deref() == Some(MAPPING);
-    asks && fields.iter().any(is_mapping)
+    may_request && fields.iter().any(is_mapping)
 }
 
 impl Trace {

@@ -186,7 +186,7 @@ fn mutate(
     let count = replies.len();
     let at = u.choose_index(count)?;
     let response = &mut replies[at];
-    let says =
+    let sends =
         |lines, partial, to| PlannedStep::Stmt(upstream(UpstreamAction::Response { to, partial, lines }));
     match mutation {
         Mutation::Another => {
@@ -197,10 +197,10 @@ fn mutate(
             let Some(messages) = response.draft.messages_mut() else { return Ok(false) };
             messages.push(answer(op, 7, u.arbitrary()?));
         }
-        Mutation::Cache => response.before.push(says(vec![draw_cache_line(u)?], false, None)),
+        Mutation::Cache => response.before.push(sends(vec![draw_cache_line(u)?], false, None)),
         Mutation::Repeat => {
             for _ in 0..u.int_in_range(1..=2)? {
-                response.after.push(says(response.draft.lines(), false, Some(response.number)));
+                response.after.push(sends(response.draft.lines(), false, Some(response.number)));
             }
             response.after.push(may_answer(response.rank));
         }
@@ -222,7 +222,7 @@ fn mutate(
             response.draft = WriteContent::Lines(Encoding::Dialect, vec![start]);
             response.partial = true;
             if u.arbitrary()? {
-                response.after.insert(0, says(vec![rest], false, Some(response.number)));
+                response.after.insert(0, sends(vec![rest], false, Some(response.number)));
                 response.after.insert(1, may_answer(response.rank));
             }
         }
@@ -231,7 +231,7 @@ fn mutate(
                 true => WriteContent::of_lines(vec![answer(op, 0, false)]).lines(),
                 false => vec![junk_line(u)?],
             };
-            first.push(says(lines, false, None));
+            first.push(sends(lines, false, None));
         }
         Mutation::Never => response.is_omitted = true,
         Mutation::Close => response.close = true,

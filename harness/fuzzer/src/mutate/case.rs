@@ -18,7 +18,7 @@ use crate::session::statement::{
 };
 
 /// Maximum number of steps of a derived case.
-const STEPS: usize = 600;
+const MAX_STEPS: usize = 600;
 
 /// Mutates a case against a server, with steps from `other`.
 pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
@@ -84,8 +84,8 @@ impl Mutation {
             }
             Self::Junk => {
                 let rank = u.int_in_range(0..=ranks - 1)?;
-                let (how, line) = junk(case.scenario.dialect.framing(), u)?;
-                body.insert(at, write_as(rank, how, vec![line], false));
+                let (encoding, line) = junk(case.scenario.dialect.framing(), u)?;
+                body.insert(at, write_as(rank, encoding, vec![line], false));
             }
             Self::Close => body.insert(at, close(u.int_in_range(0..=ranks - 1)?)),
             Self::Content => content::change(body, u)?,
@@ -99,7 +99,7 @@ impl Mutation {
                 }
             }
         }
-        case.scenario.body.truncate(STEPS);
+        case.scenario.body.truncate(MAX_STEPS);
         Ok(())
     }
 

@@ -25,19 +25,19 @@ pub(crate) fn of_thread(mut pattern: Template) -> Template {
 }
 
 /// Returns a step in which a process makes a request. The steps after it answer the request.
-pub(crate) fn request_step(who: Option<u32>, pattern: Template, every: bool) -> Statement {
+pub(crate) fn request_step(rank: Option<u32>, pattern: Template, every: bool) -> Statement {
     let mode = WriteMode { every, ..WriteMode::default() };
-    step(rank_or_all(who), Role::Client, StepAction::Message { mode, lines: vec![pattern] })
+    step(rank_or_all(rank), Role::Client, StepAction::Message { mode, lines: vec![pattern] })
 }
 
 /// Returns a step in which the harness sends a response or closes the connection.
-pub(crate) fn response_step(who: Option<u32>, response: ResponseStep) -> Statement {
+pub(crate) fn response_step(rank: Option<u32>, response: ResponseStep) -> Statement {
     let action = match response {
         ResponseStep::Write(lines, mode) => StepAction::Message { mode, lines },
         ResponseStep::Correct => StepAction::CorrectResponse,
         ResponseStep::Close => StepAction::Close,
     };
-    step(rank_or_all(who), Role::Server, action)
+    step(rank_or_all(rank), Role::Server, action)
 }
 
 /// Returns a step that kills every process with a signal.

@@ -58,7 +58,9 @@ pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<
     let puts: Vec<usize> = all.iter().copied().filter(|at| !requests_content(&body[*at])).collect();
     let any = puts.is_empty() || u.ratio(1, 4)?;
     let at = pick(u, if any { &all } else { &puts })?;
-    let (Some((rank, old)), asks) = (name_of(&body[at]), requests_content(&body[at])) else { return Ok(()) };
+    let (Some((rank, old)), requests) = (name_of(&body[at]), requests_content(&body[at])) else {
+        return Ok(());
+    };
     let reads = (at + 1..body.len()).find(|later| {
         requests_content(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
     });
@@ -66,7 +68,7 @@ pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<
     let shorter: bool = u.arbitrary()?;
     let (mut made, mut read) = (Vec::new(), Vec::new());
     for number in 0..pick(u, &[32, 100])? {
-        let other_name = asks || u.arbitrary()?;
+        let other_name = requests || u.arbitrary()?;
         let name =
             if other_name { other(&old, u)? } else { [&old[..], number.to_string().as_bytes()].concat() };
         let mut new = |statement: &Statement, rank| -> Result<[Statement; 2]> {
@@ -106,15 +108,15 @@ fn text_after(body: &[Statement], at: usize) -> usize {
 
 /// Returns whether a request asks for contents instead of containing them.
 fn requests_content(statement: &Statement) -> bool {
-    let mut tells = false;
+    let mut found = false;
     for line in sent(statement, ImplementationKind::Server).into_iter().flatten() {
         // The closure never fails.
         let _ = rewrite(&mut line.clone(), |key, old| {
-            tells |= CONTENTS.contains(&key);
+            found |= CONTENTS.contains(&key);
             Ok(old.to_vec())
         });
     }
-    !tells
+    !found
 }
 
 /// Returns the rank that makes a request, and the name in it, if the request is a single message.

@@ -28,7 +28,7 @@ pub(crate) fn mutate(
     let at = pick(u, &requests)?;
     let PlannedStep::Request { rank, op, messages } = &plan[at] else { return Ok(None) };
     let (rank, op) = (*rank, *op);
-    let how = op.encoding(dialect);
+    let encoding = op.encoding(dialect);
     match mutation {
         Mutation::Order => {
             let other = pick(u, &requests)?;
@@ -54,12 +54,12 @@ pub(crate) fn mutate(
         }
         Mutation::Junk => {
             plan.insert(at, may_answer(rank));
-            let (how, line) = junk(dialect.framing(), u)?;
-            plan.insert(at, PlannedStep::Stmt(write_as(rank, how, vec![line], false)));
+            let (encoding, line) = junk(dialect.framing(), u)?;
+            plan.insert(at, PlannedStep::Stmt(write_as(rank, encoding, vec![line], false)));
         }
         Mutation::Half => {
-            let lines = WriteContent::Messages(how, messages.clone()).lines();
-            half(plan, at, rank, how, lines, u)?;
+            let lines = WriteContent::Messages(encoding, messages.clone()).lines();
+            half(plan, at, rank, encoding, lines, u)?;
         }
         Mutation::Pipeline => pipeline(plan, at, rank, dialect, u)?,
         Mutation::Close => {
@@ -74,13 +74,15 @@ pub(crate) fn mutate(
             plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         }
         of_text => {
-            let mut draft = WriteContent::Messages(how, messages.clone());
+            let mut draft = WriteContent::Messages(encoding, messages.clone());
             if !of_text.change(&mut draft, values::requests(op.framing()), u)? {
                 return Ok(None);
             }
             plan[at] = match draft {
                 WriteContent::Messages(_, messages) => PlannedStep::Request { rank, op, messages },
-                WriteContent::Lines(how, lines) => PlannedStep::Stmt(write_as(rank, how, lines, false)),
+                WriteContent::Lines(encoding, lines) => {
+                    PlannedStep::Stmt(write_as(rank, encoding, lines, false))
+                }
             };
         }
     }
@@ -91,30 +93,30 @@ fn half(
     plan: &mut Vec<PlannedStep>,
     at: usize,
     rank: u32,
-    how: Encoding,
+    encoding: Encoding,
     lines: Vec<Template>,
     u: &mut Unstructured<'_>,
 ) -> Result<()> {
     let cut_line = u.choose_index(lines.len())?;
-    let (how, first, second) = if how == Encoding::Body {
+    let (encoding, first, second) = if encoding == Encoding::Body {
         match frame::halves(&lines[cut_line], u)? {
             SplitFrame::Bytes(first, second) => (Encoding::Bytes, first, second),
             SplitFrame::Cut(body) => {
-                plan[at] = PlannedStep::Stmt(write_as(rank, how, vec![body], false));
+                plan[at] = PlannedStep::Stmt(write_as(rank, encoding, vec![body], false));
                 return Ok(());
             }
         }
     } else {
         let (first, second) = split(&lines[cut_line], u)?;
-        (how, first, second)
+        (encoding, first, second)
     };
-    // In the encoding as bytes, no newline is added that could be left out.
-    let partial = how != Encoding::Bytes;
+    // The byte encoding adds no newline that could be left out.
+    let partial = encoding != Encoding::Bytes;
     let mut before = lines[..cut_line].to_vec();
     before.push(first);
     let mut after = vec![second];
     after.extend_from_slice(&lines[cut_line + 1..]);
-    plan[at] = PlannedStep::Stmt(write_as(rank, how, before, partial));
+    plan[at] = PlannedStep::Stmt(write_as(rank, encoding, before, partial));
     if u.ratio(1, 4)? {
         // The rest of the message is never sent.
         let rest = plan.split_off(at + 1);
@@ -124,7 +126,7 @@ fn half(
     // Other ranks continue until this rank's next step.
     let next = (at + 1..plan.len()).find(|i| plan[*i].rank().is_none_or(|r| r == rank)).unwrap_or(plan.len());
     let to = u.int_in_range(at + 1..=next)?;
-    plan.insert(to, PlannedStep::Stmt(write_as(rank, how, after, false)));
+    plan.insert(to, PlannedStep::Stmt(write_as(rank, encoding, after, false)));
     Ok(())
 }
 
@@ -137,7 +139,7 @@ fn pipeline(
     u: &mut Unstructured<'_>,
 ) -> Result<()> {
     let mut lines = Vec::new();
-    let mut how = None;
+    let mut encoding = None;
     let mut waits = 0;
     let wanted = u.int_in_range(2..=5)?;
     let mut taken = 0;
@@ -146,12 +148,12 @@ fn pipeline(
         match &plan[i] {
             // Lines and frames cannot share a write.
             PlannedStep::Request { rank: r, op, .. }
-                if *r == rank && how.is_some_and(|how| how != op.encoding(dialect)) =>
+                if *r == rank && encoding.is_some_and(|encoding| encoding != op.encoding(dialect)) =>
             {
                 break;
             }
             PlannedStep::Request { rank: r, op, messages } if *r == rank => {
-                let of_this = *how.get_or_insert(op.encoding(dialect));
+                let of_this = *encoding.get_or_insert(op.encoding(dialect));
                 lines.extend(WriteContent::Messages(of_this, messages.clone()).lines());
                 taken += 1;
                 plan.remove(i);
@@ -167,7 +169,7 @@ fn pipeline(
     for _ in 0..waits {
         plan.insert(at, may_answer(rank));
     }
-    let how = how.unwrap_or_default();
-    plan.insert(at, PlannedStep::Stmt(write_as(rank, how, lines, u.ratio(1, 6)?)));
+    let encoding = encoding.unwrap_or_default();
+    plan.insert(at, PlannedStep::Stmt(write_as(rank, encoding, lines, u.ratio(1, 6)?)));
     Ok(())
 }

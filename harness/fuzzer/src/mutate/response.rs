@@ -16,7 +16,7 @@ use crate::session::op::Op;
 use crate::session::pieces::{Limit, join_adjacent, length, letters, literal, template};
 
 /// Maximum number of attempts to find an applicable mutation.
-const ATTEMPTS: usize = 20;
+const MAX_ATTEMPTS: usize = 20;
 
 /// An action of the harness at a request.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ impl CorrectResponse<'_> {
     /// process mapping.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ResponseStep>)> {
         let all = Mutation::of_responses(self.dialect.framing());
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let own = match self.op.operation() {
                 _ if self.mapping => Mutation::Mapping,
                 "maxes" => Mutation::Limits,

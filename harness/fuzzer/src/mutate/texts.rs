@@ -159,7 +159,7 @@ impl Text {
 }
 
 /// Number of positions of a byte in a text: at its end, at its beginning, within it, alone.
-pub(crate) const PLACES: u32 = 4;
+pub(crate) const BYTE_POSITIONS: u32 = 4;
 const MIDDLE: u32 = 2;
 
 /// Returns all bytes that a text for this use may contain.
@@ -224,7 +224,7 @@ fn enumerated(dialect: Dialect, used: TextUse) -> Vec<Text> {
     all.extend(bytes(0));
     // Alternate lengths and bytes, so that neither comes last.
     let mut lengths = lengths.into_iter().map(Text::Letters);
-    for byte in (1..PLACES).flat_map(bytes) {
+    for byte in (1..BYTE_POSITIONS).flat_map(bytes) {
         all.extend(lengths.by_ref().take(2));
         all.push(byte);
     }

@@ -8,7 +8,7 @@ use pmi_process::observe::edges::EdgeMap;
 use serde::{Deserialize, Serialize};
 
 /// A set of all classes of counts.
-const ALL: u8 = 0xff;
+const ALL_CLASSES: u8 = 0xff;
 
 /// The edges that a case covered, each with the class of its count as a bit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl CoveredEdges {
         for (edge, classes) in &mut self.0 {
             if first.class(*edge) != second.class(*edge) {
                 steady = false;
-                *classes = ALL;
+                *classes = ALL_CLASSES;
             }
         }
         steady

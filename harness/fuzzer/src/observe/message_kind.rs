@@ -11,7 +11,7 @@ use crate::session::fields::pairs_of_line;
 use crate::session::op::Op;
 use crate::session::reading::{MessageReader, ParsedResponse, WireMessage, request_of};
 
-/// A message with more keys than this is classified as [`MessageKind::ManyKeys`]. Messages of RFC 13 have at most five keys.
+/// Maximum number of keys of a message that is not classified as [`MessageKind::ManyKeys`]. Messages of RFC 13 have at most five keys.
 const MAX_CLASSIFIED_KEYS: usize = 20;
 
 /// The kind of the last message in a write.

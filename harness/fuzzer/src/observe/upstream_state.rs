@@ -13,7 +13,7 @@ use pmi_wire::Proc;
 const MAX_SAFE_REPLY: usize = 256;
 
 /// Maximum number of requests that are stored.
-const REQUESTS: usize = 10_000;
+const MAX_REQUESTS: usize = 10_000;
 
 /// The state of the connection between a proxy and its upstream.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl UpstreamState {
         !self.held.is_empty()
     }
 
-    /// Records that a request gets the normal response. The proxy need not react to it: in a barrier, nothing may happen.
+    /// Records that a request gets the normal response. The proxy may not react to that response, for example in a barrier.
     pub(crate) fn record_default(&mut self, id: u64) {
         self.held.remove(&id);
     }
@@ -51,7 +51,7 @@ impl UpstreamState {
             }
             EventKind::FromServer { proc, .. } => drop(self.waiting.remove(proc)),
             EventKind::FromProxy { group: 0, proxy: 0, id, text, held: true }
-                if self.held.len() < REQUESTS =>
+                if self.held.len() < MAX_REQUESTS =>
             {
                 self.held.insert(*id, operation(&text.0));
             }

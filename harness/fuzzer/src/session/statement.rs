@@ -39,11 +39,11 @@ pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, part
 }
 
 /// The prefix of the names of PMI-2 fragments.
-const OF_FRAMES: &str = "pmi2-";
+const PMI2_PREFIX: &str = "pmi2-";
 
 /// Returns the fragment of this name in a dialect.
 fn fragment(dialect: Dialect, name: &str) -> Statement {
-    let prefix = if dialect.framing() == Framing::Frames { OF_FRAMES } else { "" };
+    let prefix = if dialect.framing() == Framing::Frames { PMI2_PREFIX } else { "" };
     Statement::Use { name: without_span(format!("{prefix}{name}")), with: Vec::new() }
 }
 
@@ -79,7 +79,7 @@ const CHILDREN_JOIN: &str = "child-joined";
 
 /// Returns the name of a fragment without the prefix of its dialect.
 fn fragment_name(name: &str) -> &str {
-    name.strip_prefix(OF_FRAMES).unwrap_or(name)
+    name.strip_prefix(PMI2_PREFIX).unwrap_or(name)
 }
 
 /// Maximum number of spawned groups in a case that make requests.

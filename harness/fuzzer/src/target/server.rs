@@ -148,8 +148,9 @@ impl ServerTarget {
                     seen.crashed =
                         party.deaths().into_iter().chain(seen.crashed).min_by_key(death_likelihood);
                     // With the shell script around a proxy, a launcher that kills its proxy kills only the shell.
-                    let looks = seen.exit.is_some() && self.proxy_status.is_none();
-                    let left = if looks { remaining_processes(|| party.leftovers()) } else { Vec::new() };
+                    let finds_leftovers = seen.exit.is_some() && self.proxy_status.is_none();
+                    let left =
+                        if finds_leftovers { remaining_processes(|| party.leftovers()) } else { Vec::new() };
                     Ok((seen, left))
                 };
                 let (played, traces) = traced(tracing, &environment.agent, play);

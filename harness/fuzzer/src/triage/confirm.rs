@@ -31,7 +31,7 @@ const MIN_SHRINK_TIME: Duration = Duration::from_secs(2);
 /// Maximum time to measure the frequency of a finding.
 const FREQUENCY_TIME: Duration = Duration::from_secs(8);
 
-/// A run that takes longer than this mostly waits.
+/// Minimum duration of a run that is assumed to spend most of its time waiting.
 const MIN_WAITING_RUN: Duration = Duration::from_millis(500);
 
 /// The failure that a run of a case must reproduce.

@@ -345,7 +345,7 @@ mod tests {
         let mut tried = 0;
         for number in 0..400 {
             let case = case_from_number(&SessionFeatures::default(), 5, number);
-            let says = |statement: &Statement| {
+            let sends = |statement: &Statement| {
                 let lines =
                     sent(statement, ImplementationKind::Server).filter(|_| rank_of(statement).is_some());
                 lines
@@ -353,7 +353,7 @@ mod tests {
                     .flatten()
                     .any(|line| memchr::memmem::find(&bytes_of(line), b"barrier_in").is_some())
             };
-            let mut shows_failure = |case: &Case| case.scenario.body.iter().any(says);
+            let mut shows_failure = |case: &Case| case.scenario.body.iter().any(sends);
             if !shows_failure(&case) {
                 continue;
             }

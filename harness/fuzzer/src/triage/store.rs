@@ -116,8 +116,8 @@ impl StoredFinding {
     pub fn root(&self) -> RootCause {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(CommonCauseKey::Place);
         let requirement = || self.requirement.clone().map(CommonCauseKey::Requirement);
-        let what = place.or_else(requirement).unwrap_or_else(|| CommonCauseKey::Bucket(self.bucket.clone()));
-        RootCause { needs_invalid_input: !self.valid, kind: self.kind, description: what }
+        let cause = place.or_else(requirement).unwrap_or_else(|| CommonCauseKey::Bucket(self.bucket.clone()));
+        RootCause { needs_invalid_input: !self.valid, kind: self.kind, description: cause }
     }
 
     /// Returns whether a failure is a crash of the same process by the same signal, regardless of the place.

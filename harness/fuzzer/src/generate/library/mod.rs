@@ -116,18 +116,18 @@ fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result
     let args = &mut calls[at].args;
     let which = u.choose_index(args.len())?;
     // RFC 13 defines errors for NULL and for negative lengths; the PMI-2 header does not mention them.
-    let is_told = function.starts_with("PMI_");
+    let has_errors = function.starts_with("PMI_");
     let params = signature::function(function).map_or(&[][..], |f| f.params);
     let is_length = params
         .iter()
         .any(|param| matches!(param, Param::OutText(Some(i)) | Param::OutInts(Some(i)) if *i == which));
     args[which] = match &args[which] {
-        Arg::Out(..) if !is_told => return Ok(None),
-        Arg::Number(_) if !is_told && is_length => Arg::Number(Expr::Number(0)),
+        Arg::Out(..) if !has_errors => return Ok(None),
+        Arg::Number(_) if !has_errors && is_length => Arg::Number(Expr::Number(0)),
         // A list as an argument has its own format.
         Arg::Text(_) if params.get(which) != Some(&Param::Str) => return Ok(None),
         Arg::Text(_) => match u.int_in_range(0..=6)? {
-            0 if is_told => Arg::Null,
+            0 if has_errors => Arg::Null,
             0 => quoted("a;b;;c"),
             1 => quoted(""),
             2 => quoted("a b"),
@@ -156,14 +156,14 @@ fn mutate_response(
 ) -> Result<String> {
     // All processes get the same response to a barrier: a process that is still in it would wait for the others.
     let one = ranks > 1 && !request.is_collective() && u.arbitrary()?;
-    let who = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
+    let rank = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
     let answer = request.answer(dialect);
     let (mutation, all) = answer.mutated(u)?;
-    body.push(request_step(who, request.pattern.clone(), false));
+    body.push(request_step(rank, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|step| match step {
         // Unlike the scenario of a program, that of a library has no step for the correct response.
-        ResponseStep::Correct => response_step(who, answer.correct()),
-        step => response_step(who, step),
+        ResponseStep::Correct => response_step(rank, answer.correct()),
+        step => response_step(rank, step),
     }));
     Ok(format!("{}:{}", mutation.name(), request.op))
 }

@@ -28,7 +28,7 @@ const MAX_REQUESTS: u32 = 256;
 const SHARED_NAMES: u32 = 3;
 
 /// Length of a value that servers may copy in several steps.
-const LONG: i64 = 900;
+const LONG_VALUE_LENGTH: i64 = 900;
 
 /// Generates a free session.
 pub(crate) fn session(scope: SessionFeatures, u: &mut Unstructured<'_>) -> Result<Case> {
@@ -166,7 +166,7 @@ impl SessionModel<'_, '_> {
         let at = self.u.int_in_range(0..=requests - 1)?;
         Ok(match percent(self.u)? {
             0..40 => {
-                let length = pick(self.u, &[4, 60, LONG])?;
+                let length = pick(self.u, &[4, 60, LONG_VALUE_LENGTH])?;
                 let key = key(rank, round, number);
                 let value = template_of(&format!("{key}."), letters(length));
                 self.put_of(rank, text(key), value)
@@ -198,7 +198,7 @@ impl SessionModel<'_, '_> {
     /// steps for a barrier, because the one that ends the round overlaps.
     fn overlapping(&self, operation: &str, rank: u32, round: u32) -> Vec<PlannedStep> {
         let of = |rank: u32| text(format!("of-{rank}-{round}"));
-        let value = template_of(&format!("of-{rank}-{round}."), letters(LONG));
+        let value = template_of(&format!("of-{rank}-{round}."), letters(LONG_VALUE_LENGTH));
         match operation {
             "put" => self.request_and_wait(rank, "put", &[own_space(), ("key", of(rank)), ("value", value)]),
             "get" => self.get_of(rank, of(1 - rank)),

@@ -8,7 +8,7 @@ use pmi_scenario::ast::{Dialect, Template};
 
 use super::model::{SessionModel, template_of};
 use super::swarm::{Sweep, VariedProperty};
-use crate::mutate::texts::{self, PLACES, TextUse};
+use crate::mutate::texts::{self, BYTE_POSITIONS, TextUse};
 use crate::session::decisions::pick;
 use crate::session::fields::text;
 use crate::session::op::Op;
@@ -56,7 +56,7 @@ impl SessionModel<'_, '_> {
             VariedProperty::Length => self.lengths(sweep.of, count)?,
             VariedProperty::Byte => self.bytes(sweep.of, count)?,
         };
-        let place = self.u.int_in_range(0..=PLACES - 1)?;
+        let place = self.u.int_in_range(0..=BYTE_POSITIONS - 1)?;
         self.sweep_through(sweep, &all, place)
     }
 
@@ -228,7 +228,7 @@ impl SessionModel<'_, '_> {
             self.plan.extend(publish);
         }
         for gone in 0..NAMES {
-            // Unpublish in a different order than that of publication.
+            // Unpublish the names in an order other than that of their publication.
             let of = |turn: u32| turn * 5 % NAMES;
             let unpublish = self.name_of(rank, "unpublish", name(of(gone)));
             self.plan.extend(unpublish);

@@ -8,7 +8,7 @@ use arbitrary::Unstructured;
 use pmi_scenario::ast::{Arg, Expr, ImplementationKind, Statement};
 use pmi_scenario::signature::{self, Param};
 
-use super::{TIMES, interleave};
+use super::{REPETITIONS, interleave};
 use crate::generate::library::api::LibraryGenerator;
 use crate::generate::library::call::{PlannedCall, out_argument};
 use crate::generate::server::swarm::CallSwarm;
@@ -39,13 +39,13 @@ enum LibrarySession {
 }
 
 /// Number of texts in a session.
-const TEXTS: usize = 60;
+const TEXTS_PER_SESSION: usize = 60;
 /// Maximum number of changes of the first response.
-const FIRST: usize = 16;
+const MAX_FIRST_CHANGES: usize = 16;
 /// The default size of buffers, enough for any ordinary text.
-const ROOM: i64 = 64;
+const DEFAULT_BUFFER_SIZE: i64 = 64;
 /// The sizes of buffers; most responses are shorter than the largest.
-const ROOMS: Range<i64> = 0..40;
+const BUFFER_SIZES: Range<i64> = 0..40;
 
 /// Returns the session with this index, if any.
 pub(crate) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
@@ -92,7 +92,9 @@ fn strings(call: &PlannedCall) -> Vec<usize> {
 
 fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
     let samples = samples(libraries);
-    let parts = |count: usize| (0..count).step_by(TEXTS).map(move |at| at..(at + TEXTS).min(count));
+    let parts = |count: usize| {
+        (0..count).step_by(TEXTS_PER_SESSION).map(move |at| at..(at + TEXTS_PER_SESSION).min(count))
+    };
     let mut kinds: Vec<Vec<LibrarySession>> = Vec::new();
     let mut others = Vec::new();
     let (mut times, mut orders) = (Vec::new(), Vec::new());
@@ -134,7 +136,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
             let of = |which| {
                 let call = begin(libraries, which);
                 let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
-                (0..count.min(FIRST)).map(move |at| LibrarySession::Begin(which, series, at))
+                (0..count.min(MAX_FIRST_CHANGES)).map(move |at| LibrarySession::Begin(which, series, at))
             };
             // One session for each request.
             let mut firsts = BTreeMap::new();
@@ -190,7 +192,7 @@ impl LibrarySessionBuilder<'_> {
     /// Returns the next call of a kind.
     fn next(&mut self, sample: u32) -> PlannedCall {
         self.calls += 1;
-        with_room(call_of_kind(self.libraries, sample, self.calls), ROOM)
+        with_room(call_of_kind(self.libraries, sample, self.calls), DEFAULT_BUFFER_SIZE)
     }
 
     /// Adds a call, after the steps that determine the response to its request.
@@ -226,7 +228,8 @@ fn make_case(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
     let dialect = libraries.dialect;
     let mut maker = LibrarySessionBuilder { libraries, body: Vec::new(), calls: 0 };
     let mut case = Case::in_dialect(dialect, ImplementationKind::Library, 1, Vec::new());
-    let changed = |mutation: Mutation, what: &dyn std::fmt::Display| format!("{}:{what}", mutation.name());
+    let changed =
+        |mutation: Mutation, detail: &dyn std::fmt::Display| format!("{}:{detail}", mutation.name());
     let (mut begun, mut first) = (begin(libraries, 0), None);
     match through {
         LibrarySession::Order(sample) => {
@@ -275,13 +278,13 @@ fn make_case(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
             }
         }
         LibrarySession::BufferSizes(sample) => {
-            for room in ROOMS {
+            for room in BUFFER_SIZES {
                 let call = with_room(maker.next(*sample), room);
                 maker.plain(call);
             }
         }
         LibrarySession::Repeated(sample, found) => {
-            for _ in 0..TIMES {
+            for _ in 0..REPETITIONS {
                 let call = maker.next(*sample);
                 match found {
                     true => maker.plain(call),

@@ -14,7 +14,7 @@ use crate::generate::server::model::SessionModel;
 use crate::generate::server::scope::SessionFeatures;
 use crate::generate::server::swarm::{Sweep, VariedProperty};
 use crate::generate::server::sweep::{RepeatedOperation, every_byte, plain_requests};
-use crate::mutate::texts::{self, PLACES, TextUse};
+use crate::mutate::texts::{self, BYTE_POSITIONS, TextUse};
 use crate::session::case::Case;
 use crate::session::plan::PlannedStep;
 use crate::session::statement::leave;
@@ -24,7 +24,7 @@ use crate::session::statement::leave;
 enum ServerSession {
     /// A sweep over these lengths or bytes. The number is the position of a byte within its text.
     Texts(Sweep, Vec<i64>, u32),
-    /// [`TIMES`] repetitions of an operation.
+    /// [`REPETITIONS`] repetitions of an operation.
     Repeated(RepeatedOperation),
     /// The requests of an earlier job, which ends as stated.
     Job(JobEnding),
@@ -37,18 +37,18 @@ enum ServerSession {
 }
 
 /// Number of texts in a session. In a longer session, a failure would take longer to examine.
-const TEXTS: usize = 120;
+const TEXTS_PER_SESSION: usize = 120;
 
 /// Number of repetitions, which exceeds the largest value of a byte.
-pub(crate) const TIMES: u32 = 300;
+pub(crate) const REPETITIONS: u32 = 300;
 
 /// The largest number of a systematic session.
-const LAST: u64 = 4000;
+const LAST_NUMBER: u64 = 4000;
 
 /// Returns the index of a systematic session from its number, or `None` for other numbers. Every other session is random from the start, so
 /// that servers that respond slowly are tested with random sessions as well.
 pub(crate) fn systematic_index(number: u64) -> Option<usize> {
-    let may_be = number <= LAST && number.is_multiple_of(2);
+    let may_be = number <= LAST_NUMBER && number.is_multiple_of(2);
     if may_be { usize::try_from(number / 2).ok() } else { None }
 }
 
@@ -78,12 +78,18 @@ fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
     let lengths = |of| {
         let every: Vec<i64> = (1..=texts::longest(dialect, of)).collect();
         let sweep = Sweep { of, property: VariedProperty::Length };
-        every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), 0)).collect::<Vec<_>>()
+        every
+            .chunks(TEXTS_PER_SESSION)
+            .map(|part| ServerSession::Texts(sweep, part.to_vec(), 0))
+            .collect::<Vec<_>>()
     };
     let bytes = |of, place| {
         let sweep = Sweep { of, property: VariedProperty::Byte };
         let every = every_byte(dialect, of);
-        every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), place)).collect::<Vec<_>>()
+        every
+            .chunks(TEXTS_PER_SESSION)
+            .map(|part| ServerSession::Texts(sweep, part.to_vec(), place))
+            .collect::<Vec<_>>()
     };
     let mut all = lengths(TextUse::Value);
     // Short values come before everything else.
@@ -105,7 +111,8 @@ fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
     );
     all.extend(long);
     all.extend(
-        (1..PLACES).flat_map(|place| [bytes(TextUse::Value, place), bytes(TextUse::Key, place)].concat()),
+        (1..BYTE_POSITIONS)
+            .flat_map(|place| [bytes(TextUse::Value, place), bytes(TextUse::Key, place)].concat()),
     );
     if scope.names {
         all.extend([ServerSession::Repeated(RepeatedOperation::Names), ServerSession::Withdrawals]);
@@ -134,7 +141,7 @@ fn make_case(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) 
     let rank = ranks - 1;
     let made = match through {
         ServerSession::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
-        ServerSession::Repeated(operation) => model.repeat_times(*operation, rank, TIMES),
+        ServerSession::Repeated(operation) => model.repeat_times(*operation, rank, REPETITIONS),
         ServerSession::Overlaps(held) => return free::overlaps(scope, dialect, held),
         ServerSession::Job(ending) => return after_job(scope, dialect, *ending),
         ServerSession::CollidingKeys => model.put_colliding_keys(rank),

@@ -30,10 +30,10 @@ pub(crate) enum ProgramSession {
 
 /// Number of sessions of a series that come first. The remaining sessions rarely find further failures, so they come after the first
 /// sessions of all series.
-const FIRST: usize = 64;
+const FIRST_SESSIONS: usize = 64;
 
 /// The longest first write in bytes, longer than most responses.
-const LONGEST_FIRST: u32 = 40;
+const LONGEST_FIRST_WRITE: u32 = 40;
 
 /// Returns the settings and their values.
 fn settings() -> Vec<ProgramSession> {
@@ -43,7 +43,8 @@ fn settings() -> Vec<ProgramSession> {
         [4096, 65536, 256, 1_000_000, 64, 32].map(|most| ProgramSession::Serve(Setting::VallenMax, most));
     let keys = [32, 48, 256, 1024, 65536].map(|most| ProgramSession::Serve(Setting::KeylenMax, most));
     let late = [20, 1].map(|delay| ProgramSession::Serve(Setting::Delay, delay));
-    let first = (1..=LONGEST_FIRST).map(|bytes| ProgramSession::Serve(Setting::FirstWrite, bytes)).collect();
+    let first =
+        (1..=LONGEST_FIRST_WRITE).map(|bytes| ProgramSession::Serve(Setting::FirstWrite, bytes)).collect();
     interleave(vec![name.into(), values.into(), keys.into(), late.into(), first])
 }
 
@@ -64,7 +65,8 @@ pub(crate) fn all(trace: &Trace, mutate: bool) -> Vec<ProgramSession> {
         valid,
     ]
     .concat();
-    let rest = kinds.iter_mut().map(|sessions| sessions.split_off(sessions.len().min(FIRST))).collect();
+    let rest =
+        kinds.iter_mut().map(|sessions| sessions.split_off(sessions.len().min(FIRST_SESSIONS))).collect();
     [interleave(kinds), interleave(rest)].concat()
 }
 

@@ -32,7 +32,7 @@ use crate::session::statement::{encoding_of, sent};
 
 /// Returns all failures of a program or a library, the worst first and without duplicates.
 pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
-    let who = if case.tests() == ImplementationKind::Client { "client" } else { "library" };
+    let party = if case.tests() == ImplementationKind::Client { "client" } else { "library" };
     let events = &outcome.events;
     let mut all = Vec::new();
     if let Some((name, signal)) = &outcome.crashed {
@@ -50,7 +50,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
         all.push(Failure {
             description: format!("{name} died of signal {signal} ({of}){at}; last unusual response: {after}"),
             key: FailureKey::Crash {
-                program: who.to_owned(),
+                program: party.to_owned(),
                 cause: CrashCause::Signal(*signal),
                 site: site(trace, call, Some(after)),
             },
@@ -74,20 +74,20 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
             continue;
         }
         let after = finding.proc.map_or(LastAction::NoRequest, |p| relevant_response(events, p, finding.seq));
-        let what = format!(
+        let description = format!(
             "{}: expected {}; seen: {}; last unusual response: {after}",
             finding.requirement, finding.expected, finding.seen
         );
-        let who = Some(who);
+        let party = Some(party);
         let key = if hang {
             let call = finding.proc.and_then(|p| current_call(events, p, finding.seq));
             let call = call.map(|(_, function)| function.to_owned());
-            FailureKey::Hang { party: who, requirement: None, call, after }
+            FailureKey::Hang { party, requirement: None, call, after }
         } else {
-            FailureKey::Rule { party: who, requirement: finding.requirement.clone(), after }
+            FailureKey::Rule { party, requirement: finding.requirement.clone(), after }
         };
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
-        all.push(Failure { key, description: what, requirement, seq: Some(finding.seq), backtrace: None });
+        all.push(Failure { key, description, requirement, seq: Some(finding.seq), backtrace: None });
     }
     distinct(all)
 }
@@ -164,18 +164,18 @@ fn sends_wrong_value(case: &Case) -> bool {
 
 /// Returns whether a line looks like a response with a value that a process relies on.
 fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mapping: bool) -> bool {
-    let said = written_bytes(encoding_of(statement), std::slice::from_ref(line), false);
+    let bytes = written_bytes(encoding_of(statement), std::slice::from_ref(line), false);
     let is_plausible = |framing, text: &[u8]| {
         ParsedResponse::read(framing, text).is_some_and(|answered| {
             let relied_on = match framing {
                 Framing::Lines => answered.op.is(&["get", "kvsname"]),
                 Framing::Frames => true,
             };
-            let tells = relied_on && answered.fields_of_operation().next().is_some();
-            answered.is_success() && !mapping && (tells || answered.op.is(&["barrier"]))
+            let has_value = relied_on && answered.fields_of_operation().next().is_some();
+            answered.is_success() && !mapping && (has_value || answered.op.is(&["barrier"]))
         })
     };
-    MessageReader::new(dialect.framing()).push(&said).iter().any(|said| match said {
+    MessageReader::new(dialect.framing()).push(&bytes).iter().any(|bytes| match bytes {
         WireMessage::Line(line) => dialect.framing() == Framing::Lines && is_plausible(Framing::Lines, line),
         WireMessage::Body(body) => is_plausible(Framing::Frames, body),
         WireMessage::NoFrame => false,
@@ -297,14 +297,14 @@ impl ExchangeHistory {
                 EventKind::ClosedByServer { proc: of } if *of == proc => {
                     history.closed = true;
                     let whole = connection.partial(Direction::FromServer).is_empty();
-                    let how = if whole { ResponseKind::Close } else { ResponseKind::Partial };
+                    let response_kind = if whole { ResponseKind::Close } else { ResponseKind::Partial };
                     history.ended_early |= !history.open.is_empty();
                     let request = history
                         .open
                         .pop()
                         .map_or(LastRequest::NothingMore, |open| LastRequest::Request(open.kind));
                     history.open.clear();
-                    history.pairs.push((event.seq, request, how));
+                    history.pairs.push((event.seq, request, response_kind));
                 }
                 EventKind::ClosedByClient { proc: by } | EventKind::Ended { proc: by, .. } if *by == proc => {
                     history.closed = true;
@@ -349,13 +349,13 @@ impl ExchangeHistory {
         let pair = match (at, self.open.last()) {
             (Some(at), _) => {
                 let PendingRequest { kind, op, .. } = self.open.remove(at);
-                let how = message.map_or_else(|how| how, |message| answer(op, message));
-                (LastRequest::Request(kind), how)
+                let response_kind = message.map_or_else(|kind| kind, |message| answer(op, message));
+                (LastRequest::Request(kind), response_kind)
             }
             // The response belongs to no pending thread, so the requesting thread may still wait for its own response.
             (None, Some(open)) => {
-                let how = if is_frame { ResponseKind::OtherThread } else { ResponseKind::NoFrame };
-                (LastRequest::Request(open.kind), how)
+                let response_kind = if is_frame { ResponseKind::OtherThread } else { ResponseKind::NoFrame };
+                (LastRequest::Request(open.kind), response_kind)
             }
             (None, None) => (LastRequest::Nothing, ResponseKind::Surplus),
         };
@@ -474,12 +474,12 @@ mod tests {
         (0..).zip(started.into_iter().chain(all)).map(|(seq, kind)| Event::new(seq, kind)).collect()
     }
 
-    fn case(pattern: &str, said: &str) -> Case {
-        let said = ResponseStep::Write(vec![text(said)], Default::default());
+    fn case(pattern: &str, response: &str) -> Case {
+        let response = ResponseStep::Write(vec![text(response)], Default::default());
         Case::new(
             ImplementationKind::Client,
             2,
-            vec![answers(None, text(pattern), false), response_step(None, said)],
+            vec![answers(None, text(pattern), false), response_step(None, response)],
         )
     }
 
@@ -490,16 +490,17 @@ mod tests {
 
     #[test]
     fn process_that_waits_for_the_harness_is_excused() {
-        let excused = |says: &str, all: Vec<EventKind>| {
+        let excused = |response: &str, all: Vec<EventKind>| {
             let events = events(all);
-            is_excused(&hang(ZERO, &events), &case("cmd=get", says), &events)
+            is_excused(&hang(ZERO, &events), &case("cmd=get", response), &events)
         };
         let get = || asks(ZERO, "cmd=get kvsname=k key=a");
         let half = EventKind::FromServer { proc: ZERO, bytes: Bytes(b"cmd=get_res".to_vec()) };
         // The process waits for the rest of the response. After the end of the connection, there is nothing left to wait for.
         assert!(excused("cmd=get_res", vec![get(), half.clone()]));
         assert!(!excused("cmd=get_res", vec![get(), half, EventKind::ClosedByServer { proc: ZERO }]));
-        // The process has received its response, and does nothing more. This hang is excused only if the harness blocks another process.
+        // The process has received its response and makes no further request. This hang is excused only if the harness blocks another
+        // process.
         assert!(!excused("no", vec![get(), receives(ZERO, "no")]));
         let other = vec![get(), receives(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
         assert!(excused("no", other));
@@ -538,8 +539,8 @@ mod tests {
             ("rc=0;cmd=kvs-get-response;", "kvs-get-garbled"),
             ("no", "kvs-get-unreadable"),
         ] {
-            let said = [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame(answer)];
-            let all = events(offers().into_iter().chain(said).collect());
+            let exchange = [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame(answer)];
+            let all = events(offers().into_iter().chain(exchange).collect());
             assert_eq!(
                 ExchangeHistory::of(&all, ZERO).relevant_response(0).to_string(),
                 expected,

@@ -36,45 +36,47 @@ pub(crate) fn death_likelihood((_, signal): &(String, i32)) -> u8 {
 /// Returns all failures of a server, the worst first and without duplicates.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
-    let fails = |key, what| Failure { key, description: what, requirement: None, seq: None, backtrace: None };
-    let crash = |key, what, trace: Option<&Backtrace>| Failure {
+    let fails =
+        |key, description| Failure { key, description, requirement: None, seq: None, backtrace: None };
+    let crash = |key, description, trace: Option<&Backtrace>| Failure {
         backtrace: trace.cloned().map(Box::new),
-        ..fails(key, what)
+        ..fails(key, description)
     };
     let kinds = kinds(&seen.events, seen.dialect);
     let last = last_action(seen, &kinds);
     let crashed =
         seen.crashed.as_ref().filter(|(_, signal)| SignalCause::of(*signal) != SignalCause::OtherProcess);
     if let Some((name, signal)) = crashed {
-        let who = program_name(name).to_owned();
-        let trace = crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal);
+        let program = program_name(name).to_owned();
+        let trace = crash_backtrace(&seen.events, CrashedProcess::Server(&program), *signal);
         let at = located(trace);
-        let what = format!("{who} died of signal {signal} ({}){at} after {last}", signal_name(*signal));
+        let description =
+            format!("{program} died of signal {signal} ({}){at} after {last}", signal_name(*signal));
         // For a process that wrote to a closed connection, the last action is not significant.
         let after = (SignalCause::of(*signal) != SignalCause::BrokenPipe).then(|| last.clone());
         let site = site(trace, None, after);
         all.push(crash(
-            FailureKey::Crash { program: who, cause: CrashCause::Signal(*signal), site },
-            what,
+            FailureKey::Crash { program, cause: CrashCause::Signal(*signal), site },
+            description,
             trace,
         ));
-    } else if let Some((who, cause)) = reported_end(seen) {
+    } else if let Some((program, cause)) = reported_end(seen) {
         let words = match &cause {
             CrashCause::Signal(signal) => signal_name(*signal),
             CrashCause::Message(text) => text,
         };
         let trace = match &cause {
             CrashCause::Signal(signal) => {
-                crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal)
+                crash_backtrace(&seen.events, CrashedProcess::Server(&program), *signal)
             }
             // The process that printed the message is unknown. It aborted itself.
             CrashCause::Message(_) => {
                 crash_backtrace(&seen.events, CrashedProcess::Any, signal_hook::consts::SIGABRT)
             }
         };
-        let what = format!("{who}: {words}{}, after {last}", located(trace));
+        let description = format!("{program}: {words}{}, after {last}", located(trace));
         let site = site(trace, None, Some(last.clone()));
-        all.push(crash(FailureKey::Crash { program: who, cause, site }, what, trace));
+        all.push(crash(FailureKey::Crash { program, cause, site }, description, trace));
     }
     if seen.flood {
         all.push(fails(
@@ -85,24 +87,25 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     // A server that the harness stopped because of its memory could not send its remaining responses.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.running_job.filter(|_| all.is_empty() && !stopped) {
-        let how = match proof {
+        let evidence = match proof {
             SilenceProof::Idle | SilenceProof::Unread => "its processes wait forever",
             SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a timer",
         };
-        let what = format!("the job does not end after all of its processes have: {how}, after {last}");
-        all.push(fails(FailureKey::JobKeepsRunning(last), what));
+        let description =
+            format!("the job does not end after all of its processes have: {evidence}, after {last}");
+        all.push(fails(FailureKey::JobKeepsRunning(last), description));
     }
     let over = !all.is_empty() || stopped;
     if let Some(growth) = seen.growth.as_ref().filter(|growth| growth.is_too_much()) {
         let (name, grown, sent) = (growth.name.clone(), growth.bytes >> 20, growth.sent);
-        let what = format!("{name} has grown by {grown} MiB in a session that sent it {sent} bytes");
-        all.push(fails(FailureKey::Memory(name), what));
+        let description = format!("{name} has grown by {grown} MiB in a session that sent it {sent} bytes");
+        all.push(fails(FailureKey::Memory(name), description));
     }
     all.extend(broken(seen, &kinds, catalogue, over));
     distinct(all)
 }
 
-/// Returns the findings that are failures. If `over`, the server has ended, and a missing response is not a failure.
+/// Returns the findings that are failures. If `over` is true, the server has ended, and a missing response is not a failure.
 fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
     let is_end = |finding: &Finding| finding.kind == Some(ObservationKind::ConnectionEnd);
     let fails = |finding: &&Finding| {
@@ -149,7 +152,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
             _ => last_request(seen, kinds, finding.proc, finding.seq),
         };
         let description = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
-        let (key, what) = match finding.kind {
+        let (key, description) = match finding.kind {
             Some(ObservationKind::SilenceDuringPartialRequest) => (
                 FailureKey::HangDuringPartialRequest,
                 format!("{after} is not answered while another process has sent only part of a request"),
@@ -161,7 +164,7 @@ fn broken(seen: &Observation, kinds: &WriteKinds, catalogue: &Catalogue, over: b
             _ => (FailureKey::Rule { party: None, requirement: requirement.clone(), after }, description),
         };
         let seq = Some(finding.seq);
-        all.push(Failure { key, description: what, requirement: Some(requirement), seq, backtrace: None });
+        all.push(Failure { key, description, requirement: Some(requirement), seq, backtrace: None });
     }
     all
 }
@@ -288,22 +291,22 @@ mod tests {
     #[test]
     fn close_key_names_first_request_outside_barriers() {
         let proc = |rank| Proc { group: 0, rank };
-        let asks = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let request = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let after_requests = |of_0: &str| {
             let joined = [0, 1].into_iter().flat_map(|rank| {
                 let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
-                let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+                let init = request(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
                 [init, EventKind::FromServer { proc: proc(rank), bytes }]
             });
             let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
             let rest = [
-                asks(0, of_0),
-                asks(1, "cmd=get_universe_size\n"),
+                request(0, of_0),
+                request(1, "cmd=get_universe_size\n"),
                 EventKind::ClosedByServer { proc: proc(1) },
                 EventKind::ClosedByServer { proc: proc(0) },
             ];
-            let whats = std::iter::once(launched).chain(joined).chain(rest);
-            let events: Vec<_> = whats.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
+            let kinds = std::iter::once(launched).chain(joined).chain(rest);
+            let events: Vec<_> = kinds.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             let mut monitor = Monitor::new();
             events.iter().for_each(|event| monitor.observe(event));
             Observation { events, findings: monitor.take_findings(), ..Observation::default() }

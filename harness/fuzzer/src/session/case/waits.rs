@@ -26,8 +26,8 @@ pub(crate) fn adapt_waits(scenario: &mut Scenario) {
     });
 }
 
-/// Marks responses that were due but did not arrive. `unanswered` lists the statements that waited for them. If `held_up`, a partial
-/// request from another process may be the reason.
+/// Marks responses that were due but did not arrive. `unanswered` lists the statements that waited for them. If `held_up` is true, a
+/// partial request from another process may be the reason.
 pub(crate) fn mark_missing(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
     replace_waits(scenario, |number, answer, request| match request {
         Some(FrontRequest { op: Some(op), .. }) if unanswered.contains(&number) => {

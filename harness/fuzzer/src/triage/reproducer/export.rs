@@ -44,10 +44,10 @@ mod tests {
         Proc { group: 0, rank }
     }
 
-    fn events(whats: Vec<EventKind>) -> Vec<Event> {
+    fn events(kinds: Vec<EventKind>) -> Vec<Event> {
         let command = ["mpiexec", "-n", "2", AGENT].map(str::to_owned).to_vec();
         let launched = EventKind::Launched { command, ranks: 2, nodes: 1 };
-        let all = std::iter::once(launched).chain(whats);
+        let all = std::iter::once(launched).chain(kinds);
         all.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
     }
 
@@ -60,8 +60,8 @@ mod tests {
     }
 
     /// Returns the script for a finding about a server at event `seq`.
-    fn script(whats: Vec<EventKind>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
-        let events = events(whats);
+    fn script(kinds: Vec<EventKind>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
+        let events = events(kinds);
         let finding = Finding { seq, ..Finding::new("rfc13.get.value", PartyKind::Server, "expected", seen) };
         let symptom = Symptom::of(&finding, &events).unwrap();
         let about = FindingSummary { title: "get\nvalue", expected: "the \"value\"", seen, run_counts: None };

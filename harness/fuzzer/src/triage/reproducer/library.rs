@@ -161,11 +161,11 @@ pub(super) fn program(
             EventKind::ToServer { proc, bytes } | EventKind::FromServer { proc, bytes }
                 if proc.group == 0 =>
             {
-                let asks = matches!(event.kind, EventKind::ToServer { .. });
+                let is_request = matches!(event.kind, EventKind::ToServer { .. });
                 let connection = connections.entry(proc.rank).or_insert_with(|| Connection::new(LINE_LIMIT));
-                let direction = if asks { Direction::ToServer } else { Direction::FromServer };
+                let direction = if is_request { Direction::ToServer } else { Direction::FromServer };
                 let messages = push_bytes(connection, direction, &bytes.0);
-                if !asks {
+                if !is_request {
                     let (text, length) = (literal(&bytes.0), bytes.0.len());
                     let _ = writeln!(server, "    answer({}, {text}, {length});", proc.rank);
                     continue;

@@ -131,7 +131,7 @@ def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 /// Minimum length of a run that is written as `letters(n)` or `b"x" * n` instead of a literal.
 const MIN_RUN_LENGTH: usize = 40;
 /// Minimum width of a line of steps, unless there are too few steps.
-const COLUMNS: usize = 120;
+const MIN_LINE_WIDTH: usize = 120;
 
 /// The script of a session. See [`super::reproducer`].
 pub(super) struct PythonScript<'a> {
@@ -233,11 +233,11 @@ impl PythonScript<'_> {
                 let args = args.join(", ");
                 format!("said = next(each({}))[5]\nshown = said == [{args}]\n", ranks(&[*proc]))
             }
-            FinalCheck::Greeting(proc, told) => {
-                let (who, told) = (ranks(&[*proc]), bytes(told));
+            FinalCheck::Greeting(proc, answer) => {
+                let (rank, answer) = (ranks(&[*proc]), bytes(answer));
                 format!(
-                    "said = next(each({who}))[6]\n\
-                     shown, told = [re.sub(rb\"\\d{{4,}}\", b\"#\", text) for text in (said, {told})]; shown = shown == told\n"
+                    "said = next(each({rank}))[6]\n\
+                     shown, told = [re.sub(rb\"\\d{{4,}}\", b\"#\", text) for text in (said, {answer})]; shown = shown == told\n"
                 )
             }
             FinalCheck::Environment(proc, env) => {
@@ -313,29 +313,33 @@ impl PythonScript<'_> {
 
 impl ScriptCall<'_> {
     fn text(&self, of_program: bool) -> String {
-        let who = ranks(&self.processes);
+        let rank_list = ranks(&self.processes);
         let framed = |framing: &Framing| if *framing == Framing::Frames { ", True" } else { "" };
         match self.step {
-            ReproducerStep::Send(text, framing) => format!("send({who}, {}{})", bytes(text), framed(framing)),
+            ReproducerStep::Send(text, framing) => {
+                format!("send({rank_list}, {}{})", bytes(text), framed(framing))
+            }
             ReproducerStep::Receive(text, framing) => {
                 let text = text.as_deref().map_or("None".to_owned(), bytes);
-                format!("recv({who}, {text}{})", framed(framing))
+                format!("recv({rank_list}, {text}{})", framed(framing))
             }
-            ReproducerStep::Start(env) => format!("start({who}, {})", dictionary(env)),
+            ReproducerStep::Start(env) => format!("start({rank_list}, {})", dictionary(env)),
             ReproducerStep::Stray { ranks, .. } => {
-                format!("stray({who}, \"0.0-{}\")", ranks.saturating_sub(1))
+                format!("stray({rank_list}, \"0.0-{}\")", ranks.saturating_sub(1))
             }
             ReproducerStep::Kill(_) if of_program => {
-                format!("[process.kill() for _, _, process in each({who})]")
+                format!("[process.kill() for _, _, process in each({rank_list})]")
             }
             ReproducerStep::Close => {
-                format!("[(pmi.shutdown(2), pmi.close()) for _, pmi, *_ in each({who})]")
+                format!("[(pmi.shutdown(2), pmi.close()) for _, pmi, *_ in each({rank_list})]")
             }
             ReproducerStep::Exit(status) => {
-                format!("[(control.send(b\"{status}\"), pmi.close()) for _, pmi, control, *_ in each({who})]")
+                format!(
+                    "[(control.send(b\"{status}\"), pmi.close()) for _, pmi, control, *_ in each({rank_list})]"
+                )
             }
             ReproducerStep::Kill(signal) => {
-                format!("[(os.kill(pid, {signal}), pmi.close()) for _, pmi, _, pid, *_ in each({who})]")
+                format!("[(os.kill(pid, {signal}), pmi.close()) for _, pmi, _, pid, *_ in each({rank_list})]")
             }
         }
     }
@@ -350,9 +354,9 @@ fn status(exit: Exit) -> i32 {
 }
 
 /// Returns ranks in the form `"0.0-3 1.0"`.
-fn ranks(who: &[Proc]) -> String {
+fn ranks(procs: &[Proc]) -> String {
     let mut ranges: Vec<(Proc, u32)> = Vec::new();
-    for proc in who {
+    for proc in procs {
         match ranges.last_mut() {
             Some((first, last)) if first.group == proc.group && *last + 1 == proc.rank => *last = proc.rank,
             _ => ranges.push((*proc, proc.rank)),
@@ -367,7 +371,7 @@ fn ranks(who: &[Proc]) -> String {
 
 /// Joins statements to at most `most` lines, with several statements on a line if necessary.
 fn join_statements(statements: &[String], most: usize) -> String {
-    let mut columns = COLUMNS;
+    let mut columns = MIN_LINE_WIDTH;
     loop {
         let mut lines: Vec<String> = Vec::new();
         for statement in statements {
@@ -382,7 +386,7 @@ fn join_statements(statements: &[String], most: usize) -> String {
         if lines.len() <= most {
             return lines.iter().map(|line| format!("{line}\n")).collect();
         }
-        columns += COLUMNS / 4;
+        columns += MIN_LINE_WIDTH / 4;
     }
 }
 

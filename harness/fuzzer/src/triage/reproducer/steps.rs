@@ -234,11 +234,11 @@ impl ReproducerSession {
             EventKind::Started { proc, .. } if proc.group < Proc::STRAY_GROUP => Some(proc.group + 1),
             _ => None,
         });
-        let asked = reader.steps.iter().filter_map(|(_, step)| match step {
+        let requested = reader.steps.iter().filter_map(|(_, step)| match step {
             ReproducerStep::Send(text, _) => Some(asked_groups(text)),
             _ => None,
         });
-        let groups = started.chain(asked).max().unwrap_or(1);
+        let groups = started.chain(requested).max().unwrap_or(1);
         Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, final_check: look })
     }
 
@@ -298,10 +298,10 @@ impl StepReader<'_> {
             EventKind::Started { proc, env, args, .. } => {
                 if of_program {
                     // PMI_FD is only kept if it is invalid, because the scenario is then about an invalid descriptor.
-                    let told =
+                    let variables =
                         env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
-                    let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
-                    self.step(*proc, ReproducerStep::Start(told));
+                    let variables = variables.map(|(name, value)| (name.clone(), value.clone())).collect();
+                    self.step(*proc, ReproducerStep::Start(variables));
                 } else if let Some(seen) = seen {
                     self.final_check = Some(match seen.contains("PMI_") {
                         true => FinalCheck::Environment(*proc, env.clone()),

@@ -16,7 +16,7 @@ KVSNAME_MAX, KEYLEN_MAX, VALLEN_MAX = 64, 64, 1024  # a NUL counts
 
 
 class ProtocolError(Exception):
-    """The peer has broken the protocol: RFC 13 has us close the connection and abort the program."""
+    """The peer has broken the protocol: RFC 13 requires us to close the connection and abort the program."""
 
 
 class Process:
@@ -166,7 +166,7 @@ class Manager:
         process.answer("lookup_result", rc=-1, msg="there is no name service")
 
     def spawn(self, process, line):
-        """The one request of several lines, which ends with endcmd."""
+        """The only request with several lines, which ends with endcmd."""
         process.lines_of_spawn = (process.lines_of_spawn or []) + [line.strip()]
         if line.strip() != "endcmd":
             return
@@ -178,7 +178,7 @@ class Manager:
 
 
 def tuples(line):
-    """The tuples of a message. The value of `value`, which may hold blanks, goes to the end of the line."""
+    """The tuples of a message. The value of `value`, which may contain blanks, extends to the end of the line."""
     before, separator, value = line.partition(" value=")
     found = {}
     for word in before.split():

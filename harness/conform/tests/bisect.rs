@@ -29,16 +29,16 @@ fn names_versions_that_introduce_and_fix_findings() {
     };
     let ran = bisect([&good, &bad, &good], &["--json"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
-    let told: Value = serde_json::from_str(&ran.out).unwrap();
-    let turns = told["turns"].as_array().unwrap().iter();
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let turns = report["turns"].as_array().unwrap().iter();
     let turns: Vec<_> = turns.map(|t| (&t["version"], &t["becomes"], &t["requirement"])).collect();
     let id = "rfc13.error.rc-nonzero".into();
     assert_eq!(
         turns,
         [(&1.into(), &"introduced".into(), &id), (&2.into(), &"fixed".into(), &id)],
-        "{told:#}"
+        "{report:#}"
     );
-    assert_eq!(told["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key[before-any-put]"]));
+    assert_eq!(report["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key[before-any-put]"]));
 
     // Fixed findings, and findings that every version has, do not make the command fail.
     let ran = bisect([&bad, &bad, &good], &[]);
@@ -63,13 +63,13 @@ fn bisects_stored_runs() {
     let ran = conform(folder.path(), &["report", "bisect", "1.0=one", "2.0=two"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.out.contains("introduced in 2  2.0\n  FAIL rfc13.error.rc-nonzero"), "{}", ran.out);
-    for (args, told) in [
+    for (args, expected) in [
         (&["report", "bisect", "one"][..], "at least two versions"),
         (&["report", "bisect", "one", "nowhere"], "nowhere"),
         (&["report", "bisect", "one", "two", "--filter", "x"], "cannot be used with"),
     ] {
         let ran = conform(folder.path(), args);
-        assert!(ran.status == 2 && ran.err.contains(told), "{}", ran.whole());
+        assert!(ran.status == 2 && ran.err.contains(expected), "{}", ran.whole());
     }
 }
 

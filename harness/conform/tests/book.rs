@@ -169,11 +169,11 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
         .output()
         .expect("there is a shell");
     let output = String::from_utf8_lossy(&output.stdout).into_owned();
-    for ((command, shown), said) in commands.iter().zip(output.split('\u{1e}')) {
+    for ((command, shown), printed) in commands.iter().zip(output.split('\u{1e}')) {
         let shown: Vec<String> = shown.iter().map(|line| comparable(line)).collect();
-        let lines: Vec<String> = said.lines().map(comparable).collect();
+        let lines: Vec<String> = printed.lines().map(comparable).collect();
         if !fits(&shown, &lines) {
-            return Err(format!("$ {command}\nprints\n{said}\nand is shown with\n{}", shown.join("\n")));
+            return Err(format!("$ {command}\nprints\n{printed}\nand is shown with\n{}", shown.join("\n")));
         }
     }
     Ok(())
@@ -286,7 +286,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn commands_accept_the_options_in_the_book() {
-    let mut asked = BTreeSet::new();
+    let mut unique_commands = BTreeSet::new();
     for page in pages() {
         for command in commands(&text(&page)) {
             // The words after these options belong to a different command.
@@ -294,17 +294,17 @@ fn commands_accept_the_options_in_the_book() {
                 ["--", ">"].contains(&word.as_str()) || (command[0] == "serve" && word.starts_with("./"))
             };
             let own: Vec<String> = command.iter().take_while(|word| !another(word)).cloned().collect();
-            if !asked.insert(own.clone()) {
+            if !unique_commands.insert(own.clone()) {
                 continue;
             }
             // With -h, the command only parses its options.
             let output =
                 Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(&own).arg("-h").output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "{}: {own:?}\n{said}", page.display());
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{}: {own:?}\n{error}", page.display());
         }
     }
-    assert!(asked.len() > 50, "only {} commands were found", asked.len());
+    assert!(unique_commands.len() > 50, "only {} commands were found", unique_commands.len());
 }
 
 /// Returns the anchor of a heading in links, as GitHub and mdBook derive it.

@@ -807,8 +807,8 @@ fn strict_levels_decide_the_exit_code() {
         };
         let (judged, reported) = (ran(&["report", "judge"]), ran(&["report"]));
         assert_eq!((judged.status, reported.status), (status, 0), "{strict:?}: {}", judged.whole());
-        for told in [judged, reported] {
-            assert_eq!(told.out.contains(red), status == 1, "{strict:?}: {}", told.whole());
+        for ran in [judged, reported] {
+            assert_eq!(ran.out.contains(red), status == 1, "{strict:?}: {}", ran.whole());
         }
     }
     assert_eq!(here(&["--strict=most"]).status, 2);
@@ -903,7 +903,7 @@ fn server_may_refuse_a_major_version(#[case] scenario: &str, #[case] status: i32
 
 /// Returns one line for each event of a scenario, without values that vary between runs.
 fn transcript(name: &str) -> String {
-    let told = |what: &Value| -> String {
+    let describe = |what: &Value| -> String {
         let (kind, data) = what.as_object().unwrap().iter().next().unwrap();
         let proc = data.get("proc").map(|p| match p["group"].as_u64() {
             Some(0) => format!(" {}", p["rank"]),
@@ -924,7 +924,7 @@ fn transcript(name: &str) -> String {
         .filter(|line| line["type"] == "event")
         // The expectations are in the scenario's own file.
         .filter(|line| ["expected", "nothing"].iter().all(|word| line["event"]["what"].get(word).is_none()))
-        .map(|line| told(&line["event"]["what"]) + "\n")
+        .map(|line| describe(&line["event"]["what"]) + "\n")
         .collect()
 }
 

@@ -412,8 +412,8 @@ fn silent_program_is_not_judged() {
         judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/runs[ends-well]"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     // The limit is longer on a busy machine.
-    let told = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for ";
-    assert!(found.ran.out.contains(told), "{}", found.ran.out);
+    let expected = "no process sent a message to the process manager (rank 0 did not end: it has sent and printed nothing for ";
+    assert!(found.ran.out.contains(expected), "{}", found.ran.out);
     assert!(!found.ran.out.contains("FAIL"), "{}", found.ran.out);
     let verdict = &found.scenarios["client/plain/runs[ends-well]"];
     assert_eq!((verdict.0.as_str(), verdict.1.len()), ("unjudged", 0));

@@ -16,11 +16,11 @@ const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 fn examined(args: &[&str]) -> (i32, Vec<(String, String, String)>, Value) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["doctor", "--json"], args].concat());
-    let told: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}", ran.whole()));
+    let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}", ran.whole()));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let steps = told["steps"].as_array().unwrap().iter();
+    let steps = report["steps"].as_array().unwrap().iter();
     let steps = steps.map(|s| (text(&s["what"]), text(&s["state"]), text(&s["seen"]))).collect();
-    (ran.status, steps, told)
+    (ran.status, steps, report)
 }
 
 fn serve(options: &str) -> String {
@@ -29,27 +29,27 @@ fn serve(options: &str) -> String {
 
 #[test]
 fn reports_supported_and_lacking_operations() {
-    let (status, steps, told) = examined(&["--server", &serve("--vary names-refused")]);
+    let (status, steps, report) = examined(&["--server", &serve("--vary names-refused")]);
     let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
-    assert_eq!((status, &told["fit"]), (0, &true.into()), "{steps:?}");
+    assert_eq!((status, &report["fit"]), (0, &true.into()), "{steps:?}");
     for what in ["started", "connection", "version", "session", "spawn", "silence"] {
         assert_eq!(state(what), Some("works"), "{what}: {steps:?}");
     }
     assert_eq!((state("two nodes"), state("names")), (Some("lacks"), Some("lacks")));
-    let profile = told["profile"].as_str().unwrap();
+    let profile = report["profile"].as_str().unwrap();
     assert!(profile.contains("lacks = [\"names\"]") && profile.contains("offers = [\"spawn\"]"), "{profile}");
 }
 
 #[test]
 fn examines_pmi2_only_manager_in_pmi2() {
     let server = format!("python3 {CASES}/pmi2_only.py -n {{ranks}} {{agent}}");
-    let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
+    let (status, steps, report) = examined(&["--server", &server, "--timeout", "20"]);
     let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
-    assert_eq!((status, &told["fit"]), (0, &true.into()), "{steps:?}");
+    assert_eq!((status, &report["fit"]), (0, &true.into()), "{steps:?}");
     for what in ["version", "session", "silence"] {
         assert_eq!(state(what), Some("works"), "{what}: {steps:?}");
     }
-    let profile = told["profile"].as_str().unwrap();
+    let profile = report["profile"].as_str().unwrap();
     assert!(profile.contains("dialect = \"pmi-2\"\n"), "{profile}");
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &["doctor", "--server", &server, "--timeout", "20"]);
@@ -80,13 +80,13 @@ fn reports_polling_with_a_long_timer() {
 #[test]
 fn unanswered_operation_is_not_offered() {
     let server = format!("python3 {CASES}/threads_without_spawn.py -n {{ranks}} {{agent}}");
-    let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
+    let (status, steps, report) = examined(&["--server", &server, "--timeout", "20"]);
     assert_eq!(status, 0, "{steps:?}");
     for what in ["spawn", "names"] {
         let step = steps.iter().find(|step| step.0 == what).unwrap();
         assert_eq!((step.1.as_str(), step.2.as_str()), ("lacks", "asked once, it did not answer"));
     }
-    let profile = told["profile"].as_str().unwrap();
+    let profile = report["profile"].as_str().unwrap();
     assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
@@ -95,17 +95,17 @@ fn unanswered_operation_is_not_offered() {
 fn shows_answer_without_a_newline() {
     let (_, steps, _) = examined(&["--server", &serve("--fault no-newline"), "--timeout", "5"]);
     let step = steps.iter().find(|step| step.0 == "version").unwrap();
-    let told = "to 1.1: \"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
-    assert!(step.2.starts_with(told), "{}", step.2);
+    let expected = "to 1.1: \"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
+    assert!(step.2.starts_with(expected), "{}", step.2);
 }
 
 /// The drafted text is a valid profile for the same implementation.
 #[test]
 fn suggested_profile_can_be_used() {
     let server = serve("--nodes {nodes} --vary names-refused");
-    let (_, _, told) = examined(&["--server", &server]);
+    let (_, _, report) = examined(&["--server", &server]);
     let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("mine.toml"), told["profile"].as_str().unwrap()).unwrap();
+    std::fs::write(folder.path().join("mine.toml"), report["profile"].as_str().unwrap()).unwrap();
     let args = [
         "--server",
         "@mine",

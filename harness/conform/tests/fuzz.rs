@@ -116,9 +116,13 @@ fn replays_bug_together_with_its_earlier_job() {
     let bucket = "rule--rfc13.get.value--get";
     let finding = folder.path().join("pmi-conform-fuzz").join(bucket);
     assert!(status == 1 && text.contains("deterministic, after an earlier job"), "{text}");
-    let told: serde_json::Value =
+    let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
-    assert_eq!((&told["needs_earlier_job"], &told["again_minimal"]), (&true.into(), &5.into()), "{told}");
+    assert_eq!(
+        (&report["needs_earlier_job"], &report["again_minimal"]),
+        (&true.into(), &5.into()),
+        "{report}"
+    );
     let earlier = fs::read_to_string(finding.join("earlier.pmi")).unwrap();
     assert!(earlier.contains("cmd=put") && !earlier.contains("cmd=get "), "{earlier}");
 
@@ -214,12 +218,12 @@ fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
     for file in ["scenario.pmi", "reproducer.py", "transcript.ndjson", "versions.txt", "command.txt"] {
         assert!(finding.join(file).is_file(), "{file}: {text}");
     }
-    let told: serde_json::Value =
+    let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
-    assert_eq!(told["again_minimal"], 5, "{told}");
+    assert_eq!(report["again_minimal"], 5, "{report}");
     // For `hang`, a hundred puts and their responses must remain.
     let most = if fault == "hang" { 300 } else { 20 };
-    assert!(told["steps"][1].as_u64().unwrap() <= most, "{told}");
+    assert!(report["steps"][1].as_u64().unwrap() <= most, "{report}");
 
     let (status, text) = fuzz(folder.path(), &["--server", &server, "--replay", finding.to_str().unwrap()]);
     assert_eq!(status, 1, "{text}");
@@ -302,9 +306,9 @@ fn detects_crash_under_a_successful_launcher() {
     let (status, text) = fuzz(folder.path(), &campaign);
     let bucket = CRASH;
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
-    let told = kernel_reports_foreign_exits();
-    assert_eq!(all.contains(&bucket.to_owned()), told, "{status} {text}");
-    if told {
+    let kernel_reports = kernel_reports_foreign_exits();
+    assert_eq!(all.contains(&bucket.to_owned()), kernel_reports, "{status} {text}");
+    if kernel_reports {
         fs::write(folder.path().join("crash.pmi"), GET_BESIDE_A_BARRIER).unwrap();
         let mut suite = Command::new(CONFORM);
         suite.args(["--server", &server, "crash.pmi"]).current_dir(folder.path()).stdin(Stdio::null());
@@ -523,9 +527,9 @@ fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
     assert_eq!(status, 1, "{text}");
     let bucket = "rule--pmi2.common.nodeattr.wait--info-getnodeattr";
     let finding = folder.path().join("pmi-conform-fuzz").join(bucket);
-    let told: serde_json::Value =
+    let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
-    assert!(told["again_minimal"] == 5 && told["steps"][1].as_u64().unwrap() <= 5, "{told}");
+    assert!(report["again_minimal"] == 5 && report["steps"][1].as_u64().unwrap() <= 5, "{report}");
 
     // The script reproduces the finding without pmi-conform, as far as this is possible without a judge.
     assert!(reproduces(&finding.join("reproducer.py"), &[]));
@@ -629,18 +633,19 @@ fn check_program_bug(
         fuzz(folder.path(), &[&of_client[..], &["--seed", seed, "--sessions", sessions]].concat());
     assert_eq!(status, 1, "{text}");
     let all = found(&folder.path().join("pmi-conform-fuzz"));
-    let told = |finding: &Path| -> serde_json::Value {
+    let report_of = |finding: &Path| -> serde_json::Value {
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap()
     };
-    let sure = |p: &&PathBuf| told(p)["again_minimal"] == 5;
-    let finding = all.iter().filter(sure).find(|p| names(&[p.to_path_buf()])[0].starts_with(bucket));
+    let is_reproducible = |p: &&PathBuf| report_of(p)["again_minimal"] == 5;
+    let finding =
+        all.iter().filter(is_reproducible).find(|p| names(&[p.to_path_buf()])[0].starts_with(bucket));
     let finding = finding.unwrap_or_else(|| panic!("{text}"));
     for file in ["scenario.pmi", "transcript.ndjson", "versions.txt", "command.txt"] {
         assert!(finding.join(file).is_file(), "{file}: {text}");
     }
     let script = finding.join("reproducer.py");
     assert!(reproduces(&script, &[]), "{}", fs::read_to_string(&script).unwrap());
-    let steps = told(finding)["steps"][1].as_u64().unwrap();
+    let steps = report_of(finding)["steps"][1].as_u64().unwrap();
     assert!(steps <= 4, "{steps} steps are left");
 
     let name = names(std::slice::from_ref(finding)).remove(0);

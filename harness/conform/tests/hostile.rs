@@ -350,8 +350,9 @@ impl Daemon {
         let run = run(&[&["--server", &server, "--filter", "=group/facts[appnum]"], &IN_VAIN[..]].concat());
         let lines = run.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let what = lines.filter(|line| line["type"] == "event").map(|line| line["event"]["what"].clone());
-        let told = |what: &serde_json::Value| what["job_stays"].is_object() || what["job_ending"].is_object();
-        let ending = what.filter(told).collect();
+        let is_ending =
+            |what: &serde_json::Value| what["job_stays"].is_object() || what["job_ending"].is_object();
+        let ending = what.filter(is_ending).collect();
         (run, ending)
     }
 

@@ -39,13 +39,17 @@ fn running(word: &str) -> usize {
 #[case::older("printf '\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.1"], &["expected an init record of 8 bytes, but received 4 bytes"])]
 #[case::newer("printf 'HYD\\0\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.2"], &["12 bytes, of which it sent 8"])]
 #[case::dies("kill -SEGV $$", &["--family", "4.0.3"], &["died of signal 11 (SIGSEGV)"])]
-fn explains_why_a_program_is_not_a_proxy(#[case] text: &str, #[case] args: &[&str], #[case] told: &[&str]) {
+fn explains_why_a_program_is_not_a_proxy(
+    #[case] text: &str,
+    #[case] args: &[&str],
+    #[case] expected: &[&str],
+) {
     let (folder, file) = script(text);
     let args = [&["--server", file.to_str().unwrap(), "--timeout", "0.5"], args].concat();
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 3, "{}", ran.whole());
-    for told in told {
-        assert!(ran.err.contains(told), "{told}\n{}", ran.whole());
+    for expected in expected {
+        assert!(ran.err.contains(expected), "{expected}\n{}", ran.whole());
     }
     assert_eq!(running(file.to_str().unwrap()), 0);
     assert!(!file.with_extension("lingered").exists(), "the script was waited for");
@@ -75,14 +79,14 @@ fn interrupt_leaves_no_processes() {
 fn rejects_invalid_proxy_options_and_families() {
     let (folder, file) = script("exit 0");
     let with_options = format!("{} --pgid 0", file.display());
-    for (args, told) in [
+    for (args, expected) in [
         (vec!["--server", &with_options], "do not give options to hydra_pmi_proxy"),
         (vec!["--server", "./no/hydra_pmi_proxy"], "./no/hydra_pmi_proxy: no such file"),
         (vec!["--server", file.to_str().unwrap(), "--family", "2.0"], "unknown family"),
     ] {
         let ran = conform(folder.path(), &args);
         assert_eq!(ran.status, 2, "{}", ran.whole());
-        assert!(ran.err.contains(told), "{}", ran.whole());
+        assert!(ran.err.contains(expected), "{}", ran.whole());
     }
 }
 
@@ -248,9 +252,9 @@ fn upstream_scenarios_require_a_proxy() {
 #[case::detected_by_the_options("mpich-5.0.2", "4.2", "instead of sending the process ids")]
 #[case::detected_by_the_options("mpich-4.3.2", "5.0.2", "instead of sending the process ids")]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn reports_wrong_proxy_family(#[case] name: &str, #[case] family: &str, #[case] told: &str) {
+fn reports_wrong_proxy_family(#[case] name: &str, #[case] family: &str, #[case] expected: &str) {
     let scratch = TempDir::new().unwrap();
     let ran = conform(scratch.path(), &["--server", peer(name).to_str().unwrap(), "--family", family]);
     assert_eq!(ran.status, 3, "{}", ran.whole());
-    assert!(ran.err.contains(told) || ran.err.contains("unrecognized argument"), "{}", ran.whole());
+    assert!(ran.err.contains(expected) || ran.err.contains("unrecognized argument"), "{}", ran.whole());
 }

@@ -59,7 +59,7 @@ const FILES: &[Fault] = &[
 ];
 
 /// Number of scenarios that are played before the test checks whether the fault has been found.
-const AT_ONCE: usize = 4;
+const BATCH_SIZE: usize = 4;
 
 /// Requirements for which a library and its caller are responsible together; here, the caller is the scenario.
 const CALLERS: &[&str] = &["rfc13.put.unique"];
@@ -281,7 +281,7 @@ fn each_fault_breaks_its_requirements() {
         let word = name.split('-').next().unwrap_or(name);
         let mut likely = testing(&suite, breaks);
         likely.sort_by_key(|scenario| !scenario.name.contains(word));
-        for scenarios in likely.chunks(AT_ONCE) {
+        for scenarios in likely.chunks(BATCH_SIZE) {
             let played = judge(&suite, scenarios, path, name);
             cited.extend(played.iter().flat_map(|r| &r.findings).map(|f| f.finding.requirement.clone()));
             results.extend(played);
@@ -470,11 +470,11 @@ fn doctor_examines_a_library(
     }
     command.env("LIBRARY_FAULT", fault).env("GOOD_LIBRARY", own(Dialect::Pmi1));
     let out = command.output().unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    let step = told["steps"].as_array().unwrap().last().unwrap();
-    assert_eq!((out.status.code(), step["state"].as_str()), (Some(status), Some(state)), "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let step = report["steps"].as_array().unwrap().last().unwrap();
+    assert_eq!((out.status.code(), step["state"].as_str()), (Some(status), Some(state)), "{report}");
     let seen = step["seen"].as_str().unwrap();
-    assert!(seen.contains(printed.unwrap_or_default()), "{told}");
+    assert!(seen.contains(printed.unwrap_or_default()), "{report}");
 }
 
 #[test]
@@ -721,9 +721,9 @@ fn unknown_library_fault_aborts_the_process(
 ) {
     let out = Command::new("/bin/true").env("LD_PRELOAD", library).env("LIBRARY_FAULT", faults).output();
     let out = out.unwrap();
-    let said = unknown.map(|name| format!("LIBRARY_FAULT: this library has no fault {name}\n"));
+    let expected = unknown.map(|name| format!("LIBRARY_FAULT: this library has no fault {name}\n"));
     assert_eq!(out.status.signal(), unknown.map(|_| Signal::ABORT.as_raw()), "{faults}");
-    assert_eq!(String::from_utf8_lossy(&out.stderr), said.unwrap_or_default());
+    assert_eq!(String::from_utf8_lossy(&out.stderr), expected.unwrap_or_default());
 }
 
 /// Runs a campaign; returns its exit status and its output.

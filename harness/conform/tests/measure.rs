@@ -15,9 +15,9 @@ fn measure(args: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn measures_each_phase_for_each_rank_count() {
-    let (status, told, _) = measure(&["--ranks", "4,1,2", "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    let measured = told[0]["measured"].as_array().unwrap();
+    let (status, report, _) = measure(&["--ranks", "4,1,2", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let measured = report[0]["measured"].as_array().unwrap();
     let ranks: Vec<u64> = measured.iter().map(|of| of["ranks"].as_u64().unwrap()).collect();
     assert_eq!((status, ranks), (0, vec![1, 2, 4]));
     for of in measured {
@@ -29,42 +29,45 @@ fn measures_each_phase_for_each_rank_count() {
         // Each value has 64 bytes, in addition to any rounding of allocations.
         assert!(of["memory_per_key"].as_f64().unwrap() > 64.0, "{of}");
     }
-    assert_eq!(told[0]["growth"].as_object().unwrap().len(), 12);
-    assert!(told[0]["memory_per_rank"].is_number());
+    assert_eq!(report[0]["growth"].as_object().unwrap().len(), 12);
+    assert!(report[0]["memory_per_rank"].is_number());
 }
 
 #[test]
 fn measures_pmi2_without_lacking_operations() {
-    let (status, told, error) =
+    let (status, report, error) =
         measure(&["--ranks", "2", "--dialect", "pmi-2", "--lacks", "spawn,names", "--json"]);
     assert_eq!(status, 0, "{error}");
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    let seconds = told[0]["measured"][0]["seconds"].as_object().unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let seconds = report[0]["measured"][0]["seconds"].as_object().unwrap();
     let mut names: Vec<&str> = seconds.keys().map(String::as_str).collect();
     names.sort_unstable();
     let expected =
         ["end", "fence", "first-fence", "get-missing", "get-other", "get-own", "init", "put", "start"];
     assert_eq!(names, expected);
     // All measurements also work in PMI-2.
-    let (status, told, error) = measure(&["--ranks", "2", "--dialect", "pmi-2"]);
+    let (status, report, error) = measure(&["--ranks", "2", "--dialect", "pmi-2"]);
     assert_eq!(status, 0, "{error}");
-    assert!(["publish", "lookup", "spawn"].iter().all(|name| told.contains(name)), "{told}");
+    assert!(["publish", "lookup", "spawn"].iter().all(|name| report.contains(name)), "{report}");
 }
 
 #[test]
 fn omits_refused_and_reports_unanswered_operations() {
     let faulty = |fault: &str| format!("{CONFORM} serve --fault {fault} -n {{ranks}} -- {{agent}}");
-    let (status, told, error) =
+    let (status, report, error) =
         measure(&["--server", &faulty("names-second-publish-refused"), "--ranks", "2"]);
     assert_eq!(status, 0, "{error}");
-    assert!(!told.contains("publish |") && !told.contains("lookup |") && told.contains("spawn |"), "{told}");
+    assert!(
+        !report.contains("publish |") && !report.contains("lookup |") && report.contains("spawn |"),
+        "{report}"
+    );
     let silent = faulty("spawn-no-answer");
     let (status, _, error) = measure(&["--server", &silent, "--ranks", "2", "--timeout", "5"]);
     assert_eq!(status, 3);
     assert!(error.contains("spawn of 2 ranks: no response"), "{error}");
-    let (status, told, error) = measure(&["--server", &silent, "--ranks", "2", "--lacks", "spawn"]);
+    let (status, report, error) = measure(&["--server", &silent, "--ranks", "2", "--lacks", "spawn"]);
     assert_eq!(status, 0, "{error}");
-    assert!(told.contains("lookup") && !told.contains("spawn |"), "{told}");
+    assert!(report.contains("lookup") && !report.contains("spawn |"), "{report}");
 }
 
 #[test]
@@ -85,11 +88,11 @@ fn page_has_a_plot_for_each_measurement() {
 #[test]
 fn compares_managers_on_several_nodes() {
     let serve = format!("{CONFORM} serve -n {{ranks}} --nodes {{nodes}} -- {{agent}}");
-    let (status, told, error) =
+    let (status, report, error) =
         measure(&["--server", &serve, "--server", &serve, "--ranks", "2", "--nodes", "2"]);
     assert_eq!(status, 0, "{error}");
-    let (first, second) = told.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
-    assert!(!first.contains("x)") && second.matches("x)").count() >= 9, "{told}");
+    let (first, second) = report.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
+    assert!(!first.contains("x)") && second.matches("x)").count() >= 9, "{report}");
 }
 
 #[test]
@@ -105,20 +108,20 @@ fn exceeded_budget_fails_the_run() {
 
 #[test]
 fn reports_phase_that_cannot_be_measured() {
-    for (mode, told) in
+    for (mode, expected) in
         [("silent", "init of 1 rank: no response"), ("crash", "init of 1 rank: "), ("no-fd", "no connection")]
     {
         let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1", "--timeout", "5"]);
         assert_eq!(status, 3, "{mode}: {error}");
-        assert!(error.contains(told), "{mode}: {error}");
+        assert!(error.contains(expected), "{mode}: {error}");
     }
     // Several one-process jobs are not one job with several ranks, and neither are processes that share a rank.
-    for (wrong, told) in [("PMI_SIZE=1", "PMI_SIZE=1"), ("PMI_RANK=0", "PMI_RANK=0 twice")] {
+    for (wrong, expected) in [("PMI_SIZE=1", "PMI_SIZE=1"), ("PMI_RANK=0", "PMI_RANK=0 twice")] {
         let server = format!("{CONFORM} serve -n {{ranks}} -- env {wrong} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1,2"]);
         assert_eq!(status, 3, "{wrong}: {error}");
-        assert!(error.contains("start of 2 ranks: ") && error.contains(told), "{wrong}: {error}");
+        assert!(error.contains("start of 2 ranks: ") && error.contains(expected), "{wrong}: {error}");
     }
     let (status, _, error) = measure(&["--server", "mpiexec-that-is-not-there {ranks} {agent}"]);
     assert_eq!(status, 2, "{error}");
@@ -138,17 +141,17 @@ fn soak_samples_the_manager_and_checks_the_history() {
     };
     for dialect in ["pmi-1.1", "pmi-2"] {
         let serve = format!("{CONFORM} serve -n {{ranks}} -- {{agent}}");
-        let (status, told) = soak(&serve, &["--dialect", dialect, "--json", "--report", &report]);
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-        let samples = told[0]["soak"]["samples"].as_array().unwrap();
-        assert_eq!((status, told[0]["soak"]["findings"].as_array().unwrap().len()), (0, 0), "{told}");
-        assert!(samples.iter().all(|sample| sample["descriptors"].as_u64().unwrap() > 4), "{told}");
+        let (status, report) = soak(&serve, &["--dialect", dialect, "--json", "--report", &report]);
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let samples = report[0]["soak"]["samples"].as_array().unwrap();
+        assert_eq!((status, report[0]["soak"]["findings"].as_array().unwrap().len()), (0, 0), "{report}");
+        assert!(samples.iter().all(|sample| sample["descriptors"].as_u64().unwrap() > 4), "{report}");
         let requests = |at: usize| samples[at]["requests"].as_u64().unwrap();
-        assert!(requests(0) == 0 && requests(samples.len() - 1) > 0, "{told}");
+        assert!(requests(0) == 0 && requests(samples.len() - 1) > 0, "{report}");
         let text = std::fs::read_to_string(&page).unwrap();
         assert_eq!((text.matches("<svg").count(), text.matches("<circle").count()), (2, 2 * samples.len()));
     }
     let serve = format!("{CONFORM} serve --fault race-get-half -n {{ranks}} -- {{agent}}");
-    let (status, told) = soak(&serve, &[]);
-    assert!(status == 1 && told.contains("rfc13.get.value: expected"), "{told}");
+    let (status, report) = soak(&serve, &[]);
+    assert!(status == 1 && report.contains("rfc13.get.value: expected"), "{report}");
 }

@@ -175,8 +175,9 @@ fn names_the_answer_after_which_a_client_gives_up() {
     let args = [&["record", "-v", "-o", "out", "--", BIN], &serve[..]].concat();
     let ran = conform(folder.path(), &args);
     assert!(ran.err.contains("the job: exit status 3"), "{}", ran.whole());
-    for told in ["pmi2.draft.fullinit.version", "after an answer that breaks pmi2.draft.fullinit.version"] {
-        assert!(ran.err.contains(told), "{told}\n{}", ran.whole());
+    for expected in ["pmi2.draft.fullinit.version", "after an answer that breaks pmi2.draft.fullinit.version"]
+    {
+        assert!(ran.err.contains(expected), "{expected}\n{}", ran.whole());
     }
     assert_eq!(ran.status, 0, "{}", ran.whole());
     let judged =
@@ -188,11 +189,11 @@ fn names_the_answer_after_which_a_client_gives_up() {
     let args = ["interop", "--program", &program, "--manager", &managers[0], "--manager", &managers[1]];
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 1, "{}", ran.whole());
-    for told in [
+    for expected in [
         format!("{program}  ok  exit 3\n"),
         "note  the process manager: pmi2.draft.fullinit.version".to_owned(),
     ] {
-        assert!(ran.out.contains(&told), "{told}\n{}", ran.whole());
+        assert!(ran.out.contains(&expected), "{expected}\n{}", ran.whole());
     }
 }
 
@@ -215,8 +216,8 @@ fn compatibility_follows_from_both_logs() {
     };
     let ran = compare(&[works, fails], "fails.ndjson", &[]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
-    let told = "BREAKS   pmi-2  answer to fullinit: ";
-    assert!(ran.out.contains(told), "{}", ran.whole());
+    let expected = "BREAKS   pmi-2  answer to fullinit: ";
+    assert!(ran.out.contains(expected), "{}", ran.whole());
     // A field that was only present in a successful session may not be needed.
     let ran = compare(&[works], "fails.ndjson", &["--json"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -471,11 +472,12 @@ fn job_survives_death_of_its_recorder() {
     assert_eq!(ran.status.into_raw(), 9, "the recorder was killed");
     let out = String::from_utf8(ran.stdout).unwrap();
     let (server, client): (Vec<&str>, Vec<&str>) = out.lines().partition(|line| line.starts_with("server"));
-    let asked = ["init pmi_version=1 pmi_subversion=1", "get_maxes", "barrier_in", "get_appnum", "finalize"];
-    let mut expected = asked.map(|request| format!("server got cmd={request}")).to_vec();
+    let requests =
+        ["init pmi_version=1 pmi_subversion=1", "get_maxes", "barrier_in", "get_appnum", "finalize"];
+    let mut expected = requests.map(|request| format!("server got cmd={request}")).to_vec();
     expected.push("server saw the end".into());
     assert_eq!(server, expected, "each request once");
-    let answered = asked.map(|r| format!("client got cmd={}_answer", r.split(' ').next().unwrap()));
+    let answered = requests.map(|r| format!("client got cmd={}_answer", r.split(' ').next().unwrap()));
     assert_eq!(client, answered);
 }
 
@@ -489,13 +491,13 @@ fn interop_tests_each_program_with_each_manager() {
         ["interop", "--program", &exchange, "--program", &quits, "--manager", &good, "--manager", &bad];
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 1, "{}", ran.whole());
-    for told in [
+    for expected in [
         format!("{exchange}           ok      manager breaks 1 MUST\n"),
         format!("{quits}  exit 3  exit 3, manager breaks 1 MUST\n"),
         "FAIL  the process manager: rfc13.env.pmi-spawned (MUST)".to_owned(),
         format!("in        {exchange} under B, {quits} under B\n"),
     ] {
-        assert!(ran.out.contains(&told), "{told}\n{}", ran.whole());
+        assert!(ran.out.contains(&expected), "{expected}\n{}", ran.whole());
     }
     let ran = conform(folder.path(), &["interop", "--program", &exchange, "--manager", &good, "--json"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -540,11 +542,11 @@ fn interop_ends_hanging_job_after_the_timeout() {
 #[case::silent(&["{tap}", "true"], 3, "sent no PMI message: the process manager gave its processes no PMI_FD")]
 #[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "like a program without a PMI library")]
 #[case::no_messages(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: no message was sent")]
-fn explains_why_nothing_was_recorded(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
+fn explains_why_nothing_was_recorded(#[case] command: &[&str], #[case] code: i32, #[case] expected: &str) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["record", "--"], command].concat());
     assert_eq!(ran.status, code, "{}", ran.whole());
-    assert!(ran.err.contains(told), "{}", ran.whole());
+    assert!(ran.err.contains(expected), "{}", ran.whole());
 }
 
 #[rstest]

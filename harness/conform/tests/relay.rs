@@ -32,7 +32,7 @@ fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
 }
 
 /// Plays the same scenarios with and without the relay, and checks that the results are equal. Returns the results.
-fn alike(args: &[&str]) -> Found {
+fn play_with_and_without_relay(args: &[&str]) -> Found {
     let folder = TempDir::new().unwrap();
     let (plain, ran) = play(folder.path(), args);
     assert!(!plain.is_empty(), "{}", ran.whole());
@@ -59,18 +59,19 @@ fn serve(option: &str) -> String {
 fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&str]) {
     let filters = filters.iter().flat_map(|filter| ["--filter", filter]);
     let limits = ["--timeout", patience, "--start-timeout", "20"];
-    let found = alike(&limits.into_iter().chain(filters).collect::<Vec<_>>());
+    let found = play_with_and_without_relay(&limits.into_iter().chain(filters).collect::<Vec<_>>());
     assert!(found.values().all(|(verdict, _)| verdict == "pass" || verdict == "note"), "{found:?}");
 }
 
 #[test]
 fn relays_processes_that_connect_by_port() {
-    alike(&["--connection", "port", "--filter", "kvs/exchange*", "--filter", "port/*"]);
+    play_with_and_without_relay(&["--connection", "port", "--filter", "kvs/exchange*", "--filter", "port/*"]);
 }
 
 #[test]
 fn detects_faults_through_the_relay() {
-    let found = alike(&["--server", &serve("--fault put-lost"), "--filter", "kvs/exchange*"]);
+    let found =
+        play_with_and_without_relay(&["--server", &serve("--fault put-lost"), "--filter", "kvs/exchange*"]);
     assert!(found.values().any(|(verdict, _)| verdict == "fail"), "{found:?}");
 }
 
@@ -84,14 +85,21 @@ fn detects_faults_through_the_relay() {
 #[case::wrong_fd("wrong-fd", "fail")]
 fn relay_does_not_change_hostile_verdicts(#[case] mode: &str, #[case] verdict: &str) {
     let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
-    let found = alike(&["--server", &server, "--filter", "=init/version-equal", "--timeout", "2"]);
+    let found = play_with_and_without_relay(&[
+        "--server",
+        &server,
+        "--filter",
+        "=init/version-equal",
+        "--timeout",
+        "2",
+    ]);
     assert_eq!(found.values().map(|(verdict, _)| &verdict[..]).collect::<Vec<_>>(), [verdict]);
 }
 
 #[test]
 fn agent_inside_a_word_is_quoted_for_a_shell() {
     let server = format!("sh -c 'exec {CONFORM} serve -n {{ranks}} -- {{agent}}'");
-    alike(&["--server", &server, "--filter", "=group/facts[appnum]"]);
+    play_with_and_without_relay(&["--server", &server, "--filter", "=group/facts[appnum]"]);
 }
 
 /// Returns a port that is currently free.
@@ -122,8 +130,8 @@ fn rejects_and_reports_connections_without_token() {
         &["--server", &server, "--filter", "=group/facts[appnum]", "--listen", &listen, "-j", "1"],
     );
     assert_eq!(found["group/facts[appnum]"].0, "pass", "{}", ran.whole());
-    let told = ran.err.matches("without the token of this launch and was rejected").count();
-    assert_eq!(told, 3, "{}", ran.whole());
+    let warnings = ran.err.matches("without the token of this launch and was rejected").count();
+    assert_eq!(warnings, 3, "{}", ran.whole());
 }
 
 #[test]
@@ -158,11 +166,11 @@ fn spawn_unable_to_reach_runner_is_not_applicable() {
 #[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "end with /pmi-conform-agent")]
 #[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a singleton run on this one")]
 #[case::no_listen(&["--agent", "/usr/bin/pmi-conform-agent"], "--listen")]
-fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] told: &str) {
+fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] expected: &str) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[args, &["--filter", "=group/facts[appnum]"]].concat());
     assert_eq!(ran.status, 2, "{}", ran.whole());
-    assert!(ran.err.contains(told), "{}", ran.whole());
+    assert!(ran.err.contains(expected), "{}", ran.whole());
 }
 
 #[test]

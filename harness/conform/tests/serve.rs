@@ -46,10 +46,13 @@ fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
 #[case::one("last-goes-alone", "1 of 3 processes")]
-fn warns_of_processes_that_run_as_singletons(#[case] fault: &str, #[case] told: &str) {
+fn warns_of_processes_that_run_as_singletons(#[case] fault: &str, #[case] expected: &str) {
     let (_, out, error) = run(&["-n", "3", "--", FAULTY_PROGRAM, fault]);
     assert!(out.contains("rank 0 of 1"), "{out}");
-    assert!(error.contains(told) || fault.starts_with("last") && error.contains("protocol error"), "{error}");
+    assert!(
+        error.contains(expected) || fault.starts_with("last") && error.contains("protocol error"),
+        "{error}"
+    );
     // A single process is rank 0 of 1, as expected.
     let (status, _, error) = run(&["-n", "1", "--", FAULTY_PROGRAM, fault]);
     assert_eq!((status, error.as_str()), (0, ""));
@@ -100,11 +103,11 @@ fn failed_launch_ends_the_job() {
     let (status, _, error) = run(&job);
     assert_eq!(status, 7, "{error}");
     assert!(error.contains("rank 1 of group 0: the command to start it failed"), "{error}");
-    for (launch, told) in
+    for (launch, expected) in
         [("ssh {host}", "{command} is missing"), ("no-such-shell {host} {command}", "not found")]
     {
         let (status, _, error) = run(&["--hosts", "one", "--launch", launch, "--", "true"]);
-        assert!(status == 2 && error.contains(told), "{status} {error}");
+        assert!(status == 2 && error.contains(expected), "{status} {error}");
     }
 }
 
@@ -357,7 +360,7 @@ mod mpi {
 }
 
 /// Reads a connection until it ends or has been silent for a moment.
-fn heard(stream: &mut std::net::TcpStream, lines: usize) -> String {
+fn receive(stream: &mut std::net::TcpStream, lines: usize) -> String {
     use std::io::Read;
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let (mut text, mut byte) = (String::new(), [0]);
@@ -379,13 +382,14 @@ fn serves_singleton_that_requests_a_manager() {
     let mut manager =
         serve(&["--pmi-args", &port, "default_interface", "default_key", &own]).spawn().unwrap();
     let (mut process, _) = listener.accept().unwrap();
-    let mut ask = |said: &str| {
-        process.write_all(said.as_bytes()).unwrap();
-        heard(&mut process, 1)
+    let mut ask = |message: &str| {
+        process.write_all(message.as_bytes()).unwrap();
+        receive(&mut process, 1)
     };
     assert_eq!(ask(""), "cmd=singinit authtype=none\n");
-    let told = ask("cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\n");
-    let kvsname = told.trim_end().strip_prefix("cmd=singinit_info versionok=yes stdio=no kvsname=").unwrap();
+    let response = ask("cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\n");
+    let kvsname =
+        response.trim_end().strip_prefix("cmd=singinit_info versionok=yes stdio=no kvsname=").unwrap();
     ask("cmd=init pmi_version=1 pmi_subversion=1\n");
     assert_eq!(ask("cmd=get_my_kvsname\n"), format!("cmd=my_kvsname rc=0 kvsname={kvsname}\n"));
     assert_eq!(ask("cmd=barrier_in\n"), "cmd=barrier_out rc=0\n");
@@ -403,13 +407,13 @@ fn gives_up_on_process_without_singinit() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let own = std::process::id().to_string();
-    for said in ["", "hello\n", "cmd=init pmi_version=1 pmi_subversion=1\n"] {
+    for message in ["", "hello\n", "cmd=init pmi_version=1 pmi_subversion=1\n"] {
         let mut manager = serve(&["--pmi-args", &port, "i", "k", &own]).spawn().unwrap();
         let (mut process, _) = listener.accept().unwrap();
-        assert_eq!(heard(&mut process, 1), "cmd=singinit authtype=none\n");
-        process.write_all(said.as_bytes()).unwrap();
+        assert_eq!(receive(&mut process, 1), "cmd=singinit authtype=none\n");
+        process.write_all(message.as_bytes()).unwrap();
         drop(process);
-        assert_eq!(manager.wait().unwrap().code(), Some(1), "{said}");
+        assert_eq!(manager.wait().unwrap().code(), Some(1), "{message}");
     }
 }
 
@@ -425,9 +429,9 @@ fn port_accepts_each_process_once() {
     let mut line = String::new();
     BufReader::new(job.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim_end().strip_suffix(" none").expect("no PMI_FD beside PMI_PORT").to_owned();
-    let connect = |said: &str| {
+    let connect = |message: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
-        stream.write_all(said.as_bytes()).unwrap();
+        stream.write_all(message.as_bytes()).unwrap();
         stream
     };
     let silent = connect("");
@@ -435,30 +439,30 @@ fn port_accepts_each_process_once() {
     for wrong in
         ["hello\n", "cmd=initack pmiid=1\n", "cmd=initack\n", "cmd=init pmi_version=1 pmi_subversion=1\n"]
     {
-        assert_eq!(heard(&mut connect(wrong), 1), "", "{wrong}");
+        assert_eq!(receive(&mut connect(wrong), 1), "", "{wrong}");
     }
     // The line is too long, so the server closes the connection, and the write may fail.
     let mut flood = TcpStream::connect(&address).unwrap();
     let _ = flood.write_all(&[b'x'; 4096]);
-    assert_eq!(heard(&mut flood, 1), "");
+    assert_eq!(receive(&mut flood, 1), "");
     // The first request may directly follow the initack.
     let mut process = connect("cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n");
-    let told = heard(&mut process, 5);
+    let messages = receive(&mut process, 5);
     assert_eq!(
-        told.lines().collect::<Vec<_>>()[1..4],
+        messages.lines().collect::<Vec<_>>()[1..4],
         ["cmd=set size=1", "cmd=set rank=0", "cmd=set debug=0"]
     );
-    assert!(told.ends_with("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"), "{told}");
-    assert_eq!(heard(&mut connect("cmd=initack pmiid=0\n"), 1), "", "the process is already connected");
+    assert!(messages.ends_with("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"), "{messages}");
+    assert_eq!(receive(&mut connect("cmd=initack pmiid=0\n"), 1), "", "the process is already connected");
     process.write_all(b"cmd=finalize\n").unwrap();
-    assert_eq!(heard(&mut process, 1), "cmd=finalize_ack rc=0\n");
+    assert_eq!(receive(&mut process, 1), "cmd=finalize_ack rc=0\n");
     drop((silent, half, job.stdin.take()));
     assert_eq!(job.wait().unwrap().code(), Some(0));
 }
 
 /// Even if there are more stray connections than descriptors, a later process can connect.
 #[test]
-fn strangers_do_not_exhaust_descriptors() {
+fn stray_connections_do_not_exhaust_descriptors() {
     const PROGRAM: &str = r#"
 import os, resource, socket
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -490,9 +494,9 @@ fn leaves_unreachable_process_running() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     drop(listener);
-    let (status, _, told) = run(&["--pmi-args", &port, "i", "k", &process.id().to_string()]);
+    let (status, _, error) = run(&["--pmi-args", &port, "i", "k", &process.id().to_string()]);
     assert_eq!(status, 2);
-    assert!(told.contains(&format!("port {port}: ")), "{told}");
+    assert!(error.contains(&format!("port {port}: ")), "{error}");
     assert!(process.try_wait().unwrap().is_none());
     process.kill().unwrap();
     process.wait().unwrap();
@@ -507,9 +511,9 @@ fn singleton_job_ends_with_its_process() {
     let port = listener.local_addr().unwrap().port().to_string();
     let mut manager = serve(&["--pmi-args", &port, "i", "k", &named.id().to_string()]).spawn().unwrap();
     let (mut process, _) = listener.accept().unwrap();
-    heard(&mut process, 1);
+    receive(&mut process, 1);
     process.write_all(b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\n").unwrap();
-    heard(&mut process, 1);
+    receive(&mut process, 1);
     // The server ends the job, because `get_maxes` is not allowed before `init`.
     process.write_all(b"cmd=get_maxes\n").unwrap();
     assert_ne!(manager.wait().unwrap().code(), Some(0));

@@ -1026,6 +1026,6 @@ fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {
 }
 
 /// Returns the number of jobs to run at a time: as requested, or one for each processor.
-pub(super) fn side_by_side(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+pub(super) fn side_by_side(requested: Option<usize>) -> usize {
+    requested.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

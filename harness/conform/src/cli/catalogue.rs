@@ -174,8 +174,8 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario, is_table: bool) -> anyho
     };
     let mut text = format!("{title}\n\n  {summary}\n\nIt tests:\n");
     for id in played.iter().flat_map(|s| &s.requires).map(|id| id.value.as_str()).collect::<BTreeSet<_>>() {
-        let said = suite.catalogue.get(id).map(|r| r.text.as_str()).unwrap_or_default();
-        writeln!(text, "  {id}: {said}")?;
+        let text_of_requirement = suite.catalogue.get(id).map(|r| r.text.as_str()).unwrap_or_default();
+        writeln!(text, "  {id}: {text_of_requirement}")?;
     }
     let rows = played.iter().filter_map(|s| s.name.strip_prefix(name)?.strip_prefix('['));
     let rows: Vec<&str> = rows.map(|row| row.trim_end_matches(']')).collect();
@@ -341,12 +341,12 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     for r in suite.catalogue.iter() {
         let scenarios = testing(&suite, &r.id).len();
         let server = r.binds.contains(&BoundParty::Server);
-        let who = match (server, r.binds.contains(&BoundParty::Proxy)) {
+        let party = match (server, r.binds.contains(&BoundParty::Proxy)) {
             (true, _) => "server",
             (false, true) => "proxy",
             (false, false) => "client, library",
         };
-        let sum = sums.entry((r.level, who)).or_default();
+        let sum = sums.entry((r.level, party)).or_default();
         sum[0] += 1;
         let state = if r.excluded.is_some() {
             sum[5] += 1;
@@ -391,10 +391,10 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         "\n{:8} {:16} {:>6} {:>6} {:>9} {:>7} {:>7} {:>9}",
         "level", "binds", "total", "cited", "executed", "passed", "killed", "excluded"
     )?;
-    for ((level, who), [total, cited, executed, passed, killed, excluded]) in sums {
+    for ((level, party), [total, cited, executed, passed, killed, excluded]) in sums {
         writeln!(
             text,
-            "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
+            "{level:8} {party:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
         )?;
     }
     writeln!(text, "\ninput space: {open} empty cells without a reason (--inputs shows them)")?;

@@ -56,7 +56,7 @@ pub(super) fn examine(args: &Doctor) -> anyhow::Result<ExaminedImplementation> {
         let (label, iut) = (program.label.clone(), Iut::Client(Box::new(program)));
         let examination = of_program(Prober { suite: &suite, iut: &iut, limits }, args.ranks);
         let mut next = shell_words::join(["pmi-conform", "--client", command]);
-        // The default of `-n` is 2.
+        // The suggested command omits `-n` if it has its default value, 2.
         if args.ranks != 2 {
             next += &format!(" -n {}", args.ranks);
         }

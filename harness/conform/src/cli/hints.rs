@@ -97,8 +97,8 @@ fn command_line_accepts_suggested_options() {
         for value in values(hint) {
             // Most messages come from the command without a subcommand. If it has the option, it must accept the value.
             let of_root = root.get_arguments().any(|arg| arg.get_long() == Some(&*hint.option));
-            let asked = if of_root { std::slice::from_ref(&root) } else { &commands[..] };
-            let taken = asked.iter().any(|command| accepts(command, &hint.option, &value));
+            let commands_to_try = if of_root { std::slice::from_ref(&root) } else { &commands[..] };
+            let taken = commands_to_try.iter().any(|command| accepts(command, &hint.option, &value));
             let (place, option) = (&hint.place, &hint.option);
             assert!(taken, "{place}: suggests `--{option} {value}`, which the command line rejects");
         }

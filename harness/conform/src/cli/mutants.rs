@@ -218,7 +218,7 @@ fn first_findings(all: &[KillResult]) -> Vec<String> {
 }
 
 /// Time without activity after which a program or library counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_INACTIVITY: Duration = Duration::from_secs(2);
 
 /// Plays the faults of programs or libraries against a program or library that implements them.
 fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> anyhow::Result<u8> {
@@ -248,7 +248,7 @@ fn external(args: &Mutants, suite: &Suite, selected: &dyn Fn(&str) -> bool) -> a
             Iut::Library(Box::new(library), BTreeMap::new(), Arc::default())
         }
     };
-    let limits = ScenarioLimits { step: PATIENCE, ..ScenarioLimits::default() };
+    let limits = ScenarioLimits { step: MAX_INACTIVITY, ..ScenarioLimits::default() };
     let matrix = ExternalMatrix {
         suite,
         under_test: if args.client.is_some() {

@@ -327,10 +327,10 @@ pub(super) fn claim(server: &mut Implementation, operations: &[String], offered:
 
 /// Parses the claims of `--has` and `--lacks`: for each named operation, whether it is supported.
 fn parse_claims(args: &Play) -> anyhow::Result<BTreeMap<Capability, bool>> {
-    let said = |words: &[String], offered| {
+    let claims = |words: &[String], offered| {
         words.iter().map(|word| Ok((parse_capability(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()
     };
-    Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
+    Ok(claims(&args.has, true)?.into_iter().chain(claims(&args.lacks, false)?).collect())
 }
 
 fn library(

@@ -8,24 +8,24 @@ use pmi_judge::verdict::{RunHeader, ScenarioResult};
 use pmi_runner::run::Observer;
 
 /// Maximum number of progress lines if standard error is not a terminal.
-const LINES: u64 = 10;
+const MAX_LINES: u64 = 10;
 
 /// Progress of a command: a bar on a terminal, otherwise a line for each tenth of the steps.
 pub(super) struct RunProgress {
     bar: ProgressBar,
     noun: &'static str,
-    what: String,
+    activity: String,
 }
 
 impl RunProgress {
-    /// Creates the progress of the activity `what`. `noun` is the plural that names its steps.
-    pub(super) fn new(what: impl Into<String>, noun: &'static str) -> Self {
-        Self { bar: ProgressBar::hidden(), noun, what: what.into() }
+    /// Creates the progress of an activity. `noun` is the plural that names its steps.
+    pub(super) fn new(activity: impl Into<String>, noun: &'static str) -> Self {
+        Self { bar: ProgressBar::hidden(), noun, activity: activity.into() }
     }
 
     /// Sets the number of steps.
     pub(super) fn start(&mut self, steps: usize) {
-        self.write(&format!("{}: {steps} {}", self.what, self.noun));
+        self.write(&format!("{}: {steps} {}", self.activity, self.noun));
         self.bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
         self.bar.set_length(steps as u64);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}") {
@@ -38,8 +38,8 @@ impl RunProgress {
         self.bar.set_message(name.escape_default().to_string());
         self.bar.inc(1);
         let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
-        let is_tenth = done * LINES / all.max(1) > (done - 1) * LINES / all.max(1);
-        if self.bar.is_hidden() && all >= LINES && is_tenth && done < all {
+        let is_tenth = done * MAX_LINES / all.max(1) > (done - 1) * MAX_LINES / all.max(1);
+        if self.bar.is_hidden() && all >= MAX_LINES && is_tenth && done < all {
             self.write(&format!("  {done} of {all}"));
         }
         if done >= all {

@@ -33,7 +33,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// Parses all of these patterns.
+    /// Parses the patterns.
     pub(super) fn all(patterns: &'a [String]) -> Vec<Self> {
         patterns.iter().map(|pattern| Self::new(pattern)).collect()
     }
@@ -70,12 +70,12 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     if !args.paths.is_empty() {
         return pmi_runner::suite::of_paths(&args.paths).map_err(scenario_errors);
     }
-    let whom = under_test(args);
+    let kind = under_test(args);
     let filters = Filter::all(&args.filter);
     // A requirement without scenarios is an error only if no scenario of the whole suite tests it, so all scenarios of this kind are read.
     let any = filters.is_empty() || !args.requirement.is_empty();
     let wanted =
-        |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.matches(name)));
+        |tests, name: &str| tests == kind && (any || filters.iter().any(|filter| filter.matches(name)));
     pmi_runner::suite::embedded_part(wanted).map_err(scenario_errors)
 }
 
@@ -121,12 +121,12 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
 /// Describes the scenarios that match but are not played: scenarios in a different dialect or for a different kind of implementation.
 fn describe_other_matches(
     suite: &Suite,
-    whom: ImplementationKind,
+    kind: ImplementationKind,
     fits: impl Fn(&Scenario) -> bool,
 ) -> Option<String> {
     let all: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(|s| fits(s)).collect();
     let example = file_name(&all.first()?.name);
-    if let Some(here) = all.iter().find(|s| s.tests == whom) {
+    if let Some(here) = all.iter().find(|s| s.tests == kind) {
         let (title, word) = (here.dialect.title(), here.dialect);
         let example = file_name(&here.name);
         return Some(format!("scenarios of {title}, such as {example}: --dialect {word} plays them"));
@@ -144,8 +144,8 @@ fn describe_other_matches(
 /// # Errors
 /// Returns an error if a pattern matches no scenario that is played, or the log of `--rerun-failed` cannot be read.
 pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
-    let whom = under_test(args);
-    let is_played = |s: &&Arc<Scenario>| s.tests == whom && dialects.contains(&s.dialect);
+    let kind = under_test(args);
+    let is_played = |s: &&Arc<Scenario>| s.tests == kind && dialects.contains(&s.dialect);
     let playable: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(is_played).collect();
     let filters = Filter::all(&args.filter);
     // Only a part of the suite was read, but suggestions must consider all of it.
@@ -159,7 +159,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     let fits_none = |(_, filter): &(&String, &Filter<'_>)| !playable.iter().any(|s| filter.matches(&s.name));
     if let Some((pattern, filter)) = args.filter.iter().zip(&filters).find(fits_none) {
         let whole = whole()?;
-        if let Some(where_to) = describe_other_matches(&whole, whom, |s| filter.matches(&s.name)) {
+        if let Some(where_to) = describe_other_matches(&whole, kind, |s| filter.matches(&s.name)) {
             anyhow::bail!("--filter {pattern}: matches only {where_to}");
         }
         let names = || whole.scenarios.iter().filter(is_played).map(|s| s.name.as_str());
@@ -176,7 +176,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
         if playable.iter().any(|s| tests(s)) {
             continue;
         }
-        if let Some(where_to) = describe_other_matches(&whole()?, whom, tests) {
+        if let Some(where_to) = describe_other_matches(&whole()?, kind, tests) {
             anyhow::bail!("--requirement {word}: tested only by {where_to}");
         }
         let ids = || suite.catalogue.iter().map(|requirement| requirement.id.as_str());

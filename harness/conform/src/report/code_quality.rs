@@ -13,10 +13,12 @@ use pmi_judge::cause::causes;
 use pmi_judge::symptom::fingerprint;
 use pmi_judge::verdict::Verdict;
 
-/// Maximum number of characters of a description and a fingerprint. `PART` limits the expected and the seen text in a description.
-const DESCRIPTION: usize = 800;
-const FINGERPRINT: usize = 255;
-const PART: usize = 200;
+/// Maximum number of characters of a description.
+const MAX_DESCRIPTION_LENGTH: usize = 800;
+/// Maximum number of characters of a fingerprint.
+const MAX_FINGERPRINT_LENGTH: usize = 255;
+/// Maximum number of characters of each of the two texts in a description: what was expected, and what was seen.
+const MAX_PART_LENGTH: usize = 200;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let strict = run.header.strict;
@@ -31,7 +33,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         places.dedup();
         let mut places = places.into_iter().map(place);
         // The fingerprint contains no times, no line numbers, and no names that an implementation chooses.
-        let fingerprint = text::clip(&text::clean(fingerprint), FINGERPRINT);
+        let fingerprint = text::clip(&text::clean(fingerprint), MAX_FINGERPRINT_LENGTH);
         if let Some(known) = issues.iter_mut().find(|issue| issue["fingerprint"] == *fingerprint) {
             known["other_locations"]
                 .as_array_mut()
@@ -41,7 +43,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         }
         issues.push(json!({
             "check_name": text::clean(check),
-            "description": text::clip(&text::clean(text), DESCRIPTION),
+            "description": text::clip(&text::clean(text), MAX_DESCRIPTION_LENGTH),
             "fingerprint": fingerprint,
             "severity": severity,
             "location": places.next(),
@@ -56,7 +58,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             Severity::Warn => "minor",
             Severity::Note => "info",
         };
-        let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
+        let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, MAX_PART_LENGTH);
         let others = match cause.findings.len() {
             1 => String::new(),
             n => format!(" ({})", text::count(n, "scenario")),

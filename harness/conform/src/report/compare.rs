@@ -408,16 +408,16 @@ mod tests {
     }
 
     /// Returns a result in which rank 0 leaves after half a message, and rank 1 gets a wrong response.
-    fn behind_half_a_message(scenario: &str) -> ScenarioResult {
+    fn after_half_a_message(scenario: &str) -> ScenarioResult {
         let proc = |rank| Proc { group: 0, rank };
         let bytes = |text: &str| Bytes(text.into());
-        let whats = [
+        let kinds = [
             EventKind::ToServer { proc: proc(0), bytes: bytes("cmd=put kvsname=k ke") },
             EventKind::ClosedByClient { proc: proc(0) },
             EventKind::ToServer { proc: proc(1), bytes: bytes("cmd=get kvsname=k key=a\n") },
             EventKind::FromServer { proc: proc(1), bytes: bytes("cmd=put_result rc=0\n") },
         ];
-        let last_events = (2..).zip(whats).map(|(seq, kind)| Event::new(seq, kind)).collect();
+        let last_events = (2..).zip(kinds).map(|(seq, kind)| Event::new(seq, kind)).collect();
         ScenarioResult { last_events, ..with(scenario, Verdict::Fail, &["x"]) }
     }
 
@@ -444,7 +444,7 @@ mod tests {
             // The contents of a response do not depend on timing, unless a different process has left in the middle of a message before the
             // response.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
-            (passed("a"), behind_half_a_message("a"), true),
+            (passed("a"), after_half_a_message("a"), true),
         ] {
             let comparison = Comparison::of(&run(vec![before]), &run(vec![after]));
             assert_eq!(comparison.is_same(), same, "{comparison:?}");

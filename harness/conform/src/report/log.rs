@@ -197,12 +197,12 @@ struct SkippedEvent<'a> {
     _event: IgnoredAny,
 }
 
-/// Reads a log as [`read_log`] does, and passes each part to `tell` instead of keeping it. Events are passed only if they are `wanted`.
+/// Reads a log as [`read_log`] does, and passes each part to `receive` instead of keeping it. Events are passed only if they are `wanted`.
 pub(crate) fn read_parts(
     name: &str,
     mut from: impl BufRead,
     wanted: bool,
-    tell: &mut dyn FnMut(LogPart<'_>),
+    receive: &mut dyn FnMut(LogPart<'_>),
 ) -> Result<Run, LogError> {
     let name = text::clean(name);
     let mut run: Option<Run> = None;
@@ -217,7 +217,7 @@ pub(crate) fn read_parts(
         let wrong = |why: String| LogError::Line { name: name.clone(), line, why: text::clean(&why) };
         if let Some(Run { end: None, .. }) = run
             && bytes.starts_with(EVENT_PREFIX)
-            && let Some(scenario) = event_of(&bytes, wanted, tell)
+            && let Some(scenario) = event_of(&bytes, wanted, receive)
         {
             if !begun.contains(&*scenario) {
                 begun.insert(scenario.into_owned());
@@ -235,7 +235,7 @@ pub(crate) fn read_parts(
         };
         match (&mut run, parsed) {
             (None, LogLine::Run(header)) => {
-                tell(LogPart::Header(&header));
+                receive(LogPart::Header(&header));
                 let (results, events, cut) = (Vec::new(), BTreeMap::new(), Vec::new());
                 let left_out = BTreeMap::new();
                 run = Some(Run { header, results, events, left_out, cut, end: None });
@@ -256,12 +256,12 @@ pub(crate) fn read_parts(
             }
             (Some(_), LogLine::Event { scenario, event }) => {
                 if wanted {
-                    tell(LogPart::Event(&scenario, event));
+                    receive(LogPart::Event(&scenario, event));
                 }
                 begun.insert(scenario);
             }
             (Some(run), LogLine::Result(result)) => {
-                tell(LogPart::Result(&result));
+                receive(LogPart::Result(&result));
                 run.results.push(result);
             }
             (Some(run), LogLine::End(end)) => run.end = Some(end),
@@ -275,13 +275,13 @@ pub(crate) fn read_parts(
     Ok(run)
 }
 
-/// Passes the event of a line to `tell`. Returns its scenario, or `None` if the line is not an event that [`LogWriter`] wrote.
-fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(LogPart<'_>)) -> Option<Cow<'a, str>> {
+/// Passes the event of a line to `receive`. Returns its scenario, or `None` if the line is not an event that [`LogWriter`] wrote.
+fn event_of<'a>(bytes: &'a [u8], wanted: bool, receive: &mut dyn FnMut(LogPart<'_>)) -> Option<Cow<'a, str>> {
     if !wanted {
         return serde_json::from_slice::<SkippedEvent<'_>>(bytes).ok().map(|line| line.scenario);
     }
     let line = serde_json::from_slice::<EventLine<'_>>(bytes).ok()?;
-    tell(LogPart::Event(&line.scenario, line.event));
+    receive(LogPart::Event(&line.scenario, line.event));
     Some(line.scenario)
 }
 

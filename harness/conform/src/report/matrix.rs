@@ -118,8 +118,9 @@ struct MatrixRow {
 struct MatrixCell {
     standing: Status,
     label: &'static str,
-    /// Number of scenarios that test the requirement. `shown_by` is the number of scenarios with this standing.
+    /// Number of scenarios that test the requirement.
     scenarios: usize,
+    /// Number of scenarios that show this standing.
     shown_by: usize,
     reason: String,
     /// Link to the findings; empty without findings.
@@ -170,11 +171,11 @@ pub(crate) fn write_matrix(
 /// Makes the names of the entries unique within a table: a name that occurs more than once gets the version appended, or a number if the
 /// versions do not differ.
 fn distinct(entries: &[NamedRun]) -> Vec<NamedRun> {
-    let alike =
+    let are_alike =
         |one: &NamedRun, other: &NamedRun| one.name == other.name && title(&one.run) == title(&other.run);
     let with_version = |entry: &NamedRun| {
         let version = entry.run.header.implementation_version.as_ref();
-        let twice = entries.iter().filter(|other| alike(entry, other)).count() > 1;
+        let twice = entries.iter().filter(|other| are_alike(entry, other)).count() > 1;
         let version = version.filter(|version| twice && !entry.name.contains(version.as_str()));
         let name = version.map_or_else(|| entry.name.clone(), |version| format!("{} {version}", entry.name));
         NamedRun { name, run: entry.run.clone() }

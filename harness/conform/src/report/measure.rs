@@ -79,12 +79,12 @@ fn head(measured: &[Measurement]) -> Vec<String> {
 /// Formats the memory per key and per rank.
 fn memory(measured: &[Measurement]) -> Option<String> {
     let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key;
-    let mut told = format!("memory: {per_key:.0} bytes for each further key");
+    let mut memory_text = format!("memory: {per_key:.0} bytes for each further key");
     if let Some(per_rank) = memory_per_rank(measured) {
         // A negative value is noise.
-        let _ = write!(told, ", {:.1} KiB for each further rank", per_rank.max(0.0) / 1024.0);
+        let _ = write!(memory_text, ", {:.1} KiB for each further rank", per_rank.max(0.0) / 1024.0);
     }
-    Some(told)
+    Some(memory_text)
 }
 
 /// Formats a table, with its head in the first row.
@@ -113,8 +113,8 @@ pub(crate) fn measure_text(label: &str, measured: &[Measurement], first: Option<
     let all = MeasureRow::all(std::iter::once(measured));
     rows.extend(all.into_iter().map(|row| with(row.name(), row.cells(measured, first))));
     let mut shown = table(label, &rows);
-    if let Some(told) = memory(measured) {
-        let _ = write!(shown, "\n{told}\n");
+    if let Some(memory_text) = memory(measured) {
+        let _ = write!(shown, "\n{memory_text}\n");
     }
     shown
 }

@@ -9,11 +9,13 @@ use serde::Serialize;
 pub(super) struct Area {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Position of the vertical axis. The horizontal axis ends at `right`.
+    /// Horizontal position of the vertical axis.
     pub(super) left: f64,
+    /// Horizontal position where the horizontal axis ends.
     pub(super) right: f64,
-    /// The vertical axis ends at `top`, and the horizontal axis is at `floor`.
+    /// Vertical position where the vertical axis ends.
     pub(super) top: f64,
+    /// Vertical position of the horizontal axis.
     pub(super) floor: f64,
 }
 

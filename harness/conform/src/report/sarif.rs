@@ -113,12 +113,13 @@ fn rule_id(requirement: &str) -> String {
     text::clean(requirement).chars().take(MAX_NAME_LENGTH).collect()
 }
 
-fn rule(id: &str, says: &str, help: &str) -> Value {
+fn rule(id: &str, description: &str, help: &str) -> Value {
     let part = |text: &str| -> Value {
         let text: String = text::clean(text).chars().take(MAX_DESCRIPTION_LENGTH).collect();
         json!({ "text": text })
     };
-    let mut rule = json!({ "id": id, "shortDescription": part(says), "fullDescription": part(says) });
+    let mut rule =
+        json!({ "id": id, "shortDescription": part(description), "fullDescription": part(description) });
     if !help.is_empty() {
         rule["help"] = part(help);
     }

@@ -51,7 +51,8 @@ pub(super) fn clip(text: &str, limit: usize) -> String {
     part(text, 0, limit)
 }
 
-/// Cuts a text in its middle, which keeps both the process that died and the end of its assertion, if it has more than `limit` characters.
+/// Cuts the middle out of a text with more than `limit` characters. Of a crash, this keeps both the process that died and the end of its
+/// assertion.
 pub(super) fn clip_middle(text: &str, limit: usize) -> String {
     let all = text.chars().count();
     if all <= limit {

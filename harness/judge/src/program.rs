@@ -111,7 +111,7 @@ struct ProcessState {
     last_thread: Option<Vec<u8>>,
     /// The key of the process's last request, if that request is a get.
     gets: Option<Vec<u8>>,
-    /// The last unusable scripted response to a put, get, barrier or finalize, unless a request of that kind succeeded later.
+    /// The last unusable scripted response to a request whose result a process needs, unless a request of that kind succeeded later.
     unusable: Option<UnusableResponse>,
     /// The rank in PMI_RANK.
     rank: Option<i64>,
@@ -125,6 +125,8 @@ struct ProcessState {
     wrong_answer: Option<String>,
     /// True if the scenario scripts the response to the process's last request.
     scripted: bool,
+    /// The operation of the last request with a scripted response. The scenario may script the responses to all of its requests.
+    scripted_operation: Option<Operation>,
     /// The last exchange with a scripted response.
     last_scripted_exchange: Option<ExchangeSummary>,
     /// The last exchange with the server's own response.
@@ -228,16 +230,20 @@ impl ProcessState {
     /// Stores a scripted response if the process cannot have done its work with it, and removes it once a request of the same kind
     /// succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary) {
-        use Operation::{Barrier, Finalize, Get, Put};
-        let Some(operation @ (Put | Get | Barrier | Finalize)) = self.last_operation else { return };
+        use Operation::{Barrier, Finalize, Get, Kvsname, Put};
+        let Some(operation @ (Kvsname | Put | Get | Barrier | Finalize)) = self.last_operation else {
+            return;
+        };
         let other_thread = message.field("thrid").is_some_and(|thread| {
             self.last_thread.as_deref().is_some_and(|requested| requested != thread.as_ref())
         });
         // A malformed response may still be readable.
         let Some(outcome) = message.outcome() else { return };
-        let is_usable =
-            message.operation() == Some(operation) && outcome == ResponseOutcome::Success && !other_thread;
-        if !is_usable && self.scripted {
+        let is_usable = message.operation() == Some(operation)
+            && outcome == ResponseOutcome::Success
+            && !other_thread
+            && !(matches!(operation, Kvsname | Get) && message.lacks_results());
+        if !is_usable && self.scripted_operation == Some(operation) {
             let (key, exchange) = (self.gets.clone(), exchange.clone());
             self.unusable = Some(UnusableResponse { operation, key, exchange });
         } else if is_usable && self.unusable.as_ref().is_some_and(|response| response.operation == operation)
@@ -404,6 +410,7 @@ impl ProgramState {
                 let process = self.process(*proc);
                 process.situations_reached += 1;
                 process.scripted = true;
+                process.scripted_operation = process.last_operation;
             }
             EventKind::LeftUnread { proc } => self.process(*proc).left_unread = true,
             EventKind::ClosedByClient { proc } => {

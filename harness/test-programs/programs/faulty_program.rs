@@ -266,7 +266,11 @@ impl Pmi {
         if !succeeded(&answer) && !is_selected("takes-values-of-failures") {
             return None;
         }
-        Some(answer.get("value").cloned().unwrap_or_else(|| fail("success without a value")))
+        let value = answer.get("value").cloned();
+        if value.is_none() && is_selected("invents-missing-values") {
+            return Some(key.replacen('k', "v", 1));
+        }
+        Some(value.unwrap_or_else(|| fail("success without a value")))
     }
 }
 
@@ -486,6 +490,9 @@ pub(crate) fn main() {
     }
     if is_selected("puts-twice") {
         put(&mut pmi);
+    }
+    if is_selected("puts-a-reserved-key") {
+        pmi.ask(&format!("cmd=put kvsname={} key=PMI_card{rank} value=v", pmi.kvsname), "put_result");
     }
     if is_selected("puts-a-control-character") {
         pmi.ask(&format!("cmd=put kvsname={} key=bell{rank} value=\u{7}", pmi.kvsname), "put_result");

@@ -313,6 +313,12 @@ impl<'a> Decoded<'a> {
         keys.find_map(|field| self.value(field.key))
     }
 
+    /// Returns whether a response lacks all of the results that its operation has.
+    pub fn lacks_results(&self) -> bool {
+        let results = self.exchange.map_or(&[][..], |exchange| exchange.results);
+        !results.is_empty() && results.iter().all(|field| self.raw(field.key).is_none())
+    }
+
     /// Returns the return code `rc`.
     pub fn rc(&self) -> Option<i64> {
         self.raw("rc").and_then(parse_int)

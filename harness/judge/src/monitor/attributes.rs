@@ -17,10 +17,7 @@ const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
 /// Lists the result fields of a response that lacks all of them.
 fn missing(message: &Decoded<'_>) -> Option<String> {
-    let fields = message.exchange()?.results;
-    if fields.iter().any(|field| message.raw(field.key).is_some()) {
-        return None;
-    }
+    let fields = message.exchange().filter(|_| message.lacks_results())?.results;
     let keys: Vec<&str> = fields.iter().map(|field| field.key).collect();
     let (last, others) = keys.split_last()?;
     Some(if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) })

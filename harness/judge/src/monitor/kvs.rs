@@ -99,6 +99,7 @@ impl Monitor {
         let repeated = group.kvs.contains(key);
         group.kvs.record_put(key, value, p.rank, entered);
         let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
+        self.check_prefix(p, key);
         if repeated {
             let (id, expected) = match first == p.rank {
                 true => (ids::RFC13_PUT_ONCE, "a key is put once in a keyval space"),
@@ -129,6 +130,7 @@ impl Monitor {
     /// Records a put to the keyval space of the job (PMI-2). Returns true if the server has no reason to refuse it.
     fn put_to_job(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
         self.check_lengths(p, key, value);
+        self.check_prefix(p, key);
         let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
         // A rank that received no value for the key, although it has already left the fence that the putting rank enters next.
@@ -157,6 +159,14 @@ impl Monitor {
             );
         }
         valid
+    }
+
+    /// Reports a put of a key that process managers reserve for themselves.
+    fn check_prefix(&mut self, p: Proc, key: &[u8]) {
+        if key.starts_with(RESERVED_PREFIX) {
+            let expected = "a key that does not begin with PMI_";
+            self.client_misuse(p, ids::DE_FACTO_PUT_RESERVED_PREFIX, expected, quote_bytes(key));
+        }
     }
 
     /// Compares a pair with the limits of the draft.

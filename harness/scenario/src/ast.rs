@@ -449,7 +449,7 @@ impl ImplementationKind {
 
     /// Returns the kind with this word.
     pub(super) fn from_word(word: &str) -> Option<Self> {
-        [Self::Server, Self::Client, Self::Library].into_iter().find(|whom| whom.word() == word)
+        [Self::Server, Self::Client, Self::Library].into_iter().find(|kind| kind.word() == word)
     }
 }
 

@@ -538,13 +538,13 @@ impl Checker<'_> {
         }
         let ranks = self.count_ranks(step);
         self.times = ranks.saturating_mul(times);
-        let asked = if step.role == Role::Server { self.pending_first_use.take() } else { None };
+        let first_use = if step.role == Role::Server { self.pending_first_use.take() } else { None };
         match &step.action {
             StepAction::OneOf(alternatives) => {
                 self.one_of(step, alternatives);
                 // A scenario that accepts several responses also handles the refusal of an optional operation.
-                if let Some(which) = asked {
-                    self.uses[which] = None;
+                if let Some(index) = first_use {
+                    self.uses[index] = None;
                 }
             }
             StepAction::Process(action) => self.process(action),

@@ -12,7 +12,7 @@ const INDENT: usize = 2;
 /// Width of the longest verb and the blanks after it.
 const VERB_WIDTH: usize = 8;
 /// Maximum width of prose and of lists in the head.
-const WIDTH: usize = 120;
+const MAX_WIDTH: usize = 120;
 
 /// Prints a scenario. Parsing the text returns the same tree, if the tree was parsed or consists of parts made by [`Template`]'s
 /// constructors.
@@ -186,7 +186,7 @@ impl Printer<'_> {
             let mut taken = 0;
             for item in rest {
                 let word = word(&item.value);
-                if taken > 0 && text.len() + 1 + word.len() > WIDTH {
+                if taken > 0 && text.len() + 1 + word.len() > MAX_WIDTH {
                     break;
                 }
                 text = text + " " + &word;
@@ -645,12 +645,12 @@ fn without_rfc13(text: &str) -> String {
     sentences.collect::<Vec<_>>().join(". ") + "."
 }
 
-/// Wraps words into lines of at most `WIDTH` bytes.
+/// Wraps words into lines of at most `MAX_WIDTH` bytes.
 pub(crate) fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() < WIDTH => {
+            Some(line) if line.len() + 1 + word.len() < MAX_WIDTH => {
                 line.push(' ');
                 line.push_str(word);
             }

@@ -138,9 +138,9 @@ pub struct Requirement {
 impl Requirement {
     /// Returns whether tests must show that a breach by this party is detected. This applies to observable MUSTs. Requirements about which
     /// the text contradicts itself are excluded, because a breach of them is never a failure.
-    pub fn needs_fault(&self, whom: BoundParty) -> bool {
+    pub fn needs_fault(&self, party: BoundParty) -> bool {
         (self.level == Level::Must || self.fails)
-            && self.binds.contains(&whom)
+            && self.binds.contains(&party)
             && self.excluded.is_none()
             && self.contradiction.is_none()
     }

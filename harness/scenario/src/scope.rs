@@ -48,8 +48,9 @@ pub struct Scope {
     captured: HashSet<String>,
     /// The dialect in which messages are encoded.
     dialect: Dialect,
-    /// `$rank` and `$size`.
+    /// `$rank`.
     rank: u32,
+    /// `$size`.
     size: u32,
     /// `$pmijobid`.
     job_id: Option<Vec<u8>>,

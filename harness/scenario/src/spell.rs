@@ -528,14 +528,14 @@ impl Speller<'_> {
             None => (None, line.clone()),
         };
         let word = OutcomeWord::from_word(first_word(&outcome)?)?;
-        let asked = || {
+        let latest_request = || {
             self.requests
                 .iter()
                 .rev()
                 .find(|(by, _)| targets_overlap(by, target))
                 .map(|(_, operation)| *operation)
         };
-        let Some(operation) = operation.or_else(asked) else {
+        let Some(operation) = operation.or_else(latest_request) else {
             self.sink
                 .error(line.span, "a response without a request")
                 .help("name the operation first, as in `get ok value=v`");

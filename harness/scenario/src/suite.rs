@@ -364,8 +364,8 @@ impl Suite {
     }
 
     /// Returns the scenarios for one kind of implementation.
-    pub fn testing(&self, whom: ImplementationKind) -> impl Iterator<Item = &Arc<Scenario>> {
-        self.scenarios.iter().filter(move |s| s.tests == whom)
+    pub fn testing(&self, kind: ImplementationKind) -> impl Iterator<Item = &Arc<Scenario>> {
+        self.scenarios.iter().filter(move |s| s.tests == kind)
     }
 
     /// Returns the behaviours of the reference server that scenarios may select.

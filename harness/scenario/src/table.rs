@@ -28,11 +28,11 @@ pub(crate) fn of_requests(dialect: Dialect) -> &'static Arc<[TableRow]> {
 fn requests(framing: Framing) -> Arc<[TableRow]> {
     let named = |name: &str, text: Template| (Spanned::from(name.to_owned()), text);
     let word = |name: &str, word: &str| named(name, Template::default().tuples(word));
-    let asked = protocol::documented_exchanges(framing).iter().filter(|exchange| {
+    let exchanges = protocol::documented_exchanges(framing).iter().filter(|exchange| {
         // A block of lines has no `cmd` tuple.
         exchange.response.is_some() && exchange.omission().is_none() && !exchange.is_block
     });
-    asked
+    exchanges
         .map(|exchange| TableRow {
             name: exchange.operation.to_owned().into(),
             values: vec![

@@ -604,9 +604,9 @@ fn partial_suite_equals_filtered_suite() {
         Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is valid")
     };
     let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is valid");
-    for whom in [ImplementationKind::Server, ImplementationKind::Client, ImplementationKind::Library] {
-        let of_whom: Vec<String> = whole.testing(whom).map(|s| s.name.clone()).collect();
-        assert_eq!(names(&part(&|tests, _| tests == whom)), of_whom);
+    for kind in [ImplementationKind::Server, ImplementationKind::Client, ImplementationKind::Library] {
+        let of_kind: Vec<String> = whole.testing(kind).map(|s| s.name.clone()).collect();
+        assert_eq!(names(&part(&|tests, _| tests == kind)), of_kind);
     }
     let all = names(&whole);
     // Takes every seventh scenario, which selects single rows of tables.
@@ -874,9 +874,10 @@ fn own_rows_are_combined_with_rows_of_the_table() {
 
 /// Returns the operations of a dialect that these functions request.
 fn operations(dialect: Dialect, is_known: impl Fn(&str) -> bool) -> BTreeSet<&'static str> {
-    let asked = protocol::documented_exchanges(dialect.framing()).iter();
-    let asked = asked.filter(|e| e.response.is_some() && e.functions.iter().any(|name| is_known(name)));
-    asked.map(|exchange| exchange.operation).collect()
+    let exchanges = protocol::documented_exchanges(dialect.framing()).iter();
+    let exchanges =
+        exchanges.filter(|e| e.response.is_some() && e.functions.iter().any(|name| is_known(name)));
+    exchanges.map(|exchange| exchange.operation).collect()
 }
 
 #[rstest]

@@ -25,11 +25,11 @@ const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 const NODE_VARIABLES: [&[u8]; 3] = [b"SLURMD_NODENAME=", b"FLUX_URI=", b"MPI_LOCALNRANKS="];
 
 /// Exit status of an agent that has lost its runner; `agent::RUNNER_LOST_STATUS`.
-const RUNNER_GONE: i32 = 123;
+const RUNNER_LOST_STATUS: i32 = 123;
 /// Exit status after a signal that did not kill the process.
-const SURVIVED: i32 = 124;
+const SURVIVED_STATUS: i32 = 124;
 /// Exit status of an agent that cannot do its work.
-const FAILED: i32 = 125;
+const FAILED_STATUS: i32 = 125;
 
 const PATH_MAX: usize = 4096;
 
@@ -124,7 +124,7 @@ fn exit(status: i32) -> ! {
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    exit(FAILED)
+    exit(FAILED_STATUS)
 }
 
 /// A symbol that the core library's tables refer to, because that library was built with unwinding. Nothing unwinds here.
@@ -236,7 +236,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     let variable = environment.variable(PATH_VARIABLE).unwrap_or_default();
     let Some(place) = [executed_as, program, variable].into_iter().find_map(AgentPath::of) else {
         complain(b"pmi-conform-agent: not started through its path in the scratch folder of a run\n");
-        exit(FAILED);
+        exit(FAILED_STATUS);
     };
     let connections = pmi_fd(environment).and_then(|pmi| Some((pmi, connect(place.scratch)?)));
     let Some((pmi, runner)) = connections else { become_full(&place, arguments, environment) };
@@ -335,7 +335,7 @@ fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> !
         }
     }
     complain(b"pmi-conform-agent: cannot execute the file \"full\" next to the agent\n");
-    exit(FAILED)
+    exit(FAILED_STATUS)
 }
 
 fn complain(text: &[u8]) {
@@ -475,7 +475,7 @@ impl Hello {
                     self.descriptor = None;
                     sent += result as usize;
                 }
-                _ => exit(RUNNER_GONE),
+                _ => exit(RUNNER_LOST_STATUS),
             }
         }
         self.length = 0;
@@ -487,7 +487,9 @@ impl Hello {
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {
-        let Some(rest) = line.get_mut(length..).filter(|rest| !rest.is_empty()) else { exit(RUNNER_GONE) };
+        let Some(rest) = line.get_mut(length..).filter(|rest| !rest.is_empty()) else {
+            exit(RUNNER_LOST_STATUS)
+        };
         let part = Part { text: rest.as_ptr(), length: rest.len() };
         let rights = RIGHTS;
         let message = MessageHeader {
@@ -504,16 +506,16 @@ fn obey(runner: usize) -> ! {
         match result {
             EINTR => {}
             1.. => length += result as usize,
-            _ => exit(RUNNER_GONE),
+            _ => exit(RUNNER_LOST_STATUS),
         }
     }
     let digits = line.get(b"{\"exit\":".len()..).unwrap_or_default();
     let count = digits.iter().take_while(|b| b.is_ascii_digit()).count();
-    let Some(value) = digits.get(..count).and_then(number) else { exit(RUNNER_GONE) };
+    let Some(value) = digits.get(..count).and_then(number) else { exit(RUNNER_LOST_STATUS) };
     if line.starts_with(b"{\"kill\":") {
         // SAFETY: the arguments are numbers.
         unsafe { call(number::KILL, [call(number::GETPID, [0; 3]) as usize, value, 0]) };
-        exit(SURVIVED);
+        exit(SURVIVED_STATUS);
     }
-    exit(if line.starts_with(b"{\"exit\":") { value as i32 } else { RUNNER_GONE })
+    exit(if line.starts_with(b"{\"exit\":") { value as i32 } else { RUNNER_LOST_STATUS })
 }

@@ -16,7 +16,7 @@ pub const LINES_MAX: usize = 400;
 /// last.
 const LAST_LINES: usize = 50;
 /// Maximum number of bytes that are read at once.
-const CHUNK: usize = 64 * 1024;
+const CHUNK_SIZE: usize = 64 * 1024;
 
 /// A buffer that splits the pieces of a stream into lines.
 #[derive(Debug, Default)]
@@ -76,12 +76,12 @@ impl LastLines {
         self.lines.push_back(line);
     }
 
-    fn report(&mut self, tell: &mut dyn FnMut(Bytes)) {
+    fn report(&mut self, emit: &mut dyn FnMut(Bytes)) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            tell(Bytes(format!("(lines left out: {dropped})").into_bytes()));
+            emit(Bytes(format!("(lines left out: {dropped})").into_bytes()));
         }
-        self.lines.drain(..).for_each(|line| tell(Bytes(line)));
+        self.lines.drain(..).for_each(|line| emit(Bytes(line)));
     }
 }
 
@@ -111,19 +111,19 @@ impl Output {
     }
 
     /// Reads once, and reports the complete lines up to the limit.
-    pub fn read<S: Copy>(&mut self, stderr: bool, reactor: &mut Reactor<S>, tell: &mut dyn FnMut(Bytes)) {
+    pub fn read<S: Copy>(&mut self, stderr: bool, reactor: &mut Reactor<S>, emit: &mut dyn FnMut(Bytes)) {
         let Self { streams, kept } = self;
         let OutputStream { pipe: open, lines, last } = &mut streams[usize::from(stderr)];
         let Some((pipe, key)) = open else { return };
         let mut keep = |line: Vec<u8>| {
             if *kept < LINES_MAX {
                 *kept += 1;
-                tell(Bytes(line));
+                emit(Bytes(line));
             } else {
                 last.keep(line);
             }
         };
-        let mut buffer = [0; CHUNK];
+        let mut buffer = [0; CHUNK_SIZE];
         match pipe.read(&mut buffer) {
             Ok(n) if n > 0 => {
                 lines.push(&buffer[..n], &mut keep);
@@ -139,7 +139,7 @@ impl Output {
             }
             _ => {
                 lines.finish().into_iter().for_each(keep);
-                last.report(tell);
+                last.report(emit);
                 if let Some(key) = key {
                     reactor.remove(*key);
                 }
@@ -153,12 +153,12 @@ impl Output {
         &mut self,
         stderr: bool,
         reactor: &mut Reactor<S>,
-        tell: &mut dyn FnMut(Bytes),
+        emit: &mut dyn FnMut(Bytes),
     ) {
         for _ in 0..LINES_MAX {
-            self.read(stderr, reactor, tell);
+            self.read(stderr, reactor, emit);
         }
-        self.streams[usize::from(stderr)].last.report(tell);
+        self.streams[usize::from(stderr)].last.report(emit);
     }
 }
 
@@ -171,10 +171,10 @@ mod tests {
         let long = vec![b'x'; 3 * LINE_MAX];
         let text = [b"a\n\nb", &long[..], b"\nend"].concat();
         for size in [1, 2, 7, text.len()] {
-            let (mut lines, mut told) = (Lines::default(), Vec::new());
-            text.chunks(size).for_each(|piece| lines.push(piece, &mut |line| told.push(line)));
+            let (mut lines, mut emitted) = (Lines::default(), Vec::new());
+            text.chunks(size).for_each(|piece| lines.push(piece, &mut |line| emitted.push(line)));
             let cut = [b"b", &long[..LINE_MAX - 1]].concat();
-            assert_eq!(told, [b"a".to_vec(), Vec::new(), cut]);
+            assert_eq!(emitted, [b"a".to_vec(), Vec::new(), cut]);
             assert_eq!((lines.finish(), lines.finish()), (Some(b"end".to_vec()), None));
         }
     }
@@ -187,16 +187,16 @@ mod tests {
         output.watch(&mut reactor, |stderr| stderr).unwrap();
         let mut child = command.spawn().unwrap();
         drop(command);
-        let mut told = 0;
+        let mut line_count = 0;
         for _ in 0..3 {
             for ready in reactor.wait(None).unwrap() {
                 output.read(ready.source, &mut reactor, &mut |line| {
                     assert_eq!(line.0, b"y");
-                    told += 1;
+                    line_count += 1;
                 });
             }
         }
-        assert_eq!(told, LINES_MAX);
+        assert_eq!(line_count, LINES_MAX);
         let mut rest = Vec::new();
         output.read_rest(false, &mut reactor, &mut |line| rest.push(line.to_string()));
         assert_eq!(rest.len(), 1 + LAST_LINES);

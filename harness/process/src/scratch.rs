@@ -7,12 +7,12 @@ use tempfile::TempDir;
 
 /// The in-memory file system that every Linux user can write to. Creating and removing a file there takes a tenth of the time needed on
 /// disk, and each launch needs several files.
-const MEMORY: &str = "/dev/shm";
+const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// Creates a private folder for sockets and links, which are small. The folder is in memory unless TMPDIR is set.
 pub fn scratch_folder() -> io::Result<TempDir> {
     let asked_for = std::env::var_os("TMPDIR").is_some_and(|dir| !dir.is_empty());
-    if !asked_for && let Ok(folder) = folder_in(Path::new(MEMORY)) {
+    if !asked_for && let Ok(folder) = folder_in(Path::new(MEMORY_FOLDER)) {
         return Ok(folder);
     }
     folder_on_disk()

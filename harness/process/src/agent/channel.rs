@@ -298,12 +298,12 @@ mod tests {
         here.send(&"short");
         here.send(&long);
         assert!(here.is_blocked());
-        let mut heard: Vec<String> = Vec::new();
-        while heard.len() < 2 {
-            heard.extend(there.messages());
+        let mut messages: Vec<String> = Vec::new();
+        while messages.len() < 2 {
+            messages.extend(there.messages());
             here.flush();
         }
-        assert_eq!(heard, ["short", &long]);
+        assert_eq!(messages, ["short", &long]);
         drop(here);
         // A process that another test starts may still hold the other end until its exec, so this waits for the end.
         assert!(there.wait::<String>().unwrap().is_none() && there.is_over());

@@ -56,7 +56,7 @@ pub fn stderr_name(pid: u32) -> String {
 }
 
 /// Variables in which process managers pass ranks. The protocol's variables come first.
-const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
+const RANK_VARIABLES: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
 /// Returns whether a launcher has started the program to load a library.
 pub fn is_agent(argv0: &OsString) -> bool {
@@ -81,7 +81,7 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
         return Err(io::Error::other("not started through its path in the scratch folder of a run"));
     };
     let mut runner = Channel::to_runner(scratch)?;
-    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
     // Launchers delay the output of processes, and drop some of it when a job is aborted, so it goes to a file.
     let stderr =
         File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;

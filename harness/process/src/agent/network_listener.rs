@@ -38,7 +38,7 @@ impl ListenOptions {
     /// # Errors
     ///
     /// Returns an error if the text is invalid or the runner cannot listen at this address.
-    pub fn parse(text: &str, launches: usize, agent: PathBuf, tell: fn(&str)) -> Result<Self, ListenError> {
+    pub fn parse(text: &str, launches: usize, agent: PathBuf, report: fn(&str)) -> Result<Self, ListenError> {
         let wrong = |why: &str| ListenError(format!("\"{text}\": {why}"));
         let (host, ports) = match text.parse::<IpAddr>() {
             Ok(_) => (text, None),
@@ -68,7 +68,7 @@ impl ListenOptions {
                 "too few ports ({few}) for {launches} simultaneous launches: write {host}:{first}-{last}, or leave out the ports"
             )));
         }
-        let this = Self { address, ports, agent, report: tell, reported: Arc::default() };
+        let this = Self { address, ports, agent, report, reported: Arc::default() };
         // Open a listener once, so that an error is reported before the first launch.
         match NetworkListener::open(&this) {
             Ok(_) => Ok(this),

@@ -16,7 +16,7 @@ use crate::scratch::folder_on_disk;
 pub(super) const FULL: &str = "full";
 
 /// Exit status of a quick agent that was started through a path that is not an agent's.
-const FAILED: i32 = 125;
+const FAILED_STATUS: i32 = 125;
 
 #[cfg(quick_agent)]
 const PROGRAM: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/quick-agent")));
@@ -39,7 +39,7 @@ impl QuickAgent {
         drop(file);
         let mut tried = Command::new(agent.path());
         tried.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        tried.status().is_ok_and(|status| status.code() == Some(FAILED)).then_some(agent)
+        tried.status().is_ok_and(|status| status.code() == Some(FAILED_STATUS)).then_some(agent)
     }
 
     /// Returns the path of the file.

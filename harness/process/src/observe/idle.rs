@@ -147,14 +147,14 @@ fn waits(pid: i32) -> Option<Vec<(i32, ThreadWait, u64)>> {
 fn examine(pids: &[i32]) -> ActivityState {
     let mut all = SleepCounts::new();
     for pid in pids {
-        let looked = threads(*pid, |thread| match thread {
+        let result = threads(*pid, |thread| match thread {
             Thread::Waits { tid, wait: ThreadWait::Endless, sleeps } => Ok((tid, sleeps)),
             Thread::Ended => Err(ActivityState::Ended),
             Thread::Waits { .. } | Thread::Busy => Err(ActivityState::Busy),
         });
-        match looked {
+        match result {
             Ok(sleeps) => all.extend(sleeps),
-            Err(look) => return look,
+            Err(state) => return state,
         }
     }
     all.sort_unstable();
@@ -193,7 +193,7 @@ fn reads_file(pid: i32, line: &str) -> bool {
     let mut words = line.split_whitespace();
     let number = words.next().and_then(|n| n.parse::<u32>().ok());
     let descriptor = words.next().and_then(|n| u64::from_str_radix(n.trim_start_matches("0x"), 16).ok());
-    number.is_some_and(|number| READS.contains(&number))
+    number.is_some_and(|number| READ_CALLS.contains(&number))
         && descriptor.is_some_and(|n| {
             fs::metadata(format!("/proc/{pid}/fd/{}", n as u32 as i32)).is_ok_and(|file| file.is_file())
         })
@@ -280,11 +280,11 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
 
 fn catches_alarms(pid: i32) -> bool {
     /// The mask of SIGALRM, SIGVTALRM and SIGPROF.
-    const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
+    const ALARM_SIGNALS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
     let status = procfs::short_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.is_none_or(|mask| mask & ALARMS != 0)
+    caught.is_none_or(|mask| mask & ALARM_SIGNALS != 0)
 }
 
 enum ConnectionEnd {
@@ -363,11 +363,11 @@ enum BlockingCall {
 
 /// The numbers of the system calls read and readv.
 #[cfg(target_arch = "x86_64")]
-const READS: [u32; 2] = [0, 19];
+const READ_CALLS: [u32; 2] = [0, 19];
 #[cfg(target_arch = "aarch64")]
-const READS: [u32; 2] = [63, 65];
+const READ_CALLS: [u32; 2] = [63, 65];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const READS: [u32; 0] = [];
+const READ_CALLS: [u32; 0] = [];
 
 #[cfg(target_arch = "x86_64")]
 fn call(number: u32) -> BlockingCall {

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 /// Maximum number of bytes that are read from a file. Files in `/proc` are far shorter.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 /// Maximum number of bytes that the kernel returns at once.
-const PAGE: usize = 4096;
+const PAGE_SIZE: usize = 4096;
 /// Maximum length of a line in a file of short lines.
 const LONGEST_LINE: usize = 1024;
 
@@ -26,10 +26,10 @@ pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
 pub(crate) fn short_text(path: impl AsRef<Path>) -> io::Result<String> {
     let (file, mut bytes) = (File::open(path)?, Vec::new());
     loop {
-        let mut page = [0; PAGE];
+        let mut page = [0; PAGE_SIZE];
         let n = file.read_at(&mut page, bytes.len() as u64)?;
         bytes.extend_from_slice(&page[..n]);
-        if n < PAGE - LONGEST_LINE || bytes.len() as u64 >= MAX_FILE_SIZE {
+        if n < PAGE_SIZE - LONGEST_LINE || bytes.len() as u64 >= MAX_FILE_SIZE {
             return Ok(into_text(bytes));
         }
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn reads_lists_longer_than_a_page() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for length in [0, 1, PAGE - LONGEST_LINE - 1, PAGE - 1, PAGE, 3 * PAGE + 7] {
+        for length in [0, 1, PAGE_SIZE - LONGEST_LINE - 1, PAGE_SIZE - 1, PAGE_SIZE, 3 * PAGE_SIZE + 7] {
             let text = "x".repeat(length);
             fs::write(file.path(), &text).unwrap();
             assert_eq!(short_text(file.path()).unwrap(), text, "{length}");

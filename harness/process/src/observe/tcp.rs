@@ -15,19 +15,19 @@ use rustix::net::{
 };
 
 /// Length of `struct nlmsghdr`.
-const HEADER: usize = 16;
+const HEADER_LENGTH: usize = 16;
 
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
 
 /// `INET_DIAG_INFO`: the attribute that contains `struct tcp_info`.
-const INFO: u16 = 2;
+const INFO_ATTRIBUTE: u16 = 2;
 
 /// Length of `struct inet_diag_msg`, which the attributes follow.
-const MESSAGE: usize = 72;
+const MESSAGE_LENGTH: usize = 72;
 
 /// Offset of `tcpi_notsent_bytes` in `struct tcp_info`.
-const NOT_SENT: usize = 144;
+const NOT_SENT_OFFSET: usize = 144;
 
 /// The state of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,14 +78,14 @@ fn build_query(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
         IpAddr::V6(ip) => ip.octets().to_vec(),
     };
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let mut text = Vec::with_capacity(HEADER + 56);
-    text.extend(u32::try_from(HEADER + 56).unwrap_or_default().to_ne_bytes());
+    let mut text = Vec::with_capacity(HEADER_LENGTH + 56);
+    text.extend(u32::try_from(HEADER_LENGTH + 56).unwrap_or_default().to_ne_bytes());
     text.extend(BY_FAMILY.to_ne_bytes());
     text.extend(REQUEST.to_ne_bytes());
     // Sequence number and sender, which the kernel ignores.
     text.extend([0; 8]);
     // Family, protocol, extensions, padding; then all states.
-    text.extend([family.as_raw() as u8, TCP, 1 << (INFO - 1), 0]);
+    text.extend([family.as_raw() as u8, TCP, 1 << (INFO_ATTRIBUTE - 1), 0]);
     text.extend(u32::MAX.to_ne_bytes());
     text.extend(local.port().to_be_bytes());
     text.extend(remote.port().to_be_bytes());
@@ -105,13 +105,13 @@ fn read_answer(answer: &[u8]) -> Option<PeerState> {
     if kind == ERROR {
         return None;
     }
-    let (received, inode) = (word(HEADER + 56)?, word(HEADER + 68)?);
+    let (received, inode) = (word(HEADER_LENGTH + 56)?, word(HEADER_LENGTH + 68)?);
     let short = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));
-    let mut at = HEADER + MESSAGE;
+    let mut at = HEADER_LENGTH + MESSAGE_LENGTH;
     let mut held_back = 0;
     while let (Some(length @ 4..), Some(kind)) = (short(at), short(at + 2)) {
-        if kind == INFO && usize::from(length) >= 4 + NOT_SENT + 4 {
-            held_back = word(at + 4 + NOT_SENT)?;
+        if kind == INFO_ATTRIBUTE && usize::from(length) >= 4 + NOT_SENT_OFFSET + 4 {
+            held_back = word(at + 4 + NOT_SENT_OFFSET)?;
         }
         at += usize::from(length).next_multiple_of(4);
     }

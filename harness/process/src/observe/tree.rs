@@ -206,8 +206,8 @@ fn value_in(environment: &[u8], name: &str) -> Option<String> {
 /// incomplete, so it is read again until it is complete.
 fn environment(pid: i32) -> Option<Vec<u8>> {
     /// Maximum wait for a program to start. Only a file system that does not respond takes this long.
-    const STARTING: Duration = Duration::from_secs(10);
-    let deadline = Instant::now() + STARTING;
+    const MAX_START_TIME: Duration = Duration::from_secs(10);
+    let deadline = Instant::now() + MAX_START_TIME;
     let mut before = None;
     loop {
         let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -178,7 +178,7 @@ mod tests {
         assert!(process.killed_by().is_none(), "the process is alive");
         rustix::process::kill_process(Pid::from_raw(pid).unwrap(), rustix::process::Signal::ABORT).unwrap();
         child.wait().unwrap();
-        let told = kernel_reports_exits(Path::new("/bin/true"));
-        assert_eq!(process.killed_by().map(|(_, signal)| signal), told.then_some(6));
+        let reports_exits = kernel_reports_exits(Path::new("/bin/true"));
+        assert_eq!(process.killed_by().map(|(_, signal)| signal), reports_exits.then_some(6));
     }
 }

@@ -224,9 +224,9 @@ fn signal_info(thread: i32) -> Option<SignalInfo> {
             std::ptr::null_mut::<libc::c_void>(),
             (&raw mut info).cast::<libc::c_void>(),
         );
-        let told =
+        let signal_info =
             || SignalInfo { code: info.si_code, sender: info.si_pid(), address: info.si_addr() as u64 };
-        (done == 0).then(told)
+        (done == 0).then(signal_info)
     }
 }
 

@@ -98,7 +98,7 @@ const MAX_CACHED_LINES: usize = 4096;
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
 
 /// The sections that are read from files on the call stack.
-const DEBUG: &str = ".debug_";
+const DEBUG_PREFIX: &str = ".debug_";
 
 impl LoadedImage {
     fn read(mapping: Mapping) -> Option<Self> {
@@ -290,8 +290,9 @@ fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
         Endianness::Big => RunTimeEndian::Big,
     };
     let section = |name: &str| {
-        let section =
-            object.section_by_name(name).filter(|s| name.starts_with(DEBUG) && s.size() <= MAX_SECTION_SIZE);
+        let section = object
+            .section_by_name(name)
+            .filter(|s| name.starts_with(DEBUG_PREFIX) && s.size() <= MAX_SECTION_SIZE);
         section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default()
     };
     let load = |id: gimli::SectionId| Ok::<_, gimli::Error>(section(id.name()));

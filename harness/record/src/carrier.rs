@@ -84,9 +84,9 @@ impl Batch {
         facts.into_iter().map(move |ProcessFact { at: time, pid, kind: fact }| {
             let fact = match fact {
                 FactKind::Carried(direction, length) => {
-                    let said = bytes[at..at + length].to_vec();
+                    let carried = bytes[at..at + length].to_vec();
                     at += length;
-                    FactKind::Carried(direction, said)
+                    FactKind::Carried(direction, carried)
                 }
                 FactKind::Started(start) => FactKind::Started(start),
                 FactKind::NotStarted(why) => FactKind::NotStarted(why),
@@ -276,11 +276,12 @@ impl Carrier {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
-        // The process manager's messages come first. The waiting processes then continue, and their next requests reach it together.
-        let says = |ready: &Ready<CarrierSource>| {
+        // The process manager's messages come first. The waiting processes then continue, and their next requests reach the process
+        // manager together.
+        let is_from_server = |ready: &Ready<CarrierSource>| {
             matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
         };
-        let (answers, others): (Vec<_>, Vec<_>) = ready.into_iter().partition(says);
+        let (answers, others): (Vec<_>, Vec<_>) = ready.into_iter().partition(is_from_server);
         for Ready { source, .. } in answers.into_iter().chain(others) {
             match source {
                 CarrierSource::Other => other = true,

@@ -98,18 +98,19 @@ mod tests {
     #[test]
     fn closed_visitor_is_identified_by_its_message() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        for (said, stranger) in [("cmd=initack pmiid=4711", true), ("cmd=initack pmiid=", false), ("", true)]
+        for (message, stranger) in
+            [("cmd=initack pmiid=4711", true), ("cmd=initack pmiid=", false), ("", true)]
         {
             let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let client = listener.accept().unwrap().0;
-            let line = if said.is_empty() { String::new() } else { format!("{said}\n") };
+            let line = if message.is_empty() { String::new() } else { format!("{message}\n") };
             ours.write_all(line.as_bytes()).unwrap();
             drop(ours);
             // The kernel reports the end of a connection after some time.
             while peeked_bytes(&client).is_none() || other_end(&client, "") != PeerIdentity::Unknown {
                 std::thread::yield_now();
             }
-            assert_eq!(is_stranger(&client, ""), stranger, "{said}");
+            assert_eq!(is_stranger(&client, ""), stranger, "{message}");
         }
     }
 }

@@ -387,7 +387,7 @@ mod tests {
         }
 
         /// Carries, and returns the bytes that the process manager receives.
-        fn heard(&mut self) -> Vec<u8> {
+        fn receive(&mut self) -> Vec<u8> {
             self.carry();
             let mut bytes = vec![0; 64];
             let n = self.manager.read(&mut bytes).unwrap();
@@ -406,7 +406,7 @@ mod tests {
         let mut taken = 0;
         for _ in 0..100 {
             pump.program.write_all(b"ask").unwrap();
-            assert_eq!(pump.heard(), b"ask");
+            assert_eq!(pump.receive(), b"ask");
             assert!(pump.is_left());
             pump.manager.write_all(b"tell").unwrap();
             pump.carry();
@@ -438,7 +438,7 @@ mod tests {
         let mut pump = ManualPump::new();
         for request in [b"one", b"two"] {
             pump.program.write_all(request).unwrap();
-            assert_eq!(pump.heard(), request);
+            assert_eq!(pump.receive(), request);
         }
         // As if the pump's process had been killed.
         let (client, server) = &pump.ends;
@@ -446,10 +446,10 @@ mod tests {
         pump.reactor = Reactor::new().unwrap();
         pump.program.write_all(b"three").unwrap();
         pump.pump = Pump::new(ends.0.into(), ends.1.into(), &mut pump.reactor, |side| side).unwrap();
-        assert_eq!(pump.heard(), b"three");
+        assert_eq!(pump.receive(), b"three");
         assert!(!pump.is_left());
         pump.program.write_all(b"four").unwrap();
-        assert_eq!(pump.heard(), b"four");
+        assert_eq!(pump.receive(), b"four");
         assert!(!pump.is_left());
     }
 
@@ -457,7 +457,7 @@ mod tests {
     fn program_without_an_answer_reads_end_of_file() {
         let mut pump = ManualPump::new();
         pump.program.write_all(b"ask").unwrap();
-        assert_eq!(pump.heard(), b"ask");
+        assert_eq!(pump.receive(), b"ask");
         pump.pump.close(&mut pump.reactor);
         drop(pump.ends);
         assert_eq!(all(&mut pump.program), b"");

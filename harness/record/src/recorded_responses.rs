@@ -100,14 +100,14 @@ impl RecordedRank {
         }
         let exchange = message.exchange().filter(|_| message.is_well_formed());
         if message.direction == Direction::ToServer {
-            let asked = (is_line || exchange.is_some()).then(|| (exchange, kind(message)));
-            return self.pending.extend(asked);
+            let request = (is_line || exchange.is_some()).then(|| (exchange, kind(message)));
+            return self.pending.extend(request);
         }
         let place = match message.framing {
             Framing::Lines => Some(0),
             // Several requests may be pending, and the responses may have a different order.
             Framing::Frames => {
-                self.pending.iter().position(|(asked, _)| asked.is_some() && *asked == exchange)
+                self.pending.iter().position(|(request, _)| request.is_some() && *request == exchange)
             }
         };
         let Some((_, Some(request))) = place.and_then(|place| self.pending.remove(place)) else { return };

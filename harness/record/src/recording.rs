@@ -210,8 +210,8 @@ impl Recording {
         };
         let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
         // A process that sends its init in a separate message does not wait for the response to initack.
-        let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
-        let waits = !greeted.is_complete() && !goes_on;
+        let sends_init = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
+        let waits = !greeted.is_complete() && !sends_init;
         match direction {
             Some(Direction::ToServer) if waits && greeted.early_bytes.len() + rest.len() <= MAX_RESPONSE => {
                 greeted.early_bytes.extend_from_slice(rest);
@@ -221,12 +221,12 @@ impl Recording {
             _ => {}
         }
         let rest = rest.to_vec();
-        if let Some(IdentifyingProcess { start, initack: said, response: received, early_bytes: ahead }) =
+        if let Some(IdentifyingProcess { start, initack, response, early_bytes }) =
             self.identifying.remove(&pid)
         {
-            self.started(start, Some((said, received)), context);
-            if let Some(proc) = self.procs.get(&pid).copied().filter(|_| !ahead.is_empty()) {
-                self.event(EventKind::ToServer { proc, bytes: Bytes(ahead) }, context);
+            self.started(start, Some((initack, response)), context);
+            if let Some(proc) = self.procs.get(&pid).copied().filter(|_| !early_bytes.is_empty()) {
+                self.event(EventKind::ToServer { proc, bytes: Bytes(early_bytes) }, context);
             }
         }
         match direction {
@@ -255,9 +255,9 @@ impl Recording {
         }
         self.procs.insert(pid, p);
         self.processes.insert(p, false);
-        if let Some((said, received)) = greeted.filter(|(said, _)| !said.is_empty()) {
+        if let Some((initack, response)) = greeted.filter(|(initack, _)| !initack.is_empty()) {
             self.event(
-                EventKind::Greeted { proc: p, initack: Bytes(said), response: Bytes(received) },
+                EventKind::Greeted { proc: p, initack: Bytes(initack), response: Bytes(response) },
                 context,
             );
         }
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use pmi_judge::PartyKind;
 
-    fn tell(recording: &mut Recording, pid: i32, fact: FactKind) {
+    fn add_fact(recording: &mut Recording, pid: i32, fact: FactKind) {
         recording.take(ProcessFact { at: Duration::ZERO, pid, kind: fact }, &mut |_| {});
     }
 
@@ -313,25 +313,25 @@ mod tests {
         let mut recording = Recording::new(vec!["pm".into()]);
         for rank in ["0", "1"] {
             let env = [("PMI_FD", "3"), ("PMI_RANK", rank), ("PMI_SIZE", "2")];
-            tell(&mut recording, rank.parse().unwrap(), start(rank.parse().unwrap(), FIRST_FOLDER, &env));
+            add_fact(&mut recording, rank.parse().unwrap(), start(rank.parse().unwrap(), FIRST_FOLDER, &env));
         }
         for step in steps {
             let (rank, what) = step.split_once(' ').unwrap();
             let pid = rank.parse().unwrap();
             if let Some(line) = what.strip_prefix("C: ") {
-                tell(&mut recording, pid, carried(Direction::ToServer, &format!("{line}\n")));
+                add_fact(&mut recording, pid, carried(Direction::ToServer, &format!("{line}\n")));
             } else if let Some(line) = what.strip_prefix("S: ") {
-                tell(&mut recording, pid, carried(Direction::FromServer, &format!("{line}\n")));
+                add_fact(&mut recording, pid, carried(Direction::FromServer, &format!("{line}\n")));
             } else if what == "unread" {
-                tell(&mut recording, pid, FactKind::LeftUnread);
+                add_fact(&mut recording, pid, FactKind::LeftUnread);
             } else if what == "closed" {
-                tell(&mut recording, pid, FactKind::ClosedByClient);
+                add_fact(&mut recording, pid, FactKind::ClosedByClient);
             } else {
                 let exit = match what.split_once(' ').unwrap() {
                     ("killed", signal) => Exit::Signal(signal.parse().unwrap()),
                     (_, status) => Exit::Code(status.parse().unwrap()),
                 };
-                tell(&mut recording, pid, FactKind::Ended(exit));
+                add_fact(&mut recording, pid, FactKind::Ended(exit));
             }
         }
         recording
@@ -383,10 +383,10 @@ mod tests {
     /// Returns the events of a process with PMI_PORT that exchanges these pieces, and the findings.
     fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
         let mut recording = Recording::new(vec!["pm".into()]);
-        tell(&mut recording, 1, start(1, FIRST_FOLDER, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
+        add_fact(&mut recording, 1, start(1, FIRST_FOLDER, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
         for (is_request, text) in pieces {
             let direction = if *is_request { Direction::ToServer } else { Direction::FromServer };
-            tell(&mut recording, 1, carried(direction, text));
+            add_fact(&mut recording, 1, carried(direction, text));
         }
         let kind = |event: &Event| match &event.kind {
             EventKind::Greeted { response: received, .. } => format!("greeted in {} bytes", received.0.len()),
@@ -442,11 +442,11 @@ mod tests {
         let mut recording = recording(&INIT);
         let block = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
         for folder in ["by-1-1", "by-1-2"] {
-            tell(&mut recording, 1, FactKind::Spawns(folder.into()));
-            tell(&mut recording, 1, carried(Direction::ToServer, block));
+            add_fact(&mut recording, 1, FactKind::Spawns(folder.into()));
+            add_fact(&mut recording, 1, carried(Direction::ToServer, block));
         }
         for (pid, folder) in [(7, "by-1-2"), (8, "by-1-1")] {
-            tell(&mut recording, pid, start(pid, folder, &[("PMI_RANK", "0")]));
+            add_fact(&mut recording, pid, start(pid, folder, &[("PMI_RANK", "0")]));
         }
         let of = |pid| recording.procs[&pid].group;
         assert_eq!([of(0), of(1), of(8), of(7)], [0, 0, 1, 2]);

@@ -22,7 +22,7 @@ const BLOCK_START: &[u8] = b"mcmd=spawn";
 const EXECNAME: &[u8] = b"execname=";
 
 /// The beginning of a spawn request's body in PMI-2.
-const SPAWN: &[u8] = b"cmd=spawn;";
+const PMI2_SPAWN: &[u8] = b"cmd=spawn;";
 
 /// Maximum length of a message that negotiates a version.
 const MAX_NEGOTIATION: usize = 64 * 1024;
@@ -160,17 +160,17 @@ impl Rewriter {
         let Some(length) = self.held.first_chunk().and_then(|header| frame_length(*header)) else {
             return HEADER - self.held.len();
         };
-        let shown = HEADER + length.min(SPAWN.len());
+        let shown = HEADER + length.min(PMI2_SPAWN.len());
         if self.held.len() < shown { shown - self.held.len() } else { HEADER + length - self.held.len() }
     }
 
     fn decide(&mut self, tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>, out: &mut Vec<u8>) {
         let Some(header) = self.held.first_chunk() else { return };
         let body = &self.held[HEADER..];
-        let begun = body.len().min(SPAWN.len());
+        let begun = body.len().min(PMI2_SPAWN.len());
         match frame_length(*header) {
             None => self.frame = FrameState::Unreadable,
-            Some(length) if length > MAX_BUFFERED || body[..begun] != SPAWN[..begun] => {
+            Some(length) if length > MAX_BUFFERED || body[..begun] != PMI2_SPAWN[..begun] => {
                 let left = length - body.len();
                 self.frame = if left == 0 { FrameState::Held } else { FrameState::Passes(left) };
             }

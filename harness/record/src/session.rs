@@ -85,20 +85,20 @@ pub fn run(
         Child::start(launcher).map_err(context(format_args!("cannot start \"{}\"", command[0])))?;
     let pid = launcher.pid();
     // The limit is raised as far as possible, because the number of processes is not known in advance.
-    let _room = RaisedLimit::raise_to_max()?;
+    let _raised_limit = RaisedLimit::raise_to_max()?;
     carrier.watch(launcher.pidfd())?;
     carrier.watch(&*signals)?;
     let name = format!("the launcher, {},", command[0].rsplit('/').next().unwrap_or_default());
     let mut recording = Recording::new(command);
     // Judging takes longer than forwarding. It has its own thread, so that it rarely delays a process.
     let (ended, recording) = std::thread::scope(|scope| {
-        let (news, heard) = sync_channel(MAX_BATCHES);
+        let (messages, receiver) = sync_channel(MAX_BATCHES);
         let judge = scope.spawn(move || {
-            heard.into_iter().for_each(|news: SessionMessage| news.record(&mut recording, sink));
+            receiver.into_iter().for_each(|message: SessionMessage| message.record(&mut recording, sink));
             recording
         });
         let mut running =
-            RunningSession { carrier, launcher, messages: news, start, exit: None, managers: Vec::new() };
+            RunningSession { carrier, launcher, messages, start, exit: None, managers: Vec::new() };
         let interrupted = running.until_over(mode, signals, pid);
         let left = running.carrier.running_processes();
         if matches!(mode, SessionMode::Bounded(_)) {
@@ -188,10 +188,10 @@ impl RunningSession {
     }
 
     /// Sends a message to the judge, after the facts that precede it.
-    fn report(&mut self, news: SessionMessage) {
+    fn report(&mut self, message: SessionMessage) {
         self.report_carried();
         // This cannot fail, because the judge receives until the sender is dropped.
-        let _ = self.messages.send(news);
+        let _ = self.messages.send(message);
     }
 
     fn report_carried(&mut self) {
@@ -204,7 +204,7 @@ impl RunningSession {
 
     /// Carries messages until the launcher and its programs have ended. Returns whether the user interrupted the session.
     fn until_over(&mut self, mode: SessionMode, signals: &mut StopSignals, pid: Pid) -> bool {
-        let (mut interrupts, mut hung, mut ended, mut looked) = (0, false, None, self.start);
+        let (mut interrupts, mut hung, mut ended, mut last_check) = (0, false, None, self.start);
         loop {
             let before = self.carrier.reported_facts().len();
             let other = self.carrier.carry(CHECK_INTERVAL);
@@ -215,10 +215,10 @@ impl RunningSession {
                 self.report_carried();
             }
             // The following checks take as long as forwarding a message, so they are not made after each message.
-            if !other && !quiet && looked.elapsed() < CHECK_INTERVAL {
+            if !other && !quiet && last_check.elapsed() < CHECK_INTERVAL {
                 continue;
             }
-            looked = Instant::now();
+            last_check = Instant::now();
             self.carrier.take_old_unread();
             self.report_carried();
             self.report_crashes();

@@ -65,7 +65,7 @@ impl RecordedSteps {
     }
 
     /// Adds a step of a rank.
-    pub(super) fn push(&mut self, p: Proc, order: StepOrder, said: StepText) {
+    pub(super) fn push(&mut self, p: Proc, order: StepOrder, step: StepText) {
         if order == StepOrder::Fixed || order == StepOrder::LeavesBarrier && self.entered.contains(&p) {
             self.close();
         }
@@ -75,11 +75,11 @@ impl RecordedSteps {
             self.entered.insert(p);
         }
         if order == StepOrder::Fixed {
-            return append(&mut self.finished, p, said);
+            return append(&mut self.finished, p, step);
         }
         let next = self.texts.len() as u32;
-        let number = *self.numbers.entry(said).or_insert_with_key(|said| {
-            self.texts.push(said.clone());
+        let number = *self.numbers.entry(step).or_insert_with_key(|step| {
+            self.texts.push(step.clone());
             next
         });
         self.unordered.push((p, number));
@@ -110,11 +110,11 @@ impl RecordedSteps {
 
     /// Returns the first steps of all ranks, then the second steps, and so on. Steps with the same text are combined.
     fn columns(&self) -> Vec<RecordedStep> {
-        let cuts: Vec<SplitText> = self.texts.iter().map(|said| SplitText::of(&said.text)).collect();
+        let cuts: Vec<SplitText> = self.texts.iter().map(|step| SplitText::of(&step.text)).collect();
         let mut shapes = HashMap::new();
-        let shape_of = |(said, cut): (&StepText, &SplitText)| {
+        let shape_of = |(step, cut): (&StepText, &SplitText)| {
             let next = shapes.len();
-            *shapes.entry((said.role, said.cites, cut.context().to_vec())).or_insert(next)
+            *shapes.entry((step.role, step.cites, cut.context().to_vec())).or_insert(next)
         };
         let shape: Vec<usize> = self.texts.iter().zip(&cuts).map(shape_of).collect();
         let mut place: HashMap<Proc, usize> = HashMap::new();
@@ -133,7 +133,7 @@ impl RecordedSteps {
             let from = all.len();
             for ((group, _), mut alike) in column {
                 alike.values_mut().for_each(|ranks| ranks.sort_unstable());
-                let Some(said) = alike.keys().next().map(|number| &self.texts[*number as usize]) else {
+                let Some(step) = alike.keys().next().map(|number| &self.texts[*number as usize]) else {
                     continue;
                 };
                 let texts: Vec<(&SplitText, &[u32])> =
@@ -141,7 +141,7 @@ impl RecordedSteps {
                 let size = if group == 0 { self.size } else { None };
                 all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| RecordedStep {
                     ranks: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
-                    text: StepText { text, ..said.clone() },
+                    text: StepText { text, ..step.clone() },
                 }));
             }
             all[from..].sort_by_key(|step: &RecordedStep| step.ranks[0]);
@@ -151,15 +151,15 @@ impl RecordedSteps {
 }
 
 /// Appends a step. If the last step has the same text, adds the rank to it instead.
-fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: StepText) {
-    let whole = !said.text.contains('\n');
+fn append(steps: &mut Vec<RecordedStep>, p: Proc, step: StepText) {
+    let whole = !step.text.contains('\n');
     match steps.last_mut() {
         Some(last)
-            if whole && last.text == said && last.ranks[0].group == p.group && !last.ranks.contains(&p) =>
+            if whole && last.text == step && last.ranks[0].group == p.group && !last.ranks.contains(&p) =>
         {
             last.ranks.push(p);
         }
-        _ => steps.push(RecordedStep { ranks: vec![p], text: said }),
+        _ => steps.push(RecordedStep { ranks: vec![p], text: step }),
     }
 }
 

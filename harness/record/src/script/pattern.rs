@@ -104,26 +104,26 @@ type NumberClasses = Vec<(bool, i64)>;
 /// Returns steps, with their ranks, for texts that differ only in numbers. Each text comes with its ranks, all of the same group. All lists
 /// of ranks are sorted. `size` is the size of the group, if known.
 pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
-    let said: Vec<(&SplitText, u32)> =
+    let texts: Vec<(&SplitText, u32)> =
         alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
-    let Some((first, _)) = said.first() else { return Vec::new() };
+    let Some((first, _)) = texts.first() else { return Vec::new() };
     // A number depends on the rank if its offsets from the rank have fewer distinct values than the number itself.
     let numbers = 0..first.numbers.len();
     let follows: Vec<bool> = numbers
         .map(|at| {
             let distinct = |of: &dyn Fn(i64, u32) -> i64| {
-                said.iter().map(|(cut, rank)| of(cut.numbers[at], *rank)).collect::<HashSet<i64>>().len()
+                texts.iter().map(|(cut, rank)| of(cut.numbers[at], *rank)).collect::<HashSet<i64>>().len()
             };
             distinct(&|number, rank| offset(number, rank, size)) < distinct(&|number, _| number)
         })
         .collect();
     let mut classes: BTreeMap<NumberClasses, Vec<(&SplitText, u32)>> = BTreeMap::new();
-    for (cut, rank) in said {
+    for (cut, rank) in texts {
         let class = cut.numbers.iter().zip(&follows);
         let class = class.map(|(n, follows)| (*follows, if *follows { offset(*n, rank, size) } else { *n }));
         classes.entry(class.collect()).or_default().push((cut, rank));
     }
-    classes.into_iter().flat_map(|(class, said)| step_of(&class, said)).collect()
+    classes.into_iter().flat_map(|(class, texts)| step_of(&class, texts)).collect()
 }
 
 /// Returns the offset of a number from the rank. If the size of the group is known, the offset is modulo the size.
@@ -136,13 +136,13 @@ fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
 }
 
 /// Returns a single step for ranks with the same numbers or offsets. If there are too few ranks, returns a step for each rank.
-fn step_of(class: &[(bool, i64)], mut said: Vec<(&SplitText, u32)>) -> Vec<(Vec<u32>, String)> {
-    said.sort_unstable_by_key(|(_, rank)| *rank);
+fn step_of(class: &[(bool, i64)], mut texts: Vec<(&SplitText, u32)>) -> Vec<(Vec<u32>, String)> {
+    texts.sort_unstable_by_key(|(_, rank)| *rank);
     let number = |(at, (follows, number)): (usize, &(bool, i64))| {
-        let straight = said[0].0.numbers[at] - i64::from(said[0].1);
+        let straight = texts[0].0.numbers[at] - i64::from(texts[0].1);
         match follows {
             false => NumberPattern::Constant(*number),
-            true if said.iter().all(|(cut, rank)| cut.numbers[at] - i64::from(*rank) == straight) => {
+            true if texts.iter().all(|(cut, rank)| cut.numbers[at] - i64::from(*rank) == straight) => {
                 NumberPattern::RankPlus(straight)
             }
             true => NumberPattern::RankPlusWrapped(*number),
@@ -151,14 +151,14 @@ fn step_of(class: &[(bool, i64)], mut said: Vec<(&SplitText, u32)>) -> Vec<(Vec<
     let numbers: Vec<NumberPattern> = class.iter().enumerate().map(number).collect();
     let is_plain =
         |number: &NumberPattern| matches!(number, NumberPattern::Constant(_) | NumberPattern::RankPlus(0));
-    if said.len() >= MIN_RANKS || said.len() > 1 && numbers.iter().all(is_plain) {
-        let text = said[0].0.text(&numbers);
-        return vec![(said.into_iter().map(|(_, rank)| rank).collect(), text)];
+    if texts.len() >= MIN_RANKS || texts.len() > 1 && numbers.iter().all(is_plain) {
+        let text = texts[0].0.text(&numbers);
+        return vec![(texts.into_iter().map(|(_, rank)| rank).collect(), text)];
     }
     let as_it_is = |cut: &SplitText| {
         cut.text(&cut.numbers.iter().map(|n| NumberPattern::Constant(*n)).collect::<Vec<_>>())
     };
-    said.into_iter().map(|(cut, rank)| (vec![rank], as_it_is(cut))).collect()
+    texts.into_iter().map(|(cut, rank)| (vec![rank], as_it_is(cut))).collect()
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         return Err(cannot(command.exec()));
     };
     let signals = SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    let mut between = TapLink::new(&signals, recorder)?;
+    let mut link = TapLink::new(&signals, recorder)?;
     let mut inherited = None;
     match (connection, std::env::var(PORT)) {
         (Ok(mut fd), _) => {
@@ -155,12 +155,12 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
             // The program's end of the connection must have the descriptor number that PMI_FD states.
             rustix::io::dup2(&theirs, &mut fd)?;
             inherited = Some(fd);
-            between.pass_to_recorder(client, server)?;
+            link.pass_to_recorder(client, server)?;
         }
         (Err(_), Ok(port)) => {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             command.env(PORT, listener.local_addr()?.to_string());
-            between.listen(listener, port)?;
+            link.listen(listener, port)?;
         }
         (Err(_), Err(_)) => {}
     }
@@ -168,9 +168,9 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         Ok(program) => program,
         Err(error) => {
             drop(inherited);
-            between.send_notice(&Notice::NotStarted(error.to_string()));
+            link.send_notice(&Notice::NotStarted(error.to_string()));
             let status = status_of(&error);
-            between.finish(
+            link.finish(
                 Exit::Code(status.into()),
                 &mut ForwardingHandler { program: rustix::process::getpid() },
             )?;
@@ -178,8 +178,8 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         }
     };
     drop(inherited);
-    between.send_notice(&Notice::Running(program.pid().as_raw_nonzero().get()));
-    supervise(between, program, &signals)
+    link.send_notice(&Notice::Running(program.pid().as_raw_nonzero().get()));
+    supervise(link, program, &signals)
 }
 
 /// A source of events.
@@ -304,14 +304,14 @@ impl TapLink {
     }
 
     /// Forwards the available bytes after the recorder has exited.
-    fn carry(&mut self, side: PumpSide, alone: &mut ForwardingHandler) -> PumpState {
+    fn carry(&mut self, side: PumpSide, handler: &mut ForwardingHandler) -> PumpState {
         let Some(pump) = &mut self.pump else { return PumpState::Over };
-        pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
+        pump.carry(side, handler, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
     }
 
     /// Forwards everything that the program wrote before it ended. Returns whether another process holds the program's connection, so that
     /// bytes must still be forwarded.
-    fn finish(&mut self, exit: Exit, alone: &mut ForwardingHandler) -> io::Result<bool> {
+    fn finish(&mut self, exit: Exit, handler: &mut ForwardingHandler) -> io::Result<bool> {
         self.send_notice(&Notice::Ended(exit));
         let deadline = Instant::now() + RECORDER_TIMEOUT;
         while self.recorder.is_some() && !self.receive() {
@@ -325,7 +325,7 @@ impl TapLink {
         }
         loop {
             let Some(pump) = &mut self.pump else { return Ok(false) };
-            match pump.drain(alone, &mut self.reactor, &mut self.buffer) {
+            match pump.drain(handler, &mut self.reactor, &mut self.buffer) {
                 Ok(PumpState::Open) if pump.is_blocked() => _ = self.reactor.wait(None)?,
                 Ok(PumpState::Open) => return Ok(true),
                 Ok(PumpState::Over) | Err(_) => return Ok(false),
@@ -373,29 +373,29 @@ fn prepare(command: &mut Command, mask: SigSet) {
 /// connection ended earlier, Hydra, which kills the processes of a group when one of them closes its connection, would kill the tap. If the
 /// connection ended later, Hydra would ignore its end, because Hydra would already have reaped the tap. So the tap holds both ends until it
 /// exits, even if the recorder forwards the messages.
-fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
+fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
-    let mut alone = ForwardingHandler { program: program.pid() };
-    let mut kept = between.descriptors();
+    let mut handler = ForwardingHandler { program: program.pid() };
+    let mut kept = link.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
     // A reader of the program's output must not wait for the end of the tap.
     close_others(kept);
     let mut exit = None;
     while exit.is_none() {
-        for ready in between.reactor.wait(None)? {
+        for ready in link.reactor.wait(None)? {
             match ready.source {
                 TapSource::Signals => {
-                    pass_on(signals, alone.program, forwards);
+                    pass_on(signals, handler.program, forwards);
                     // A SIGCHLD may stand for several, so the exit is checked in any case.
                     exit = program.try_wait();
                 }
                 // If this fails, the program sees the end of its connection.
-                TapSource::Listener => _ = between.accept(),
-                TapSource::Recorder => _ = between.receive(),
-                TapSource::Pump(side) => match between.carry(side, &mut alone) {
+                TapSource::Listener => _ = link.accept(),
+                TapSource::Recorder => _ = link.receive(),
+                TapSource::Pump(side) => match link.carry(side, &mut handler) {
                     PumpState::Open => {}
-                    PumpState::Over if is_exiting(alone.program) => std::mem::forget(between.pump.take()),
-                    PumpState::Over => between.close(),
+                    PumpState::Over if is_exiting(handler.program) => std::mem::forget(link.pump.take()),
+                    PumpState::Over => link.close(),
                 },
             }
         }
@@ -404,19 +404,19 @@ fn supervise(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io
     // Everything that the program wrote has arrived by now, and its end of the connection is closed. SAFETY: this process has a single
     // thread, so the child may call any function.
     #[expect(unsafe_code, reason = "a process that continues without exec")]
-    if between.finish(exit, &mut alone)? && unsafe { libc::fork() } == 0 {
+    if link.finish(exit, &mut handler)? && unsafe { libc::fork() } == 0 {
         let _ = rustix::process::setsid();
         loop {
-            for ready in between.reactor.wait(None)? {
+            for ready in link.reactor.wait(None)? {
                 if let TapSource::Pump(side) = ready.source
-                    && between.carry(side, &mut alone) == PumpState::Over
+                    && link.carry(side, &mut handler) == PumpState::Over
                 {
                     return Ok(0);
                 }
             }
         }
     }
-    std::mem::forget(between);
+    std::mem::forget(link);
     Ok(exit_like(exit))
 }
 

@@ -21,17 +21,17 @@ pub fn run(data: &[u8]) {
     let mut records = data;
     while let Some((&[operation], bytes)) = input::record(&mut records) {
         if operation != 0x7f {
-            let asked = Operation::ALL[usize::from(operation & 0x7f) % Operation::ALL.len()];
-            let sent = ask(&mut client, asked, operation);
-            assert_eq!(sent, ask(&mut bytewise, asked, operation), "fragmentation changes the request");
+            let requested = Operation::ALL[usize::from(operation & 0x7f) % Operation::ALL.len()];
+            let sent = ask(&mut client, requested, operation);
+            assert_eq!(sent, ask(&mut bytewise, requested, operation), "fragmentation changes the request");
             match sent {
                 Ok(request) => {
                     assert!(
                         !broken && waiting.is_none(),
                         "a request while another is pending, or on a broken connection"
                     );
-                    check_request(asked, &request);
-                    waiting = Some(asked);
+                    check_request(requested, &request);
+                    waiting = Some(requested);
                 }
                 Err(ClientMisuse::InFlight(other)) => assert_eq!(Some(other), waiting.map(Operation::rule)),
                 Err(ClientMisuse::Broken) => assert!(broken),
@@ -96,14 +96,14 @@ fn ask(client: &mut Client, operation: Operation, detail: u8) -> Result<Vec<u8>,
     }
 }
 
-fn check_request(asked: Operation, bytes: &[u8]) {
+fn check_request(requested: Operation, bytes: &[u8]) {
     assert!(bytes.ends_with(b"\n"));
     let line = &bytes[..bytes.len() - 1];
-    if asked == Operation::Spawn {
+    if requested == Operation::Spawn {
         assert!(bytes.starts_with(b"mcmd=spawn\n") && bytes.ends_with(b"\nendcmd\n"));
         return;
     }
-    assert_eq!(Decoded::new(Direction::ToServer, Framing::Lines, line).operation(), Some(asked));
+    assert_eq!(Decoded::new(Direction::ToServer, Framing::Lines, line).operation(), Some(requested));
 }
 
 fn operation_of(answer: &ServerResponse) -> Operation {

@@ -139,7 +139,7 @@ fn has_blank(fields: &[WrittenFields]) -> bool {
     fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')))
 }
 
-/// Checks that a text is decoded to the given fields. If `in_order`, a value with blanks may end the line.
+/// Checks that a text is decoded to the given fields. If `in_order` is true, a value with blanks may end the line.
 fn check(
     row: &Exchange,
     framing: Framing,

@@ -107,7 +107,7 @@ fn print(request: &SpawnRequest) -> Vec<u8> {
     out
 }
 
-/// Parses a request. If `turned`, the lines within its blocks are reversed first.
+/// Parses a request. If `turned` is true, the lines within its blocks are reversed first.
 fn collect(text: &[u8], turned: bool) -> Option<SpawnRequest> {
     let mut collector = SpawnCollector::new(SpawnLimits::default());
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();

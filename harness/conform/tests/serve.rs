@@ -359,7 +359,7 @@ mod mpi {
     }
 }
 
-/// Reads a connection until it ends or has been silent for a moment.
+/// Reads this many lines from a connection, or fewer if it ends or is silent for 10 seconds.
 fn receive(stream: &mut std::net::TcpStream, lines: usize) -> String {
     use std::io::Read;
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

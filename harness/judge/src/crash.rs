@@ -92,8 +92,8 @@ pub(crate) struct OwnEnd {
 }
 
 /// Returns the exit of the server, if it exited by itself with a status other than 0, and a response is missing since the event `missing`.
-/// The server is silent if `is_silent`, and has closed the connection otherwise. Output after the harness began to end the job is ignored,
-/// because it may be a result of that. If the server is silent, an exit after `missing` is ignored.
+/// The server is silent if `is_silent` is true, and has closed the connection otherwise. Output after the harness began to end the job is
+/// ignored, because it may be a result of that. If the server is silent, an exit after `missing` is ignored.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),

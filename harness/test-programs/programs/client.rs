@@ -89,12 +89,12 @@ fn connect() -> Result<(UnixStream, u32, u32)> {
     {
         let mut stream = TcpStream::connect(address(&port).ok_or("PMI_PORT is not an address")?)?;
         writeln!(stream, "{}", initack(&env::var("PMI_ID")?))?;
-        let mut told = String::new();
+        let mut text = String::new();
         let mut lines = BufReader::with_capacity(1, stream.try_clone()?);
         for _ in 0..LINES {
-            lines.read_line(&mut told)?;
+            lines.read_line(&mut text)?;
         }
-        let Greeting { rank, size } = Greeting::parse(told.as_bytes())?;
+        let Greeting { rank, size } = Greeting::parse(text.as_bytes())?;
         return Ok((OwnedFd::from(stream).into(), rank, size));
     }
     let fd = i32::try_from(variable("PMI_FD")?)?;

@@ -28,14 +28,15 @@ struct Rank {
 struct Fault {
     name: String,
     puts: u32,
-    /// Ranks that wait in a barrier, and ranks that have requested a missing key.
+    /// Ranks that wait in a barrier.
     waiting: HashSet<u32>,
+    /// Ranks that have requested a missing key.
     missed: HashSet<u32>,
 }
 
 impl Fault {
     /// Handles bytes from a rank.
-    fn asked(&mut self, rank: u32, bytes: &[u8]) {
+    fn handle(&mut self, rank: u32, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let puts = text.matches("cmd=put ").count();
         self.puts += puts as u32;
@@ -141,7 +142,7 @@ fn run() -> std::io::Result<()> {
             let connection = ranks[rank as usize].connection.as_mut();
             match connection.map_or(Ok(0), |c| c.read(&mut buffer)) {
                 Ok(n) if n > 0 => {
-                    fault.asked(rank, &buffer[..n]);
+                    fault.handle(rank, &buffer[..n]);
                     server.receive(id(rank), &buffer[..n]);
                 }
                 _ => {

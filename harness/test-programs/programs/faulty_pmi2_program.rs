@@ -216,21 +216,23 @@ pub(crate) fn main() {
     let threaded = if is_selected("threaded-yes") { "yes" } else { "FALSE" };
     let told_rank = if is_selected("tells-another-rank") { rank + 1 } else { rank };
     let fullinit = format!("pmijobid=job;pmirank={told_rank};threaded={threaded};");
-    let told = pmi.must("fullinit", &fullinit);
+    let response = pmi.must("fullinit", &fullinit);
     if is_selected("says-fullinit-twice") {
         pmi.must("fullinit", &fullinit);
     }
     let number = |key: &str| -> usize {
-        let value = told.get(key).and_then(|value| value.parse().ok());
+        let value = response.get(key).and_then(|value| value.parse().ok());
         value.unwrap_or_else(|| {
             if is_selected("ignores-failures") { 1 } else { fail(&format!("{key} is missing")) }
         })
     };
     let (own, size) = (number("rank"), number("size"));
-    if is_selected("needs-a-version") && !told.contains_key("pmi-version") {
+    if is_selected("needs-a-version") && !response.contains_key("pmi-version") {
         fail("no pmi-version");
     }
-    if is_selected("wants-an-application-number") && told.get("appnum").is_some_and(|n| n.starts_with('-')) {
+    if is_selected("wants-an-application-number")
+        && response.get("appnum").is_some_and(|n| n.starts_with('-'))
+    {
         crash(Signal::SEGV);
     }
     let job = pmi.must("job-getid", "").get("jobid").cloned();

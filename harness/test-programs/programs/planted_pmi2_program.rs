@@ -17,8 +17,8 @@ pub(crate) fn main() {
     let rank = variable("PMI_RANK", fail);
     let mut pmi = Pmi::connect();
     pmi.negotiate();
-    let told = pmi.must("fullinit", &format!("pmijobid=job;pmirank={rank};threaded=FALSE;"));
-    let size = told.get("size").and_then(|size| size.parse().ok());
+    let response = pmi.must("fullinit", &format!("pmijobid=job;pmirank={rank};threaded=FALSE;"));
+    let size = response.get("size").and_then(|size| size.parse().ok());
     let size: usize = size.unwrap_or_else(|| fail("no size"));
     if size == 0 {
         if is_selected("size-zero") {

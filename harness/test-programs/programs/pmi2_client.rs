@@ -71,13 +71,13 @@ fn run() -> Result<()> {
     this.stream.get_mut().write_all(b"cmd=init pmi_version=2 pmi_subversion=0\n")?;
     let mut line = String::new();
     this.stream.read_line(&mut line)?;
-    let told = this.ask(&format!("cmd=fullinit;pmijobid=job;pmirank={};threaded=FALSE;", this.rank))?;
-    let size: u32 = tuple(&told, "size").ok_or("no size")?.parse()?;
+    let response = this.ask(&format!("cmd=fullinit;pmijobid=job;pmirank={};threaded=FALSE;", this.rank))?;
+    let size: u32 = tuple(&response, "size").ok_or("no size")?.parse()?;
     match mode {
-        "strict" if tuple(&told, "pmi-version").is_none() => process::exit(3),
+        "strict" if tuple(&response, "pmi-version").is_none() => process::exit(3),
         "exchange" | "strict" => {
-            let told = this.ask("cmd=job-getid;")?;
-            let job = tuple(&told, "jobid").ok_or("no jobid")?.to_owned();
+            let response = this.ask("cmd=job-getid;")?;
+            let job = tuple(&response, "jobid").ok_or("no jobid")?.to_owned();
             this.ask(&format!("cmd=kvs-put;key=addr-{0};value=host-{0}:port a;", this.rank))?;
             this.ask("cmd=kvs-fence;")?;
             let next = (this.rank + 1) % size;
@@ -92,8 +92,8 @@ fn run() -> Result<()> {
         }
         "draft" => {
             for command in ["job-connect", "kvs-getall"] {
-                let told = this.ask(&format!("cmd={command};jobid=job;"))?;
-                println!("rc={}", tuple(&told, "rc").ok_or("no rc")?);
+                let response = this.ask(&format!("cmd={command};jobid=job;"))?;
+                println!("rc={}", tuple(&response, "rc").ok_or("no rc")?);
             }
         }
         "leave" if number(1)? == this.rank => process::exit(number(2)? as i32),

@@ -294,7 +294,7 @@ mod tests {
     #[case(OFFER, b"      cmd=fullinit;", &["invalid frame length \"      \""])]
     #[case(OFFER, b"12\t   cmd=fullinit;", &["invalid frame length \"12\\t   \""])]
     #[case(OFFER, b"  1000x", &["a message is longer than 64 bytes"])]
-    fn reports_invalid_framing_once(#[case] first: &[u8], #[case] then: &[u8], #[case] told: &[&str]) {
+    fn reports_invalid_framing_once(#[case] first: &[u8], #[case] then: &[u8], #[case] expected: &[&str]) {
         let mut connection = Connection::new(64);
         connection.push(ToServer, first);
         if first == OFFER {
@@ -303,7 +303,7 @@ mod tests {
             assert_eq!(taken(&mut connection, FromServer).len(), 1);
             connection.push(ToServer, then);
         }
-        assert_eq!(taken(&mut connection, ToServer), told);
+        assert_eq!(taken(&mut connection, ToServer), expected);
         for _ in 0..9 {
             connection.push(ToServer, b"     9cmd=abort;");
             assert!(taken(&mut connection, ToServer).is_empty());
@@ -316,12 +316,12 @@ mod tests {
         let text = [&[b'x'; 30][..], b"\n    14cmd=job-getid;"].concat();
         for size in 1..=text.len() {
             let mut connection = Connection::new(16);
-            let mut said = Vec::new();
+            let mut seen = Vec::new();
             for chunk in text.chunks(size) {
                 connection.push(ToServer, chunk);
-                said.extend(taken(&mut connection, ToServer));
+                seen.extend(taken(&mut connection, ToServer));
             }
-            assert_eq!(said, ["a message is longer than 16 bytes", "a frame instead of a line"], "{size}");
+            assert_eq!(seen, ["a message is longer than 16 bytes", "a frame instead of a line"], "{size}");
         }
     }
 

@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn greeting_round_trips_in_both_forms() {
         let greeting = Greeting { size: 4, rank: 2 };
-        for told in [false, true] {
-            assert_eq!(Greeting::parse(greeting.lines(told).as_bytes()), Ok(greeting));
+        for is_extended in [false, true] {
+            assert_eq!(Greeting::parse(greeting.lines(is_extended).as_bytes()), Ok(greeting));
         }
         assert_eq!(initack_id(initack("17").as_bytes()), Some(17));
         assert_eq!(initack_id(b"cmd=init pmi_version=1 pmi_subversion=1"), None);

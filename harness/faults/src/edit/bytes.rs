@@ -160,8 +160,8 @@ fn name(
             bytes.iter_mut().filter(|b| !b.is_ascii_digit()).for_each(|b| *b = b'0' + *b % 10);
         }
         ["greet", size, rank] => {
-            let told = |text| number(&fill(text, circumstances));
-            *bytes = Greeting { size: told(size)?, rank: told(rank)? }.lines(false).into();
+            let value = |text| number(&fill(text, circumstances));
+            *bytes = Greeting { size: value(size)?, rank: value(rank)? }.lines(false).into();
         }
         ["mpich"] => {
             if let MappingForm::Rfc(mapping) = MappingForm::classify(bytes) {

@@ -135,7 +135,7 @@ impl Server {
         if is_own_key(key) {
             return None;
         }
-        let asked = key;
+        let requested_key = key;
         let key = &self.alias(from, key)[..];
         let effect = self.pick(from, picked!(Effect::Get));
         let number = from.group as usize;
@@ -158,7 +158,7 @@ impl Server {
         if let Some(own) = self.state().own_values.get(&(from, key.to_vec())).cloned() {
             return found(own);
         }
-        let origin = self.state().origins.get(&(from.group, asked.to_vec())).copied();
+        let origin = self.state().origins.get(&(from.group, requested_key.to_vec())).copied();
         let round = self.state().rounds.get(&from.group).copied().unwrap_or(0);
         let value = self.server.groups[number].kvs.get(key).cloned();
         let node = |rank: u32| self.server.node(Proc { rank, ..from });

@@ -121,8 +121,8 @@ impl Server {
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let (p, mut received) = self.server.admit(line)?;
         if self.connection_method() == ConnectionMethod::Singleton {
-            let says = SingletonMessages { info: received, ..SingletonMessages::default() };
-            return Some((p, self.affect_singinit(says).info));
+            let messages = SingletonMessages { info: received, ..SingletonMessages::default() };
+            return Some((p, self.affect_singinit(messages).info));
         }
         self.edit(p, picked!(Effect::Greeting), &mut received);
         Some((p, received))
@@ -287,10 +287,10 @@ impl Server {
         group.kvsname = name;
     }
 
-    fn affect_singinit(&mut self, mut says: SingletonMessages) -> SingletonMessages {
+    fn affect_singinit(&mut self, mut messages: SingletonMessages) -> SingletonMessages {
         let p = Proc { group: 0, rank: 0 };
-        self.edit(p, picked!(Effect::Singinit), &mut says);
-        says
+        self.edit(p, picked!(Effect::Singinit), &mut messages);
+        messages
     }
 
     // ----- requests
@@ -317,7 +317,7 @@ impl Server {
         if self.state().stopped_answering || ((is_frame || !in_spawn) && self.rejects(from, message)) {
             return;
         }
-        let mut heard = message.to_vec();
+        let mut edited = message.to_vec();
         let enters = message == b"cmd=barrier_in" || is_frame && message.starts_with(b"cmd=kvs-fence;");
         if enters && self.counts_reentry(from) {
             return;
@@ -331,11 +331,11 @@ impl Server {
             .filter(|(which, _)| which.apply(&mut RequestText(message), &circumstances))
         {
             Some((_, Edit(&[]))) => return,
-            Some((_, edit)) => drop(edit.apply(&mut heard, &circumstances)),
+            Some((_, edit)) => drop(edit.apply(&mut edited, &circumstances)),
             None => {}
         }
-        if let Err(error) = self.request(from, &heard) {
-            self.protocol_error(from, &error, &heard);
+        if let Err(error) = self.request(from, &edited) {
+            self.protocol_error(from, &error, &edited);
         }
     }
 
@@ -354,13 +354,13 @@ impl Server {
     }
 
     fn request(&mut self, from: Proc, message: &[u8]) -> Result<(), ProtocolError> {
-        let Some(mut asked) = self.server.read(from, message)? else { return Ok(()) };
-        self.reject_concurrent(from, &asked.request)?;
-        let header = &asked.header;
-        if self.affect_request(from, header, &mut asked.request) {
+        let Some(mut allowed) = self.server.read(from, message)? else { return Ok(()) };
+        self.reject_concurrent(from, &allowed.request)?;
+        let header = &allowed.header;
+        if self.affect_request(from, header, &mut allowed.request) {
             return Ok(());
         }
-        let answer = match &mut asked.request {
+        let answer = match &mut allowed.request {
             ServerRequest::Put { space, key, value } => self.affected_put(from, space.as_deref(), key, value),
             ServerRequest::Get { space, source, key } => {
                 if self.server.is_own_space(from, space.as_deref())
@@ -376,10 +376,10 @@ impl Server {
             _ => None,
         };
         if let Some(answer) = answer {
-            self.server.reply(from, asked.header, answer);
+            self.server.reply(from, allowed.header, answer);
             return Ok(());
         }
-        let done = match &mut asked.request {
+        let done = match &mut allowed.request {
             ServerRequest::Init(offered) => self.affected_init(from, header, *offered),
             ServerRequest::Abort { .. } => self.affected_abort(from, header),
             ServerRequest::Finalize => {
@@ -396,7 +396,7 @@ impl Server {
             | ServerRequest::PairByIndex { .. }) => self.affected_keyval_space(from, header, request),
             _ => false,
         };
-        if done { Ok(()) } else { self.server.perform(from, asked) }
+        if done { Ok(()) } else { self.server.perform(from, allowed) }
     }
 
     /// Returns an error for a request while another one is unanswered, if an effect requires it. PMI-1.2 and PMI-2 allow such a request.

@@ -35,8 +35,9 @@ pub(super) struct RareState {
     pub(super) keys: HashMap<GroupId, Vec<Vec<u8>>>,
     /// The value of the last put of each group.
     pub(super) last_values: HashMap<GroupId, Vec<u8>>,
-    /// The ranks in the barrier, in the order of entry, and the last rank of each earlier barrier.
+    /// The ranks in the barrier, in the order of entry.
     pub(super) entered: HashMap<GroupId, Vec<u32>>,
+    /// The last rank of each earlier barrier.
     pub(super) latest: HashMap<GroupId, Vec<u32>>,
     /// Groups in which a request came in pieces while another process was in the barrier.
     pub(super) stuck: HashSet<GroupId>,

@@ -147,7 +147,7 @@ fn forwarded_request(op: Op, rank: u32, number: usize) -> PlannedStep {
     request_of(rank, op, &fields)
 }
 
-/// Returns a response from the upstream: a failure if `fails`, otherwise a success.
+/// Returns a response from the upstream: a failure if `fails` is true, otherwise a success.
 fn answer(op: Op, number: usize, fails: bool) -> FieldList {
     let mut fields = vec![field("cmd", op.response_name().unwrap_or_default())];
     let value = match op.operation() {

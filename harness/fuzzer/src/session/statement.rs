@@ -26,13 +26,13 @@ pub(crate) fn step(target: StepTarget, role: Role, action: StepAction) -> Statem
     Statement::Step(Step { target, role, cites: None, action, span: Span::default() })
 }
 
-/// Returns a write of PMI-1 messages by the harness. If `partial`, the trailing newline is left out.
+/// Returns a write of PMI-1 messages by the harness. If `partial` is true, the trailing newline is left out.
 #[cfg(test)]
 pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Statement {
     write_as(rank, Encoding::Dialect, lines, partial)
 }
 
-/// Returns a write by the harness. If `partial`, the last byte is left out.
+/// Returns a write by the harness. If `partial` is true, the last byte is left out.
 pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Statement {
     let mode = WriteMode { partial, encoding, ..WriteMode::default() };
     step(one_rank(rank), Role::Client, StepAction::Message { mode, lines })

@@ -75,7 +75,7 @@ pub struct ConfirmedFailure {
     run_time: Duration,
     /// True if the failure occurred with valid input in at least one run.
     valid: bool,
-    /// A run that shows the failure: if `valid`, a run with valid input.
+    /// A run that shows the failure: if `valid` is true, a run with valid input.
     run: CaseRun,
 }
 

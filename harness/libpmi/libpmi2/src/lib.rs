@@ -93,7 +93,7 @@ api! {
                 return Err(Code::Fail);
             }
             let started = InitializedProcess::start()?;
-            let told = [
+            let results = [
                 (spawned, c_int::from(started.spawned)),
                 (size, started.process.size),
                 (rank, started.process.rank),
@@ -101,7 +101,7 @@ api! {
             ];
             *session = Some(started);
             // SAFETY: guaranteed by the caller.
-            let all = told.into_iter().map(|(pointer, value)| unsafe { set(pointer, value) });
+            let all = results.into_iter().map(|(pointer, value)| unsafe { set(pointer, value) });
             all.collect::<Option<()>>().ok_or(Code::InvalidArg)
         })
     }

@@ -1004,7 +1004,7 @@ mod tests {
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![2], ..GroupSpec::default() });
         let mut clients = [Client::with_groups(), Client::with_groups()];
-        let mut said = |clients: &mut [Client; 2], rank: usize, bytes: Vec<u8>| {
+        let mut deliver = |clients: &mut [Client; 2], rank: usize, bytes: Vec<u8>| {
             server.receive(Proc { group: 0, rank: rank as u32 }, &bytes);
             let mut answers = Vec::new();
             while let Some(ServerAction::Send { to, bytes }) = server.next_action() {
@@ -1015,20 +1015,23 @@ mod tests {
         };
         for rank in 0..2 {
             let init = clients[rank].init().unwrap();
-            assert_eq!(said(&mut clients, rank, init), [(rank as u32, ServerResponse::Init(Version::V1_2))]);
+            assert_eq!(
+                deliver(&mut clients, rank, init),
+                [(rank as u32, ServerResponse::Init(Version::V1_2))]
+            );
         }
         let one = clients[0].group_barrier(b"0,1:1").unwrap();
         let two = clients[0].group_barrier(b"WORLD:2").unwrap();
         assert_eq!(clients[0].group_barrier(b"NODE:2"), Err(ClientMisuse::TagOpen(2)));
         assert_eq!(clients[0].finalize(), Err(ClientMisuse::BarriersOpen));
         let maxes = clients[0].maxes().unwrap();
-        assert_eq!(said(&mut clients, 0, [one, two].concat()), []);
-        assert_eq!(said(&mut clients, 0, maxes).len(), 1);
+        assert_eq!(deliver(&mut clients, 0, [one, two].concat()), []);
+        assert_eq!(deliver(&mut clients, 0, maxes).len(), 1);
         let opens = |tag: u64| [0, 1].map(|rank| (rank, ServerResponse::GroupBarrier(true, tag)));
         let two = clients[1].group_barrier(b"WORLD:2").unwrap();
-        assert_eq!(said(&mut clients, 1, two), opens(2));
+        assert_eq!(deliver(&mut clients, 1, two), opens(2));
         let one = clients[1].group_barrier(b"0,1:1").unwrap();
-        assert_eq!(said(&mut clients, 1, one), opens(1));
+        assert_eq!(deliver(&mut clients, 1, one), opens(1));
         assert!(clients.iter_mut().all(|client| client.finalize().is_ok()));
     }
 

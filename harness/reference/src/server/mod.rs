@@ -42,9 +42,9 @@ impl Server {
         while let Some(message) = self.next_message(from, &mut framer) {
             match message {
                 Ok(message) => {
-                    let asked = self.read(from, message);
-                    let done =
-                        asked.and_then(|asked| asked.map_or(Ok(()), |asked| self.perform(from, asked)));
+                    let request = self.read(from, message);
+                    let done = request
+                        .and_then(|request| request.map_or(Ok(()), |request| self.perform(from, request)));
                     done.unwrap_or_else(|error| self.protocol_error(from, &error, message));
                 }
                 Err(error) => self.protocol_error(from, &error, b""),
@@ -79,8 +79,8 @@ impl Server {
     /// # Errors
     ///
     /// Returns an error if the request is a protocol error.
-    pub fn perform(&mut self, from: Proc, asked: AllowedRequest<'_>) -> Result<(), ProtocolError> {
-        let AllowedRequest { header, request } = asked;
+    pub fn perform(&mut self, from: Proc, allowed: AllowedRequest<'_>) -> Result<(), ProtocolError> {
+        let AllowedRequest { header, request } = allowed;
         let answer = match request {
             // These requests are answered later, or answer other processes as well.
             ServerRequest::Init(offered) => return self.init(from, header, offered),

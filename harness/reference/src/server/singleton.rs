@@ -55,9 +55,9 @@ mod tests {
             server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
             let offered = format!("pmi_version={version} pmi_subversion={subversion}");
             let line = format!("cmd=singinit {offered} stdio=no authtype=none");
-            let (p, told) = server.admit(line.as_bytes()).unwrap();
-            let told = String::from_utf8(told).unwrap();
-            assert!(told.starts_with(&format!("cmd=singinit_info versionok={ok} ")), "{told}");
+            let (p, response) = server.admit(line.as_bytes()).unwrap();
+            let response = String::from_utf8(response).unwrap();
+            assert!(response.starts_with(&format!("cmd=singinit_info versionok={ok} ")), "{response}");
             server.receive(p, format!("cmd=init {offered}\n").as_bytes());
             let Some(ServerAction::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
             let is_answered = bytes.starts_with(b"cmd=response_to_init rc=0 ");

@@ -283,7 +283,10 @@ impl ResultBlock<'_> {
         if shown.is_empty() {
             return Ok(());
         }
-        let seqs: Vec<_> = self.result.findings.iter().map(|j| j.finding.seq).collect();
+        // A finding about something that did not happen, or about the end of a process, has no event: the last one before it is marked.
+        let last_until = |seq: u64| shown.iter().map(|(event, _)| event.seq).rfind(|shown| *shown <= seq);
+        let seqs: Vec<_> =
+            self.result.findings.iter().filter_map(|judged| last_until(judged.finding.seq)).collect();
         let (all, mut index) = (shown.len(), 0);
         shown.retain(|(event, _)| {
             index += 1;
@@ -338,17 +341,24 @@ impl ResultBlock<'_> {
     }
 
     fn output(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let lines = self.result.last_events.iter().filter_map(|event| match &event.kind {
-            EventKind::Output { stderr, line, .. } => Some((if *stderr { "stderr" } else { "stdout" }, line)),
-            _ => None,
-        });
-        let lines: Vec<_> = lines.collect();
-        let last = &lines[lines.len().saturating_sub(MAX_OUTPUT_LINES)..];
-        for equal in last.chunk_by(|one, other| one == other) {
-            let (stream, line) = equal[0];
-            let times = if equal.len() > 1 { format!(" ({} times)", equal.len()) } else { String::new() };
-            writeln!(f, "  {stream}  {}{times}", text::output(&line.0, MAX_TEXT_LENGTH))?;
-        }
-        Ok(())
+        let lines = output_lines(self.result, MAX_OUTPUT_LINES, MAX_TEXT_LENGTH);
+        lines.iter().try_for_each(|line| writeln!(f, "  {line}"))
     }
+}
+
+/// Returns the last lines of the output, at most `count`, each cut to `length` characters. Equal consecutive lines count as one.
+pub(super) fn output_lines(result: &ScenarioResult, count: usize, length: usize) -> Vec<String> {
+    let lines = result.last_events.iter().filter_map(|event| match &event.kind {
+        EventKind::Output { stderr, line, .. } => Some((if *stderr { "stderr" } else { "stdout" }, line)),
+        _ => None,
+    });
+    let lines: Vec<_> = lines.collect();
+    let runs: Vec<_> = lines.chunk_by(|one, other| one == other).collect();
+    let last = runs[runs.len().saturating_sub(count)..].iter();
+    last.map(|equal| {
+        let (stream, line) = equal[0];
+        let times = if equal.len() > 1 { format!(" ({} times)", equal.len()) } else { String::new() };
+        format!("{stream}  {}{times}", text::output(&line.0, length))
+    })
+    .collect()
 }

@@ -15,7 +15,6 @@ use pmi_judge::Severity;
 use pmi_judge::builtin_requirements;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::deviations::recorded_deviations;
-use pmi_judge::event::EventKind;
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, RequirementSet};
@@ -575,17 +574,6 @@ fn shown(
         name: words(&other.scenario),
         anchor: scenarios[other.scenario.as_str()].clone(),
     });
-    let output: Vec<String> = result
-        .last_events
-        .iter()
-        .filter_map(|event| match &event.kind {
-            EventKind::Output { stderr, line, .. } => {
-                let stream = if *stderr { "stderr" } else { "stdout" };
-                Some(format!("{stream}  {}", text::output(&line.0, MAX_WORDS_LENGTH)))
-            }
-            _ => None,
-        })
-        .collect();
     CauseSummary {
         anchor: String::new(),
         kind,
@@ -612,7 +600,7 @@ fn shown(
         chart: None,
         chart_left_out: "",
         whole: None,
-        output: output[output.len().saturating_sub(MAX_OUTPUT_LINES)..].to_vec(),
+        output: block::output_lines(result, MAX_OUTPUT_LINES, MAX_WORDS_LENGTH),
         reproducer: String::new(),
         no_reproducer: String::new(),
     }

@@ -132,7 +132,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
         Some(at) => lines[at].1.clone(),
         None => {
             let after = lines.partition_point(|(seq, _)| *seq < request);
-            lines[after..until].iter().rfind(is_text)?.1.clone()
+            lines[after..until].iter().find(is_text)?.1.clone()
         }
     };
     // The other side has closed the connection, as the harness does at the end of a scenario.

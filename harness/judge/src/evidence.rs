@@ -165,6 +165,12 @@ fn explains(cause: &Finding, effect: &Finding) -> bool {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own
         }
+        // The process was answered as a process of a different group.
+        ids::PMI_PORT_SIZE | ids::PMI_PORT_RANK => {
+            let of_group = [ids::RFC13_KVSNAME_COMMON, ids::RFC13_KVSNAME_DISTINCT, ids::RFC13_SPAWN_PREPUT];
+            let group = |finding: &Finding| finding.proc.map(|proc| proc.group);
+            of_group.contains(&effect.requirement.as_str()) && group(effect) == group(cause)
+        }
         // The upstream opens the barrier that the proxy has reported.
         ids::HYDRA_UPSTREAM_BARRIER_ONCE => {
             let is_about_barrier = ids::rules::BARRIER_HOLDS.contains(&effect.requirement.as_str());
@@ -283,6 +289,8 @@ fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
     use crate::testing::{P, events, numbered};
 
@@ -327,6 +335,19 @@ mod tests {
             Finding { proc: Some(P), seq: 7, ..Finding::new("rfc13.error.abort", PartyKind::Client, "", "") };
         let seqs = evidence([&finding].into_iter(), &events);
         assert_eq!(seqs.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
+    }
+
+    /// A process that is answered as a process of a different group also receives the name and the pairs of that group.
+    #[rstest]
+    #[case::other_process_of_the_group(1, 1, true)]
+    #[case::other_group(2, 0, false)]
+    fn wrong_group_explains_its_name(#[case] group: u32, #[case] rank: u32, #[case] is_explained: bool) {
+        let of = |id: &str, group, rank| Finding {
+            proc: Some(Proc { group, rank }),
+            ..Finding::new(id, PartyKind::Server, "", "")
+        };
+        let cause = of(ids::PMI_PORT_SIZE, 1, 0);
+        assert_eq!(explains(&cause, &of(ids::RFC13_KVSNAME_COMMON, group, rank)), is_explained);
     }
 
     #[test]

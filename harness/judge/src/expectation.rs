@@ -206,7 +206,7 @@ pub enum ExpectationState {
 /// The pattern of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pattern {
-    /// The pattern as written in the scenario.
+    /// The pattern as written in the scenario, except that the lengths of long values are numbers.
     pub shown: String,
     /// The fields to compare, in this order.
     pub fields: Vec<(String, Matcher)>,
@@ -276,6 +276,16 @@ impl Pattern {
     /// Returns an error if a name has no value here, or an expression cannot be evaluated.
     pub fn new(scope: &Scope, line: &Template) -> Result<Self, ScenarioError> {
         let mut shown = line.to_string();
+        for piece in &line.pieces {
+            if let Piece::Fill(length) = piece {
+                let letters = format!("<{} letters>", scope.number(length)?);
+                shown = shown.replacen(
+                    &Template { pieces: vec![piece.clone()], ..line.clone() }.to_string(),
+                    &letters,
+                    1,
+                );
+            }
+        }
         shown.truncate(shown.floor_char_boundary(MAX_SHOWN_BYTES));
         let fields = line.message_fields().into_iter();
         let fields = fields.map(|f| Ok((f.key.clone(), Matcher::new(scope, &f.value)?)));

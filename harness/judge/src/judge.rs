@@ -1023,7 +1023,10 @@ fn format_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String
         ExpectationKind::Close => CONNECTION_END.into(),
         _ => "silence".into(),
     };
-    choices.iter().filter(|choice| shown(choice)).map(text).collect::<Vec<_>>().join("; or ")
+    let all: Vec<String> = choices.iter().filter(|choice| shown(choice)).map(text).collect();
+    // A choice with more fields than another one accepts nothing that the other does not accept.
+    let is_covered = |text: &&String| !all.iter().any(|other| text.starts_with(&format!("{other} ")));
+    all.iter().filter(is_covered).map(String::as_str).collect::<Vec<_>>().join("; or ")
 }
 
 #[cfg(test)]
@@ -1040,6 +1043,14 @@ mod tests {
         let mut judge = Judge::new(party, Vec::new());
         numbered(kinds).iter().for_each(|event| judge.observe(event));
         judge.finish(Vec::new())
+    }
+
+    #[test]
+    fn choices_that_others_cover_are_left_out() {
+        let choice = |shown| Choice { grade: Grade::Pass, cites: None, kind: answer(shown) };
+        let all = ["cmd=get_result rc=fail", "cmd=get_result rc=fail msg=<any>", "cmd=get_result rc=failed"];
+        let text = format_choices(&all.map(choice), |_| true);
+        assert_eq!(text, "cmd=get_result rc=fail; or cmd=get_result rc=failed");
     }
 
     /// Returns an expected response with these fields. `rc=fail` stands for any failure, and `<any>` for any value.

@@ -70,6 +70,11 @@ impl Kvs {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Returns the length of the shortest longer key that begins with this key.
+    pub(crate) fn longer_key(&self, key: &[u8]) -> Option<usize> {
+        self.puts.keys().filter(|put| put.len() > key.len() && put.starts_with(key)).map(Vec::len).min()
+    }
+
     /// Records that the server has accepted a put by this rank.
     pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;

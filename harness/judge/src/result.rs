@@ -767,6 +767,11 @@ mod tests {
         &["Traceback (most recent call last):", "BrokenPipeError: [Errno 32] Broken pipe"],
         1, false, "rfc13.abnf.c-get", "the end of the connection"
     )]
+    #[case::stack_of_errors(
+        &["fn_kvs_get: assert (idx != -1) failed", "main: process manager error"],
+        1, false, "rfc13.abnf.c-get",
+        "the end of the connection; the launcher, pm.py, ended with exit status 1: fn_kvs_get: assert (idx != -1) failed"
+    )]
     #[case::message(
         &["pm: no key"],
         1, false, "rfc13.abnf.c-get",

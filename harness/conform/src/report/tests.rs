@@ -354,6 +354,8 @@ fn long_texts_are_cut_at_the_same_place() {
     assert_eq!(left, format!("...{kept}ab (502 characters)"));
     assert_eq!(right, format!("...{kept} (500 characters)"));
     assert_eq!(text::window("ab", "abc", 10), ("ab".to_owned(), "abc".to_owned()));
+    let stated = format!("\"{same}\" ... (1023 bytes)");
+    assert_eq!(text::window(&stated, "", 4).0, "\"xxx... (1023 bytes)");
     assert_eq!(text::window("b", "aaaaaa", 3), ("b".to_owned(), "aaa... (6 characters)".to_owned()));
 }
 
@@ -692,6 +694,33 @@ fn cut_message_shows_its_full_length() {
     for format in [Format::Terminal, Format::Html, Format::Sequence] {
         let text = rendered(&run, format);
         assert!(text.contains("(9000 bytes)") && !text.contains("(4096 bytes)"), "{format:?}: {text}");
+    }
+}
+
+/// The end of a process has no event among those that are shown, and neither has silence.
+#[test]
+fn finding_without_an_event_is_marked_at_the_last_event() {
+    let mut run = run();
+    let mut failed = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
+    failed.findings.truncate(1);
+    failed.findings[0].finding.seq = 99;
+    run.results = vec![failed];
+    let text = rendered(&run, Format::Terminal);
+    let marked: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  > ")).collect();
+    assert_eq!(marked, ["12              launcher: exit status 3"], "{text}");
+}
+
+#[test]
+fn equal_lines_of_output_leave_room_for_others() {
+    let mut run = run();
+    let mut failed = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
+    let line = |seq, line| Event::new(seq, EventKind::Output { proc: None, stderr: true, line: bytes(line) });
+    failed.last_events.push(line(20, "invalid command"));
+    failed.last_events.extend((21..61).map(|seq| line(seq, "read length 0")));
+    run.results = vec![failed];
+    for format in [Format::Terminal, Format::Html] {
+        let text = rendered(&run, format);
+        assert!(text.contains("invalid command") && text.contains("read length 0 (40 times)"), "{text}");
     }
 }
 

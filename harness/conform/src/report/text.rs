@@ -79,7 +79,11 @@ fn part(text: &str, from: usize, limit: usize) -> String {
     }
     let part: String = text.chars().skip(from).take(limit).collect();
     let (before, after) = (if from > 0 { "..." } else { "" }, if from + limit < all { "..." } else { "" });
-    format!("{before}{part}{after} ({all} characters)")
+    // The text may be cut already, and then states the length of the message.
+    let stated =
+        text.rfind("... (").map(|at| &text[at + "... ".len()..]).filter(|end| end.ends_with(" bytes)"));
+    let length = stated.map_or_else(|| format!("({all} characters)"), str::to_owned);
+    format!("{before}{part}{after} {length}")
 }
 
 /// Returns the first sentence of a text.

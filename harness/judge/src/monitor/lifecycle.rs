@@ -86,8 +86,11 @@ impl Monitor {
             self.client_error(p, cite(message, rules::FINALIZE_LAST), "no request after finalize", seen());
         } else if !is_init && !joined {
             let early = [ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS, ids::PMI2_COMMON_FULLINIT_FIRST];
-            let rule = if sent { early } else { INIT_FIRST };
-            self.client_error(p, cite(message, rule), format!("{first} first"), seen());
+            let (rule, expected) = match sent {
+                true => (early, format!("no other request before {first} has succeeded")),
+                false => (INIT_FIRST, format!("{first} first")),
+            };
+            self.client_error(p, cite(message, rule), expected, seen());
         } else if is_init && again {
             self.client_error(p, cite(message, INIT_FIRST), format!("{first} once"), seen());
         } else if waits && reports && !self.rank(p).received_unsolicited {

@@ -86,6 +86,26 @@ fn client_may_read_a_huge_rc_as_success(#[case] answer: &str, #[case] broken: bo
     assert_eq!(found.iter().any(|id| id == early), broken, "{found:?}");
 }
 
+/// A get returns the value of a key that a server has shortened.
+#[test]
+fn longer_key_explains_an_unknown_one() {
+    let put = ["0 > cmd=put kvsname=k key=abcdef value=v", "0 < cmd=put_result rc=0"];
+    let get = ["0 > cmd=get kvsname=k key=abc", "0 < cmd=get_result rc=0 value=v"];
+    let expected = |lines: &[&str]| {
+        let events = events(
+            &[&INITS[0][..], &["0 > cmd=get_my_kvsname", "0 < cmd=my_kvsname kvsname=k"], lines].concat(),
+        );
+        let found = judged([launched(1, 1)].into_iter().chain(events));
+        found.into_iter().map(|f| f.expected).collect::<Vec<_>>()
+    };
+    let unknown = "an error, since no process has put the key \"abc\"";
+    assert_eq!(expected(&get), [unknown]);
+    assert_eq!(
+        expected(&[put, get].concat()),
+        [format!("{unknown}, only one of 6 bytes that begins with it")]
+    );
+}
+
 /// On a loaded machine, the wait may time out before the server responds.
 #[test]
 fn silence_states_whether_it_is_proved() {

@@ -37,9 +37,9 @@ fn main() {
         Ok(built) if built.status.success() => println!("cargo::rustc-cfg=quick_agent"),
         // The full agent can replace the quick agent, so the build continues.
         Ok(built) => {
-            let said = String::from_utf8_lossy(&built.stderr);
+            let errors = String::from_utf8_lossy(&built.stderr);
             println!("cargo::warning=processes will start more slowly: the quick agent cannot be built");
-            said.lines().for_each(|line| println!("cargo::warning={line}"));
+            errors.lines().for_each(|line| println!("cargo::warning={line}"));
         }
         Err(error) => println!("cargo::warning=processes will start more slowly: {error}"),
     }

@@ -627,7 +627,7 @@ mod tests {
     #[test]
     fn crash_text_includes_the_assertion() {
         let failed = "pm: pm.c:12: serve: Assertion `n > 0' failed.";
-        for (signal, lines, told) in [
+        for (signal, lines, expected) in [
             (11, &[failed][..], "pm died of signal 11".to_owned()),
             (6, &["starting", failed, "bye"], format!("pm died of signal 6: {failed}")),
             (
@@ -637,7 +637,7 @@ mod tests {
             ),
         ] {
             let events = numbered(lines.iter().map(|line| printed(line)));
-            assert_eq!(crash("pm", signal, &events), told);
+            assert_eq!(crash("pm", signal, &events), expected);
         }
     }
 

@@ -241,8 +241,8 @@ fn too_many_waiting_requests_end_the_job() {
         let request = format!("cmd=info-getnodeattr;thrid={thread};key=k;wait=TRUE;");
         assert_eq!(job.ask(0, &request), [""; 0]);
     }
-    let told = job.ask(0, "cmd=job-getid;thrid=last;");
-    assert!(told[0].starts_with("abort: protocol error: too many pending requests"), "{told:?}");
+    let actions = job.ask(0, "cmd=job-getid;thrid=last;");
+    assert!(actions[0].starts_with("abort: protocol error: too many pending requests"), "{actions:?}");
 }
 
 #[rstest]

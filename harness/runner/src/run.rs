@@ -511,7 +511,7 @@ struct OrderedReports {
 }
 
 impl OrderedReports {
-    fn take(&mut self, message: WorkerReport, mut tell: impl FnMut(WorkerReport)) {
+    fn take(&mut self, message: WorkerReport, mut pass_on: impl FnMut(WorkerReport)) {
         let (index, last) = match &message {
             WorkerReport::Events(index, _) => (*index, false),
             WorkerReport::Done(index, _)
@@ -522,14 +522,14 @@ impl OrderedReports {
             self.waiting.entry(index).or_default().push(message);
             return;
         }
-        tell(message);
+        pass_on(message);
         let mut finished = last;
         while finished {
             self.next += 1;
             finished = false;
             for message in self.waiting.remove(&self.next).unwrap_or_default() {
                 finished |= !matches!(message, WorkerReport::Events(..));
-                tell(message);
+                pass_on(message);
             }
         }
     }

@@ -159,7 +159,7 @@ mod tests {
                 let first = scenario.requires.first().map(|id| id.value.as_str());
                 let steps = suite.steps(&scenario.body).flat_map(Step::citations).map(|id| id.value.as_str());
                 let ids = steps.chain(first).map(|id| suite.catalogue.get(id).expect("a requirement"));
-                let others = ids.filter(|r| !r.binds.iter().any(|whom| bound.contains(whom)));
+                let others = ids.filter(|r| !r.binds.iter().any(|party| bound.contains(party)));
                 wrong.extend(others.map(|r| format!("{}: {}", scenario.name, r.id)));
             }
         }

@@ -384,7 +384,7 @@ fn after_call(events: &[Event]) -> String {
         end.unwrap_or_else(|| "does not return".to_owned())
     });
     match requests(events).get(1).map(command_of) {
-        Some(asked) => format!("goes on ({asked}), {end}"),
+        Some(command) => format!("goes on ({command}), {end}"),
         None => end,
     }
 }

@@ -498,12 +498,12 @@ impl Campaign<'_> {
 
     /// Returns the case to keep if it covers a new edge, or a known edge with a new class of counts: the case itself, or a trimmed one.
     fn case_to_keep(&self, case: &Case, edges: &Edges) -> Option<Case> {
-        let news = self.lock().state.edges.add(edges);
+        let coverage = self.lock().state.edges.add(edges);
         let play = |case: &Case| {
             let run = self.target.play(case, Thoroughness::Fast, Tracing::Off).ok()?;
             run.observation.edges.filter(|_| !run.failures.iter().any(|failure| failure.key.is_fatal()))
         };
-        let (kept, edges) = match news {
+        let (kept, edges) = match coverage {
             NewCoverage::None => (None, edges.clone()),
             NewCoverage::Times => {
                 let again = play(case).unwrap_or_default();

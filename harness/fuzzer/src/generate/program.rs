@@ -109,28 +109,28 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         if count > 0 && self.u.ratio(1, 4)? {
             targets.insert(None, self.values()?);
         }
-        let (mut whom, mut kind) = (Vec::new(), None);
+        let (mut processes, mut kind) = (Vec::new(), None);
         if count > 0 && ranks > 1 && self.u.ratio(1, 2)? {
             // Change the response to the same request in every process: a failure in one process does not change the requests of the
             // others.
-            whom.extend((0..ranks).map(Some));
+            processes.extend((0..ranks).map(Some));
             kind = self.kind(&self.trace.exchanges()[0])?;
         }
-        for _ in whom.len()..count {
+        for _ in processes.len()..count {
             let rank = self.u.int_in_range(0..=ranks - 1)?;
-            whom.push(if ranks == 1 || self.u.ratio(2, 5)? { None } else { Some(rank) });
+            processes.push(if ranks == 1 || self.u.ratio(2, 5)? { None } else { Some(rank) });
         }
-        for whom in whom {
+        for process in processes {
             let kind = match kind {
                 Some(kind) => Some(kind),
-                None => self.kind(&self.trace.exchanges()[whom.unwrap_or(0) as usize])?,
+                None => self.kind(&self.trace.exchanges()[process.unwrap_or(0) as usize])?,
             };
             // Different mappings may make processes wait for each other, which is not a fault of the program.
             let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
-            let whom = if is_mapping && self.u.ratio(3, 4)? { None } else { whom };
-            let requests = &self.trace.exchanges()[whom.unwrap_or(0) as usize];
+            let process = if is_mapping && self.u.ratio(3, 4)? { None } else { process };
+            let requests = &self.trace.exchanges()[process.unwrap_or(0) as usize];
             if let Some((at, target)) = self.target(requests, kind, ranks)? {
-                let targets = targets.entry(whom).or_default();
+                let targets = targets.entry(process).or_default();
                 // A program may retry after a failure response.
                 let same = |e: &TracedRequest| (e.op, e.mapping) == (requests[at].op, requests[at].mapping);
                 let next = (at + 1..requests.len()).find(|next| same(&requests[*next]));
@@ -143,10 +143,10 @@ impl ProgramSessionBuilder<'_, '_, '_> {
             }
         }
         let mut body = Vec::new();
-        for (whom, targets) in targets {
+        for (process, targets) in targets {
             let mut next = 0;
             for (at, target) in targets {
-                next = write(self.trace, &mut body, whom, next, at, target);
+                next = write(self.trace, &mut body, process, next, at, target);
             }
         }
         // The steps come before the one that requires the program to end.

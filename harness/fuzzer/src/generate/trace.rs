@@ -203,27 +203,27 @@ fn with_name(value: &Template, name: &[u8]) -> Template {
     out
 }
 
-/// Appends steps that skip the earlier requests with the same pattern, and then the steps at the request. Returns the index of the next
-/// request.
+/// Appends steps that skip the earlier requests with the same pattern, and then the steps at the request. If `process` is `None`, the steps
+/// apply to every process. Returns the index of the next request.
 pub(super) fn write(
     trace: &Trace,
     body: &mut Vec<Statement>,
-    whom: Option<u32>,
+    process: Option<u32>,
     next: usize,
     at: usize,
     target: ResponseReplacement,
 ) -> usize {
-    let requests = &trace.exchanges[whom.unwrap_or(0) as usize];
+    let requests = &trace.exchanges[process.unwrap_or(0) as usize];
     let wanted = requests[at].pattern();
     let passed = requests[next.min(at)..at].iter().filter(|e| e.matches_pattern_of(&requests[at])).count();
-    body.extend((0..passed).map(|_| request_step(whom, wanted.clone(), false)));
-    body.push(request_step(whom, wanted, target.replaces_all));
+    body.extend((0..passed).map(|_| request_step(process, wanted.clone(), false)));
+    body.push(request_step(process, wanted, target.replaces_all));
     match target.action {
-        RequestAction::Kill => body.push(match whom {
+        RequestAction::Kill => body.push(match process {
             Some(rank) => kill(rank, 9),
             None => kill_all(9),
         }),
-        RequestAction::Respond(all) => body.extend(all.into_iter().map(|step| response_step(whom, step))),
+        RequestAction::Respond(all) => body.extend(all.into_iter().map(|step| response_step(process, step))),
     }
     at + 1
 }

@@ -341,8 +341,8 @@ impl fmt::Display for LastAction {
             Self::Upstream(kind) => kind.fmt(f),
             Self::UpstreamClose => f.write_str("upstream-close"),
             Self::NoRequest => f.write_str("no-request"),
-            Self::Answered { request: LastRequest::Request(asked), response: answer } => {
-                write!(f, "{asked}-{answer}")
+            Self::Answered { request: LastRequest::Request(request), response: answer } => {
+                write!(f, "{request}-{answer}")
             }
             Self::Answered { request: LastRequest::Nothing, response: answer } => write!(f, "start-{answer}"),
             Self::Answered { request: LastRequest::NothingMore, response: answer } => {
@@ -394,8 +394,8 @@ impl fmt::Display for FailureKey {
                 parts.extend(who.map(str::to_owned));
                 parts.extend([slug(requirement), after.to_string()]);
             }
-            Self::Difference { request: asked, answers } => {
-                parts.extend(["differs".to_owned(), asked.to_string()]);
+            Self::Difference { request: operation, answers } => {
+                parts.extend(["differs".to_owned(), operation.to_string()]);
                 parts.extend(answers.iter().map(|answer| slug(answer)));
             }
         }

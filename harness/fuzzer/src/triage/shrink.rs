@@ -456,11 +456,11 @@ mod tests {
 
     /// Returns a job that sends `cmd=get key=c` and the given line.
     fn job(line: &str) -> Case {
-        let says = |line: &str| write(0, vec![text(line)], false);
-        server(2, vec![join(Dialect::Pmi1), says("cmd=get key=c"), says(line), leave(Dialect::Pmi1)])
+        let send = |line: &str| write(0, vec![text(line)], false);
+        server(2, vec![join(Dialect::Pmi1), send("cmd=get key=c"), send(line), leave(Dialect::Pmi1)])
     }
 
-    fn says(case: &Case, line: &str) -> bool {
+    fn contains(case: &Case, line: &str) -> bool {
         case.text().contains(line)
     }
 
@@ -470,10 +470,10 @@ mod tests {
         let mut with = 0;
         let small = shrink(case.clone(), 500, true, &mut |case| {
             with += usize::from(case.earlier.is_some());
-            says(case, "key=b")
+            contains(case, "key=b")
         });
         assert_eq!((with, small.earlier.is_none(), small.len()), (0, true, 1));
-        let mut shows_failure = |case: &Case| says(case, "key=b");
+        let mut shows_failure = |case: &Case| contains(case, "key=b");
         assert!(drop_steps_only(case, 500, &mut shows_failure).earlier.is_none());
     }
 
@@ -481,7 +481,7 @@ mod tests {
     fn shrinks_a_needed_earlier_job() {
         let case = job("cmd=get key=b").with_earlier_job(&job("cmd=put key=a")).unwrap();
         let needs = |case: &Case| {
-            says(case, "key=b") && case.earlier.as_ref().is_some_and(|earlier| says(earlier, "key=a"))
+            contains(case, "key=b") && case.earlier.as_ref().is_some_and(|earlier| contains(earlier, "key=a"))
         };
         let small = shrink(case.clone(), 500, true, &mut { needs });
         let earlier = small.earlier.as_ref().unwrap();

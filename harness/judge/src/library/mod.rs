@@ -308,7 +308,7 @@ impl LibraryJudge {
         from(Direction::FromServer).for_each(|(_, message)| process.record_response(message));
         for (_, message) in from(Direction::ToServer) {
             let Some(request) = process.requests.next(message) else { continue };
-            process.in_barrier |= request.exchange.is_some_and(|asked| asked.operation == "barrier");
+            process.in_barrier |= request.exchange.is_some_and(|exchange| exchange.operation == "barrier");
             process.unanswered.push_back(request.exchange);
             process.held_requests.push_back(request);
         }

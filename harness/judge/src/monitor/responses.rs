@@ -240,7 +240,7 @@ impl Monitor {
                 self.node_get_answered(p, &key, wait, existed, message)
             }
             RequestDetail::Mapping => self.mapping_answered(p, message),
-            RequestDetail::Name(asked) => self.name_answered(p, asked, message),
+            RequestDetail::Name(requested) => self.name_answered(p, requested, message),
             RequestDetail::Barrier(number) => {
                 let round = number.unwrap_or(self.rank(p).barriers_left + 1);
                 self.barrier_left(p, round, message);

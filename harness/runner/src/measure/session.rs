@@ -328,9 +328,9 @@ impl MeasuredJob {
                             last = answer;
                         }
                         match open.get_mut(&proc) {
-                            Some(asked) if *asked < times => {
-                                *asked += 1;
-                                let next = ask(proc.rank, *asked - 1);
+                            Some(requested) if *requested < times => {
+                                *requested += 1;
+                                let next = ask(proc.rank, *requested - 1);
                                 self.send(proc, &next);
                             }
                             _ => drop(open.remove(&proc)),

@@ -513,27 +513,27 @@ mod tests {
         Op::of(Dialect::Pmi2, operation).unwrap()
     }
 
-    fn says(to: Option<u32>, lines: Vec<Template>, partial: bool) -> Statement {
+    fn respond(to: Option<u32>, lines: Vec<Template>, partial: bool) -> Statement {
         upstream(UpstreamAction::Response { to, partial, lines })
     }
 
     #[test]
     fn joins_split_writes() {
-        let says = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
+        let send = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
         let split = |between: Vec<Statement>| {
-            let mut body = vec![join(Dialect::Pmi1), says(0, "cmd=get_", true)];
+            let mut body = vec![join(Dialect::Pmi1), send(0, "cmd=get_", true)];
             body.extend(between);
             server(2, body)
         };
-        let rest = || says(0, "maxes", false);
-        let asks = || says(1, "cmd=get_appnum", false);
+        let rest = || send(0, "maxes", false);
+        let asks = || send(1, "cmd=get_appnum", false);
         let whole = |first: Vec<Statement>| {
             let mut body = vec![join(Dialect::Pmi1)];
             body.extend(first);
             server(2, body).scenario
         };
-        let maxes = || says(0, "cmd=get_maxes", false);
-        let in_three = vec![asks(), says(0, "max", true), says(0, "es", false)];
+        let maxes = || send(0, "cmd=get_maxes", false);
+        let in_three = vec![asks(), send(0, "max", true), send(0, "es", false)];
         let cases = [
             (split(vec![asks(), rest()]), Some(whole(vec![asks(), maxes()]))),
             (split(in_three), Some(whole(vec![asks(), maxes()]))),
@@ -579,8 +579,8 @@ mod tests {
             await_forwarded(Operation::Get.into()),
             upstream(UpstreamAction::CorrectResponse { to: Some(1) }),
             await_forwarded(Operation::Spawn.into()),
-            says(Some(2), vec![template(vec![literal("to 1 cmd="), kvsname()]), empty()], true),
-            says(None, vec![text("close"), text("every one\n")], false),
+            respond(Some(2), vec![template(vec![literal("to 1 cmd="), kvsname()]), empty()], true),
+            respond(None, vec![text("close"), text("every one\n")], false),
             upstream(UpstreamAction::Close),
             close(1),
             exit(0, 3),
@@ -590,7 +590,7 @@ mod tests {
         let reserved =
             ["close", "empty", "silence", "usual", "right", "one of", "partial", "bytewise x", "to 1 x"];
         body.extend(reserved.iter().map(|word| write(0, vec![text(*word)], false)));
-        body.extend(reserved.iter().map(|word| says(None, vec![text(*word)], false)));
+        body.extend(reserved.iter().map(|word| respond(None, vec![text(*word)], false)));
         let case = server(3, body);
         assert!(case.is_sound());
         assert_round_trip(&case);
@@ -717,14 +717,14 @@ mod tests {
 
     #[test]
     fn join_replaces_explicit_startup() {
-        let says = |rank, line: &str| write(rank, vec![text(line)], false);
-        let get = || says(1, "cmd=get kvsname=a key=b");
+        let send = |rank, line: &str| write(rank, vec![text(line)], false);
+        let get = || send(1, "cmd=get kvsname=a key=b");
         let case = server(
             2,
             vec![
-                says(1, "cmd=init pmi_version=1 pmi_subversion=1"),
+                send(1, "cmd=init pmi_version=1 pmi_subversion=1"),
                 wait(1, AwaitedResponse::Due(Operation::Init.into())),
-                says(0, "cmd=get_my_kvsname"),
+                send(0, "cmd=get_my_kvsname"),
                 get(),
                 wait(0, AwaitedResponse::Due(Operation::Kvsname.into())),
                 wait(1, AwaitedResponse::Due(Operation::Get.into())),
@@ -748,7 +748,7 @@ mod tests {
         };
         assert_eq!(waits(&[write(1)]), Some(vec![optional(1)]));
         assert_eq!(waits(&[write(1), close(1)]), Some(vec![optional(0)]));
-        assert_eq!(waits(&[says(None, vec![text("")], true)]), Some(vec![optional(0)]));
+        assert_eq!(waits(&[respond(None, vec![text("")], true)]), Some(vec![optional(0)]));
         assert_eq!(waits(&[exit(0, 0), kill(1, 9)]), None);
         assert_eq!(waits(&[write(0), optional(0)]), None);
         assert_eq!(waits(&[write(0), leave(Dialect::Pmi1)]), None);
@@ -766,8 +766,8 @@ mod tests {
         let usual = |to| upstream(UpstreamAction::CorrectResponse { to });
         assert!(sound(vec![passed(), passed(), usual(Some(2)), usual(None)]));
         assert!(!sound(vec![passed(), usual(Some(2))]) && !sound(vec![usual(None), passed()]));
-        assert!(sound(vec![says(None, vec![], false)]));
-        assert!(!sound(vec![says(None, vec![template(vec![kvsname()])], false)]));
+        assert!(sound(vec![respond(None, vec![], false)]));
+        assert!(!sound(vec![respond(None, vec![template(vec![kvsname()])], false)]));
         let case = server(1, vec![passed(), await_forwarded(Operation::Get.into()), passed()]);
         assert_eq!(case.scenario.answers(), ["get", "lookup_name"]);
     }

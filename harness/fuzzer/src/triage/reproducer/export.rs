@@ -55,7 +55,7 @@ mod tests {
         EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
-    fn says(rank: u32, text: &str) -> EventKind {
+    fn responds(rank: u32, text: &str) -> EventKind {
         EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
@@ -80,11 +80,11 @@ mod tests {
     fn script_uses_names_of_its_own_run() {
         let session = vec![
             asks(0, "cmd=get_my_kvsname\n"),
-            says(0, "cmd=my_kvsname kvsname=kvs_4711\n"),
+            responds(0, "cmd=my_kvsname kvsname=kvs_4711\n"),
             asks(1, "cmd=get_my_kvsname\n"),
-            says(1, "cmd=my_kvsname kvsname=kvs_4711\n"),
+            responds(1, "cmd=my_kvsname kvsname=kvs_4711\n"),
             asks(0, "cmd=get kvsname=kvs_4711 key=a\n"),
-            says(0, "cmd=get_result rc=0 value='\"\\\x01\n"),
+            responds(0, "cmd=get_result rc=0 value='\"\\\x01\n"),
         ];
         let script = script(session, 6, "\"cmd=get_result rc=0 value=\\'\\\"\\\\\\x01\"").unwrap();
         assert!(script.contains(r#"send("0.0", b"cmd=get kvsname={kvsname0} key=a\n")"#), "{script}");
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn script_states_frequency_of_intermittent_finding() {
-        let events = events(vec![asks(0, "cmd=x\n"), says(0, "cmd=y\n")]);
+        let events = events(vec![asks(0, "cmd=x\n"), responds(0, "cmd=y\n")]);
         let finding =
             Finding { seq: 2, ..Finding::new("rfc13.get.value", PartyKind::Server, "z", "\"cmd=y\"") };
         let symptom = Symptom::of(&finding, &events).unwrap();
@@ -192,7 +192,7 @@ mod tests {
     fn script_is_short_and_abbreviates_long_values() {
         let long = format!("cmd=put key=a value={}\n", "x".repeat(1000));
         let many =
-            (0..200).flat_map(|n| [asks(n % 2, &long), says(n % 2, &format!("cmd=put_result rc={n}\n"))]);
+            (0..200).flat_map(|n| [asks(n % 2, &long), responds(n % 2, &format!("cmd=put_result rc={n}\n"))]);
         let script = script(many.collect(), 400, "\"cmd=put_result rc=199\"").unwrap();
         assert!(script.lines().count() <= LINES && script.contains("b\"x\" * 1000"), "{script}");
         assert!(is_python(&script), "{script}");
@@ -211,7 +211,7 @@ mod tests {
     fn explains_why_a_script_is_impossible() {
         let text = Bytes(Vec::new());
         let passed_on = EventKind::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
-        let session = vec![passed_on, says(0, "cmd=x\n")];
+        let session = vec![passed_on, responds(0, "cmd=x\n")];
         assert_eq!(script(session, 2, "cmd=x").unwrap_err(), NotReproducible::Upstream);
     }
 }

@@ -310,16 +310,18 @@ impl<'a> LibraryParty<'a> {
                 }
                 (LaunchSource::PendingAgent(id), Some(job)) => job.greet(id, list, reactor),
                 (LaunchSource::LauncherOutput(stderr), Some(job)) => {
-                    let mut tell = |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
-                    job.output.read(stderr, reactor, &mut tell);
+                    let mut queue_line =
+                        |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
+                    job.output.read(stderr, reactor, &mut queue_line);
                 }
                 (LaunchSource::Launcher, Some(job)) => {
                     if job.launcher.child.try_wait().is_none() {
                         continue;
                     }
                     for stderr in [false, true] {
-                        let mut tell = |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
-                        job.output.read_rest(stderr, reactor, &mut tell);
+                        let mut queue_line =
+                            |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
+                        job.output.read_rest(stderr, reactor, &mut queue_line);
                     }
                     job.agent_listener.accept(reactor, LaunchSource::PendingAgent);
                     job.agent_listener.pending().into_iter().for_each(|id| job.greet(id, list, reactor));
@@ -418,7 +420,7 @@ impl Party for LibraryParty<'_> {
 
 impl LaunchedProcess {
     /// Reads all available data. The library's messages are reported before the return of its call.
-    fn read(&mut self, proc: Proc, reactor: &mut Reactor<LaunchSource>, tell: &mut dyn FnMut(EventKind)) {
+    fn read(&mut self, proc: Proc, reactor: &mut Reactor<LaunchSource>, report: &mut dyn FnMut(EventKind)) {
         if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {
             pmi.flush();
             if !pmi.is_blocked() {
@@ -429,29 +431,29 @@ impl LaunchedProcess {
         // Reports are read first but forwarded last, because the library cannot write anything after its call has returned.
         let reports = self.read_reports(proc, reactor);
         let exit = exit.or_else(|| self.ended());
-        self.read_pmi(proc, exit.is_some(), reactor, tell);
+        self.read_pmi(proc, exit.is_some(), reactor, report);
         for stderr in [false, true] {
-            let mut tell = |line| tell(EventKind::Output { proc: Some(proc), stderr, line });
+            let mut report_line = |line| report(EventKind::Output { proc: Some(proc), stderr, line });
             match exit {
-                Some(_) => self.output.read_rest(stderr, reactor, &mut tell),
-                None => self.output.read(stderr, reactor, &mut tell),
+                Some(_) => self.output.read_rest(stderr, reactor, &mut report_line),
+                None => self.output.read(stderr, reactor, &mut report_line),
             }
         }
-        reports.into_iter().for_each(&mut *tell);
+        reports.into_iter().for_each(&mut *report);
         if let Some(exit) = exit {
             if let Some(file) = self.stderr.take() {
                 let mut text = Vec::new();
                 let _ = file.take(STDERR_MAX).read_to_end(&mut text);
                 for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).take(LINES_MAX) {
                     let line = Bytes(line[..line.len().min(LINE_MAX)].to_vec());
-                    tell(EventKind::Output { proc: Some(proc), stderr: true, line });
+                    report(EventKind::Output { proc: Some(proc), stderr: true, line });
                 }
             }
             self.gone = true;
             let control = self.control.take().map(|(_, key)| key);
             let pmi = self.pmi.take().map(|(_, key)| key);
             control.into_iter().chain(pmi).for_each(|key| reactor.remove(key));
-            tell(match exit {
+            report(match exit {
                 Some(exit) => EventKind::Exited { proc, exit },
                 None => EventKind::Ended { proc, ours: self.dismissed },
             });
@@ -512,14 +514,14 @@ impl LaunchedProcess {
         proc: Proc,
         all: bool,
         reactor: &mut Reactor<LaunchSource>,
-        tell: &mut dyn FnMut(EventKind),
+        report: &mut dyn FnMut(EventKind),
     ) {
         while let Some((pmi, key)) = &self.pmi {
             match pmi.receive_chunk() {
                 ReceiveResult::Nothing => return,
                 ReceiveResult::Bytes(bytes) => {
                     let n = bytes.len();
-                    tell(EventKind::ToServer { proc, bytes: Bytes(bytes) });
+                    report(EventKind::ToServer { proc, bytes: Bytes(bytes) });
                     // A library that floods its output must not occupy the runner.
                     if !all {
                         return reactor.after_read(*key, n, READ_SIZE);
@@ -528,7 +530,7 @@ impl LaunchedProcess {
                 ReceiveResult::End => {
                     reactor.remove(*key);
                     self.pmi = None;
-                    tell(EventKind::ClosedByClient { proc });
+                    report(EventKind::ClosedByClient { proc });
                 }
             }
         }

@@ -851,7 +851,7 @@ mod tests {
 
     #[test]
     fn errors_suggest_a_remedy() {
-        for (argument, told) in [
+        for (argument, expected) in [
             ("", "empty"),
             ("pm {rank} {agent}", "unknown placeholder {rank}"),
             ("./my-pm", "{ranks} {agent}"),
@@ -859,7 +859,7 @@ mod tests {
             ("@nowhere", "golden/nowhere/profile.toml"),
         ] {
             let error = Implementation::from_argument(argument).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -443,8 +443,9 @@ impl ServerParty {
                 ServerSource::Upstream => self.read_upstream(),
                 ServerSource::Output(stderr) => {
                     let queue = &mut self.queue;
-                    let mut tell = |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
-                    self.output.read(stderr, &mut self.reactor, &mut tell);
+                    let mut queue_line =
+                        |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
+                    self.output.read(stderr, &mut self.reactor, &mut queue_line);
                 }
                 ServerSource::Launcher => self.exit = self.launcher.child.try_wait(),
             }
@@ -974,7 +975,7 @@ impl Party for ServerParty {
     fn next(&mut self, deadline: Instant, silence: SilenceMeaning) -> Incoming {
         let patient = silence != SilenceMeaning::Expected;
         let believes_polls = self.silence_times.accepts_polls || silence != SilenceMeaning::ResponseDue;
-        let mut looked = 0;
+        let mut doublings = 0;
         loop {
             if let Some(kind) = self.queue.pop_front() {
                 self.break_silence();
@@ -992,7 +993,7 @@ impl Party for ServerParty {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut wait =
                 if patient && self.exit.is_none() { ANSWER_CHECK_DELAY } else { FIRST_CHECK_DELAY };
-            wait = (wait * (1 << looked)).min(MAX_CHECK_INTERVAL);
+            wait = (wait * (1 << doublings)).min(MAX_CHECK_INTERVAL);
             if self.exit.is_none() {
                 let next = if believes_polls || quiet < waits { proves.min(waits) } else { proves };
                 let next = if self.slot.is_working() { next.min(YIELD_TIME) } else { next };
@@ -1035,7 +1036,7 @@ impl Party for ServerParty {
                     // The process id of a process that ended may now belong to a process outside of the server.
                     self.idle = IdleCheck::default();
                 }
-                looked = MAX_DOUBLINGS.min(looked + 1);
+                doublings = MAX_DOUBLINGS.min(doublings + 1);
                 continue;
             };
             // A server that has crashed is silent, too.

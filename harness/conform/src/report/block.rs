@@ -12,7 +12,7 @@ use pmi_judge::builtin_requirements::NO_CRASH;
 use pmi_judge::event::{Event, EventKind};
 use pmi_judge::evidence::evidence;
 use pmi_judge::verdict::{Attempts, JudgedFinding, ScenarioResult, Strictness, UnreachedStep, Verdict};
-use pmi_judge::{PartyKind, Severity};
+use pmi_judge::{Finding, PartyKind, Severity};
 use pmi_wire::Proc;
 
 /// Maximum number of findings that are shown. An implementation can break the same rule in every message; the log contains all findings.
@@ -284,9 +284,12 @@ impl ResultBlock<'_> {
             return Ok(());
         }
         // A finding about something that did not happen, or about the end of a process, has no event: the last one before it is marked.
-        let last_until = |seq: u64| shown.iter().map(|(event, _)| event.seq).rfind(|shown| *shown <= seq);
-        let seqs: Vec<_> =
-            self.result.findings.iter().filter_map(|judged| last_until(judged.finding.seq)).collect();
+        let marked = |finding: &Finding| {
+            let before = || shown.iter().rev().filter(|(event, _)| event.seq <= finding.seq);
+            let own = before().find(|(event, text)| event.seq == finding.seq || text.proc == finding.proc);
+            own.or_else(|| before().next()).map(|(event, _)| event.seq)
+        };
+        let seqs: Vec<_> = self.result.findings.iter().filter_map(|judged| marked(&judged.finding)).collect();
         let (all, mut index) = (shown.len(), 0);
         shown.retain(|(event, _)| {
             index += 1;

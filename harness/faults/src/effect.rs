@@ -174,7 +174,7 @@ impl Effect {
 
 pub use kinds::*;
 mod kinds {
-    #![allow(missing_docs, reason = "each variant is documented by the faults that use it")]
+    #![allow(missing_docs, reason = "the faults that use a variant document it")]
 
     use serde::Deserialize;
 

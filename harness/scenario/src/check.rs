@@ -144,7 +144,7 @@ impl Checker<'_> {
         if scenario.summary().is_empty() {
             self.sink
                 .error(start, "the file does not state what must hold")
-                .help("begin it with a comment of one sentence or more");
+                .help("begin the file with a comment of at least one sentence");
         }
         if scenario.is_fragment() {
             let name =
@@ -193,9 +193,9 @@ impl Checker<'_> {
                 .help("also expect `rc=ok` for a similar request, or `use` a fragment that does");
         }
         for (name, span) in mem::take(&mut self.unused) {
-            self.sink
-                .warning(span, format!("nothing compares or sends `${name}`"))
-                .help("use it in a later step, or write a matcher such as `<any>` instead of the capture");
+            self.sink.warning(span, format!("`${name}` is never compared or sent")).help(
+                "use the name in a later step, or write a matcher such as `<any>` instead of the capture",
+            );
         }
         let needs =
             [(Capability::Spawn, "spawn", "spawns"), (Capability::Names, "names", "uses the name service")];
@@ -347,7 +347,7 @@ impl Checker<'_> {
                 self.sink
                     .error(
                         row.name.span,
-                        format!("row `{}` and the first row have different names", row.name.value),
+                        format!("row `{}` and the first row bind different names", row.name.value),
                     )
                     .help("all rows must have the same names in the same order");
             }
@@ -425,7 +425,7 @@ impl Checker<'_> {
         if name == "rank" && place == UseSite::NoRank {
             if self.is_in_own_file() {
                 self.sink
-                    .error(span, "`$rank` in a step without a rank")
+                    .error(span, "`$rank` is used in a step without a rank")
                     .help("`$rank` has a value only in a step with ranks");
             }
             return;
@@ -603,7 +603,7 @@ impl Checker<'_> {
         if self.scenario.tests != ImplementationKind::Server
             || !matches!(step.role, Role::Server | Role::Upstream)
         {
-            let message = "only servers have proxies, and their steps are `expect` (a request that a proxy forwards) and `send` (our answer)";
+            let message = "only servers have proxies, whose steps are `expect` (a request that the proxy forwards) and `send` (the upstream's answer)";
             if self.is_in_own_file() {
                 self.sink.error(span, message).help("write `proxy:0 expect ...` or `proxy:0 send ...`");
             }
@@ -620,7 +620,7 @@ impl Checker<'_> {
         {
             self.report_at_use(
                 span,
-                format!("proxy {last}, but the last proxy is {}", self.scenario.nodes - 1),
+                format!("no proxy {last}: the last proxy is {}", self.scenario.nodes - 1),
             );
         }
     }
@@ -632,7 +632,7 @@ impl Checker<'_> {
             || self.scenario.tests != ImplementationKind::Server
             || matches!(step.action, StepAction::Process(_))
         {
-            let message = "only servers have stray connections, which are numbered and are not processes";
+            let message = "only servers have stray connections, which are numbered and have no processes";
             if self.is_in_own_file() {
                 self.sink.error(span, message).help("write `stray:0 send ...` or `stray:0 expect ...`");
             }
@@ -669,9 +669,9 @@ impl Checker<'_> {
         if *group > self.groups && !lone_fragment {
             let name = if *group == 1 { "child".to_owned() } else { format!("child{group}") };
             let message = match self.groups {
-                0 => format!("`{name}` before anything was spawned"),
-                1 => format!("`{name}`, but at most 1 process group was spawned"),
-                n => format!("`{name}`, but at most {n} process groups were spawned"),
+                0 => format!("`{name}` is used before any process is spawned"),
+                1 => format!("no `{name}`: at most 1 process group is spawned before this step"),
+                n => format!("no `{name}`: at most {n} process groups are spawned before this step"),
             };
             self.report_at_use(span, message);
         }
@@ -686,7 +686,7 @@ impl Checker<'_> {
             && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= size)
         {
             let are = if size == 1 { "is 1 rank".to_owned() } else { format!("are {size} ranks") };
-            self.report_at_use(span, format!("rank {last}, but there {are}, counted from 0"));
+            self.report_at_use(span, format!("no rank {last}: there {are}, counted from 0"));
         }
         let mut sorted = ranges.clone();
         sorted.sort_unstable();
@@ -747,7 +747,7 @@ impl Checker<'_> {
         if self.is_harness_role(step.role) && self.is_in_own_file() {
             self.sink
                 .error(head_line(&self.source, step.span), "`<one of>` cannot be sent")
-                .help("use it in a step that expects a message");
+                .help("use `<one of>` in a step that expects a message");
         }
         let before = self.bound_names.clone();
         let mut after: Option<Vec<String>> = None;
@@ -759,7 +759,7 @@ impl Checker<'_> {
             }
             if self.is_in_own_file() && alternative.cites.is_some() && alternative.cites == step.cites {
                 let id = alternative.cites.as_ref().map_or(alternative.span, |id| id.span);
-                self.sink.warning(id, "the step already cites this requirement").help("leave it out");
+                self.sink.warning(id, "the step already cites this requirement").help("remove this id");
             }
             self.bound_names.clone_from(&before);
             let negative = self.negative;
@@ -798,7 +798,7 @@ impl Checker<'_> {
                             head_line(&self.source, span),
                             "a step that reads cannot contain `<bytewise>` or `<partial>`",
                         )
-                        .help("they change how a message is written");
+                        .help("these forms change how a message is written");
                 }
                 for line in lines {
                     if ours { self.check_sent_line(line, span) } else { self.expected(role, line, span) }
@@ -808,7 +808,7 @@ impl Checker<'_> {
             StepAction::Silence if ours && role == Role::Client && self.is_in_own_file() => {
                 self.sink
                     .error(head_line(&self.source, span), "a step that sends cannot contain `<nothing>`")
-                    .help("leave it out");
+                    .help("remove the step");
             }
             StepAction::Close | StepAction::Silence if role == Role::Server && !ours => self.refused(span),
             _ => {}
@@ -849,12 +849,12 @@ impl Checker<'_> {
                 Piece::Typed(ValueType::Absent | ValueType::Empty) => {
                     self.sink
                         .error(*span, "a step that sends cannot contain a matcher")
-                        .help("leave out the key or its value");
+                        .help("remove the key or its value");
                 }
                 Piece::Typed(_) => {
                     self.sink
                         .error(*span, "a step that sends cannot contain a matcher")
-                        .help("write the value; `<fill N>` and `<junk N>` make long ones");
+                        .help("write the value; for a long value, write `<fill N>` or `<junk N>`");
                 }
                 _ => {}
             }
@@ -964,10 +964,13 @@ impl Checker<'_> {
             let diagnostic = self.sink.error(span, format!("`{request}` is a request"));
             diagnostic.label(match *response {
                 "" => {
-                    let ways = ["it is answered by a bare newline, `<empty>`", "it has no response"];
+                    let ways = [
+                        "the response to this request is a bare newline, `<empty>`",
+                        "this request has no response",
+                    ];
                     self.scenario.dialect.pick(ways).to_owned()
                 }
-                response => format!("its response is `{response}`"),
+                response => format!("the response to this request is `{response}`"),
             });
             return;
         }
@@ -1047,7 +1050,7 @@ impl Checker<'_> {
                 && result.value.parse::<i32>().is_err()
             {
                 self.sink
-                    .error(result.span, format!("no call returns `{}`", result.value))
+                    .error(result.span, format!("no function returns `{}`", result.value))
                     .suggest(&result.value, &results)
                     .help("write the name of a return code, a number, `fail` for anything but success, or `any`");
             }

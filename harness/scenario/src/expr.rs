@@ -107,7 +107,7 @@ fn operand(input: &mut Input<'_>) -> ModalResult<Expr> {
     if let Some(digits) = opt(digit1::<_, ErrMode<ContextError>>).parse_next(input)? {
         return match digits.parse::<i64>() {
             Ok(number) if number <= MAX_NUMBER => Ok(Expr::Number(number)),
-            _ => fail(input, format!("numbers go up to {MAX_NUMBER}")),
+            _ => fail(input, format!("the largest number is {MAX_NUMBER}")),
         };
     }
     if let Some(name) = opt(variable).parse_next(input)? {
@@ -179,10 +179,13 @@ fn range(input: &mut Input<'_>) -> ModalResult<(u32, u32)> {
     let first: u32 = dec_uint.parse_next(input)?;
     let last: u32 = opt(preceded('-', dec_uint)).parse_next(input)?.unwrap_or(first);
     if first.max(last) > MAX_RANK {
-        return fail(input, format!("ranks go up to {MAX_RANK}"));
+        return fail(input, format!("the highest rank is {MAX_RANK}"));
     }
     if first > last {
-        return fail(input, "a range is ascending; write `2,1,0` for a different order");
+        return fail(
+            input,
+            "a range must be ascending; for a different order, list the ranks, as in `2,1,0`",
+        );
     }
     Ok((first, last))
 }

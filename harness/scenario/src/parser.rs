@@ -381,7 +381,7 @@ impl<'a> Parser<'a> {
         let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
         if !word.bytes().all(good) {
             self.sink.error(name, "invalid row name").help(
-                "a row has a name of lower-case letters, digits, `-` and `.`, and `NAME=TEXT` for each name",
+                "write a name of lower-case letters, digits, `-` and `.`, and then `NAME=TEXT` for each name",
             );
             return;
         }
@@ -603,7 +603,7 @@ impl<'a> Parser<'a> {
             (_, "") => {
                 self.sink
                     .error(role_span, "a step without ranks")
-                    .help("write them before the verb or role, for example `0 send ...`");
+                    .help("write the ranks before the verb or role, for example `0 send ...`");
                 None
             }
             (_, text) => match expr::step_target(text, ranks.start) {
@@ -735,7 +735,7 @@ impl<'a> Parser<'a> {
                 self.sink
                     .error(*line, "a step that is indented like a further line of the step above it")
                     .help(
-                        "begin it in the column in which the step above begins; `<0x30>` sends a leading `0`",
+                        "begin the step in the same column as the step above; `<0x30>` sends a leading `0`",
                     );
             }
             lines.push(template::read_message(self.text, *line, &mut self.sink));
@@ -756,7 +756,7 @@ impl<'a> Parser<'a> {
         };
         if self.text_at(span) != right {
             self.sink
-                .error(span, format!("`{}` in a step in which {why}", self.text_at(span)))
+                .error(span, format!("`{}` is not allowed in a step in which {why}", self.text_at(span)))
                 .help(format!("write `{right}`"));
         }
     }
@@ -874,7 +874,7 @@ impl<'a> Parser<'a> {
             (verb @ ("has" | "set"), _) => {
                 let right = if tests == ImplementationKind::Server { "has" } else { "set" };
                 if verb != right {
-                    self.sink.error(word, format!("`{verb}` in a scenario that tests a {}", tests.word())).help(
+                    self.sink.error(word, format!("`{verb}` is not allowed in a scenario that tests a {}", tests.word())).help(
                         "write `has` to check the environment that a server sets, and `set` for programs and libraries",
                     );
                 }

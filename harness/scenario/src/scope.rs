@@ -208,7 +208,7 @@ impl Scope {
             n @ 0..=MAX_TEXT => Ok(n as usize),
             n => {
                 Err(self
-                    .calculation_error(expr, format!("a text of {n} bytes; the range is 0 to {MAX_TEXT}")))
+                    .calculation_error(expr, format!("a text of {n} bytes; at most {MAX_TEXT} are allowed")))
             }
         }
     }
@@ -349,7 +349,9 @@ const LINE_COMMANDS: &[&str] = &["init", "response_to_init", "init_oob"];
 fn framed(mut writes: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ScenarioError> {
     let length = writes.iter().map(Vec::len).sum();
     let header = frame_header(length).ok_or_else(|| {
-        ScenarioError::Mistake(format!("a frame of {length} bytes: the length has more than six digits"))
+        ScenarioError::Mistake(format!(
+            "a frame of {length} bytes is too long: its length has more than six digits"
+        ))
     })?;
     if let Some(first) = writes.first_mut() {
         first.splice(0..0, header);

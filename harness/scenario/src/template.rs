@@ -358,7 +358,7 @@ impl Scanner<'_> {
                 let span = self.span(from, to);
                 let message = format!("unknown type `{word}`");
                 let help =
-                    format!("write `${{{name}}}:{word}` if it is text; types are {}", KINDS.join(", "));
+                    format!("write `${{{name}}}:{word}` if it is text; the types are {}", KINDS.join(", "));
                 self.sink.error(span, message).suggest(word, KINDS).help(help);
             }
         }
@@ -432,7 +432,8 @@ impl Scanner<'_> {
             }
             None => {
                 let span = self.span(start, self.at);
-                let help = format!("write `<<` for the character itself; forms are <{}>", FORMS.join("> <"));
+                let help =
+                    format!("write `<<` for the character itself; the forms are <{}>", FORMS.join("> <"));
                 self.sink.error(span, format!("unknown form `<{word}>`")).suggest(word, FORMS).help(help);
             }
         }

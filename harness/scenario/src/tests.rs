@@ -292,7 +292,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::no_role("0 cmd=init", "without a role")]
 #[case::job_with_rank("0 J: exits 0", "has no ranks")]
 #[case::blank_in_ranks("0, 1 send    cmd=init", "a space in a list of ranks")]
-#[case::downwards("2-0 send    cmd=init", "is ascending")]
+#[case::downwards("2-0 send    cmd=init", "must be ascending")]
 #[case::group_one("child1:0 P: starts", "is `child`")]
 #[case::rank_twice("0,1,0-2 P: starts", "rank 0 is named twice")]
 #[case::neither_rc_nor_value("0 send    ", "an empty step")]
@@ -313,7 +313,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::carriage_return("0 send    a=b\r", "carriage return")]
 #[case::form_argument("0 expect  rc=<word 3>", "takes no argument")]
 #[case::uint_bounds("0 expect  rc=<uint 3>", "bounds are written")]
-#[case::huge_number("0 send    a=<fill 99999999999999999999>", "numbers go up to")]
+#[case::huge_number("0 send    a=<fill 99999999999999999999>", "the largest number is")]
 #[case::huge_fill("0 send    a=<fill 999999999>", "the range is")]
 #[case::expr_end("0 send    a=<calc 1 2>", "expected an operator")]
 #[case::expr_open("0 send    a=<calc (1>", "operator or `)`")]
@@ -335,7 +335,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::call_open("0 A: PMI_Barrier(", "closing `)`")]
 #[case::call_text("0 A: PMI_Abort(1, \"a)", "closing `\"`")]
 #[case::call_name("0 A: PMI_Barier()", "no function `PMI_Barier`")]
-#[case::call_result("0 A: PMI_Barrier() = PMI_SUCESS", "no call returns")]
+#[case::call_result("0 A: PMI_Barrier() = PMI_SUCESS", "no function returns")]
 #[case::call_no_result("0 A: PMI_Barrier() =", "without a result")]
 #[case::call_junk("0 A: PMI_Barrier() x", "expected `= RESULT`")]
 #[case::call_out("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS size=3", "no out argument `size`")]
@@ -517,7 +517,7 @@ fn warns_of_unused_capture(#[case] expects: &str, #[case] warns: bool) {
         "# A.\nrequires rfc13.get.value\nranks 2\n*  send    cmd=init\n*  expect  cmd=response_to_init rc=ok\n*  send    cmd=get_my_kvsname\n{expects}\n"
     );
     let found: Vec<_> = checked(&parsed("t", &text).unwrap()).into_iter().map(|d| d.message).collect();
-    let expected = warns.then(|| "nothing compares or sends `$name`".to_owned());
+    let expected = warns.then(|| "`$name` is never compared or sent".to_owned());
     assert_eq!(found, Vec::from_iter(expected));
 }
 

@@ -147,8 +147,10 @@ impl Exchange {
     pub fn omission(&self) -> Option<&'static str> {
         match (self.functions, self.is_draft_only()) {
             ([_, ..], _) => None,
-            ([], true) => Some("only the draft of PMI-2 describes it, and no implementation supports it"),
-            ([], false) => Some("no function of the C API sends it"),
+            ([], true) => {
+                Some("only the PMI-2 draft describes this operation, and no implementation supports it")
+            }
+            ([], false) => Some("no function of the C API sends this request"),
         }
     }
 }
@@ -794,8 +796,8 @@ mod tests {
     /// The reasons why a dialect has no request for an operation.
     const ABSENT: [(Framing, Operation, &str); 3] = [
         (Framing::Frames, Operation::Maxes, "the draft sets the limits"),
-        (Framing::Frames, Operation::Universe, "it is an attribute of the job"),
-        (Framing::Frames, Operation::Appnum, "it is in the response to fullinit"),
+        (Framing::Frames, Operation::Universe, "this is an attribute of the job"),
+        (Framing::Frames, Operation::Appnum, "the response to fullinit contains it"),
     ];
 
     #[test]

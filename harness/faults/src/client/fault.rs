@@ -48,7 +48,7 @@ pub const UNDETECTABLE_REQUIREMENTS: &[UndetectableRequirement] = &[
     },
     UndetectableRequirement {
         id: "rfc13.wire.client-sends-requests",
-        reason: "only a server can break it, by sending a request; see rfc13.wire.server-sends-responses for the client",
+        reason: "only a server can break this requirement, by sending a request; see rfc13.wire.server-sends-responses for the client",
     },
     UndetectableRequirement {
         id: "rfc13.init.highest",
@@ -67,7 +67,7 @@ pub const UNDETECTABLE_REQUIREMENTS: &[UndetectableRequirement] = &[
 ];
 
 /// The reason for requirements that only a program which uses the value can break. Programs in our tests break them.
-const SCRIPT_REASON: &str = "a script does not use the value, and does not fail if the value is missing";
+const SCRIPT_REASON: &str = "the scripts do not use the value, so they do not fail if it is missing";
 
 /// The reason for requirements on a program that starts its process manager. Programs in our tests break them.
-const SINGLETON_REASON: &str = "it is broken before PMI begins, when a program starts its process manager; no session of this table does that";
+const SINGLETON_REASON: &str = "this requirement is broken before PMI begins, when a program starts its process manager, which no session in this table does";

@@ -1,5 +1,5 @@
 //! Conversion of C arguments into Rust values, and of results into C buffers.
-#![expect(unsafe_code, reason = "reads and writes through the pointers of C callers")]
+#![expect(unsafe_code, reason = "dereferences pointers passed by C callers")]
 
 use std::ffi::{CStr, c_char, c_int};
 

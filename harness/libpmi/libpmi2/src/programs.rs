@@ -1,5 +1,5 @@
 //! The arguments of `PMI2_Job_Spawn`.
-#![expect(unsafe_code, reason = "dereferences pointers that C callers pass")]
+#![expect(unsafe_code, reason = "dereferences pointers passed by C callers")]
 
 use std::ffi::{c_char, c_int, c_void};
 

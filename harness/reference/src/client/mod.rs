@@ -25,10 +25,10 @@ pub enum ClientMisuse {
     #[error("not initialized")]
     NotInitialized,
     /// A second init or fullinit.
-    #[error("initialized already")]
+    #[error("already initialized")]
     Initialized,
     /// A request after finalize or abort.
-    #[error("finalized or aborted")]
+    #[error("already finalized or aborted")]
     Left,
     /// The server has broken the protocol, and the connection can no longer be used.
     #[error("the connection is broken")]
@@ -37,13 +37,13 @@ pub enum ClientMisuse {
     #[error("the name of the keyval space is not known yet")]
     NoKvsname,
     /// An operation that the version of the connection does not have.
-    #[error("version {1} has no {0}")]
+    #[error("PMI {1} has no {0}")]
     NoOperation(&'static str, Version),
     /// A field whose value does not match its rule.
     #[error("the {0} is empty or contains invalid characters")]
     BadField(&'static str),
     /// A field that is longer than its limit.
-    #[error("the {what} has {length} bytes, only {limit} are allowed")]
+    #[error("the {what} has {length} bytes, but only {limit} are allowed")]
     TooLong {
         /// The field.
         what: &'static str,
@@ -53,13 +53,13 @@ pub enum ClientMisuse {
         limit: u64,
     },
     /// A put of a key that this client has already put.
-    #[error("the key was put before")]
+    #[error("the key has already been put")]
     KeyPutBefore,
     /// A barrier with the tag of an open barrier.
-    #[error("a barrier with the tag {0} is open")]
+    #[error("a barrier with the tag {0} is already open")]
     TagOpen(u64),
     /// A spawn or a finalize while group barriers are open.
-    #[error("barriers of groups are open")]
+    #[error("group barriers are still open")]
     BarriersOpen,
     /// A spawn of no programs or no processes.
     #[error("nothing to spawn")]
@@ -70,10 +70,10 @@ pub enum ClientMisuse {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
     /// Bytes that do not belong to a response to a request.
-    #[error("bytes that answer no request")]
+    #[error("received bytes without a pending request")]
     Unsolicited,
     /// The response to a different operation.
-    #[error("an answer to {found} instead of {expected}")]
+    #[error("received a response to {found} instead of {expected}")]
     Mismatched {
         /// The requested operation.
         expected: &'static str,
@@ -87,10 +87,10 @@ pub enum ServerError {
     #[error("{0}")]
     Malformed(String),
     /// A success without the requested result.
-    #[error("success without a result")]
+    #[error("the response reports success but contains no result")]
     NoResult,
     /// A version that the client did not offer.
-    #[error("version {0} was not offered")]
+    #[error("the server chose version {0}, which was not offered")]
     BadVersion(Version),
     /// The connection was closed before the client had finalized.
     #[error("the connection was closed")]

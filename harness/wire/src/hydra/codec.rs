@@ -45,7 +45,10 @@ impl Decoder {
     /// # Errors
     ///
     /// Returns an error if the bytes do not follow the protocol. After an error, no further messages from the proxy can be decoded.
-    #[expect(clippy::should_implement_trait, reason = "it returns errors, and may continue after None")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "next() returns errors, and may return a message after None"
+    )]
     pub fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         match &mut self.0 {
             DecoderKind::Mpich(decoder) => decoder.next(),

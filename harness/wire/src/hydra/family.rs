@@ -175,7 +175,7 @@ pub struct UnknownFamily;
 impl fmt::Display for UnknownFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
-        write!(f, "unknown family; known: {}", all.join(", "))
+        write!(f, "unknown family; choose from: {}", all.join(", "))
     }
 }
 

@@ -229,7 +229,7 @@ impl ProcessState {
 
     /// Stores a scripted response if the process cannot have done its work with it, and removes it once a request of the same kind
     /// succeeds.
-    fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary) {
+    fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, is_requested: bool) {
         use Operation::{Barrier, Finalize, Get, Kvsname, Put};
         let Some(operation @ (Kvsname | Put | Get | Barrier | Finalize)) = self.last_operation else {
             return;
@@ -243,7 +243,7 @@ impl ProcessState {
             && outcome == ResponseOutcome::Success
             && !other_thread
             && !(matches!(operation, Kvsname | Get) && message.lacks_results());
-        if !is_usable && self.scripted_operation == Some(operation) {
+        if !is_usable && is_requested && self.scripted_operation == Some(operation) {
             let (key, exchange) = (self.gets.clone(), exchange.clone());
             self.unusable = Some(UnusableResponse { operation, key, exchange });
         } else if is_usable && self.unusable.as_ref().is_some_and(|response| response.operation == operation)
@@ -267,7 +267,7 @@ impl ProcessState {
         }
         let exchange =
             ExchangeSummary { request: self.last_request.clone(), answer: quote_bytes(message.text) };
-        self.read_usability(message, &exchange);
+        self.read_usability(message, &exchange, operation.is_some());
         let is_of = |operation| message.operation() == Some(operation);
         let found = is_of(Operation::Get) && message.outcome() == Some(ResponseOutcome::Success);
         let released = is_of(Operation::Barrier) && message.is_success();

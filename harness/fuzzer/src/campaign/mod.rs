@@ -802,6 +802,39 @@ mod tests {
         }
     }
 
+    /// An interrupt during the minimization leaves the original case. The finding states this, and claims neither a frequency of no runs
+    /// nor that invalid input is necessary.
+    #[test]
+    fn interrupted_finding_is_not_minimized() {
+        let steps = ["cmd=frob", "cmd=get_maxes", "cmd=get_appnum"];
+        let steps = steps.map(|line| write(0, vec![text(line)], false)).to_vec();
+        let mut case = Case::new(ImplementationKind::Server, 1, steps);
+        // One run encounters the failure, five more confirm it, and the runs after these minimize the case.
+        for (is_free, runs, minimizing) in [(false, 6, 0), (true, 6, 0), (false, 7, 1), (false, 8, 2)] {
+            case.scenario.is_free = is_free;
+            let folder = tempfile::tempdir().unwrap();
+            let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
+            let target = Plays(|_: &Case, _| {
+                interrupted.store(plays.fetch_add(1, Ordering::Relaxed) + 1 >= runs, Ordering::Relaxed);
+                let proc = Proc { group: 0, rank: 0 };
+                let invalid = EventKind::ToServer { proc, bytes: Bytes(b"cmd=frob\n".to_vec()) };
+                let observation =
+                    Observation { events: vec![Event::new(0, invalid)], ..Observation::default() };
+                CaseRun { observation, failures: vec![failure()] }
+            });
+            let options = options(folder.path(), None);
+            let summary =
+                run(&target, &Always(case.clone()), &options, CampaignState::default(), &interrupted, &());
+            let [found] = &summary.found[..] else { panic!("{:?}", summary.found) };
+            assert_eq!((found.minimized, found.minimizing_cases, found.steps), (false, minimizing, [3, 3]));
+            assert_eq!(found.label(), "deterministic, not minimized");
+            assert_eq!((found.valid, found.root().input()), (false, store::RequiredInput::Unknown));
+        }
+        let (all, _) = judged_by_input(&["cmd=frob"], false);
+        let inputs: Vec<_> = all.iter().map(|found| (found.minimized, found.root().input())).collect();
+        assert_eq!(inputs, [(true, store::RequiredInput::Invalid)]);
+    }
+
     #[test]
     fn crash_without_a_location_is_found_once() {
         let folder = tempfile::tempdir().unwrap();

@@ -126,8 +126,18 @@ struct MinimizedCase {
     case: Case,
     /// Number of runs that showed the failure.
     repetitions: u32,
+    /// True if no smaller case that was tried shows the failure, and neither the time nor the number of cases ended the search.
+    is_minimal: bool,
     /// Number of cases played to find the minimized case.
     cases_played: usize,
+}
+
+impl MinimizedCase {
+    /// Returns to the original case, which showed the failure in `repetitions` runs.
+    fn restore(&mut self, original: &Case, repetitions: u32) {
+        self.is_minimal &= self.case.is_same(original);
+        (self.case, self.repetitions) = (original.clone(), repetitions);
+    }
 }
 
 /// Makes several runs of a case in parallel, and returns the results of those that succeed. If the case has an earlier job, the runs are
@@ -217,7 +227,7 @@ impl Examiner<'_> {
     }
 
     /// Plays a case until `enough` runs have shown the failure, or for a limited number of runs and time. Returns the number of runs that
-    /// showed the failure, the number of all runs, and the first run that showed it.
+    /// showed the failure, the number of all judged runs, and the first run that showed it.
     fn measure_frequency(
         &self,
         case: &Case,
@@ -231,7 +241,7 @@ impl Examiner<'_> {
             && self.may_continue()
             && Instant::now() < deadline
         {
-            let run = self.play_for(case, Thoroughness::Fast, filter);
+            let Some(run) = self.play_judged(case, Thoroughness::Fast, filter) else { continue };
             counts = [counts[0] + u32::from(run.is_some()), counts[1] + 1];
             first = first.or(run);
         }
@@ -359,7 +369,7 @@ impl Examiner<'_> {
             best.cases_played = played;
         }
         if best.repetitions == 0 || best.repetitions < again && !self.may_continue() {
-            (best.case, best.repetitions) = (case.clone(), again);
+            best.restore(case, again);
         }
         // A scenario needs a regular start as its control, and a wait for the effect of its last step.
         for fitted in [Case::with_regular_start, Case::joined, Case::with_final_wait] {
@@ -395,8 +405,10 @@ impl Examiner<'_> {
         let run = match last {
             Some(run) => run,
             None => {
-                best = MinimizedCase { case: case.clone(), repetitions: again, ..best };
-                frequency = is_race(&best).then(|| self.measure_frequency(case, filter, FREQUENCY_RUNS).0);
+                best.restore(case, again);
+                frequency = is_race(&best)
+                    .then(|| self.measure_frequency(case, filter, FREQUENCY_RUNS).0)
+                    .filter(|[_, runs]| *runs > 0);
                 shown.run
             }
         };
@@ -430,6 +442,7 @@ impl Examiner<'_> {
             frequency,
             repetitions: again,
             repetitions_minimal: best.repetitions,
+            minimized: best.is_minimal,
             steps,
             minimizing_cases: best.cases_played,
         };
@@ -495,14 +508,20 @@ impl Examiner<'_> {
         let key = filter.key;
         let played = AtomicUsize::new(0);
         let deadline = self.deadline(time);
-        if Instant::now() >= deadline {
-            return MinimizedCase { case: case.clone(), repetitions: again, cases_played: 0 };
+        let is_over = || Instant::now() >= deadline || !self.may_continue();
+        if is_over() {
+            let (case, repetitions) = (case.clone(), again);
+            return MinimizedCase { case, repetitions, is_minimal: false, cases_played: 0 };
         }
+        let mut candidates = 0;
         let mut shows = |candidate: &Case| {
+            candidates += 1;
             let run = || {
+                if is_over() {
+                    return None;
+                }
                 played.fetch_add(1, Ordering::Relaxed);
-                let showing = || self.play_for(candidate, Thoroughness::Fast, filter);
-                (Instant::now() < deadline).then(showing).flatten()
+                self.play_for(candidate, Thoroughness::Fast, filter)
             };
             match (again == CONFIRMATION_RUNS, key.is_hang()) {
                 (true, true) => run_parallel(candidate, runs, run).len() == runs,
@@ -512,7 +531,8 @@ impl Examiner<'_> {
             }
         };
         let case = shrink::shrink(case.clone(), MAX_SHRINK_CASES, key.depends_on_bytes(), &mut shows);
-        let again = self.count_repetitions(&case, filter);
-        MinimizedCase { case, repetitions: again, cases_played: played.into_inner() }
+        let is_minimal = candidates < MAX_SHRINK_CASES && !is_over();
+        let repetitions = self.count_repetitions(&case, filter);
+        MinimizedCase { case, repetitions, is_minimal, cases_played: played.into_inner() }
     }
 }

@@ -66,6 +66,9 @@ pub struct StoredFinding {
     /// schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<[u32; 2]>,
+    /// True if the stored case was minimized completely. Folders of earlier versions do not contain it.
+    #[serde(default)]
+    pub minimized: bool,
     /// Number of steps of the original case and of the stored case.
     pub steps: [usize; 2],
     /// Number of cases played to minimize the original case.
@@ -73,11 +76,22 @@ pub struct StoredFinding {
     pub minimizing_cases: usize,
 }
 
+/// The input that leads to a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequiredInput {
+    /// Valid input.
+    Valid,
+    /// Unknown: the stored case contains invalid input, but was not minimized, so valid input may be enough.
+    Unknown,
+    /// Invalid input only.
+    Invalid,
+}
+
 /// The common cause of several findings: the place of a crash, the broken requirement, or otherwise the bucket. The most serious causes
 /// sort first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RootCause {
-    needs_invalid_input: bool,
+    input: RequiredInput,
     kind: FailureKind,
     description: CommonCauseKey,
 }
@@ -90,9 +104,9 @@ enum CommonCauseKey {
 }
 
 impl RootCause {
-    /// Returns whether all findings with this cause need invalid input.
-    pub fn needs_invalid_input(&self) -> bool {
-        self.needs_invalid_input
+    /// Returns the input that leads to all findings with this cause.
+    pub fn input(&self) -> RequiredInput {
+        self.input
     }
 }
 
@@ -117,7 +131,12 @@ impl StoredFinding {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(CommonCauseKey::Place);
         let requirement = || self.requirement.clone().map(CommonCauseKey::Requirement);
         let cause = place.or_else(requirement).unwrap_or_else(|| CommonCauseKey::Bucket(self.bucket.clone()));
-        RootCause { needs_invalid_input: !self.valid, kind: self.kind, description: cause }
+        let input = match (self.valid, self.minimized) {
+            (true, _) => RequiredInput::Valid,
+            (false, false) => RequiredInput::Unknown,
+            (false, true) => RequiredInput::Invalid,
+        };
+        RootCause { input, kind: self.kind, description: cause }
     }
 
     /// Returns whether a failure is a crash of the same process by the same signal, regardless of the place.
@@ -128,14 +147,21 @@ impl StoredFinding {
         }
     }
 
-    /// Returns `deterministic` or the frequency, and whether the finding needs an earlier job.
+    /// Returns `deterministic` or the frequency, whether the finding needs an earlier job, and whether no step of its case was removed
+    /// for lack of time.
     pub fn label(&self) -> String {
-        let often = match (self.frequency, self.repetitions_minimal) {
+        let mut label = match (self.frequency, self.repetitions_minimal) {
             (Some([shown, runs]), _) => format!("in {shown} of {runs} runs"),
             (None, CONFIRMATION_RUNS) => "deterministic".into(),
             (None, n) => format!("flaky {n}/{CONFIRMATION_RUNS}"),
         };
-        if self.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
+        if self.needs_earlier_job {
+            label += ", after an earlier job";
+        }
+        if !self.minimized && self.steps[0] == self.steps[1] {
+            label += ", not minimized";
+        }
+        label
     }
 }
 

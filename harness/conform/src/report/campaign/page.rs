@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pmi_fuzzer::campaign::{CampaignOptions, CampaignSummary, ProgressSample};
 use pmi_fuzzer::target::Target;
-use pmi_fuzzer::triage::store::{CONFIRMATION_RUNS, RootCause, SCENARIO, StoredFinding};
+use pmi_fuzzer::triage::store::{RequiredInput, RootCause, SCENARIO, StoredFinding};
 use serde::Serialize;
 
 use super::super::plot::{Area, at, path};
@@ -222,14 +222,7 @@ fn group(
         ShownFinding {
             bucket: words(&found.bucket),
             what: words(&found.description),
-            again: {
-                let often = match (found.frequency, found.repetitions_minimal) {
-                    (Some([shown, runs]), _) => format!("{shown} of {runs} times"),
-                    (None, CONFIRMATION_RUNS) => "each time".into(),
-                    (None, n) => format!("{n} of {CONFIRMATION_RUNS} times"),
-                };
-                if found.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
-            },
+            again: found.label(),
             met: met.map(|time| clock(*time)).unwrap_or_default(),
             session: found.number,
             seen: campaign.progress.new.get(&found.bucket).copied().unwrap_or(0),
@@ -242,10 +235,10 @@ fn group(
             replay: text::clean(&format!("{} --replay {}", options.replay, folder.display())),
         }
     };
-    FindingGroup {
-        name: words(&root.to_string()),
-        kind: if root.needs_invalid_input() { "warn" } else { "fail" },
-        label: if root.needs_invalid_input() { "needs invalid input" } else { "valid input is enough" },
-        found: all.iter().map(found).collect(),
-    }
+    let (kind, label) = match root.input() {
+        RequiredInput::Valid => ("fail", "valid input is enough"),
+        RequiredInput::Unknown => ("warn", "input not minimized"),
+        RequiredInput::Invalid => ("warn", "needs invalid input"),
+    };
+    FindingGroup { name: words(&root.to_string()), kind, label, found: all.iter().map(found).collect() }
 }

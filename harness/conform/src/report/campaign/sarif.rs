@@ -34,7 +34,7 @@ pub(super) fn write(options: &CampaignOptions, campaign: &CampaignSummary) -> St
                 "message": {"text": format!("{} ({})", f.description, f.label())},
                 "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri.to_string_lossy()}}}],
                 "partialFingerprints": {"bucket/v1": f.bucket, "root/v1": f.root().to_string()},
-                "properties": {"valid": f.valid, "kind": f.kind},
+                "properties": {"valid": f.valid, "minimized": f.minimized, "kind": f.kind},
             });
             if let Some(trace) = &f.backtrace {
                 let frames: Vec<_> = trace.frames.iter().map(frame_of).collect();

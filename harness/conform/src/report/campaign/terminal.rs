@@ -3,14 +3,20 @@
 use std::path::Path;
 
 use pmi_fuzzer::campaign::{CampaignSummary, Progress};
+use pmi_fuzzer::triage::store::RequiredInput;
 
 use super::roots::by_root;
 use super::unreported::{UnreportedReason, unreported};
 use crate::report::text::{count, times};
 
-/// Heading for findings that valid input alone reaches. `INVALID` is the heading for all other findings.
-const VALID: &str = "Reached by valid input:\n";
-const INVALID: &str = "Reached by invalid input only:\n";
+/// Returns the heading for findings that this input reaches.
+fn heading(input: RequiredInput) -> &'static str {
+    match input {
+        RequiredInput::Valid => "Reached by valid input:\n",
+        RequiredInput::Unknown => "Reached by input that was not minimized:\n",
+        RequiredInput::Invalid => "Reached by invalid input only:\n",
+    }
+}
 
 /// Formats the progress of a campaign as one line.
 pub(crate) fn progress_line(progress: &Progress) -> String {
@@ -40,11 +46,10 @@ pub(crate) fn progress_line(progress: &Progress) -> String {
 pub(crate) fn campaign_text(campaign: &CampaignSummary, out: &Path) -> String {
     let progress = &campaign.progress;
     let mut text = format!("{}\n", progress_line(progress));
-    let mut invalid = None;
+    let mut input = None;
     for (root, all) in by_root(&campaign.found) {
-        let needs_invalid = root.needs_invalid_input();
-        if invalid.replace(needs_invalid) != Some(needs_invalid) {
-            text += if needs_invalid { INVALID } else { VALID };
+        if input.replace(root.input()) != Some(root.input()) {
+            text += heading(root.input());
         }
         text += &format!("  {root}\n");
         for found in all {

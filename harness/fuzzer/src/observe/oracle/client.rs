@@ -23,7 +23,7 @@ use crate::mutate::client_steps::MAPPING;
 use crate::observe::failure::{
     CrashCause, Failure, FailureKey, LastAction, LastRequest, ResponseKind, signal_name,
 };
-use crate::observe::message_kind::MessageKind;
+use crate::observe::message_kind::{MessageKind, kinds};
 use crate::session::case::Case;
 use crate::session::op::Op;
 use crate::session::pieces::{Limit, written_bytes};
@@ -73,23 +73,31 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
         if !hang && finding.proc.is_some_and(|p| !first.insert(p)) {
             continue;
         }
-        let after = finding.proc.map_or(LastAction::NoRequest, |p| relevant_response(events, p, finding.seq));
+        let response =
+            finding.proc.map_or(LastAction::NoRequest, |p| relevant_response(events, p, finding.seq));
         let description = format!(
-            "{}: expected {}; seen: {}; last unusual response: {after}",
+            "{}: expected {}; seen: {}; last unusual response: {response}",
             finding.requirement, finding.expected, finding.seen
         );
         let party = Some(party);
         let key = if hang {
             let call = finding.proc.and_then(|p| current_call(events, p, finding.seq));
             let call = call.map(|(_, function)| function.to_owned());
-            FailureKey::Hang { party, requirement: None, call, after }
+            FailureKey::Hang { party, requirement: None, call, after: response }
         } else {
+            let after = malformed_request(finding, case, events).unwrap_or(response);
             FailureKey::Rule { party, requirement: finding.requirement.clone(), after }
         };
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
         all.push(Failure { key, description, requirement, seq: Some(finding.seq), backtrace: None });
     }
     distinct(all)
+}
+
+/// Returns the malformed request that a finding is about, if any. It breaks the rule after any response.
+fn malformed_request(finding: &Finding, case: &Case, events: &[Event]) -> Option<LastAction> {
+    let &(kind, _) = kinds(events, case.scenario.dialect).get(&finding.seq)?;
+    matches!(kind, MessageKind::Malformed(_)).then_some(LastAction::Message(kind))
 }
 
 /// Returns the number of the event that began a process's current call of a library function, and the function.
@@ -509,6 +517,46 @@ mod tests {
         assert!(excused(found, vec![get(), receives(ZERO, found)]));
         let all = events(vec![get(), receives(ZERO, found)]);
         assert!(!is_excused(&hang(ZERO, &all), &case("cmd=get key=PMI_process_mapping", found), &all));
+    }
+
+    #[test]
+    fn malformed_request_is_one_failure_after_any_response() {
+        let catalogue = Catalogue::default();
+        let key = |request: &str, answer: &str, id: &str| {
+            let finding = Finding { proc: Some(ZERO), seq: 4, ..Finding::new(id, PartyKind::Client, "", "") };
+            let outcome = ScenarioOutcome {
+                events: events(vec![
+                    asks(ZERO, "cmd=get_maxes"),
+                    receives(ZERO, answer),
+                    asks(ZERO, request),
+                ]),
+                findings: vec![finding],
+                party: PartyKind::Client,
+                hung: false,
+                unresponsive: false,
+                crashed: None,
+                negotiated: Vec::new(),
+                leftover_processes: Vec::new(),
+                unjudged: None,
+                scenario_error: None,
+                unreached: Vec::new(),
+            };
+            let failures = failures(&case("cmd=get_maxes", answer), &outcome, &catalogue);
+            failures.iter().map(|failure| failure.key.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        for (answer, kind) in [("cmd=maxes rc=-1", "refused"), ("no", "unreadable")] {
+            let abort = "cmd=abort exitcode=-1 message=PMI_Init failed";
+            assert_eq!(
+                key(abort, answer, ids::RFC13_WIRE_TUPLES),
+                "rule--client--rfc13.wire.tuples--bad-abort"
+            );
+            // A valid request at the wrong time depends on the response before it.
+            let early = ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS;
+            assert_eq!(
+                key("cmd=get_appnum", answer, early),
+                format!("rule--client--{early}--get_maxes-{kind}")
+            );
+        }
     }
 
     #[test]

@@ -90,6 +90,20 @@ fn correct_program_passes_everything() {
     passes(&CLEAN, 250);
 }
 
+/// A scripted fault in the environment is invalid input, and the report shows the variables.
+#[rstest]
+#[case::file("file", "PMI_FD=0")]
+#[case::not_open("not-open", "PMI_FD=1021")]
+#[case::word("word", "PMI_FD=seven")]
+fn bad_descriptor_is_invalid_input(#[case] row: &str, #[case] variable: &str) {
+    let client = format!("sh -c 'test \"$PMI_FD\" = 3 || kill -SEGV $$; exec {FAULTY_PROGRAM}'");
+    let found = judge(&client, "20", &["--filter", &format!("=client/environment/alone[{row}]")]);
+    let text = found.ran.whole();
+    assert!(text.contains("FAIL iut.no-crash: rank ") && text.contains("died of signal 11"), "{text}");
+    assert!(text.contains(&format!("started with {variable} PMI_RANK=0 PMI_SIZE=2 without")), "{text}");
+    assert!(!text.contains("input     valid") && !text.contains("(valid input)"), "{text}");
+}
+
 /// A program that aborts ends its process and thus loses its own exit status. RFC 13 does not specify how to react to a response whose
 /// version the client did not offer.
 #[rstest]

@@ -83,13 +83,13 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             let (ranks, on) = (of(*ranks, ": ", "rank"), of(*nodes, " on ", "node"));
             without_bytes(None, EventDirection::None, format!("launched{ranks}{on}"))
         }
-        EventKind::Started { proc, bad_fd: Some(why), .. } => without_bytes(
-            Some(proc),
-            EventDirection::None,
-            format!("started without a connection: {}", text::clean(why)),
-        ),
-        EventKind::Started { proc, bad_fd: None, .. } => {
-            without_bytes(Some(proc), EventDirection::None, "started".to_owned())
+        EventKind::Started { proc, env, bad_fd, .. } => {
+            let variables = env.iter().filter(|(name, _)| name.starts_with("PMI_"));
+            let variables: Vec<String> = variables.map(|(name, value)| format!("{name}={value}")).collect();
+            let with = if variables.is_empty() { "" } else { " with " };
+            let without = bad_fd.as_ref().map(|why| format!(" without a connection: {why}"));
+            let what = ["started", with, &variables.join(" "), &without.unwrap_or_default()].concat();
+            without_bytes(Some(proc), EventDirection::None, text::clean(&what))
         }
         EventKind::Greeted { proc, initack, response } => {
             let (initack, response) = (text::bytes(&initack.0, limit, 0), text::bytes(&response.0, limit, 0));

@@ -525,9 +525,10 @@ impl Host for ProgramJob<'_> {
             ProcessScript::default()
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
-        self.processes.insert(p, ProgramProcess::new(part, self.script.config().line_max));
         // The first descriptor that is free in most programs, so that the number is the same in every run.
-        fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
+        let descriptor = fd.and_then(|fd| fd.parse::<i32>().ok()).filter(|n| *n > 2).unwrap_or(3);
+        self.processes.insert(p, ProgramProcess::new(part, descriptor, self.script.config().line_max));
+        Some(descriptor)
     }
 
     fn receive(&mut self, from: Proc, bytes: &[u8]) {
@@ -585,11 +586,13 @@ impl Host for ProgramJob<'_> {
         let Some(process) = self.processes.get_mut(&p) else { return };
         let env = process.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
         let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let fd = process.env.get("PMI_FD").filter(|fd| fd.parse::<i32>() != Ok(process.descriptor));
+        let bad_fd = fd.map(|_| "PMI_FD does not name it".to_owned());
         let expectations = process.script.expectations.clone();
         // Actions at the start need no request.
         let first = process.script.rules.first().filter(|rule| rule.trigger.is_none());
         let first = first.map(|rule| (rule.line, rule.actions.clone()));
-        let kind = EventKind::Started { proc: p, env, args: Vec::new(), bad_fd: None };
+        let kind = EventKind::Started { proc: p, env, args: Vec::new(), bad_fd };
         if self.processes.keys().all(|other| *other == p) {
             self.happened();
         }

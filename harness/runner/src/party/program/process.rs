@@ -43,6 +43,8 @@ pub(super) struct ProgramProcess {
     /// The part of the scenario that is about this process.
     pub(super) script: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
+    /// The number of the process's connection among its descriptors.
+    pub(super) descriptor: i32,
     /// Both directions of the process's connection.
     pub(super) connection: Connection,
     /// An incomplete spawn request, and its bytes so far.
@@ -77,11 +79,12 @@ pub(super) struct ProgramProcess {
 }
 
 impl ProgramProcess {
-    pub(super) fn new(part: ProcessScript, longest_message: usize) -> Self {
+    pub(super) fn new(part: ProcessScript, descriptor: i32, longest_message: usize) -> Self {
         Self {
             applied_rules: vec![false; part.rules.len()],
             script: part,
             env: BTreeMap::new(),
+            descriptor,
             connection: Connection::new(longest_message),
             spawn: None,
             applied_count: 0,

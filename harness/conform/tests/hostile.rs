@@ -97,6 +97,26 @@ fn reports_crashes_at_startup_and_later() {
     }
 }
 
+/// A process manager that dies of an offer lacks the offered version. Only the scenario about the offer itself is red.
+#[test]
+fn crash_on_an_offer_is_reported_once() {
+    let needs_version = ["pmi12/again", "pmi2/init/fullinit"];
+    let filters =
+        ["-f", "=init/first-offer[subversion-2]", "-f", "=pmi12/again", "-f", "=pmi2/init/fullinit"];
+    let server = hostile("crash");
+    let run = run(&[&["--server", &server, "--dialect", "all", "--timeout", "20"][..], &filters].concat());
+    assert_eq!(
+        (run.verdicts["init/first-offer[subversion-2]"].as_str(), run.status),
+        ("crashed", 1),
+        "{}",
+        run.log
+    );
+    for name in needs_version {
+        assert_eq!(run.verdicts[name], "not_applicable", "{}", run.log);
+    }
+    assert!(run.log.contains("closed the connection, and "), "{}", run.log);
+}
+
 #[test]
 fn unanswered_request_fails() {
     let run = run(&["--server", &hostile("silent"), "--filter", "=init/version-equal", "--timeout", "20"]);

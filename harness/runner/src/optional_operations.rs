@@ -349,9 +349,18 @@ fn support(outcome: &ScenarioOutcome, need: Capability, request: &[u8]) -> Probe
     for event in &outcome.events {
         match &event.kind {
             EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
-                if requester == Some(*proc) && outcome.crashed.is_none() =>
+                if requester == Some(*proc) =>
             {
-                return ProbeResult::Lacking("closed the connection".to_owned());
+                // Without the operation, these requests are invalid or exceed the implementation's version. `init/first-offer` reports the
+                // refusal and a crash after it, which each scenario that needs the operation would only repeat.
+                let may_be_refused = need.is_extension() || request == b"cmd=init";
+                return match &outcome.crashed {
+                    None => ProbeResult::Lacking("closed the connection".to_owned()),
+                    Some((name, signal)) if may_be_refused => ProbeResult::Lacking(format!(
+                        "closed the connection, and {name} died of signal {signal}"
+                    )),
+                    Some(_) => ProbeResult::Unknown,
+                };
             }
             EventKind::NoResponse { proc, .. } if requester == Some(*proc) => {
                 return match connections.partial(*proc, Direction::FromServer) {

@@ -245,7 +245,8 @@ impl Monitor {
                 (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS, "a response, not a request".to_owned())
             }
             _ if front.is_none() => {
-                (ids::RFC13_WIRE_LOCK_STEP, "no message, since nothing was asked".to_owned())
+                let (id, expected) = self.rule_without_request(p);
+                (id, expected.to_owned())
             }
             // The response to something that is not a PMI-1 request may have another command.
             DecodeError::UnknownCommand { .. } if front == Some(None) => {
@@ -287,7 +288,7 @@ impl Monitor {
         let requirement = match error {
             DecodeError::Body(BodyError::Unterminated) => ids::PMI2_COMMON_TERMINATED,
             DecodeError::Body(_) | DecodeError::NoCommand { .. } => ids::PMI2_COMMON_TUPLES,
-            _ if pending.is_none() => ids::PMI2_COMMON_ONE_RESPONSE,
+            _ if pending.is_none() => self.rule_without_request(p).0,
             _ if is_unknown => ids::PMI2_COMMON_RESPONSE_NAME,
             DecodeError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
             // In a frame, only `rc` is checked.

@@ -123,12 +123,8 @@ impl Monitor {
                 self.server_error(p, ids::RFC13_SPAWN_ONE_RESPONSE, expected, seen());
             }
             None => {
-                self.server_error(
-                    p,
-                    ids::RFC13_WIRE_LOCK_STEP,
-                    "no message, since nothing was asked",
-                    seen(),
-                );
+                let (requirement, expected) = self.rule_without_request(p);
+                self.server_error(p, requirement, expected, seen());
             }
             // The request was not a PMI-1 request, so only the scenario can judge its response.
             Some(None) => drop(self.rank(p).pending.pop_front()),
@@ -154,6 +150,20 @@ impl Monitor {
                 }
             }
         }
+    }
+
+    /// Returns the requirement that a response breaks if no request is pending, and the expectation. A request of which only a part has
+    /// arrived is not pending yet.
+    pub(super) fn rule_without_request(&self, p: Proc) -> (&'static str, &'static str) {
+        let framing = self.connections.framing(p);
+        if self.connections.partial(p, Direction::ToServer).is_empty() {
+            let requirement = framing.pick([ids::RFC13_WIRE_LOCK_STEP, ids::PMI2_COMMON_ONE_RESPONSE]);
+            return (requirement, "no message, since nothing was asked");
+        }
+        framing.pick([
+            (ids::RFC13_WIRE_NEWLINE, "no answer before the newline"),
+            (ids::PMI2_COMMON_ANY_FRAGMENTATION, "no answer before the end of the frame"),
+        ])
     }
 
     /// Assigns a response to the first pending request that it fits.
@@ -189,7 +199,10 @@ impl Monitor {
             let pending_row = pending.front().and_then(|pending| pending.row);
             self.rank(p).received_unsolicited |= pending_row.is_none();
             let (requirement, expected) = match pending_row {
-                None => (ids::PMI2_COMMON_ONE_RESPONSE, "no message, since nothing was asked".to_owned()),
+                None => {
+                    let (requirement, expected) = self.rule_without_request(p);
+                    (requirement, expected.to_owned())
+                }
                 Some(pending_row) => {
                     (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", pending_row.request))
                 }

@@ -171,6 +171,18 @@ fn unterminated_messages_have_no_effect(
     assert_eq!(findings(&joined(2, &[unended, "0 leaves", exchange[0], exchange[1]])), [broken]);
 }
 
+/// A response to an incomplete request is not unrequested, but early.
+#[rstest]
+#[case::known_response(
+    "0 >| cmd=get_maxes pad=x",
+    "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128"
+)]
+#[case::unknown_response("0 >| cmd=maxima", "0 < cmd=maxima rc=-1")]
+fn response_before_the_newline_is_early(#[case] unended: &str, #[case] answer: &str) {
+    assert_eq!(after_joining(&[unended, answer]), ["rfc13.wire.newline"]);
+    assert_eq!(after_joining(&[answer]), ["rfc13.wire.lock-step"]);
+}
+
 #[test]
 fn client_may_accept_an_unexpected_response() {
     let found = |rest: &[&str]| {

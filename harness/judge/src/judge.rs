@@ -1036,6 +1036,7 @@ mod tests {
     use super::*;
     use crate::event::{Bytes, HangProof};
     use crate::expectation::{Matcher, ResolvedType, ReturnCode};
+    use crate::library::api::{CallResult, OutputValue};
     use crate::testing::{INITS, P, cited, event, events, framed, launched, numbered, spawn, started};
 
     /// Returns the outcome of these events.
@@ -1413,6 +1414,42 @@ mod tests {
         let without_finalize = |id: &&str| *id != "rfc13.abnf.c-finalize";
         assert_eq!(ids.into_iter().filter(without_finalize).collect::<Vec<_>>(), [cited]);
         assert!(outcome.hung);
+    }
+
+    /// A call that succeeds without a response explains the wrong result of a later call, which is shown with its output arguments.
+    #[test]
+    fn unanswered_call_explains_a_later_result() {
+        let called = |function: &str| EventKind::Called {
+            proc: P,
+            function: function.into(),
+            arguments: Vec::new(),
+            held: false,
+        };
+        let returned = |function: &str, outs| EventKind::Returned {
+            proc: P,
+            function: function.into(),
+            returned: CallResult { result: 0, outs, overrun: Vec::new() },
+        };
+        let code = ReturnCode::new("fail").expect("a code");
+        let kind = ExpectationKind::Returns { code, outs: Vec::new() };
+        let cites = "rfc13.api.length-max.errors".into();
+        let length = "PMI_KVS_Get_key_length_max";
+        let events = [
+            launched(1, 1),
+            EventKind::Loaded { proc: P, error: None },
+            called("PMI_Init"),
+            event("0 > cmd=get_maxes"),
+            event("0 closed"),
+            returned("PMI_Init", Vec::new()),
+            called(length),
+            EventKind::Expected(Box::new(Expectation { proc: Some(P), cites, kind })),
+            returned(length, vec![("length".to_owned(), OutputValue::Int(Some(0)))]),
+        ];
+        let findings = outcome(PartyKind::Library, events).findings;
+        assert_eq!(
+            findings[0].seen,
+            "it returned PMI_SUCCESS length=0; PMI_Init had succeeded without a complete response to its get_maxes"
+        );
     }
 
     #[test]

@@ -243,7 +243,15 @@ impl LibraryJudge {
         };
         process.call = None;
         if !code.matches(returned.result) {
-            let seen = format!("it returned {}", function.result_name(returned.result));
+            let mut seen = match returned.result {
+                0 => format!("it returned {}", returned.shown(name)),
+                result => format!("it returned {}", function.result_name(result)),
+            };
+            if let Some((earlier, request)) =
+                process.unanswered_success.filter(|(earlier, _)| *earlier != name)
+            {
+                seen += &format!("; {earlier} had succeeded without a complete response to its {request}");
+            }
             return self.report_broken(p, cites, format!("{name} returns {code}"), seen);
         }
         for (out, matcher) in outs {

@@ -77,6 +77,8 @@ struct LibraryProcess {
     answered_at: u64,
     /// The requests without a response.
     unanswered: VecDeque<Option<&'static Exchange>>,
+    /// The first function that succeeded although the connection had ended before the response to its request, and that request.
+    unanswered_success: Option<(&'static str, &'static str)>,
     /// True if the harness has broken the protocol, so the process may end.
     harness_broke_protocol: bool,
     /// True if the connection has ended.
@@ -328,6 +330,12 @@ impl LibraryJudge {
         process.returned = Some(returned.clone());
         let Some(call) = &process.call else { return };
         let function = call.function;
+        if returned.result == 0
+            && process.closed
+            && let Some(Some(row)) = process.unanswered.front()
+        {
+            process.unanswered_success.get_or_insert((function.name, row.request));
+        }
         let mut breaches = api::returned(call, returned);
         if let ReceivedInCall::Value(value) = &process.response {
             breaches.extend(api::returned_of(call, returned, value));

@@ -48,7 +48,7 @@ const BUILTIN_REQUIREMENTS: [(&str, &str, &str); 6] = [
         NO_CRASH_TEXT,
         "start with the last requests of the scenario; `ulimit -c unlimited` keeps a core file for a debugger",
     ),
-    (NO_HANG, NO_HANG_TEXT, "attach a debugger to the process; it waits after its last message"),
+    (NO_HANG, NO_HANG_TEXT, "attach a debugger to the process: after its last message, it waits or loops"),
     (
         EXITS_SUCCESSFULLY,
         EXITS_SUCCESSFULLY_TEXT,

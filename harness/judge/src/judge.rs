@@ -1416,6 +1416,17 @@ mod tests {
         assert!(outcome.hung);
     }
 
+    /// A client that skips an empty line waits for the response after it.
+    #[test]
+    fn wait_after_an_empty_line_is_only_noted() {
+        let mut kinds = vec![launched(1, 1), started(P, &ENV)];
+        kinds.extend(events(&[INITS[0][0], INITS[0][1], "0 > cmd=put kvsname=k key=a value=b", "0 < "]));
+        kinds.push(EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle });
+        let findings = outcome(PartyKind::Client, kinds).findings;
+        assert_eq!(cited(findings.clone()), ["rfc13.wire.tuples"]);
+        assert_eq!(findings[0].max_severity, Some(Severity::Note));
+    }
+
     /// A call that succeeds without a response explains the wrong result of a later call, which is shown with its output arguments.
     #[test]
     fn unanswered_call_explains_a_later_result() {

@@ -123,6 +123,8 @@ struct ProcessState {
     pending_operation: Option<Operation>,
     /// The last message from the server, if it is a protocol error instead of the response to the last request.
     wrong_answer: Option<String>,
+    /// True if the response to the last request was an empty line.
+    received_empty_line: bool,
     /// True if the scenario scripts the response to the process's last request.
     scripted: bool,
     /// The operation of the last request with a scripted response. The scenario may script the responses to all of its requests.
@@ -177,11 +179,13 @@ impl ProcessState {
         for (_, message) in from(Direction::FromServer) {
             self.messages_received += 1;
             if let Ok(message) = message {
+                self.received_empty_line = message.text.is_empty() && message.framing == Framing::Lines;
                 self.read_response(message, seq);
             }
         }
         for (_, message) in from(Direction::ToServer) {
             self.awaits_response = true;
+            self.received_empty_line = false;
             let Ok(message) = message else { continue };
             self.finalized |= message.text.starts_with(b"cmd=finalize");
             self.requests += usize::from(message.text.starts_with(b"cmd=") || message.text == b"endcmd");
@@ -614,6 +618,17 @@ impl ProgramState {
                 match unended.filter(|_| proof != HangProof::Endless) {
                     Some(IncompleteMessage { rule, expected, seen }) => {
                         find(rule, line, None, expected.to_owned(), seen.text);
+                    }
+                    // A client may skip an empty line, as a server may. It then waits for the response, which the scenario does not send.
+                    None if process.received_empty_line && proof == HangProof::Idle => {
+                        let seen = format!("{proof}, after an empty line");
+                        find(
+                            ids::RFC13_WIRE_TUPLES,
+                            line,
+                            Some(Severity::Note),
+                            "the process ends".to_owned(),
+                            seen,
+                        );
                     }
                     None => {
                         let (rule, expected) = process.hang_breaks.unwrap_or((NO_HANG, "the process ends"));

@@ -90,7 +90,7 @@ fn reports_version_that_cannot_be_judged() {
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 3, "{}", ran.whole());
     assert!(
-        ran.err.contains("false {ranks} {agent}: nothing could be judged: the launcher ended"),
+        ran.err.contains("false {ranks} {agent}: no scenario could be judged: the launcher ended"),
         "{}",
         ran.err
     );

@@ -32,12 +32,12 @@ fn running(word: &str) -> usize {
 }
 
 #[rstest]
-#[case::unknown("exit 0", &[], &["none of the option names", "with --family"])]
-#[case::exits("exit 9", &["--family", "4.2"], &["ended with status 9", "its introduction", "5.0.2 (MPICH 5.0.2)"])]
+#[case::unknown("exit 0", &[], &["no option names", "with --family"])]
+#[case::exits("exit 9", &["--family", "4.2"], &["exited with status 9", "its init record", "5.0.2 (MPICH 5.0.2)"])]
 #[case::hangs("linger", &["--family", "3.4"], &["did not send", "within 0.5 s", "3.4 to 4.0.2"])]
 #[case::junk("echo some junk >&$HYDI_CONTROL_FD; linger", &["--family", "5.0"], &["expected an init record of 12 bytes", "some junk"])]
 #[case::older("printf '\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.1"], &["expected an init record of 8 bytes, but received 4 bytes"])]
-#[case::newer("printf 'HYD\\0\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.2"], &["12 bytes, of which it sent 8"])]
+#[case::newer("printf 'HYD\\0\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.2"], &["12 bytes of its init record (received 8"])]
 #[case::dies("kill -SEGV $$", &["--family", "4.0.3"], &["died of signal 11 (SIGSEGV)"])]
 fn explains_why_a_program_is_not_a_proxy(
     #[case] text: &str,
@@ -80,7 +80,7 @@ fn rejects_invalid_proxy_options_and_families() {
     let (folder, file) = script("exit 0");
     let with_options = format!("{} --pgid 0", file.display());
     for (args, expected) in [
-        (vec!["--server", &with_options], "do not give options to hydra_pmi_proxy"),
+        (vec!["--server", &with_options], "--server takes only the path of hydra_pmi_proxy"),
         (vec!["--server", "./no/hydra_pmi_proxy"], "./no/hydra_pmi_proxy: no such file"),
         (vec!["--server", file.to_str().unwrap(), "--family", "2.0"], "unknown family"),
     ] {
@@ -243,14 +243,14 @@ fn upstream_scenarios_require_a_proxy() {
     for args in [&["--memory"][..], &[]] {
         let ran = conform(scratch.path(), &[args, &["--filter", "upstream/", "-v"]].concat());
         assert_eq!(ran.status, 4, "{}", ran.whole());
-        assert!(ran.out.contains("it needs a bare proxy"), "{}", ran.whole());
+        assert!(ran.out.contains("this scenario needs a bare proxy"), "{}", ran.whole());
     }
 }
 
 #[rstest]
 #[case::detected_by_the_init_record("debian-mpich-4.0.2", "4.2", "init record")]
-#[case::detected_by_the_options("mpich-5.0.2", "4.2", "instead of sending the process ids")]
-#[case::detected_by_the_options("mpich-4.3.2", "5.0.2", "instead of sending the process ids")]
+#[case::detected_by_the_options("mpich-5.0.2", "4.2", "instead of sending the ids of the processes")]
+#[case::detected_by_the_options("mpich-4.3.2", "5.0.2", "instead of sending the ids of the processes")]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn reports_wrong_proxy_family(#[case] name: &str, #[case] family: &str, #[case] expected: &str) {
     let scratch = TempDir::new().unwrap();

@@ -334,7 +334,7 @@ fn judges_singletons_if_the_library_supports_them(
     // Our libraries need a process manager, and their error says so.
     for result in judge(&suite, &alone, own(dialect), "") {
         assert_eq!(result.verdict, Verdict::NotApplicable, "{result:?}");
-        assert!(result.reason.unwrap_or_default().contains("it lacks alone: asked once"));
+        assert!(result.reason.unwrap_or_default().contains("the library lacks alone: when probed"));
     }
 }
 
@@ -393,9 +393,9 @@ const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 #[case::uses_another_manager(
     "lawful-other-manager",
     "serve -n {ranks} {agent}",
-    "PMI_Barrier lets rank 0 pass before the other rank has called it, and it sends nothing on PMI_FD"
+    "PMI_Barrier returns on rank 0 before the other rank has called it, and the library sends nothing on PMI_FD"
 )]
-#[case::rank_0_of_1("lawful-alone", WITHOUT_FD, "each of its 2 processes is rank 0 of 1")]
+#[case::rank_0_of_1("lawful-alone", WITHOUT_FD, "each of the 2 processes is rank 0 of 1")]
 fn singletons_under_a_manager_are_not_judged(
     #[case] fault: &str,
     #[case] server: &str,
@@ -434,7 +434,7 @@ fn names_the_option_that_ends_singletons() {
         [("LIBRARY_FAULT", "lawful-alone".as_ref()), ("GOOD_LIBRARY", own(Dialect::Pmi1).as_os_str())];
     let out = doctor.envs(library).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
-    assert!(text.contains("srun offers the wire protocol with --mpi=pmi2"), "{text}");
+    assert!(text.contains("pass --mpi=pmi2 to srun to enable the wire protocol"), "{text}");
     assert!(!text.contains("with --server"), "{text}");
 }
 
@@ -616,7 +616,7 @@ fn single_node_clique_requires_ranks_on_one_node() {
     let of = |name: &str| results.iter().find(|r| r.scenario == name).unwrap();
     assert_eq!(of("library/clique/mapping[one-node]").verdict, Verdict::NotApplicable);
     let why = of("library/clique/mapping[one-node]").reason.as_deref();
-    assert_eq!(why, Some("its process manager has placed 3 processes on 2 nodes (node-0, node-1)"));
+    assert_eq!(why, Some("the process manager placed 3 processes on 2 nodes (node-0, node-1)"));
     for name in ["library/clique/mapping[alone]", "library/exchange/puts[all-to-all]"] {
         assert_eq!(of(name).verdict, Verdict::Pass, "{}", red(of(name)));
     }

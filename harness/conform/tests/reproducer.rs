@@ -54,9 +54,9 @@ fn shows_a_fault_of_a_server(
         let script = folder.path().join("scripts").join(name);
         assert!(fs::read_to_string(&script).unwrap().lines().count() <= 60);
         let (status, text) = run(&script, &[]);
-        assert!(status == Some(1) && text.contains("the symptom shows"), "{text}");
+        assert!(status == Some(1) && text.contains("the symptom occurs"), "{text}");
         let (status, text) = run(&script, &words(&serve(""), ranks, nodes));
-        assert!(status == Some(0) && text.contains("the symptom does not show"), "{text}");
+        assert!(status == Some(0) && text.contains("the symptom does not occur"), "{text}");
     }
 }
 
@@ -109,9 +109,9 @@ fn shows_a_fault_without_pmi_fd(
     let name = index.split_whitespace().next().unwrap();
     let script = folder.path().join("scripts").join(name);
     let (status, text) = run(&script, &[]);
-    assert!(status == Some(1) && text.contains("the symptom shows"), "{index}{text}");
+    assert!(status == Some(1) && text.contains("the symptom occurs"), "{index}{text}");
     let (status, text) = run(&script, &words(&serve(""), ranks, "1"));
-    assert!(status == Some(0) && text.contains("the symptom does not show"), "{text}");
+    assert!(status == Some(0) && text.contains("the symptom does not occur"), "{text}");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn shows_a_fault_of_a_program(#[case] fault: &str, #[case] scenario: &str) {
     for name in index.lines().filter_map(|line| line.split_whitespace().next()) {
         let script = folder.path().join("scripts").join(name);
         let (status, text) = run(&script, &[]);
-        assert!(status == Some(1) && text.contains("the symptom shows"), "{text}");
+        assert!(status == Some(1) && text.contains("the symptom occurs"), "{text}");
         let (status, text) = run(&script, &[FAULTY_PROGRAM.to_owned()]);
         assert_eq!(status, Some(0), "{text}");
     }

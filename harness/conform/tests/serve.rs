@@ -102,7 +102,7 @@ fn failed_launch_ends_the_job() {
     let job = ["-n", "2", "--hosts", "one,two", "--launch", launch, "--", "sleep", "1000"];
     let (status, _, error) = run(&job);
     assert_eq!(status, 7, "{error}");
-    assert!(error.contains("rank 1 of group 0: the command to start it failed"), "{error}");
+    assert!(error.contains("rank 1 of group 0: the command that starts this process failed"), "{error}");
     for (launch, expected) in
         [("ssh {host}", "{command} is missing"), ("no-such-shell {host} {command}", "not found")]
     {

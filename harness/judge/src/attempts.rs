@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn interference_is_never_flaky() {
-        let mut interference = result(&["beside kvs/own-key it fails"]);
+        let mut interference = result(&["this scenario fails alongside kvs/own-key"]);
         interference.findings[0].finding.requirement = INDEPENDENT_JOBS.into();
         let (index, worst) = merge(vec![result(&["silence"]), interference, result(&[])], true).unwrap();
         assert_eq!((index, worst.verdict), (1, Verdict::Fail));

@@ -398,7 +398,7 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
     };
     let of_offer = |(offer, taken): (&String, &BTreeSet<Option<String>>)| {
         let Some(answers) = server.versions.get(offer) else {
-            let why = format!("the client offers {offer}, an offer that the server's log does not contain");
+            let why = format!("the client offers {offer}, but the server's log contains no such offer");
             return row(offer, MessageSupport::Unknown, why);
         };
         let versions: Vec<&str> =
@@ -410,7 +410,7 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
         } else {
             MessageSupport::Unknown
         };
-        row(offer, fit, format!("the client offers {offer}, the server answers {}", versions.join(" or ")))
+        row(offer, fit, format!("the client offers {offer}; the server answers {}", versions.join(" or ")))
     };
     client.versions.iter().map(of_offer).collect()
 }

@@ -395,7 +395,7 @@ pub fn draft(
         // Some scenarios are played more often than `--repeat` requests, for example to examine a failure.
         match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
             Some(played @ 2..) => format!("{played} runs"),
-            _ => "one run, which does not show intermittent findings (--repeat 5 would)".to_owned(),
+            _ => "one run, which does not show intermittent findings; use --repeat 5 to find them".to_owned(),
         },
         quoted(implementation)
     );

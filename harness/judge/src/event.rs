@@ -588,7 +588,7 @@ impl fmt::Display for ProcessEnd {
             ProcessExitKind::GroupAborted => f.write_str("was killed because its program aborted"),
             ProcessExitKind::Killed => f.write_str("was killed"),
             ProcessExitKind::Never(Some(proof)) => write!(f, "did not end: {proof}"),
-            ProcessExitKind::Never(None) => f.write_str("did not end: it waited for another process"),
+            ProcessExitKind::Never(None) => f.write_str("did not end: waiting for another process"),
             ProcessExitKind::Unknown => f.write_str("was not waited for"),
         }
     }
@@ -611,14 +611,14 @@ pub enum HangProof {
 impl fmt::Display for HangProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Idle => f.write_str("it waits, and nothing is pending"),
+            Self::Idle => f.write_str("waiting, with no message pending"),
             Self::Quiet(seconds) => {
-                write!(f, "it has sent and printed nothing for {seconds} s{NO_PROOF_SUFFIX}")
+                write!(f, "nothing sent or printed for {seconds} s{NO_PROOF_SUFFIX}")
             }
             Self::Prints(seconds) => {
-                write!(f, "it still prints, and has done nothing else for {seconds} s{NO_PROOF_SUFFIX}")
+                write!(f, "still printing, and nothing else for {seconds} s{NO_PROOF_SUFFIX}")
             }
-            Self::Endless => write!(f, "it keeps running far beyond the time limit{NO_PROOF_SUFFIX}"),
+            Self::Endless => write!(f, "still running far beyond the time limit{NO_PROOF_SUFFIX}"),
         }
     }
 }

@@ -451,7 +451,7 @@ impl ResolvedType {
             ValueType::Empty => Self::Empty,
             ValueType::Any => Self::Any,
             ValueType::Absent | ValueType::RcOk | ValueType::RcFail => {
-                return Err(ScenarioError::Mistake("a name can only stand for a value".into()));
+                return Err(ScenarioError::Mistake("a capture cannot have this type".into()));
             }
         })
     }

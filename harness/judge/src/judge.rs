@@ -210,7 +210,7 @@ impl Judge {
                 let seen = format!("more than {limit} bytes");
                 let expected = match self.party {
                     PartyKind::Library => "one request after the other",
-                    _ => "one answer to each request",
+                    _ => "one response to each request",
                 };
                 self.report_broken(self.library.last_writer, ids::RFC13_WIRE_LOCK_STEP, expected, seen);
             }
@@ -225,12 +225,7 @@ impl Judge {
                         self.unjudged = Some(UnjudgedReason::Misplaced(why.clone()))
                     }
                     AbandonReason::Unusable(what) => {
-                        self.report_broken(
-                            None,
-                            USABLE_VALUES,
-                            "names and limits that can be used",
-                            what.clone(),
-                        );
+                        self.report_broken(None, USABLE_VALUES, "usable names and limits", what.clone());
                     }
                     AbandonReason::Mistake(what) => self.scenario_error = Some((event.line, what.clone())),
                 }
@@ -647,7 +642,7 @@ impl Judge {
         let mut running = Vec::new();
         if !procs.is_empty() {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            running.push(format!("processes that were ordered to exit (rank {})", procs.join(", ")));
+            running.push(format!("agents that were asked to exit (rank {})", procs.join(", ")));
         }
         if !names.is_empty() {
             running.push(names.join(", "));
@@ -655,12 +650,12 @@ impl Judge {
         let running = if running.is_empty() { "the job".to_owned() } else { running.join(", ") };
         let seen = match proof {
             SilenceProof::Idle | SilenceProof::Unread => {
-                format!("still running, and nothing that it waits for can arrive: {running}")
+                format!("still running, although nothing that it is waiting for can arrive: {running}")
             }
             SilenceProof::Polled => format!("still running after {waited:?}: {running}"),
             SilenceProof::Timeout => format!("still running after {waited:?}{NO_PROOF_SUFFIX}: {running}"),
         };
-        let expected = "the job ends, as all of its processes have".to_owned();
+        let expected = "the job ends once all of its processes have ended".to_owned();
         self.find(self.seq, None, JOB_ENDS_REQUIREMENT, None, expected, seen);
     }
 
@@ -687,7 +682,7 @@ impl Judge {
                 Some(p),
                 cites,
                 "the process is started",
-                format!("process {p} never reported"),
+                format!("process {p} never reported to the runner"),
             );
         }
         let none = !self.conversation.connections().any(|(_, link)| link.started);
@@ -1088,7 +1083,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::not_offered(&[], &[], Some("srun offers the wire protocol with --mpi=pmi2"))]
+    #[case::not_offered(&[], &[], Some("pass --mpi=pmi2 to srun to enable the wire protocol"))]
     #[case::offered(&["PMI_RANK"], &["rfc13.env.pmi-fd", "rfc13.env.pmi-size"], None)]
     fn environment_is_required_if_protocol_is_offered(
         #[case] variables: &[&str],

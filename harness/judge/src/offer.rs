@@ -48,7 +48,7 @@ pub fn offering_option(command: &[String]) -> Option<String> {
     // A value may also be a separate word.
     let given = words().flat_map(|word| word.split('=')).collect::<Vec<_>>();
     let is_given = option.split([' ', '=']).all(|part| given.contains(&part));
-    (!is_given).then(|| format!("{launcher} offers the wire protocol with {option}"))
+    (!is_given).then(|| format!("pass {option} to {launcher} to enable the wire protocol"))
 }
 
 /// In findings about a connection that is not offered, replaces the help with the launcher option that would offer it.
@@ -82,7 +82,7 @@ mod tests {
             suggest_option(&mut findings, &command);
             findings[0].help.clone()
         };
-        let named = "srun offers the wire protocol with --mpi=pmi2";
+        let named = "pass --mpi=pmi2 to srun to enable the wire protocol";
         assert_eq!(help(&["/usr/bin/srun", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), named);
         assert_eq!(help(&["srun", "-n", "2"], ids::RFC13_GET_VALUE), "own");
         assert_eq!(help(&["srun", "--mpi=pmi2", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), "own");

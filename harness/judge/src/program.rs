@@ -580,7 +580,8 @@ impl ProgramState {
                     "an offer of a version from each of the {} processes, or an exit status other than 0",
                     size(p.group)
                 );
-                let seen = "exit status 0 without an error message: it continued alone, as rank 0 of 1";
+                let seen =
+                    "exit status 0 without an error message: the process continued alone, as rank 0 of 1";
                 Finding {
                     proc: Some(*p),
                     seq,
@@ -647,7 +648,7 @@ impl ProgramState {
                 let key = get.key.escape_ascii();
                 let expected =
                     format!("a barrier between the put of {key} by rank {writer} and the get by rank {p}");
-                (expected, format!("rank {writer} puts {key} with no barrier in between"))
+                (expected, format!("no barrier between the put by rank {writer} and the get"))
             };
             let visible = framing.pick(ids::rules::PUT_VISIBLE);
             for (expected, seen) in early.iter().map(no_barrier) {
@@ -697,7 +698,8 @@ impl ProgramState {
                     {
                         let expected =
                             "a message on the connection, or an exit status other than 0".to_owned();
-                        let seen = "exit status 0 without a message: it continued as another job".to_owned();
+                        let seen = "exit status 0 without a message: the process continued as a separate job"
+                            .to_owned();
                         find(CLIENT_JOINS, *line, Some(Severity::Note), expected, seen);
                     }
                     _ => {}
@@ -753,7 +755,7 @@ impl ProgramState {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
         let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Exited(exit) if exit != Exit::Code(0));
         let nobody_failed = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
-        nobody_failed.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
+        nobody_failed.then(|| ("exit status 0".to_owned(), format!("the program was aborted: {reason}")))
     }
 }
 

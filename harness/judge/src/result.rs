@@ -157,7 +157,7 @@ pub fn scenario_result(
     result.reason = match outcome.scenario_error {
         Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
         None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {
-            Some("it ended early for an unknown reason: please report this".to_owned())
+            Some("the scenario ended early for an unknown reason: please report this".to_owned())
         }
         // The finding explains why the processes have not started.
         None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
@@ -217,7 +217,7 @@ pub const PRINTED: &str = "; it printed ";
 /// The message of `srun` while other steps occupy the allocation.
 const STEPS_WAIT: &str = "step creation temporarily disabled";
 /// The remedy if other steps occupy the allocation.
-pub const STEPS_WAIT_HELP: &str = "squeue -s lists them: use a new allocation, or add --overlap to srun";
+pub const STEPS_WAIT_HELP: &str = "squeue -s lists the steps; use a new allocation, or add --overlap to srun";
 
 /// Returns the reason why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may
 /// be waiting for something. A later line may be a result of the runner ending it.
@@ -226,7 +226,7 @@ fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
     match (why, launcher_error(&events[..end])) {
         (UnjudgedReason::NotStarted { launcher: None, .. }, Some(output)) => {
-            let others = format!(": other steps occupy the allocation; {STEPS_WAIT_HELP}");
+            let others = format!(": other job steps occupy the allocation; {STEPS_WAIT_HELP}");
             let help = if output.contains(STEPS_WAIT) { others.as_str() } else { "" };
             format!("{why}{PRINTED}\"{output}\"{help}")
         }
@@ -300,12 +300,16 @@ impl ReplayStatistics {
         let (names, (played, failed)) = (self.other_scenarios.join(", "), self.together);
         let how = match &self.shown_by {
             _ if self.alone.1 > 0 => return None,
-            Some(scenario) => format!("it failed beside {names}, and {scenario} fails beside others"),
+            Some(scenario) => {
+                format!("this scenario failed alongside {names}, and {scenario} fails alongside other jobs")
+            }
             None if failed < MIN_INTERFERENCE_FAILURES => return None,
-            None => format!("beside {names} it fails ({failed} of {played})"),
+            None => format!("this scenario fails alongside {names} ({failed} of {played} times)"),
         };
         let alone = self.alone.0;
-        let expected = format!("the same beside unrelated jobs, where it passes ({alone} of {alone})");
+        let expected = format!(
+            "the same result as without the implementation's other jobs: passed ({alone} of {alone} times)"
+        );
         let seen =
             format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
         Some(Finding { seq: self.seq, ..Finding::new(INDEPENDENT_JOBS, under_test, expected, seen) })

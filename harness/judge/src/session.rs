@@ -477,14 +477,14 @@ impl SessionJudge {
             let why = if self.unconnected == self.processes.len() {
                 &lacking
             } else {
-                "they had PMI_FD and did not use it, like a program without a PMI library (Open MPI uses PMIx), or one that ends before MPI_Init"
+                "PMI_FD was set but not used, as in a program without a PMI library (Open MPI uses PMIx), or one that ends before MPI_Init"
             };
             return Some(format!("the processes sent no PMI message: {why}"));
         }
         if !self.outlived.is_empty() {
             let left: Vec<String> = self.outlived.iter().map(ToString::to_string).collect();
             return Some(format!(
-                "still running when the launcher had ended, and no longer recorded: rank {}",
+                "outlived the launcher, so the recording is incomplete: rank {}",
                 left.join(", ")
             ));
         }
@@ -532,7 +532,9 @@ mod tests {
         let found = cited(judge.findings());
         assert_eq!(found.iter().any(|id| id == ids::RFC13_ENV_PMI_FD), broken, "{found:?}");
         assert!(
-            judge.unjudged().is_some_and(|why| why.contains("srun offers the wire protocol with --mpi=pmi2"))
+            judge
+                .unjudged()
+                .is_some_and(|why| why.contains("pass --mpi=pmi2 to srun to enable the wire protocol"))
         );
     }
 

@@ -46,7 +46,7 @@ impl UnjudgedReason {
     /// Returns the text of [`Self::Misplaced`] for processes that have been placed on these nodes.
     pub fn placement<S: Borrow<str>>(processes: u32, nodes: &[S]) -> String {
         format!(
-            "its process manager has placed {processes} processes on {} nodes ({})",
+            "the process manager placed {processes} processes on {} nodes ({})",
             nodes.len(),
             nodes.join(", ")
         )
@@ -84,10 +84,10 @@ impl fmt::Display for LoadFailure {
         let unloadable = "the library cannot be loaded:";
         match self {
             Self::Refused(why) => write!(f, "{unloadable} {why}"),
-            Self::Ended(exit) => write!(f, "{unloadable} the process ended, {exit}"),
-            Self::TimedOut => write!(f, "{unloadable} it does not return"),
+            Self::Ended(exit) => write!(f, "{unloadable} the process ended with {exit}"),
+            Self::TimedOut => write!(f, "{unloadable} dlopen does not return"),
             Self::LauncherEnded(rank) => {
-                write!(f, "rank {rank} did not report: the launcher ended before it did")
+                write!(f, "rank {rank} did not report: the launcher ended first")
             }
             Self::NoReport(rank, waited) => {
                 write!(f, "rank {rank} did not report within {waited:?} (--start-timeout)")
@@ -102,13 +102,13 @@ impl fmt::Display for UnjudgedReason {
             Self::Interrupted => write!(f, "interrupted"),
             Self::NotStarted { none: true, launcher: Some(Exit::Code(0)), rank, .. } => write!(
                 f,
-                "the launcher ended (exit status 0) before rank {rank} reported: it did not start {{agent}}, or it \
+                "the launcher ended (exit status 0) before rank {rank} reported: the command did not start {{agent}}, or \
                  went into the background, where it cannot be judged"
             ),
             Self::NotStarted { launcher: Some(exit), rank, .. } => {
                 write!(
                     f,
-                    "the launcher ended ({exit}) before rank {rank} reported: run its command by hand with true in place of {{agent}} to see why"
+                    "the launcher ended ({exit}) before rank {rank} reported: to find out why, run its command by hand with true in place of {{agent}}"
                 )
             }
             Self::NotStarted { nothing: Some((SilenceProof::Timeout, waited)), rank, .. } => {
@@ -126,7 +126,7 @@ impl fmt::Display for UnjudgedReason {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
                 write!(
                     f,
-                    "no process sent a message to the process manager ({end}): is it a PMI program, such as one of MPICH? A program of Open MPI uses PMIx, sends nothing here, and each of its processes is rank 0 of 1"
+                    "no process sent a message to the process manager ({end}): is this a PMI program, such as one built with MPICH? An Open MPI program uses PMIx, sends nothing here, and runs each process as rank 0 of 1"
                 )
             }
             Self::FailsPlainRun(end) => write!(

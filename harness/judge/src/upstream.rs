@@ -248,7 +248,7 @@ impl UpstreamMonitor {
                 self.forwarded.values().find(|p| p.client != proc && p.reply.as_deref().is_some_and(fits));
             if let Some(by) = other.map(|p| p.client) {
                 let expected = format!(
-                    "the answer to its own request, but the upstream has not sent one yet; {} is the answer to rank {by}",
+                    "the answer to its own request, which the upstream has not answered yet; {} is the answer to rank {by}",
                     quote_bytes(line)
                 );
                 self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, ObservationText::message(line));
@@ -395,7 +395,7 @@ impl UpstreamMonitor {
             asking.iter().filter(|(_, request)| same_request(text, request)).map(|(p, _)| *p).collect();
         let expected = match asking.first() {
             Some((proc, request)) => format!("the request of rank {proc}, {}", quote_bytes(request)),
-            None => "only requests that one of its processes has made".into(),
+            None => "a request that one of the proxy's processes has made".into(),
         };
         if command(text) == b"spawn" && !same.is_empty() {
             // The text does not show which process has made the request.
@@ -543,7 +543,7 @@ impl UpstreamMonitor {
             let other = candidates().next().map(|(p, request)| (p, quote_bytes(&request.body)));
             let expected = match other {
                 Some((proc, candidates)) => format!("the request of rank {proc}, {candidates}"),
-                None => "only requests that one of its processes has made".to_owned(),
+                None => "a request that one of the proxy's processes has made".to_owned(),
             };
             return self.find(
                 Proc::proxy(proxy),
@@ -583,7 +583,7 @@ impl UpstreamMonitor {
                 (ids::HYDRA_UPSTREAM_REPLIES_KEPT, format!("the upstream's answer, {}", quote_bytes(&given)))
             }
             (Some(by), None) => {
-                let what = "the answer to its own request, which the upstream has not given";
+                let what = "the answer to its own request, which the upstream has not answered yet";
                 (
                     ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
                     format!("{what}; {} is the answer to rank {by}", quote_bytes(body)),
@@ -773,12 +773,12 @@ mod tests {
     #[case::other_key_asked("requests-kept", "key=a", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=ab",
     ])]
-    #[case::invented_request("requests-kept", "only requests that one of its processes", &["p0 > cmd=lookup_name service=x"])]
-    #[case::equal_requests_too_often("requests-kept", "only requests that one", &[
+    #[case::invented_request("requests-kept", "a request that one of the proxy's processes", &["p0 > cmd=lookup_name service=x"])]
+    #[case::equal_requests_too_often("requests-kept", "a request that one of", &[
         "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
         "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]
-    #[case::asked_twice("requests-kept", "only requests that one", &[
+    #[case::asked_twice("requests-kept", "a request that one of", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]
     #[case::port_of_another_request("requests-kept", "port=1", &[
@@ -859,10 +859,10 @@ mod tests {
 
     #[rstest]
     #[case::other_value("requests-kept", "value=1", &["0 > cmd=kvs-put;key=a;value=1;", "p0 > cmd=kvs-put;key=a;value=2;"])]
-    #[case::asked_twice("requests-kept", "only requests that one", &[
+    #[case::asked_twice("requests-kept", "a request that one of", &[
         "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;",
     ])]
-    #[case::invented("requests-kept", "only requests that one", &["p0 > cmd=name-publish;name=a;port=b;"])]
+    #[case::invented("requests-kept", "a request that one of", &["p0 > cmd=name-publish;name=a;port=b;"])]
     #[case::other_value_returned("replies-kept", "value=v;", &[
         "0 > cmd=kvs-get;key=a;", "p0 > cmd=kvs-get;key=a;", "p0 < 0 cmd=kvs-get-response;rc=0;value=v;",
         "0 < cmd=kvs-get-response;rc=0;value=w;",

@@ -346,7 +346,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Returns the number of bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`); `None` if this is not known.
 pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
-    #[expect(unsafe_code, reason = "rustix has no safe call for it")]
+    #[expect(unsafe_code, reason = "rustix has no safe wrapper for this call")]
     // SAFETY: TIOCOUTQ writes one int to its argument, which the getter provides.
     let unread: i32 = unsafe {
         rustix::ioctl::ioctl(
@@ -363,7 +363,7 @@ pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
 fn peek_offset(fd: impl AsFd) -> Option<usize> {
     let (mut offset, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let fd = fd.as_fd().as_raw_fd();
-    #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
+    #[expect(unsafe_code, reason = "rustix and nix have no wrapper for this call")]
     // SAFETY: the option is an int, and is written to an int.
     let result = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw mut offset).cast(), &raw mut length)
@@ -373,7 +373,7 @@ fn peek_offset(fd: impl AsFd) -> Option<usize> {
 
 fn set_peek_offset(fd: impl AsFd, offset: libc::c_int) -> io::Result<()> {
     let (fd, length) = (fd.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
-    #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
+    #[expect(unsafe_code, reason = "rustix and nix have no wrapper for this call")]
     // SAFETY: SO_PEEK_OFF takes an int. `offset` is an int that outlives the call, and `length` is its size.
     let result = unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw const offset).cast(), length)

@@ -69,7 +69,7 @@ pub fn close_all_but(mut kept: Vec<RawFd>) {
 }
 
 /// Closes a range of descriptors. Returns whether the system supports this.
-#[expect(unsafe_code, reason = "rustix and nix have no call for it")]
+#[expect(unsafe_code, reason = "rustix and nix have no wrapper for this call")]
 fn close_range(first: RawFd, last: RawFd) -> bool {
     // SAFETY: the caller guarantees that nothing uses these descriptors.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }

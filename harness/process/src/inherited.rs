@@ -112,10 +112,12 @@ fn with_cause(command: &Command, error: io::Error) -> io::Error {
     let file = Path::new(command.get_program());
     let cause = match error.kind() {
         _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-            "it is neither a program for this machine nor a script that begins with #!"
+            "the file is neither a program for this machine nor a script that begins with #!"
         }
-        io::ErrorKind::NotFound if file.is_file() => "its interpreter or dynamic linker does not exist",
-        io::ErrorKind::PermissionDenied if file.is_dir() => "it is a directory",
+        io::ErrorKind::NotFound if file.is_file() => {
+            "the file's interpreter or dynamic linker does not exist"
+        }
+        io::ErrorKind::PermissionDenied if file.is_dir() => "the path is a directory",
         _ => return error,
     };
     io::Error::new(error.kind(), format!("{error}: {cause}"))
@@ -140,10 +142,10 @@ mod tests {
         for (file, cause) in [
             (
                 program("empty", ""),
-                "it is neither a program for this machine nor a script that begins with #!",
+                "the file is neither a program for this machine nor a script that begins with #!",
             ),
-            (program("script", "#!/nowhere/sh\n"), "its interpreter or dynamic linker does not exist"),
-            (folder.path().to_owned(), "it is a directory"),
+            (program("script", "#!/nowhere/sh\n"), "the file's interpreter or dynamic linker does not exist"),
+            (folder.path().to_owned(), "the path is a directory"),
         ] {
             let error = start(&mut Command::new(file), None).unwrap_err().to_string();
             assert!(error.ends_with(cause), "{error}");

@@ -52,9 +52,13 @@ impl ManagerCommand {
             let counted = words.iter().any(|word| word.contains(RANKS));
             let command = if counted { label.to_owned() } else { with_ranks(label) };
             if !KNOWN_LAUNCHERS.contains(&name.split('.').next().unwrap_or_default()) {
-                let what = if counted { "where the program goes" } else { "where ranks and program go" };
+                let what = if counted {
+                    "the place of the program"
+                } else {
+                    "the places of the ranks and the program"
+                };
                 return Err(TemplateError(format!(
-                    "unknown launcher \"{name}\": name {what}, as in --manager '{command} {PROGRAM}'"
+                    "unknown launcher \"{name}\": mark {what} in the command, as in --manager '{command} {PROGRAM}'"
                 )));
             }
             words = split(&command)?;
@@ -358,8 +362,14 @@ mod tests {
         let own = ManagerCommand::new("pm --n={ranks} -- {program} -z").unwrap();
         assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
         for (bad, expected) in [
-            ("pm -n 2", "name where ranks and program go, as in --manager 'pm -n {ranks} {program}'"),
-            ("pm -n {ranks}", "name where the program goes, as in --manager 'pm -n {ranks} {program}'"),
+            (
+                "pm -n 2",
+                "mark the places of the ranks and the program in the command, as in --manager 'pm -n {ranks} {program}'",
+            ),
+            (
+                "pm -n {ranks}",
+                "mark the place of the program in the command, as in --manager 'pm -n {ranks} {program}'",
+            ),
             ("", "empty"),
             ("pm 'x", "cannot split"),
         ] {

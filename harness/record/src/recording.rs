@@ -412,7 +412,7 @@ mod tests {
         let (events, findings) = by_port(&separate);
         assert_eq!(events[..2], [format!("greeted in {} bytes", greeting.len()), "started".to_owned()]);
         assert!(events[2].starts_with("from server: cmd=response_to_init"), "{events:?}");
-        assert_ne!(findings, Vec::<String>::new(), "it was not requested");
+        assert_ne!(findings, Vec::<String>::new(), "the response was not requested");
         // A message that is sent early is recorded after the response to the initack.
         let whole = format!("{greeting}{answer}");
         let (events, findings) = by_port(&[(true, joined.as_str()), (false, whole.as_str())]);

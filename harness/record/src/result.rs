@@ -47,7 +47,7 @@ pub fn result(
         return result;
     }
     // The unobserved messages may explain every apparent violation.
-    let reason = "some of its processes were not recorded, because each needs three file descriptors and too few are allowed (ulimit -Hn)";
+    let reason = "some processes were not recorded: each needs three file descriptors, and too few are allowed (ulimit -Hn)";
     ScenarioResult {
         verdict: Verdict::Unjudged,
         reason: Some(reason.to_owned()),

@@ -159,7 +159,7 @@ fn probe(
     body: &str,
 ) -> Result<ScenarioOutcome, ProbeError> {
     let text = format!(
-        "# Can it be judged?\nrequires rfc13.init.version-used\ndialect {dialect}\nranks {ranks}\n{body}"
+        "# Probes whether the implementation can be judged.\nrequires rfc13.init.version-used\ndialect {dialect}\nranks {ranks}\n{body}"
     );
     match prober.play(&text) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
@@ -203,7 +203,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     let mut session = match probe(prober, (all.dialect, room), SESSION) {
         Ok(outcome) => outcome,
         Err(why) => {
-            let remedy = "run the command by hand with true in place of {agent}; for a slow launcher, raise --start-timeout";
+            let remedy = "run the command by hand with true in place of {agent}; if the launcher is slow, raise --start-timeout";
             let step = DoctorStep::fails("started", why.to_string());
             // The error of a command that cannot be started contains its cause.
             let is_started = !matches!(why, ProbeError::NotStarted(_));
@@ -232,12 +232,14 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     let processes = if room == 1 { "one process" } else { "two processes" };
     all.steps.push(match (worst_finding(prober.suite, &session, Severity::Fail), session.unreached.len()) {
         (None, 0) => DoctorStep::works("session", format!("{processes}: init, put, barrier, get, finalize")),
-        (Some(finding), 0) => DoctorStep::odd("session", format!("{processes} reached the end; {finding}"))
-            .with("it can be tested; the run will report this finding"),
+        (Some(finding), 0) => {
+            DoctorStep::odd("session", format!("{processes} finished the session; {finding}"))
+                .with("the implementation can be tested; the run will report this finding")
+        }
         (finding, n) => {
-            let finding = finding.unwrap_or_else(|| "it ended early".to_owned());
+            let finding = finding.unwrap_or_else(|| "the session ended early".to_owned());
             DoctorStep::fails("session", format!("{finding}; steps not reached: {n}"))
-                .with("most scenarios need this")
+                .with("most scenarios need these steps")
         }
     });
     if !all.is_fit() {
@@ -246,7 +248,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     nodes(prober, &mut all);
     for (feature, need) in [("spawn", Capability::Spawn), ("names", Capability::Names)] {
         if implementation.claimed_capabilities.get(&need) == Some(&false) {
-            all.steps.push(DoctorStep::missing(feature, "not probed: the user excludes it"));
+            all.steps.push(DoctorStep::missing(feature, "not probed: excluded by --lacks or the profile"));
             all.operations.insert(need, false);
             continue;
         }
@@ -279,21 +281,26 @@ fn started(
         }
     }
     let by_port = session.events.iter().any(|event| matches!(event.kind, EventKind::Greeted { .. }));
-    let agents =
-        if number == 1 { "the agent ran and reported" } else { "an agent ran for each rank, and reported" };
+    let agents = if number == 1 {
+        "the agent ran and reported to pmi-conform"
+    } else {
+        "an agent ran for each rank and reported to pmi-conform"
+    };
     steps.push(DoctorStep::works("started", agents));
     steps.push(match unconnected {
         None if by_port && connection_method != ConnectionMethod::Port => {
-            DoctorStep::odd("connection", "PMI_PORT, and no PMI_FD").with("--connection port judges that")
+            DoctorStep::odd("connection", "PMI_PORT is set, and PMI_FD is not")
+                .with("pass --connection port to test this kind of connection")
         }
         None if by_port => DoctorStep::works("connection", "PMI_PORT"),
         None => DoctorStep::works("connection", "PMI_FD"),
         Some(why) if !ports.is_empty() => {
-            DoctorStep::fails("connection", format!("{why}, but PMI_PORT is set")).with("--connection port")
+            DoctorStep::fails("connection", format!("{why}, but PMI_PORT is set"))
+                .with("pass --connection port to test this kind of connection")
         }
         Some(why) => {
             let remedy = offering_option(command).unwrap_or_else(|| {
-                "some launchers offer it only with an option; PMIx cannot be tested".to_owned()
+                "some launchers offer the wire protocol only with an option; PMIx cannot be tested".to_owned()
             });
             DoctorStep::fails("connection", why).with(remedy)
         }
@@ -317,12 +324,12 @@ fn versions(prober: Prober<'_>, dialect: &mut Dialect) -> DoctorStep {
         *dialect = *only;
         let title = only.title();
         return step(StepState::Works)
-            .with(format!("it accepts only {title}: --dialect {only} judges that protocol"));
+            .with(format!("the server accepts only {title}; pass --dialect {only}"));
     }
     match takes.len() {
-        0 => step(StepState::Fails).with("it accepted no version that pmi-conform offers"),
+        0 => step(StepState::Fails).with("the server accepts none of the offered versions"),
         1 => step(StepState::Works),
-        _ => step(StepState::Works).with("--dialect all judges PMI-1 and PMI-2"),
+        _ => step(StepState::Works).with("pass --dialect all to test both PMI-1 and PMI-2"),
     }
 }
 
@@ -330,7 +337,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
     let Iut::Processes(implementation, _) = prober.iut else { return };
     let feature = "two nodes";
     if let Some(why) = implementation.capacity_problem(2, 2) {
-        let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
+        let remedy = "pass --server-nodes 'CMD {hosts} {ranks} {agent}', or set command-nodes in the profile";
         all.steps.push(DoctorStep::missing(feature, why).with(remedy));
         return;
     }
@@ -350,7 +357,7 @@ fn nodes(prober: Prober<'_>, all: &mut Examination) {
             }
         }
         Err(why) => DoctorStep::odd(feature, why.to_string()).with(
-            "scenarios on two nodes cannot be played: name their command with --server-nodes, or skip them with --max-nodes 1",
+            "scenarios on two nodes cannot be played: set their command with --server-nodes, or skip them with --max-nodes 1",
         ),
     });
 }
@@ -363,20 +370,24 @@ fn optional(
     need: Capability,
 ) -> (DoctorStep, Option<bool>) {
     match probe_operation(prober, dialect, need) {
-        None => (DoctorStep::odd(feature, "could not be probed"), None),
+        None => (DoctorStep::odd(feature, "the probe gave no result"), None),
         Some((_, ProbeResult::Lacking(seen))) => {
-            let remedy =
-                format!("--lacks {feature}, or lacks = [\"{feature}\"] in the profile, skips this probe");
-            (DoctorStep::missing(feature, format!("asked once, it {seen}")).with(remedy), Some(false))
+            let remedy = format!(
+                "to skip this probe, pass --lacks {feature}, or set lacks = [\"{feature}\"] in the profile"
+            );
+            (
+                DoctorStep::missing(feature, format!("when probed, the server {seen}")).with(remedy),
+                Some(false),
+            )
         }
         Some((outcome, support)) => {
             let offered = (support == ProbeResult::Acknowledged).then_some(true);
             let step = match (worst_finding(prober.suite, &outcome, Severity::Fail), &outcome.unjudged) {
-                (Some(trouble), _) => DoctorStep::odd(feature, format!("asked once: {trouble}"))
-                    .with("it can be tested; the run will report this finding"),
+                (Some(trouble), _) => DoctorStep::odd(feature, format!("when probed: {trouble}"))
+                    .with("the implementation can be tested; the run will report this finding"),
                 (None, Some(why)) => DoctorStep::odd(feature, why.to_string()),
-                (None, None) if offered.is_none() => DoctorStep::odd(feature, "could not be probed"),
-                (None, None) => DoctorStep::works(feature, "succeeded in a single probe"),
+                (None, None) if offered.is_none() => DoctorStep::odd(feature, "the probe gave no result"),
+                (None, None) => DoctorStep::works(feature, "the probe succeeded"),
             };
             (step, offered)
         }
@@ -395,7 +406,7 @@ fn silence(prober: Prober<'_>, dialect: Dialect) -> DoctorStep {
     };
     if outcome.hung {
         let trouble = worst_finding(prober.suite, &outcome, Severity::Fail)
-            .unwrap_or_else(|| "a request was not answered".to_owned());
+            .unwrap_or_else(|| "the server did not answer a request".to_owned());
         return DoctorStep::odd(feature, trouble);
     }
     let proof = outcome.events.iter().find_map(|event| match event.kind {
@@ -404,31 +415,32 @@ fn silence(prober: Prober<'_>, dialect: Dialect) -> DoctorStep {
     });
     match proof {
         Some(SilenceProof::Idle | SilenceProof::Unread) => {
-            DoctorStep::works(feature, "can be proved: its processes can be seen waiting")
+            DoctorStep::works(feature, "can be proved: the server's processes are observed waiting")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
             let seen = match proof {
                 SilenceProof::Polled => {
-                    "cannot be proved: its processes wake periodically without sending anything"
+                    "cannot be proved: the server's processes wake periodically without sending anything"
                 }
                 _ if cfg!(target_os = "linux") => {
-                    "cannot be proved: a process waits with a time limit, is busy, or waits for another program"
+                    "cannot be proved: a process of the server waits with a time limit, is busy, or waits for another program"
                 }
-                _ => "cannot be proved: the processes can be inspected on Linux only",
+                _ => "cannot be proved: processes can be observed only on Linux",
             };
             let most = limits.step.as_secs_f64();
             let which = if proof == SilenceProof::Polled {
-                "a silence that a scenario allows is accepted soon; a missing response"
+                "detecting a missing response"
             } else {
-                "each silence"
+                "detecting a silence"
             };
-            let remedy =
-                format!("{which} takes {most} s: --timeout 1 shortens it, -j plays more scenarios at a time");
+            let remedy = format!(
+                "{which} takes {most} s; --timeout 1 shortens this wait, and -j plays more scenarios in parallel"
+            );
             DoctorStep::odd(feature, seen).with(remedy)
         }
         None => DoctorStep::odd(
             feature,
-            "could not be examined: a barrier ended before one rank had entered it, which the run will report",
+            "could not be examined: a barrier ended before all ranks had entered it; the run will report this",
         ),
     }
 }
@@ -440,7 +452,7 @@ pub fn of_program(prober: Prober<'_>, ranks: u32) -> Examination {
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = crate::interpret::program::offered_dialect(program, prober.limits, &interrupted);
     let text = format!(
-        "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: exits 0\n"
+        "# Probes whether the implementation can be judged.\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: exits 0\n"
     );
     let outcome = match prober.play(&text) {
         Some(Ok((outcome, _))) => outcome,
@@ -453,16 +465,24 @@ pub fn of_program(prober: Prober<'_>, ranks: u32) -> Examination {
     if let Some(why) = &outcome.unjudged {
         let step = DoctorStep::fails("speaks PMI", format!("{why}{}", printed(&outcome.events)));
         let is_started = !matches!(why, UnjudgedReason::Unplayable(_));
-        let remedy = "link it with a library that uses PMI-1 or PMI-2, and call MPI_Init";
+        let remedy = "link the program with a library that uses PMI-1 or PMI-2, and call MPI_Init";
         all.steps.push(if is_started { step.with(remedy) } else { step });
         return all;
     }
     let number =
         outcome.events.iter().filter(|event| matches!(event.kind, EventKind::Started { .. })).count();
-    all.steps.push(DoctorStep::works("started", format!("{number} processes under our own process manager")));
+    all.steps.push(DoctorStep::works(
+        "started",
+        format!(
+            "{number} {} under the reference process manager",
+            if number == 1 { "process" } else { "processes" }
+        ),
+    ));
     match offered_version(&outcome.events) {
-        Some(version) => all.steps.push(DoctorStep::works("version", format!("it offers {version}"))),
-        None => all.steps.push(DoctorStep::odd("version", "it makes no valid offer")),
+        Some(version) => {
+            all.steps.push(DoctorStep::works("version", format!("the program offers {version}")))
+        }
+        None => all.steps.push(DoctorStep::odd("version", "the program makes no valid offer")),
     }
     let mut commands: Vec<String> = Vec::new();
     for word in requests(&outcome.events).iter().map(command_of) {
@@ -471,18 +491,18 @@ pub fn of_program(prober: Prober<'_>, ranks: u32) -> Examination {
         }
     }
     all.steps.push(DoctorStep::works("requests", commands.join(", ")).with(
-        "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more thoroughly",
+        "scenarios about other operations are skipped; to test more, use a program that puts, gets and spawns",
     ));
     let end = exit_of(&outcome.events);
     all.steps.push(match (end, worst_finding(prober.suite, &outcome, Severity::Note)) {
         (Some(Exit::Code(0)), None) => DoctorStep::works("end", "exit status 0"),
         (Some(Exit::Code(0)), Some(finding)) => DoctorStep::odd("end", format!("exit status 0; {finding}"))
-            .with("it can be tested; the run will report this finding"),
+            .with("the implementation can be tested; the run will report this finding"),
         (end, finding) => {
-            let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
+            let end = end.map_or_else(|| "the program did not end".to_owned(), |end| end.to_string());
             let finding = finding.map(|finding| format!("; {finding}")).unwrap_or_default();
             DoctorStep::fails("end", format!("{end}{finding}{}", printed(&outcome.events))).with(
-                "it must exit with status 0 if nothing is unusual; only then can unusual cases be tested",
+                "the program must exit with status 0 under an ordinary server; only then can unusual cases be tested",
             )
         }
     });
@@ -497,7 +517,7 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
     let titles = found.iter().map(|api| api.title()).collect::<Vec<_>>().join(" and ");
     let functions = exports(&library.path).len();
     if found.is_empty() {
-        let seen = "it exports no function of the C API of PMI-1 or PMI-2";
+        let seen = "the library exports no function of the C API of PMI-1 or PMI-2";
         all.steps.push(DoctorStep::fails("functions", seen));
         return all;
     }
@@ -508,7 +528,7 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
         let text = match &library.server {
             Some(_) => initialization(api, true).to_owned(),
             None => format!(
-                "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
+                "# Probes whether the implementation can be judged.\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
             ),
         };
         let Some(Ok((outcome, _))) = prober.play(&text) else { continue };
@@ -523,35 +543,35 @@ pub fn of_library(prober: Prober<'_>) -> Examination {
         let apart = library.server.as_ref().and_then(|_| probe_connection(prober, api, &outcome.events));
         if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
             let why = worst_finding(prober.suite, &outcome, Severity::Fail)
-                .unwrap_or_else(|| "it does not return".to_owned());
+                .unwrap_or_else(|| "the call does not return".to_owned());
             all.steps.push(DoctorStep::fails(function, why + &printed));
             continue;
         }
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
-                let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
-                let other = || "if its process manager is a different one, name it with --server".to_owned();
+                let seen = format!("the library's processes are singletons under {}: {apart}{printed}", server.label);
+                let other = || "if the library uses a different process manager, pass it with --server".to_owned();
                 DoctorStep::fails(function, seen).with(server.offering_option().unwrap_or_else(other))
             }
             (_, Some(failed), Some(server)) => {
-                DoctorStep::fails(function, format!("it fails under {}: {failed}{printed}", server.label))
+                DoctorStep::fails(function, format!("the call fails under {}: {failed}{printed}", server.label))
             }
             (None, Some(failed), None) => {
-                let seen = format!("it fails without a message on PMI_FD: {failed}{printed}");
+                let seen = format!("the call fails without a message on PMI_FD: {failed}{printed}");
                 DoctorStep::fails(function, seen).with(INIT_REMEDY)
             }
             (Some(version), Some(failed), None) => {
-                DoctorStep::odd(function, format!("it offers {version}, and fails: {failed}{printed}"))
-                    .with("it can be tested; the run will report this finding")
+                DoctorStep::odd(function, format!("the call offers {version} and fails: {failed}{printed}"))
+                    .with("the implementation can be tested; the run will report this finding")
             }
             (_, None, Some(server)) => {
-                DoctorStep::works(function, format!("it succeeds under {}", server.label))
+                DoctorStep::works(function, format!("the call succeeds under {}", server.label))
             }
             (Some(version), None, None) => {
-                DoctorStep::works(function, format!("it offers {version}, and returns"))
+                DoctorStep::works(function, format!("the call offers {version} and returns"))
             }
-            (None, None, None) => DoctorStep::odd(function, "it returns without a message on PMI_FD")
-                .with("its calls are tested; if it uses a different process manager, name it with --server"),
+            (None, None, None) => DoctorStep::odd(function, "the call returns without a message on PMI_FD")
+                .with("only the library's calls can be tested; if it uses a different process manager, pass that with --server"),
         });
     }
     all

@@ -110,7 +110,7 @@ impl Iut {
         {
             return Err((
                 Verdict::NotApplicable,
-                "its process manager is used with only one node".to_owned(),
+                "a library under a process manager is tested on a single node only".to_owned(),
             ));
         }
         let start = Instant::now();
@@ -125,7 +125,7 @@ impl Iut {
                 if program.connection_method() == ConnectionMethod::Singleton
                     && needs_several_processes(suite, scenario) =>
             {
-                let why = "it is about several processes, or their environment, and the program is started alone (--connection singleton)";
+                let why = "this scenario needs several processes or tests their environment, but the program is started alone (--connection singleton)";
                 return Err((Verdict::NotApplicable, why.to_owned()));
             }
             Self::Client(program) => program::play(program, scenario, &fragment, limits, interrupted, sink),
@@ -139,7 +139,7 @@ impl Iut {
                     None => Some(Cow::Borrowed(&**implementation)),
                 };
                 let Some(launched) = launched else {
-                    return Err((Verdict::NotApplicable, "the runner is its launcher".to_owned()));
+                    return Err((Verdict::NotApplicable, "this scenario changes the launch command, and pmi-conform itself launches a bare proxy".to_owned()));
                 };
                 // The agent itself waits for the connection, and reports the result.
                 let report_wait = if implementation.connection_method == ConnectionMethod::Fd {
@@ -191,7 +191,7 @@ impl Iut {
             return None;
         }
         let probe = format!(
-            "# Does it start fewer processes?\nrequires rfc13.init.version-used\nranks {fewer}\nnodes {nodes}\n\n*  P: starts\n"
+            "# Probes whether the implementation starts fewer processes.\nrequires rfc13.init.version-used\nranks {fewer}\nnodes {nodes}\n\n*  P: starts\n"
         );
         let outcome = Prober { suite, iut: self, limits }.outcome(&probe)?;
         outcome.unjudged.is_none().then_some(fewer)

@@ -105,13 +105,13 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
     let upstream = matches!(iut, Iut::Processes(implementation, _) if implementation.has_upstream());
     let connection_method = iut.connection_method();
-    let why = "it needs a bare proxy (--server ./hydra_pmi_proxy)".to_owned();
+    let why = "this scenario needs a bare proxy (--server ./hydra_pmi_proxy)".to_owned();
     for dialect in Dialect::ALL {
         operations.capabilities.insert((dialect, Capability::Upstream), (upstream, why.clone()));
         let is = match connection_method {
-            ConnectionMethod::Fd => "its processes have PMI_FD",
-            ConnectionMethod::Port => "its processes have PMI_PORT",
-            ConnectionMethod::Singleton => "it serves a process that it did not start",
+            ConnectionMethod::Fd => "the processes under test have PMI_FD",
+            ConnectionMethod::Port => "the processes under test have PMI_PORT",
+            ConnectionMethod::Singleton => "the process manager serves a process that it did not start",
         };
         let ways = [
             (Capability::Fd, ConnectionMethod::Fd, "fd"),
@@ -134,7 +134,7 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
             let (wireless, uninitialized) = match &library.server {
                 Some(server) => (
                     Some(format!(
-                        "the responses of {} cannot be scripted; without --server, they are",
+                        "the responses of {} cannot be scripted; omit --server to test with scripted responses",
                         server.label
                     )),
                     fails_under_its_manager(prober, api, server),
@@ -143,7 +143,7 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
                     None => (None, None),
                     Some(None) => (Some(NO_WIRE_REASON.to_owned()), None),
                     Some(Some(failed)) => {
-                        let why = "it sends nothing on PMI_FD, and its initialization fails";
+                        let why = "the library sends nothing on PMI_FD, and its initialization fails";
                         (None, Some(format!("{why} ({failed}): {INIT_REMEDY}")))
                     }
                 },
@@ -157,8 +157,9 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
         && matches!(iut, Iut::Processes(..))
         && let Some(seen) = speaks_no_pmi2(prober)
     {
-        let why =
-            format!("it does not speak PMI-2: offered version 2.0, it {seen}; --dialect pmi-2 requires it");
+        let why = format!(
+            "the server does not support PMI-2: when offered version 2.0, it {seen}; --dialect pmi-2 requires it"
+        );
         operations.dialect_exclusions.insert(Dialect::Pmi2, why);
     }
     for (dialect, need) in needs {
@@ -179,6 +180,7 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
             None => match lacking(prober, dialect, need) {
                 None => (true, String::new()),
                 Some(seen) => {
+                    let subject = if matches!(iut, Iut::Library(..)) { "the library" } else { "the server" };
                     let lacks = if need.is_extension() { "does not offer" } else { "lacks" };
                     // Findings about these operations are notes by default.
                     let strict = match need {
@@ -186,8 +188,9 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
                         _ if need.is_extension() => " --strict=de-facto",
                         _ => "",
                     };
-                    let why =
-                        format!("it {lacks} {word}: asked once, it {seen}; --has {word}{strict} requires it");
+                    let why = format!(
+                        "{subject} {lacks} {word}: when probed, it {seen}; --has {word}{strict} requires it"
+                    );
                     (false, why)
                 }
             },
@@ -305,12 +308,11 @@ pub(crate) fn probe_operation(
 }
 
 /// The reason why a bare proxy is not probed for operations beyond the specifications.
-const BARE_PROXY_REASON: &str =
-    "a proxy forwards unknown requests, and pmi-conform plays the upstream that would answer";
+const BARE_PROXY_REASON: &str = "a proxy forwards this request to its upstream, whose part pmi-conform plays";
 
 /// The reason why spawns are not judged if connections are relayed and no spawned process reaches the runner.
-const LOST_SPAWN_REASON: &str = "not judged here: the server accepted a spawn, but no spawned process connected to the address in its environment \
-     or program's path";
+const LOST_SPAWN_REASON: &str = "not judged: the server accepted a spawn, but no spawned process connected to the address in its environment or its \
+     program's path";
 
 /// Returns whether a server with relayed connections accepts a spawn although no process reports. The runner cannot see whether a process
 /// was started.
@@ -416,7 +418,7 @@ fn failed_call(outcome: &ScenarioOutcome) -> Option<String> {
         EventKind::Returned { function, returned, .. } => Some((function, returned.result)),
         _ => None,
     });
-    returned.and_then(|(function, result)| failure(function, result)).map(|error| format!("answered {error}"))
+    returned.and_then(|(function, result)| failure(function, result)).map(|error| format!("returned {error}"))
 }
 
 /// Returns the error of a call, or `None` if it succeeded.
@@ -453,11 +455,14 @@ fn fails_under_its_manager(prober: Prober<'_>, api: Dialect, server: &Implementa
         return None;
     }
     if let Some(failed) = failed_initialization(&outcome.events) {
-        return Some(format!("its initialization fails under {} ({failed}): {MANAGER_REMEDY}", server.label));
+        return Some(format!(
+            "the library's initialization fails under {} ({failed}): {MANAGER_REMEDY}",
+            server.label
+        ));
     }
     let apart = probe_connection(prober, api, &outcome.events)?;
     let option = server.offering_option().map(|option| format!("; {option}")).unwrap_or_default();
-    Some(format!("its processes are singletons under {}: {apart}{option}", server.label))
+    Some(format!("the library's processes are singletons under {}: {apart}{option}", server.label))
 }
 
 /// Returns the error of a failed initialization: the first call of a process failed, or the process ended during it.
@@ -474,7 +479,7 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
             failure(function, returned.result)
         }
         EventKind::Exited { proc, exit } if initializing.remove(proc) => {
-            Some(format!("the process ended, {exit}"))
+            Some(format!("the process ended with {exit}"))
         }
         EventKind::Ended { proc, ours: false } if initializing.remove(proc) => {
             Some("the process manager ended the process".to_owned())
@@ -495,7 +500,7 @@ pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event
     let unserved = Library { path: path.clone(), binary: binary.clone(), env: env.clone(), server: None };
     let unserved = Iut::Library(Box::new(unserved), claims.clone(), Arc::clone(interrupted));
     probe_wire_use(Prober { iut: &unserved, ..prober }, api)
-        .map(|_| format!("{evidence}, and it sends nothing on PMI_FD"))
+        .map(|_| format!("{evidence}, and the library sends nothing on PMI_FD"))
 }
 
 /// Returns the evidence that each of several processes considers itself the only process.
@@ -514,7 +519,7 @@ fn singletons(events: &[Event]) -> Option<String> {
     }
     let claims_only_process =
         reported.len() > 1 && reported.values().all(|reported| *reported == (Some(0), Some(1)));
-    claims_only_process.then(|| format!("each of its {} processes is rank 0 of 1", reported.len()))
+    claims_only_process.then(|| format!("each of the {} processes is rank 0 of 1", reported.len()))
 }
 
 /// Returns the evidence that a process passes the barrier of the probe before the other process enters it.
@@ -528,7 +533,7 @@ fn passes_alone(events: &[Event]) -> Option<String> {
         EventKind::Returned { proc, function, returned }
             if called == 1 && returned.result == 0 && BARRIERS.contains(&function.as_str()) =>
         {
-            Some(format!("{function} lets rank {proc} pass before the other rank has called it"))
+            Some(format!("{function} returns on rank {proc} before the other rank has called it"))
         }
         _ => None,
     })
@@ -538,14 +543,14 @@ fn passes_alone(events: &[Event]) -> Option<String> {
 const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 
 /// The reason why a library is not judged by its process manager's messages.
-const NO_WIRE_REASON: &str = "it does not use the wire protocol: it initializes, enters a barrier and sends nothing on PMI_FD, so it cannot be tested without its own process manager";
+const NO_WIRE_REASON: &str = "the library does not use the wire protocol: it completes its initialization and a barrier but sends nothing on PMI_FD, so it cannot be tested without its own process manager";
 
 /// The remedy for a library that cannot be initialized under a process manager.
-pub(crate) const MANAGER_REMEDY: &str = "doctor --library with --server shows what its process prints";
+pub(crate) const MANAGER_REMEDY: &str =
+    "run doctor with --library and --server to see what the library's process prints";
 
 /// The remedy for a library that cannot be initialized.
-pub(crate) const INIT_REMEDY: &str =
-    "if it uses a different process manager, name it with --server; otherwise, it does not use PMI_FD";
+pub(crate) const INIT_REMEDY: &str = "if the library uses a different process manager, pass it with --server; otherwise, the library does not use PMI_FD";
 
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE_REQUIREMENTS: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];

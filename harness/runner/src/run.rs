@@ -498,9 +498,7 @@ fn quote_line(source: &SourceFile, line: usize) -> String {
 }
 
 fn not_attempted_reason() -> String {
-    format!(
-        "not tried: {MAX_UNRESPONSIVE} scenarios in a row before this one got no response (--no-give-up tries all)"
-    )
+    format!("not tried: the previous {MAX_UNRESPONSIVE} scenarios got no response (--no-give-up tries all)")
 }
 
 /// The reports from several workers, sorted into the order of the suite.

@@ -452,7 +452,7 @@ fn after_answer(events: &[Event]) -> String {
         Some(Exit::Code(0)) => "ends with status 0".to_owned(),
         Some(Exit::Signal(signal)) => format!("dies of signal {signal}"),
         Some(exit) => {
-            format!("ends with {exit}{}", if prints { " and a word" } else { ", without a message" })
+            format!("ends with {exit}{}", if prints { " after a message" } else { " without a message" })
         }
         None => "waits".to_owned(),
     };

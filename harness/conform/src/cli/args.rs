@@ -34,11 +34,11 @@ Exit codes:
   0    both sides conform (broken SHOULDs are shown)
   1    the process manager or the program breaks a MUST or SHALL
   2    usage error
-  3    nothing was recorded, or only a part";
+  3    the session was not recorded, or only in part";
 
 const MEASURE_HELP: &str = "\
-All ranks send their requests at once, and each figure is the time until the last rank has its response. One process handles all
-connections, so every figure includes a few microseconds of overhead per message. `grows as` is the power of the number of ranks that fits
+All ranks send their requests at once, and each figure is the time until the last rank has its response. One process handles all \
+connections, so every figure includes a few microseconds of overhead per message. `grows as` is the power of the number of ranks that fits \
 best. Spawn and names are left out if they are refused; if a manager crashes instead of refusing, exclude the operation with --lacks.
 
 Exit codes:
@@ -48,20 +48,20 @@ Exit codes:
   3    something could not be measured";
 
 const DOCTOR_HELP: &str = "\
-Runs a few short jobs. They show whether the implementation starts, connects, negotiates a version and completes a session, whether it
-supports several nodes, spawn and names, and how silence can be proved. With --versions, prints the response to each offered version of
+Runs a few short jobs. They show whether the implementation starts, connects, negotiates a version and completes a session, whether it \
+supports several nodes, spawn and names, and how silence can be proved. With --versions, prints the response to each offered version of \
 PMI instead, or what a program or library does after each response.
 
 Exit codes:
   0    the implementation can be tested (--versions: the table is printed)
   1    it cannot be tested: a step fails, so the steps that need it were not tried
   2    usage error, or the command does not exist
-  3    a proxy was started with the wrong control protocol (--versions: nothing could be started, or nothing was offered)";
+  3    a proxy was started with the wrong control protocol (--versions: no valid offer or response)";
 
 const BISECT_HELP: &str = "\
-Compares neighboring versions as `report compare` does. A finding that a version has and the previous version lacks was introduced in that
-version; a finding that it no longer has was fixed in it. Scenarios that one of the two versions did not judge do not count. Recorded
-deviations do not count. A scenario in which versions differ is played again on each version (--repeat), so that no version is blamed for
+Compares neighboring versions as `report compare` does. A finding that a version has and the previous version lacks was introduced in that \
+version; a finding that it no longer has was fixed in it. Scenarios that one of the two versions did not judge do not count. Recorded \
+deviations do not count. A scenario in which versions differ is played again on each version (--repeat), so that no version is blamed for \
 an intermittent failure; its frequency is printed.
 
 Exit codes:
@@ -72,7 +72,7 @@ Exit codes:
   130  interrupted";
 
 const INIT_HELP: &str = "\
-Writes to the current folder: pmi-conform.toml, the profile; pmi-conform-deviations.toml, a draft with an entry for each cause that was
+Writes to the current folder: pmi-conform.toml, the profile; pmi-conform-deviations.toml, a draft with an entry for each cause that was \
 found; and .github/workflows/pmi-conform.yml or .gitlab/pmi-conform.yml. Existing files are never overwritten.
 
 Exit codes:
@@ -82,13 +82,13 @@ Exit codes:
   130  interrupted";
 
 const INTEROP_HELP: &str = "\
-Runs each program under each process manager with --program and --manager. With --client-log and --server-log, runs nothing: it compares
-the responses that the server sends in its logs with those that the client continued after, and the client's requests with those that the
-server accepted. Logs of programs and libraries under test contain responses that lack fields on purpose, so they show which fields are
+Runs each program under each process manager with --program and --manager. With --client-log and --server-log, runs nothing: it compares \
+the responses that the server sends in its logs with those that the client continued after, and the client's requests with those that the \
+server accepted. Logs of programs and libraries under test contain responses that lack fields on purpose, so they show which fields are \
 needed; a recording shows which fields were present when the session worked.
 
 Exit codes:
-  0    every job ended with status 0 and neither side broke a MUST; logs: every message with a known result is understood
+  0    every job ended with status 0 and broke no MUST; logs: all known messages are understood
   1    a job hung or failed, or a MUST is broken; logs: a message is not understood
   2    usage error
   3    a job could not be judged; logs: no message is known
@@ -352,7 +352,7 @@ pub(super) struct Play {
     /// pmi-1.1, pmi-2 or all [default: pmi-1.1 with --server, else detected]
     #[arg(long, value_name = "DIALECT", value_parser = dialects(), hide_possible_values = true, help_heading = IUT)]
     pub(super) dialect: Option<String>,
-    /// Connections of processes: fd, port (PMI_PORT) or singleton
+    /// How processes connect: fd, port (PMI_PORT) or singleton
     #[arg(long, value_name = "WAY", default_value = "fd", hide_possible_values = true, conflicts_with = "memory", help_heading = IUT, hide_short_help = true)]
     pub(super) connection: ConnectionMethodArg,
     /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
@@ -376,7 +376,7 @@ pub(super) struct Play {
     /// Accept ranks on other machines: ADDRESS[:PORT[-PORT]]
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["memory", "client", "library"], help_heading = IUT, hide_short_help = true)]
     pub(super) listen: Option<String>,
-    /// Path of the agent there [default: next to this command]
+    /// Path of the agent on those machines [default: next to this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = IUT, hide_short_help = true)]
     pub(super) agent: Option<PathBuf>,
     /// Test the in-memory reference server, without processes
@@ -386,10 +386,10 @@ pub(super) struct Play {
     /// Scenario files or folders [default: the embedded suite]
     #[arg(hide_short_help = true, help_heading = RUN)]
     pub(super) paths: Vec<PathBuf>,
-    /// Only scenarios with this in their name; * matches, =NAME is exact
+    /// Only scenarios whose name contains this (wildcard *, exact =NAME)
     #[arg(long, short, value_name = "PATTERN", help_heading = RUN)]
     pub(super) filter: Vec<String>,
-    /// Only scenarios that test this requirement; * is allowed
+    /// Only scenarios that test this requirement (wildcard *)
     #[arg(long, value_name = "ID", help_heading = RUN)]
     pub(super) requirement: Vec<String>,
     /// Only part K of N
@@ -398,7 +398,7 @@ pub(super) struct Play {
     /// Only scenarios that are red in this log (NDJSON)
     #[arg(long, value_name = "LOG", help_heading = RUN, hide_short_help = true)]
     pub(super) rerun_failed: Option<PathBuf>,
-    /// Launches at a time [default: number of processors]
+    /// Parallel launches [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive, help_heading = RUN)]
     pub(super) jobs: Option<usize>,
     /// Longest wait for each step
@@ -426,10 +426,10 @@ pub(super) struct Play {
     /// Write a draft with an entry for each cause that is not recorded
     #[arg(long, value_name = "FILE", help_heading = RESULT, hide_short_help = true)]
     pub(super) draft_deviations: Option<PathBuf>,
-    /// Also red: broken SHOULDs (should, the default LEVEL), or also de-facto
+    /// Also fail on broken SHOULDs (LEVEL should, the default) or de facto requirements (de-facto)
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness(), hide_possible_values = true, help_heading = RESULT, hide_short_help = true)]
     pub(super) strict: Option<Strictness>,
-    /// Also red: pmi2-draft, pmi2-mpich or mpich-1.2
+    /// Also fail on these requirements: pmi2-draft, pmi2-mpich or mpich-1.2
     #[arg(long, value_name = "SET", help_heading = RESULT, value_delimiter = ',', value_parser = advisory_sets(), hide_possible_values = true, hide_short_help = true)]
     pub(super) against: Vec<String>,
     /// html, ndjson, json, junit, sarif, markdown, github, codequality, tap, terminal, sequence (charts), python=DIR (reproducers),
@@ -471,7 +471,7 @@ pub(super) struct Doctor {
     /// Number of processes of a program
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) ranks: u32,
-    /// Connections of the process manager's processes
+    /// How the process manager's processes connect
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = fd_or_port())]
     pub(super) connection: ConnectionMethodArg,
     /// Print the response to each offered version, and what follows it
@@ -497,7 +497,7 @@ pub(super) struct Init {
     /// Operations that the process manager lacks; they are not probed
     #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = PROBED_OPERATIONS)]
     pub(super) lacks: Vec<String>,
-    /// Launches at a time [default: number of processors]
+    /// Parallel launches [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
     /// Command for several nodes
@@ -506,7 +506,7 @@ pub(super) struct Init {
     /// CI service to write a workflow for
     #[arg(long, value_name = "CI", default_value = "github", value_parser = ["github", "gitlab", "both", "none"])]
     pub(super) ci: String,
-    /// Plays of each scenario, to detect intermittent findings
+    /// Play each scenario N times, to detect intermittent findings
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Only scenarios whose name contains or (with *) matches this
@@ -531,13 +531,13 @@ pub(super) struct Serve {
     /// Give the processes PMI_PORT instead of PMI_FD
     #[arg(long)]
     pub(super) pmi_port: bool,
-    /// Run the processes on these hosts, in blocks, one node for each host; --launch starts them, and they connect to PMI_PORT
+    /// Run the processes on these hosts, in blocks, with one node per host; --launch starts them, and they connect to PMI_PORT
     #[arg(long, value_name = "HOST,HOST,...", value_delimiter = ',', requires = "launch", conflicts_with_all = ["nodes", "pmi_args"])]
     pub(super) hosts: Vec<String>,
     /// Command that starts a process on a host: 'ssh {host} {command}'; {command} is one word for the remote shell
     #[arg(long, value_name = "CMD", requires = "hosts")]
     pub(super) launch: Option<String>,
-    /// Address of this machine for those hosts
+    /// Address at which those hosts reach this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", requires = "hosts")]
     pub(super) listen: std::net::IpAddr,
     /// Serve a process that is already running and listens on this port, like mpiexec -pmi_args
@@ -566,13 +566,13 @@ pub(super) struct Record {
     /// Keep the session in this folder: its log, and a scenario that plays it again
     #[arg(long, short, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
-    /// Also fail for this set of requirements: the draft, or MPICH's message table
+    /// Also fail on this set of requirements: the draft, or MPICH's message table
     #[arg(long, value_name = "SET", value_delimiter = ',', value_parser = advisory_sets())]
     pub(super) against: Vec<String>,
     /// Print every finding in full
     #[arg(long, short)]
     pub(super) verbose: bool,
-    /// The command of the job; {tap} before the program shows where the tap goes if the launcher is unknown
+    /// Command of the job; if the launcher is unknown, write {tap} before the program
     #[arg(required = true, trailing_var_arg = true)]
     pub(super) command: Vec<String>,
 }
@@ -592,7 +592,7 @@ pub(super) struct Interop {
     /// Longest time for one program under one process manager
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: std::time::Duration,
-    /// Also fail for this set of requirements: the draft, or MPICH's message table
+    /// Also fail on this set of requirements: the draft, or MPICH's message table
     #[arg(long, value_name = "SET", value_delimiter = ',', value_parser = advisory_sets())]
     pub(super) against: Vec<String>,
     /// Log or recording of a program or library; may be given several times
@@ -623,7 +623,7 @@ pub(super) struct HydraUpstream {
     /// Number of proxies
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) nodes: u32,
-    /// Longest wait for a proxy to start processes, and to end after them
+    /// Longest wait for a proxy to start its processes, and to exit after they end
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(super) patience: std::time::Duration,
     /// The program and its arguments
@@ -633,13 +633,13 @@ pub(super) struct HydraUpstream {
 
 #[derive(Args)]
 pub(super) struct Coverage {
-    /// Count what these runs executed (NDJSON) [default: the reference in memory]
+    /// Log of a run to count (NDJSON) [default: a run of the reference in memory]
     #[arg(long, value_name = "LOG")]
     pub(super) log: Vec<PathBuf>,
-    /// Fail for a MUST that is neither tested nor excluded, a test that no fault fails, or an empty cell of the input space without a reason
+    /// Fail if a MUST is neither tested nor excluded, if no fault shows that a requirement is tested, or if an empty cell of the input space is unexplained
     #[arg(long)]
     pub(super) check: bool,
-    /// Print the input space instead: the operations that are played in each state, with each kind of argument, in each product
+    /// Print the input space instead: in which states and with which kinds of arguments each operation is played
     #[arg(long, conflicts_with = "log")]
     pub(super) inputs: bool,
 }
@@ -658,7 +658,7 @@ pub(super) struct Mutants {
     /// List faults and variations without playing them
     #[arg(long)]
     pub(super) list: bool,
-    /// Faults played at a time [default: number of processors]
+    /// Faults to play in parallel [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
     /// Play the faults of programs instead, against this program; {fault} stands for the name of a fault
@@ -704,16 +704,16 @@ pub(super) struct Fuzz {
     /// Control protocol of a bare hydra_pmi_proxy [default: by its version]
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = IUT)]
     pub(super) family: Option<Family>,
-    /// Connections of processes: fd, or port (PMI_PORT)
+    /// How processes connect: fd, or port (PMI_PORT)
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = fd_or_port(), hide_possible_values = true, conflicts_with_all = ["client", "library"], help_heading = IUT)]
     pub(super) connection: ConnectionMethodArg,
     /// Accept connections that ranks on other machines relay: ADDRESS[:PORT[-PORT]]
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["client", "library"], help_heading = IUT)]
     pub(super) listen: Option<String>,
-    /// Path of the agent there [default: next to this command]
+    /// Path of the agent on those machines [default: next to this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = IUT)]
     pub(super) agent: Option<PathBuf>,
-    /// Optional operations to use [default: those that succeed in a first test]
+    /// Optional operations to use [default: those that a probe finds]
     #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = IUT)]
     pub(super) has: Vec<String>,
     /// Optional operations to leave out
@@ -732,13 +732,13 @@ pub(super) struct Fuzz {
     /// End after this time [default: 60, unless --sessions is given]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = CAMPAIGN)]
     pub(super) time: Option<std::time::Duration>,
-    /// Sessions at a time [default: number of processors]
+    /// Parallel sessions [default: number of processors]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = CAMPAIGN)]
     pub(super) workers: Option<usize>,
-    /// Maximum number of ranks in a session; free sessions may have more, and 1 excludes them
+    /// Maximum number of ranks in a session; free sessions may have more, and 1 disables them
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = CAMPAIGN)]
     pub(super) ranks: u32,
-    /// Only valid input: sessions keep to the standard, and findings count only if valid input reaches them
+    /// Send only valid input: sessions follow the standard, and only findings that valid input reaches count
     #[arg(long, help_heading = CAMPAIGN)]
     pub(super) valid: bool,
     /// Longest wait for a response
@@ -747,7 +747,7 @@ pub(super) struct Fuzz {
     /// Folder of the campaign and its findings
     #[arg(long, value_name = "DIR", default_value = "pmi-conform-fuzz", help_heading = CAMPAIGN)]
     pub(super) out: PathBuf,
-    /// Continue the campaign in the folder of --out; its findings are known
+    /// Continue the campaign in the --out folder; its findings count as known
     #[arg(long, help_heading = CAMPAIGN)]
     pub(super) resume: bool,
     /// Also mutate the sessions in this folder: another campaign's corpus, or scenarios; may be given several times
@@ -756,23 +756,23 @@ pub(super) struct Fuzz {
     /// Play each session of --corpus once, unchanged, and no others
     #[arg(long, requires = "corpus", conflicts_with_all = ["sessions", "time", "resume", "seed"], help_heading = CAMPAIGN)]
     pub(super) only_corpus: bool,
-    /// Write a small set of --corpus sessions with the coverage and findings of all of them to this folder
+    /// Write to this folder a small subset of the --corpus sessions that has the same coverage and findings
     #[arg(long, value_name = "NEW", requires = "corpus", conflicts_with_all = ["only_corpus", "client", "library", "replay"], help_heading = CAMPAIGN)]
     pub(super) minimize_corpus: Option<PathBuf>,
-    /// Known buckets, and commands to leave out (TOML)
+    /// Known buckets and excluded commands (TOML)
     #[arg(long, value_name = "FILE", help_heading = CAMPAIGN)]
     pub(super) known: Option<PathBuf>,
 
-    /// Play a finding again, five times: its folder, or a scenario file
+    /// Replay a finding several times; DIR is its folder, or a scenario file
     #[arg(long, value_name = "DIR", help_heading = FINDINGS)]
     pub(super) replay: Option<PathBuf>,
-    /// Write the findings in the folder of --out as scenarios to this folder
+    /// Export the findings in the --out folder as scenarios to this folder
     #[arg(long, value_name = "DIR", help_heading = FINDINGS)]
     pub(super) export: Option<PathBuf>,
     /// Write a draft for --known, with an entry for each bucket
     #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "export", "minimize_corpus"], help_heading = FINDINGS)]
     pub(super) draft_known: Option<PathBuf>,
-    /// Also report as json, sarif, junit or html (a page)
+    /// Also write a report: json, sarif, junit or html
     #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = FINDINGS)]
     pub(super) report: Vec<(CampaignFormat, PathBuf)>,
 }
@@ -801,7 +801,7 @@ pub(super) struct Report {
     /// (with -o, a folder of standalone reproducers)
     #[arg(long, value_name = "FORMAT", default_value = "terminal", hide_possible_values = true)]
     pub(super) format: Format,
-    /// Level of red requirements: must, should (without a level) or de-facto [default: as in the run]
+    /// Lowest level of requirement that fails a scenario: must, should (the default LEVEL) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
     /// File for the report [default: standard output]
@@ -831,10 +831,10 @@ pub(super) struct Again {
     /// Findings that are known and accepted (TOML)
     #[arg(long, value_name = "FILE")]
     pub(super) deviations: Option<PathBuf>,
-    /// Also fail for this set of requirements: the draft, or MPICH's message table
+    /// Also fail on this set of requirements: the draft, or MPICH's message table
     #[arg(long, value_name = "SET", value_delimiter = ',', value_parser = advisory_sets())]
     pub(super) against: Vec<String>,
-    /// Level of red requirements: must, should (without a level) or de-facto [default: as in the run]
+    /// Lowest level of requirement that fails a scenario: must, should (the default LEVEL) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
     /// html, sequence, ndjson, json, junit, tap, markdown, github, codequality, sarif or terminal
@@ -883,13 +883,13 @@ pub(super) struct Bisect {
     /// Only scenarios that test this requirement
     #[arg(long, value_name = "ID", conflicts_with = "logs")]
     pub(super) requirement: Vec<String>,
-    /// Plays of each scenario in which versions differ, on each version, to distinguish chance from change
+    /// Replay each scenario in which versions differ N times on each version, to tell chance from change
     #[arg(long, value_name = "N", default_value_t = 25, conflicts_with = "logs", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Protocol
     #[arg(long, value_name = "DIALECT", value_parser = dialects(), conflicts_with = "logs")]
     pub(super) dialect: Option<String>,
-    /// Launches at a time [default: number of processors]
+    /// Parallel launches [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive, conflicts_with = "logs")]
     pub(super) jobs: Option<usize>,
     /// Longest wait for each step
@@ -911,7 +911,7 @@ pub(super) struct Matrix {
     /// Add a table of programs and process managers: the output of `interop --json`; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(super) interop: Vec<PathBuf>,
-    /// Show which version introduced or fixed each finding: runs of one kind are versions, the oldest first
+    /// Treat runs of the same kind as versions, the oldest first, and show which version introduced or fixed each finding
     #[arg(long)]
     pub(super) history: bool,
     /// Folder for index.html, matrix.json, RESULTS.md, and a page and a badge for each run
@@ -931,16 +931,16 @@ pub(super) struct Measure {
     /// Nodes over which the ranks are spread
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) nodes: u32,
-    /// Launches for each number of ranks, of which the median counts
+    /// Launches for each number of ranks; the median is reported
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rounds: u32,
-    /// Instead, make requests for this time with the largest number of ranks, check the history, and sample memory and descriptors
+    /// Instead, run a soak test for this time: make requests with the largest number of ranks, check the history, and sample memory and descriptors
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["rounds", "budget"])]
     pub(super) soak: Option<std::time::Duration>,
     /// Requests of a soak test, distributed evenly over its time
     #[arg(long, value_name = "N", default_value = "100000", requires = "soak", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) requests: u64,
-    /// Longest allowed time, as in `barrier=0.05`; exit with 1 if it takes longer
+    /// Longest allowed time of a phase, as in `barrier=0.05`; exit with 1 if the phase takes longer
     #[arg(long, value_name = "PHASE=SECONDS", value_parser = budget)]
     pub(super) budget: Vec<(MeasuredPhase, f64)>,
     /// Longest wait for a response
@@ -1017,7 +1017,7 @@ fn shard(text: &str) -> anyhow::Result<(usize, usize)> {
 }
 
 fn positive(text: &str) -> anyhow::Result<usize> {
-    text.parse().ok().filter(|n| *n > 0).context("use a number from 1")
+    text.parse().ok().filter(|n| *n > 0).context("use a number of at least 1")
 }
 
 fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {

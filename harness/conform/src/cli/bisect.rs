@@ -29,7 +29,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     if let Some(entry) = entries.iter().find(unjudged) {
         let reason = entry.run.results.iter().find_map(|result| result.reason.as_deref());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        writeln!(anstream::stderr(), "error: {}: nothing could be judged{reason}", entry.name)?;
+        writeln!(anstream::stderr(), "error: {}: no scenario could be judged{reason}", entry.name)?;
         return Ok(UNJUDGED);
     }
     let history = VersionHistory::of(&entries);

@@ -145,7 +145,7 @@ fn show_spelled(suite: &Suite, found: &Scenario, is_table: bool, dialect: Dialec
             && (is_table || Scenario::split_row(&s.name).1 == row)
     };
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
-        anyhow::bail!("{} is not played in the dialect {dialect}; its head lists its dialects", found.name);
+        anyhow::bail!("{}: not played in {dialect}; its head lists its dialects", found.name);
     };
     let mut text = format!("{}\n\n{}", scenario.name, pmi_scenario::print(scenario));
     let mut used = pmi_scenario::visit::fragments(&scenario.body);
@@ -180,7 +180,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario, is_table: bool) -> anyho
     let rows = played.iter().filter_map(|s| s.name.strip_prefix(name)?.strip_prefix('['));
     let rows: Vec<&str> = rows.map(|row| row.trim_end_matches(']')).collect();
     if is_table {
-        writeln!(text, "\nIt is played for each of {} rows: {}", rows.len(), rows.join(", "))?;
+        writeln!(text, "\nIt is played once for each row: {}", rows.join(", "))?;
     }
     writeln!(text, "\n`pmi-conform scenario show {name}` shows it.")?;
     print(&text)?;
@@ -210,8 +210,8 @@ fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
         }
         fields(&mut text, "request", row.arguments)?;
         match row.response {
-            Some(response) => writeln!(text, "  answer    {response}")?,
-            None => writeln!(text, "  answer    none")?,
+            Some(response) => writeln!(text, "  response  {response}")?,
+            None => writeln!(text, "  response  none")?,
         }
         fields(&mut text, "response", row.results)?;
     }
@@ -272,7 +272,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     for (label, value) in [
         ("Grammar rule", &r.abnf),
         ("Reading", &r.reading),
-        ("Reported, never failed", &r.contradiction),
+        ("Reported as a note only", &r.contradiction),
         ("Proposed wording", &r.proposal),
         ("Not tested", &r.excluded),
     ] {
@@ -375,10 +375,10 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         uncovered += usize::from(lacks) + usize::from(client_lacks);
         let kill = match (fails, client_fails) {
             _ if lacks => "NO FAULT",
-            _ if client_lacks => "NO FAULT of a client",
-            (true, true) => "fails on a fault, and on a client's",
-            (true, false) => "fails on a fault",
-            (false, true) => "fails on a client's fault",
+            _ if client_lacks => "NO CLIENT FAULT",
+            (true, true) => "fails on server and client faults",
+            (true, false) => "fails on a server fault",
+            (false, true) => "fails on a client fault",
             (false, false) if UNDETECTABLE_REQUIREMENTS.iter().any(|u| u.id == r.id) => {
                 "not visible on the wire"
             }
@@ -397,7 +397,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             "{level:8} {party:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
         )?;
     }
-    writeln!(text, "\ninput space: {open} empty cells without a reason (--inputs shows them)")?;
+    writeln!(text, "\ninput space: {} (see --inputs)", count(open, "unexplained empty cell"))?;
     print(&text)?;
     Ok(u8::from(args.check && uncovered + open > 0))
 }

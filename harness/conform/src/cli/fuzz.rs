@@ -88,7 +88,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
             let wire = client.has_requests(dialect)?;
             if !wire {
                 note(
-                    "the library sends nothing on PMI_FD, so the campaign only calls the functions of one process",
+                    "the library sends nothing on PMI_FD, so the campaign only calls its functions in a single process",
                 );
             }
             all.push(LibraryGenerator { dialect, has_ring: ring, ranks, mutate, uses_wire: wire });
@@ -108,7 +108,7 @@ fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<
     let wanted: Vec<Dialect> =
         all.iter().copied().filter(|dialect| spoken.is_none_or(|spoken| spoken.has(*dialect))).collect();
     let titles = all.iter().map(|dialect| dialect.title()).collect::<Vec<_>>().join(" and ");
-    anyhow::ensure!(!wanted.is_empty(), "{} has the API of {titles}", library.path.display());
+    anyhow::ensure!(!wanted.is_empty(), "--dialect: {} has only the API of {titles}", library.path.display());
     Ok(wanted)
 }
 
@@ -129,7 +129,7 @@ fn campaign(
             args.out.display()
         ),
         Some(state) if args.seed.is_some_and(|seed| seed != state.seed) => {
-            anyhow::bail!("the campaign in {} has seed {}", args.out.display(), state.seed)
+            anyhow::bail!("--seed: the campaign in {} has seed {}", args.out.display(), state.seed)
         }
         Some(state) => state,
         None => CampaignState { seed: args.seed.unwrap_or_else(random_seed), ..CampaignState::default() },
@@ -193,7 +193,7 @@ fn stored(args: &Fuzz) -> anyhow::Result<StoredCases> {
     let folders: Vec<String> = args.corpus.iter().map(|folder| folder.display().to_string()).collect();
     anyhow::ensure!(
         !stored.cases().is_empty(),
-        "{}: no session for this implementation in {}; each step of a session must belong to a single rank",
+        "{}: no session for this implementation ({} skipped); each step of a session must belong to a single rank",
         folders.join(", "),
         count(stored.other_count(), "scenario")
     );
@@ -266,7 +266,7 @@ fn server(
         }
     };
     if implementation.deviations.is_some() && args.known.is_none() {
-        note("the profile's deviations do not apply to campaigns; --known FILE names the known failures");
+        note("the profile's deviations do not apply to campaigns; use --known FILE for known failures");
     }
     super::play::set_connection_method(&mut implementation, args.connection)?;
     if let Some(address) = &args.listen {
@@ -315,7 +315,7 @@ fn server(
         upstream: implementation.has_upstream(),
     };
     let access = Access::Processes(implementation, environment);
-    let server = ServerTarget::new(access, suite, args.timeout).context("a scratch folder")?;
+    let server = ServerTarget::new(access, suite, args.timeout).context("cannot create a scratch folder")?;
     // The built-in server is not instrumented for edge coverage.
     Ok((if command.is_some() { server.with_edges() } else { server }, scope))
 }
@@ -460,7 +460,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let more = match elsewhere {
         0 => String::new(),
         // The contents of uninitialized memory differ between runs, so the crash location may differ too.
-        n => format!("; the same signal killed it {} at a different place", times(n)),
+        n => format!("; killed {} by the same signal at a different place", times(n)),
     };
     print(&format!("{what}: {shown} of {runs}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
@@ -485,9 +485,12 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
         let file = folder.join(format!("{}.pmi", found.bucket));
         std::fs::write(&file, case.text()).with_context(|| file.display().to_string())?;
     }
-    let mut text = format!("wrote {written} scenarios to {}\n", folder.display());
+    let mut text = format!("wrote {} to {}\n", count(written, "scenario"), folder.display());
     if left_out > 0 {
-        text += &format!("left out {left_out} that need an earlier job; --replay plays those\n");
+        text += &format!(
+            "skipped {} (an earlier job is needed); use --replay instead\n",
+            count(left_out, "finding")
+        );
     }
     print(&text)?;
     Ok(0)

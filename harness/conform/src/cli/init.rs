@@ -14,7 +14,7 @@ use super::exit::{CANNOT_JUDGE, INTERRUPTED};
 use super::output::print;
 use super::play::{ends_on_signals, select_scenarios};
 use super::progress::RunProgress;
-use crate::report::{counts_text, doctor_text};
+use crate::report::{counts_text, doctor_text, times};
 
 const PROFILE: &str = "pmi-conform.toml";
 const DEVIATIONS: &str = "pmi-conform-deviations.toml";
@@ -62,7 +62,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
             examined.profile.as_deref(),
             &examined.next_command,
         ))?;
-        anyhow::ensure!(!examined.examination.is_fit(), "{}: is already a profile", args.server);
+        anyhow::ensure!(!examined.examination.is_fit(), "--server {}: already a profile", args.server);
         return Ok(CANNOT_JUDGE);
     };
     let mut words = words("");
@@ -83,8 +83,10 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         return Ok(INTERRUPTED);
     };
     let precedents = prepared.precedents();
-    let (run, _) =
-        prepared.play(&mut RunProgress::new(format!("playing {} times", args.repeat), "scenarios"))?;
+    let (run, _) = prepared.play(&mut RunProgress::new(
+        format!("playing each scenario {}", times(args.repeat.into())),
+        "scenarios",
+    ))?;
     let end = run.end.as_ref().context("the run has no end record")?;
     if end.interrupted {
         return Ok(INTERRUPTED);
@@ -110,17 +112,16 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let mut text = format!("{}\n", counts_text(&run));
     for file in &written {
         let what = match file.to_str() {
-            Some(PROFILE) => "the command that starts it".to_owned(),
+            Some(PROFILE) => "the command that starts the process manager".to_owned(),
             Some(DEVIATIONS) => match (entries, unwritten) {
                 (0, _) => "known deviations: none".to_owned(),
-                (1, 1) => "known deviations: 1 cause; add its reason".to_owned(),
+                (1, 1) => "known deviations: 1 entry; add its reason".to_owned(),
                 (n, to_write) if n == to_write => {
-                    format!("known deviations: {n} causes; add their reasons")
+                    format!("known deviations: {n} entries; add their reasons")
                 }
-                (n, 1) => format!("known deviations: {n} causes, of which 1 needs a reason"),
-                (n, to_write) => format!("known deviations: {n} causes, of which {to_write} need a reason"),
+                (n, to_write) => format!("known deviations: {n} entries, {to_write} without a reason"),
             },
-            _ => "tests it at each push; adapt the steps marked in it".to_owned(),
+            _ => "tests the process manager on each push; adapt the marked steps".to_owned(),
         };
         text += &format!("  {:34} {what}\n", file.display());
     }

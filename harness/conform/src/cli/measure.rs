@@ -13,7 +13,7 @@ use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::print_result;
 use super::play::{claim, ends_on_signals};
-use crate::report::{measure_page, measure_text, soak_page, soak_text};
+use crate::report::{count, measure_page, measure_text, soak_page, soak_text};
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     let environment = LaunchEnvironment::new(ends_on_signals()?, 1)?;
@@ -85,9 +85,9 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
                 exceeded = true;
                 writeln!(
                     anstream::stderr(),
-                    "over the budget: {label}: {} of {} ranks takes longer than {most} s",
+                    "over the budget: {label}: {} with {} takes longer than {most} s",
                     phase.name(),
-                    here.ranks
+                    count(here.ranks as usize, "rank")
                 )?;
             }
         }

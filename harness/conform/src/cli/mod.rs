@@ -131,7 +131,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     let remote = launch.map(|launch| Remote::new(hosts, &launch, listen)).transpose()?;
     let caller = match &pmi_args[..] {
         [] => None,
-        words => Some(Caller::parse(words).context("--pmi-args takes a port, two words and a process id")?),
+        words => Some(Caller::parse(words).context("--pmi-args: use PORT INTERFACE KEY PID")?),
     };
     let wrapper = pmi_runner::behaviours::behaviour(fault.as_deref(), vary.iter().map(String::as_str))?;
     let kvs_prefix = serve::unique_prefix();
@@ -210,7 +210,7 @@ fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
     let folder = args.output.display();
     let written = write_matrix(&entries, &extra, &args.output).with_context(|| folder.to_string())?;
     let runs = match args.logs.len() {
-        0 => "no run".to_owned(),
+        0 => "no pages for runs".to_owned(),
         1 => "a page and a badge for the run".to_owned(),
         n => format!("a page and a badge for each of {n} runs"),
     };

@@ -125,7 +125,7 @@ impl<'a> Report<'a> {
             variations: variations.map(|v| (v.name, v.description, first_findings(&v.findings))).collect(),
             without_fault: &matrix.requirements_without_fault,
             more: format!(
-                "; {} of {} faults in several dialects without a common rule; {} scenarios each, {:.1} s",
+                "; {} of {} faults in several dialects lack a common rule; {} scenarios each, {:.1} s",
                 matrix.without_common_rule.len(),
                 matrix.shared_faults,
                 matrix.scenarios,
@@ -183,7 +183,7 @@ impl<'a> Report<'a> {
             writeln!(text, "PUNISHED {name}: {about}\n  {}", findings.join("\n  "))?;
         }
         for id in self.without_fault {
-            writeln!(text, "NO FAULT {kind}shows that {id} is tested")?;
+            writeln!(text, "NO FAULT: no {kind}fault shows that {id} is tested")?;
         }
         let total = self.faults.len();
         let killed = total - survived - wrong;
@@ -318,7 +318,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let mut text = String::new();
     Report::of_servers(&matrix, start).print(&mut text)?;
     for name in &matrix.without_common_rule {
-        writeln!(text, "NO COMMON RULE, or an unneeded reason for its absence: {name}")?;
+        writeln!(text, "NO COMMON RULE, or a needless reason for its absence: {name}")?;
     }
     text.push('\n');
     let more = format!("; {} not visible on the wire", UNDETECTABLE_REQUIREMENTS.len());

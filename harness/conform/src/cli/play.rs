@@ -74,7 +74,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
             (0, _) => "nothing to record; the file has no entries".to_owned(),
             (1, 1) => "1 entry; add its reason".to_owned(),
             (n, to_write) if n == to_write => format!("{n} entries; add their reasons"),
-            (n, to_write) => format!("{n} entries, of which {to_write} need a reason"),
+            (n, to_write) => format!("{n} entries, {to_write} without a reason"),
         };
         notice = Some(format!("deviations drafted in {}: {summary}\n", path.display()));
     }
@@ -205,7 +205,7 @@ impl Selection {
                 let read = read_deviations(path, version.as_ref(), connection, &suite);
                 let deviations = match args.deviations {
                     Some(_) => read?,
-                    None => read.context("the deviations of the profile")?,
+                    None => read.context("the profile's deviations")?,
                 };
                 check_scenarios(path, &deviations, &suite)?;
                 deviations
@@ -303,7 +303,7 @@ pub(super) fn listen(
 ) -> anyhow::Result<ListenOptions> {
     if implementation.has_upstream() || implementation.connection_method == ConnectionMethod::Singleton {
         anyhow::bail!(
-            "--listen: only a launcher starts processes on other machines; a bare proxy and a singleton run on this one"
+            "--listen: only a launcher starts processes on other machines; a bare proxy and a singleton run on this machine"
         );
     }
     let agent = agent.unwrap_or(&environment.agent);
@@ -351,7 +351,7 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
         "--library: this pmi-conform is a static binary, which cannot load libraries: build one with cargo install"
     );
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
-    pmi_runner::party::library::check(path).context("--library takes a shared library")?;
+    pmi_runner::party::library::check(path).context("--library")?;
     // If a name has no slash, the loader searches its own path for it.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
@@ -481,7 +481,7 @@ impl ReportWriters {
                 .append(true)
                 .create(true)
                 .open(path)
-                .with_context(|| format!("{} cannot be written", path.display()))?;
+                .with_context(|| format!("{}: cannot write the file", path.display()))?;
         }
         let log_file = args.report.iter().find(|r| r.format == Format::Ndjson).and_then(|r| r.file.as_ref());
         let log_name =
@@ -519,7 +519,7 @@ impl ReportWriters {
             write_report(&run, spec.format, spec.file.as_deref())?;
         }
         match self.error {
-            Some((what, error)) => Err(error).with_context(|| format!("{what} was not written completely")),
+            Some((what, error)) => Err(error).with_context(|| format!("{what}: only a part was written")),
             None => Ok(()),
         }
     }

@@ -56,7 +56,7 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let code = result::exit_code(&judged);
     write(&mut |log| log.write(&LogLine::Result(judged.clone())));
     write(&mut |log| log.write(&LogLine::End(result::end(&session, &judged))));
-    written.context("writing the log")?;
+    written.context("cannot write the log")?;
     if let Some(folder) = &args.output {
         write_scripts(folder, &session, &command)?;
     }

@@ -92,7 +92,7 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
             let program = if word.contains('/') { word.clone() } else { format!("./{word}") };
             anyhow::ensure!(
                 !executable,
-                "{word}: is a program, not a scenario file; test a process manager with --server '{program} -n {{ranks}} {{agent}}', a program with --client {program}, and a library with --library {program}"
+                "{word}: this is a program, not a scenario file; test a process manager with --server '{program} -n {{ranks}} {{agent}}', a program with --client {program}, and a library with --library {program}"
             );
         }
         if path.exists() {
@@ -129,14 +129,14 @@ fn describe_other_matches(
     if let Some(here) = all.iter().find(|s| s.tests == kind) {
         let (title, word) = (here.dialect.title(), here.dialect);
         let example = file_name(&here.name);
-        return Some(format!("scenarios of {title}, such as {example}: --dialect {word} plays them"));
+        return Some(format!("scenarios of {title}, such as {example}; pass --dialect {word} to play them"));
     }
     let (whose, option) = match all.first()?.tests {
         ImplementationKind::Server => ("process managers", "--server"),
         ImplementationKind::Client => ("programs", "--client"),
         ImplementationKind::Library => ("libraries", "--library"),
     };
-    Some(format!("scenarios for {whose}, such as {example}: name it with {option}"))
+    Some(format!("scenarios for {whose}, such as {example}; pass {option} to test one"))
 }
 
 /// Returns the selected scenarios, in the order of the suite.

@@ -24,7 +24,7 @@ use crate::report::versions_text;
 pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
     anyhow::ensure!(
         args.library.is_none() || args.server.is_none(),
-        "--versions takes one of --server, --client and --library"
+        "--versions takes only one of --server, --client and --library"
     );
     let suite = suite_against(&[])?;
     let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;
@@ -62,7 +62,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         progress.get_or_insert_with(begin).step(name);
     };
     let Some(rows) = version_table(Prober { suite: &suite, iut: &iut, limits }, &mut step) else {
-        anstream::eprintln!("error: no valid offer or response was seen");
+        anstream::eprintln!("error: {label}: no valid offer or response was seen");
         return Ok(UNJUDGED);
     };
     print_result(args.json, &json!({ "of": label, "rows": rows }), |out| {

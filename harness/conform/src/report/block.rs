@@ -201,7 +201,7 @@ fn finding(
     }
     writeln!(f, "    by        {}", party_and_process(judged))?;
     if judged.valid_input {
-        writeln!(f, "    input     valid: every message sent before it is allowed")?;
+        writeln!(f, "    input     valid: all messages sent before the finding are allowed")?;
     }
     if !judged.help.is_empty() {
         writeln!(f, "    help      {}", text::clean(&judged.help))?;

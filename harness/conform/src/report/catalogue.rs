@@ -18,7 +18,7 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "de-facto.",
         "requirements/de-facto.md",
         "De facto requirements of PMI-1",
-        "Behavior that clients rely on and RFC 13 does not specify. A violation is a note, and red with `--strict=de-facto`.",
+        "Behavior that clients rely on but RFC 13 does not specify. A violation is a note; with `--strict=de-facto`, it is red.",
     ),
     (
         "pmi-port.",
@@ -36,13 +36,13 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "mpich-1.2.",
         "requirements/mpich-1.2.md",
         "MPICH's PMI-1.2",
-        "From MPICH's table of messages. A violation is a note, and red with `--against mpich-1.2`.",
+        "From MPICH's table of messages. A violation is a note; with `--against mpich-1.2`, it is red.",
     ),
     (
         "mpich-paper.",
         "requirements/mpich-paper.md",
         "MPICH's paper on process management",
-        "Statements of the paper that introduced PMI: adopted by RFC 13, still in use, or never more than a draft. A violation is a note, and red with `--strict=de-facto`.",
+        "Statements of the paper that introduced PMI: adopted by RFC 13, still in use, or never more than a draft. A violation is a note; with `--strict=de-facto`, it is red.",
     ),
     (
         "hydra.",
@@ -85,7 +85,7 @@ fn page(catalogue: &Catalogue, prefix: &str, title: &str, about: &str) -> String
         for (label, value) in [
             ("Grammar rule", &r.abnf),
             ("Reading", &r.reading),
-            ("Reported, never failed", &r.contradiction),
+            ("Reported as a note only", &r.contradiction),
             ("Not tested", &r.excluded),
         ] {
             if let Some(value) = value {

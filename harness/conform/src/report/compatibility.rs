@@ -16,7 +16,7 @@ pub(crate) fn write_compatibility(this: &Compatibility, out: &mut impl Write) ->
         for row in this.rows.iter().filter(|row| row.support == fit) {
             let message = match row.sender {
                 Sender::Client => text::clean(&row.command),
-                Sender::Server => format!("answer to {}", text::clean(&row.command)),
+                Sender::Server => format!("response to {}", text::clean(&row.command)),
             };
             writeln!(out, "{grade:7}  {}  {message}: {}", row.dialect, text::clean(&row.reason))?;
         }

@@ -31,7 +31,7 @@ pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, 
         }
     }
     if !of.is_fit() {
-        return out + "\nThis implementation cannot be tested until the steps marked FAILS are fixed.\n";
+        return out + "\nThis implementation cannot be tested until the steps marked FAILS succeed.\n";
     }
     if let Some(profile) = profile {
         out += "\nProfile for this implementation (save it as NAME.toml and use --server @NAME; pmi-conform init writes one):\n\n";

@@ -96,7 +96,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 Some(proc),
                 EventDirection::None,
-                format!("connected by PMI_PORT: {initack} answered by {response}"),
+                format!("connected through PMI_PORT: {initack} answered by {response}"),
             )
         }
         EventKind::ManagerStarted { proc, args } => {
@@ -182,19 +182,19 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         EventKind::Aborted { by, reason } => without_bytes(
             Some(by),
             EventDirection::None,
-            format!("makes the server end its group: {}", text::clean(reason)),
+            format!("causes the server to end the group: {}", text::clean(reason)),
         ),
         EventKind::StillRunning { procs, .. } if procs.is_empty() => without_bytes(
             None,
             EventDirection::None,
-            "still running, so the harness ends it: the launcher".to_owned(),
+            "still running, so the harness ends the launcher".to_owned(),
         ),
         EventKind::OutlivedLauncher { procs } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("no longer recorded: rank {}", procs.join(", ")),
+                format!("outlived the launcher; no longer recorded: rank {}", procs.join(", ")),
             )
         }
         EventKind::StillRunning { procs, proof } => {
@@ -202,7 +202,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("still running, so the harness ends it ({proof}): rank {}", procs.join(", ")),
+                format!("still running, so the harness ends rank {} ({proof})", procs.join(", ")),
             )
         }
         EventKind::JobKeepsRunning { procs, names, .. } => {
@@ -211,11 +211,11 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("the job still runs, so the harness ends it: {}", all.join(", ")),
+                format!("the job is still running, so the harness ends {}", all.join(", ")),
             )
         }
         EventKind::JobEnding(JobTermination::Terminated { exit }) => {
-            without_bytes(None, EventDirection::None, format!("launcher, on SIGTERM: {}", ended(*exit)))
+            without_bytes(None, EventDirection::None, format!("launcher, after SIGTERM: {}", ended(*exit)))
         }
         EventKind::JobEnding(JobTermination::Cancelled { command, exit }) => without_bytes(
             None,
@@ -262,7 +262,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
         EventKind::Replayed { shown_by: Some(scenario), .. } => without_bytes(
             None,
             EventDirection::None,
-            format!("interference shown by {}", text::clean(scenario)),
+            format!("{} already showed interference between jobs", text::clean(scenario)),
         ),
         EventKind::Replayed { other_jobs, played, failed, .. } => {
             let names = other_jobs.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
@@ -274,7 +274,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventDescri
             without_bytes(
                 None,
                 EventDirection::None,
-                format!("played again {company}: failed in {failed} of {played}"),
+                format!("played again {company}: failed {failed} of {played} times"),
             )
         }
         EventKind::StartsFewerRanks { ranks } => {

@@ -259,8 +259,8 @@ impl VersionHistory {
         }
         writeln!(out)?;
         if !noted.is_empty() {
-            let notes = text::count(noted.len(), "change");
-            writeln!(out, "{notes} notes (-v prints them)")?;
+            let notes = text::count(noted.len(), "changed note");
+            writeln!(out, "{notes} (-v prints all)")?;
         }
         match &self.always[..] {
             [] => writeln!(out, "no requirement is broken by every version"),

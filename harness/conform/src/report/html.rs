@@ -338,7 +338,7 @@ fn facts(run: &Run) -> Vec<RunFact> {
         sets = sets.replace("RFC 13", "RFC 13 and the common behaviour of PMI-2 servers");
     }
     if !header.against.is_empty() {
-        sets += &format!(", judged also by {}", words(&header.against.join(", ")));
+        sets += &format!(", also judged by {}", words(&header.against.join(", ")));
     }
     let red = match header.strict {
         Strictness::Must => "a broken MUST or SHALL",

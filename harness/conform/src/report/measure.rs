@@ -79,10 +79,10 @@ fn head(measured: &[Measurement]) -> Vec<String> {
 /// Formats the memory per key and per rank.
 fn memory(measured: &[Measurement]) -> Option<String> {
     let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key;
-    let mut memory_text = format!("memory: {per_key:.0} bytes for each further key");
+    let mut memory_text = format!("memory: {per_key:.0} bytes for each additional key");
     if let Some(per_rank) = memory_per_rank(measured) {
         // A negative value is noise.
-        let _ = write!(memory_text, ", {:.1} KiB for each further rank", per_rank.max(0.0) / 1024.0);
+        let _ = write!(memory_text, ", {:.1} KiB for each additional rank", per_rank.max(0.0) / 1024.0);
     }
     Some(memory_text)
 }
@@ -247,7 +247,7 @@ fn soak_summary(soak: &Soak) -> String {
     let growth = half.zip(soak.samples.last()).map(|(half, last)| {
         let requests = last.requests.saturating_sub(half.requests).max(1);
         let grown = (last.memory as f64 - half.memory as f64) / requests as f64;
-        format!("memory: {:.1} bytes for each further request, in the second half\n", grown.max(0.0))
+        format!("memory: {:.1} bytes for each additional request in the second half\n", grown.max(0.0))
     });
     let history = match soak.findings.len() {
         0 => "history: some order of the operations explains all responses\n".to_owned(),

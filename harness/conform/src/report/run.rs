@@ -105,8 +105,8 @@ pub(super) fn protocol(header: &RunHeader) -> String {
     let dialect = text::clean(&header.dialect);
     let by = match header.connection {
         ConnectionMethod::Fd => "",
-        ConnectionMethod::Port => " by PMI_PORT",
-        ConnectionMethod::Singleton => " by singleton init",
+        ConnectionMethod::Port => " through PMI_PORT",
+        ConnectionMethod::Singleton => " through singleton init",
     };
     format!("{dialect}{by}{}", if header.relayed { ", relayed" } else { "" })
 }

@@ -139,7 +139,7 @@ impl Corpus {
     fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
         // The coverage is that of the case's own job, without the earlier job.
         case.earlier = None;
-        case.finish("Covers more than the cases before it.", None);
+        case.finish("Covers more than the earlier cases.", None);
         let text = case.text();
         let metadata = Metadata { ingredients: case.ingredients.clone() };
         let evicted = self.insert(name.clone(), case);

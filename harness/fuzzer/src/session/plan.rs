@@ -12,7 +12,7 @@ use crate::session::case::bindings::BoundNames;
 
 /// A planned statement.
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "a plan has only a few dozen of them and is short-lived")]
+#[expect(clippy::large_enum_variant, reason = "a plan contains only a few dozen steps and is short-lived")]
 pub(crate) enum PlannedStep {
     /// A request with its messages. Only a spawn request has more than one.
     Request { rank: u32, op: Op, messages: Vec<FieldList> },

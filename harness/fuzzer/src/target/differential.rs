@@ -76,7 +76,12 @@ impl ServerDifference {
             .map(|(server, answer)| format!("{} answers {answer}", server.label()))
             .collect();
         Failure {
-            description: format!("to {} of rank {}: {}", self.request, self.proc, responses.join("; ")),
+            description: format!(
+                "in response to {} from rank {}: {}",
+                self.request,
+                self.proc,
+                responses.join("; ")
+            ),
             key: FailureKey::Difference { request: self.request, answers: self.answers },
             requirement: None,
             seq: None,

@@ -70,7 +70,7 @@ pub enum CaseError {
     #[error("line {0} of the scenario: {1}")]
     Case(usize, String),
     /// The program fails even in a plain run, so its failures prove nothing.
-    #[error("it fails although its server does nothing unusual: {0}")]
+    #[error("the program fails although its server does nothing unusual: {0}")]
     FailsPlainRun(String),
 }
 
@@ -122,8 +122,10 @@ impl ClientTarget {
                     Some(trace) if self.dialect.is_none_or(|wanted| wanted == trace.dialect) => {
                         traces.push(trace);
                     }
-                    Some(trace) => why = format!("it speaks {}", trace.dialect.title()),
-                    None => why = "it sends no request".to_owned(),
+                    Some(trace) => {
+                        why = format!("the program uses {}, not the selected dialect", trace.dialect.title())
+                    }
+                    None => why = "the program sends no requests".to_owned(),
                 },
             }
             self.wait = self.wait.max(begin.elapsed() * HANG_FACTOR);

@@ -200,7 +200,10 @@ pub fn store(
     }
     match script(found, case, events, symptom) {
         Ok(program) => write(&format!("reproducer.{}", program.suffix), &program.text)?,
-        Err(why) => write("no-reproducer.txt", &format!("{why}. With pmi-conform: {replay}\n"))?,
+        Err(why) => write(
+            "no-reproducer.txt",
+            &format!("{why}, so there is no standalone reproducer. Replay with pmi-conform: {replay}\n"),
+        )?,
     }
     let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
     for event in events {
@@ -240,7 +243,7 @@ fn script(
     };
     let symptom = symptom.ok_or(NotReproducible::Symptom)?;
     let (expected, seen) =
-        found.description.split_once("; seen: ").unwrap_or(("no such end", &found.description));
+        found.description.split_once("; seen: ").unwrap_or(("no such failure", &found.description));
     let about = FindingSummary {
         title: &found.bucket,
         expected,
@@ -273,7 +276,7 @@ pub enum ReadError {
     #[error("{}", .0.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))]
     Scenario(Vec<Diagnostic>),
     /// A scenario has a step that campaigns do not support.
-    #[error("{}:{line}: fuzz --replay does not support this step; play it with pmi-conform {}", file.display(), file.display())]
+    #[error("{}:{line}: fuzz --replay does not support this step; play the scenario with pmi-conform {}", file.display(), file.display())]
     Step {
         /// The file.
         file: PathBuf,

@@ -44,15 +44,18 @@ fn contradiction(all: &[TimedOperation], operations: &[usize]) -> Option<Contrad
     }
     let name = quote_bytes(name);
     let (rule, reason) = match &all[at].response {
-        Some(HistoryResponse::Refused) => {
-            (rules::NAMES_LOOKUP, format!("the port of {name}, which is published in every order"))
-        }
-        _ if withdrawn => {
-            (rules::NAMES_WITHDRAWN, format!("no such port, since {name} is withdrawn in every order"))
-        }
-        _ if published.is_some() => {
-            (rules::NAMES_PORT, format!("a port that is published for {name} in some order"))
-        }
+        Some(HistoryResponse::Refused) => (
+            rules::NAMES_LOOKUP,
+            format!("the port of {name}, which is published in every possible order of the operations"),
+        ),
+        _ if withdrawn => (
+            rules::NAMES_WITHDRAWN,
+            format!("no such port, since {name} is withdrawn in every possible order of the operations"),
+        ),
+        _ if published.is_some() => (
+            rules::NAMES_PORT,
+            format!("a port that is published for {name} in some order of the operations"),
+        ),
         _ => (rules::NAMES_MISS, format!("an error, since {name} is not published with this port")),
     };
     Some(Contradiction { rule, at, operations: smallest, reason })

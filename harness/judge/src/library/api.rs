@@ -180,7 +180,7 @@ pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViol
     for name in &returned.overrun {
         let expected = format!("nothing is written outside {name}");
         let id = function.dialect.pick([function.effect_requirement, ids::PMI2_COMMON_API_BUFFERS]);
-        all.push(violation(id, expected, "memory around it was changed"));
+        all.push(violation(id, expected, format!("memory around {name} was changed")));
     }
     let result = returned.result;
     if function.is_flag {
@@ -236,7 +236,7 @@ pub(crate) fn returned_of(
     // If a value does not fit, a PMI-2 library returns a negative length. C strings cannot contain NUL.
     let cut = length.and_then(OutputValue::number).is_some_and(|n| n < 0) || received.contains(&0);
     (text.0 != received && !cut).then(|| {
-        let expected = format!("the value that it received, {}", quoted(received));
+        let expected = format!("the value that the library received, {}", quoted(received));
         violation(call.function.effect_requirement, expected, format!("it returned {}", quoted(&text.0)))
     })
 }

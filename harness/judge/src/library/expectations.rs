@@ -20,7 +20,7 @@ type SilenceEvidence = Option<(SilenceProof, Duration)>;
 
 fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
-        SilenceProof::Idle => "nothing: the process waits, and nothing is on its way to it".into(),
+        SilenceProof::Idle => "nothing: the process waits, and no message is on its way to it".into(),
         SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
             format!("nothing for {waited:?}{NO_PROOF_SUFFIX}")
         }
@@ -122,13 +122,13 @@ impl LibraryJudge {
     /// Describes the behaviour of a call that did not make the expected request.
     fn describe_missing_request(&mut self, p: Proc) -> String {
         let process = self.process(p);
-        let Some(function) = process.function() else { return "there is no call".to_owned() };
+        let Some(function) = process.function() else { return "no call has begun".to_owned() };
         let name = function.name;
         match (&process.returned, process.end()) {
             (Some(returned), _) => {
-                format!("{name} returned {} without it", function.result_name(returned.result))
+                format!("{name} returned {} without the request", function.result_name(returned.result))
             }
-            (None, Some(end)) => format!("the process ended in {name}, {end}"),
+            (None, Some(end)) => format!("the process ended in {name}: {end}"),
             (None, None) => format!("{name} sends no request and waits"),
         }
     }
@@ -194,7 +194,7 @@ impl LibraryJudge {
                 (None, CallInput::Request(request)) => self.unscripted_requests.push((p, request)),
                 (None, _) => {
                     let seen = self.describe_missing_request(p);
-                    return self.report_broken(p, cites, "one of the outcomes that the scenario names", seen);
+                    return self.report_broken(p, cites, "one of the outcomes that the scenario lists", seen);
                 }
             }
         }
@@ -218,7 +218,7 @@ impl LibraryJudge {
             Grade::Fail => (None, ExpectationState::Broken),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
-        self.find(Some(p), cites, at_most, "another of the outcomes that the scenario names", seen);
+        self.find(Some(p), cites, at_most, "a better outcome among those that the scenario lists", seen);
         state
     }
 
@@ -278,7 +278,7 @@ impl LibraryJudge {
             if api::is_abort(function) {
                 return ExpectationState::Broken;
             }
-            let seen = format!("the call returned {}", function.result_name(returned.result));
+            let seen = format!("it returned {}", function.result_name(returned.result));
             return self.report_broken(p, cites, "the process ends", seen);
         }
         match (process.exit, silence) {
@@ -300,7 +300,10 @@ impl LibraryJudge {
         {
             return ExpectationState::Met;
         }
-        let seen = format!("the process ended in {}, {end}", function.map_or("between calls", |f| f.name));
+        let seen = format!(
+            "the process ended {}: {end}",
+            function.map_or("between calls".to_owned(), |f| format!("in {}", f.name))
+        );
         self.report_broken(p, cites, "the call returns", seen)
     }
 

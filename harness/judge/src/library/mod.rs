@@ -390,7 +390,7 @@ impl LibraryJudge {
         let process = self.process(p);
         let when = match (process.exiting, process.loaded.is_some(), function) {
             (true, ..) => "the process, at its exit,".to_owned(),
-            (_, false, _) => "the library, while it was loaded,".to_owned(),
+            (_, false, _) => "the library, while it was being loaded,".to_owned(),
             (.., None) => "the library, between calls,".to_owned(),
             (.., Some(function)) => format!("the library, in {},", function.name),
         };

@@ -51,9 +51,7 @@ impl LibraryFile<'_> {
             ids::RFC13_API_ALL_FUNCTIONS => missing("all functions of RFC 13", &|optional, does| {
                 !optional && !KEYVAL_SPACE_FUNCTIONS.contains(&does)
             }),
-            ids::RFC13_API_OPTIONAL_DEFINED => {
-                missing("the optional functions as well", &|optional, _| optional)
-            }
+            ids::RFC13_API_OPTIONAL_DEFINED => missing("the optional functions", &|optional, _| optional),
             ids::RFC13_API_NO_OTHER_FUNCTIONS => {
                 let is_more = |name: &&String| name.starts_with("PMI_") && function(name).is_none();
                 let more: Vec<&str> = self.functions.iter().filter(is_more).map(String::as_str).collect();

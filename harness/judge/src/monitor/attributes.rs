@@ -101,7 +101,7 @@ impl Monitor {
             self.server_error(p, cite(message, rules::KVSNAME_COMMON), expected, seen());
         }
         if is_shared {
-            let expected = "a kvsname that no other process group has";
+            let expected = "a kvsname that no other process group uses";
             self.server_error(p, ids::RFC13_KVSNAME_DISTINCT, expected, seen());
         }
     }
@@ -192,12 +192,14 @@ impl Monitor {
         let (id, expected) = match message.field("value").filter(|_| is_found) {
             Some(_) if values.is_empty() => {
                 let id = if elsewhere() { ids::PMI2_COMMON_NODEATTR_OWN_NODE } else { wait.unwrap_or(NODE) };
-                (id, "no value, since no process on this node has put it")
+                (id, "no value, since no process on this node has put the key")
             }
             Some(value) if values.contains(&*value) => return,
-            None if is_found => (NODE, "a value, since it is found"),
+            None if is_found => (NODE, "a value, since found=TRUE"),
             None if excused || (wait.is_none() && !existed) => return,
-            None if wait.is_some() => (wait.unwrap_or(NODE), "no answer before there is a value"),
+            None if wait.is_some() => {
+                (wait.unwrap_or(NODE), "no response until another process has put a value")
+            }
             _ => (
                 values_rule(message, key, values, [NODE; 2]),
                 "the value that a process of this node has put",

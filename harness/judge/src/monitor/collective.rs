@@ -49,12 +49,12 @@ impl Monitor {
                 cite(message, rules::BARRIER_HOLDS)
             };
             let mut seen = ObservationText::message(message.text)
-                .with_suffix(format_args!("while rank {ranks} has not entered"));
+                .with_suffix(format_args!("before the entry of rank {ranks}"));
             let name = cite(message, ["barrier", "fence"]);
             if message.framing == Framing::Frames {
                 seen.kind = Some(ObservationKind::EarlyBarrierExit);
             }
-            let expected = format!("no process leaves {name} {round} before all have entered it");
+            let expected = format!("no process leaves {name} {round} before all processes have entered it");
             return self.server_error(p, id, expected, seen);
         }
         // A process that has ended will never enter the barrier.

@@ -67,7 +67,7 @@ impl Monitor {
         }
         if let Some((offered, _)) = self.rank(p).version_above_offer.take() {
             let expected =
-                format!("an offer of version 1.2 from a client that names groups, not of {offered}");
+                format!("an offer of version 1.2, not {offered}, from a client that uses group barriers");
             self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, ObservationText::message(line));
         }
         if !is_canonical {
@@ -205,9 +205,9 @@ impl Monitor {
         }
         if ok && !missing.is_empty() && !self.state_unknown(p) {
             let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-            let expected = "no process leaves a barrier before all of its group have entered it";
+            let expected = "no process leaves a barrier before all processes of its group have entered it";
             let seen =
-                ObservationText::message(line).with_suffix(format!("while rank {ranks} has not entered"));
+                ObservationText::message(line).with_suffix(format!("before the entry of rank {ranks}"));
             self.server_error(p, self.early_rule(p, &name), expected, seen);
         }
         if !ok && !lost && !self.may_abort(p) {

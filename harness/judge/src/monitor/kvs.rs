@@ -102,7 +102,7 @@ impl Monitor {
         self.check_prefix(p, key);
         if repeated {
             let (id, expected) = match first == p.rank {
-                true => (ids::RFC13_PUT_ONCE, "a key is put once in a keyval space"),
+                true => (ids::RFC13_PUT_ONCE, "each key is put at most once in a keyval space"),
                 false => (ids::RFC13_PUT_UNIQUE, "no two processes put the same key"),
             };
             self.client_misuse(p, id, expected, quote_bytes(key));
@@ -302,7 +302,7 @@ impl Monitor {
         let puts = group.kvs.puts(key);
         let values = || format!("the value of {}, {}", quote_bytes(key), group.kvs.shown(key));
         let (id, expected) = match message.field("value") {
-            None if !is_line => (ids::PMI2_COMMON_GET_VALUE, "a value, since it is found".to_owned()),
+            None if !is_line => (ids::PMI2_COMMON_GET_VALUE, "a value, since found=TRUE".to_owned()),
             _ if puts.is_empty() && key.starts_with(RESERVED_PREFIX) => return,
             _ if puts.is_empty() && is_line => {
                 let unended = group.incomplete_puts.contains(key);

@@ -187,7 +187,7 @@ impl Monitor {
                 self.server_error(
                     p,
                     COMPLETE_RESPONSE_REQUIREMENT,
-                    "success with the version that is used",
+                    "success with the version in use",
                     seen(),
                 );
                 self.rank(p).joined = true;

@@ -81,7 +81,7 @@ impl Placement {
         if !self.has_several() {
             let local = self.local_size.filter(|local| nodes <= 1 && *local < size)?;
             return Some(format!(
-                "its process manager has placed {local} of {size} processes on a node ({LOCAL_SIZE_VARIABLE})"
+                "the process manager placed {local} of {size} processes on a node ({LOCAL_SIZE_VARIABLE})"
             ));
         }
         self.contradiction(&place(size, nodes.max(1)), nodes)?;

@@ -158,7 +158,7 @@ impl Monitor {
         let framing = self.connections.framing(p);
         if self.connections.partial(p, Direction::ToServer).is_empty() {
             let requirement = framing.pick([ids::RFC13_WIRE_LOCK_STEP, ids::PMI2_COMMON_ONE_RESPONSE]);
-            return (requirement, "no message, since nothing was asked");
+            return (requirement, "no message, since no request is pending");
         }
         framing.pick([
             (ids::RFC13_WIRE_NEWLINE, "no answer before the newline"),

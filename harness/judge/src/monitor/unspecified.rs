@@ -29,7 +29,7 @@ impl fmt::Display for Unspecified {
             Self::NotARequest => "a client sent a message that is not a request",
             Self::OutOfOrder => "a client sent a request before the last one was answered",
             Self::RuleViolation => "a client broke the protocol",
-            Self::AmbiguousRequest => "a client sent a request that servers may read in several ways",
+            Self::AmbiguousRequest => "a client sent an ambiguous request",
             Self::Abort => "a client aborted the program",
             Self::LeftWithoutFinalize => "a client left without finalize",
             Self::Spawn => "a spawn request could not be read",

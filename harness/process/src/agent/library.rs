@@ -112,7 +112,7 @@ fn execute_orders(mut runner: Channel, library: &Path) -> io::Result<u8> {
 /// Restores the default action of SIGPIPE, which kills a process that writes to a closed connection. Rust programs ignore SIGPIPE, but a
 /// library under test has to handle it.
 fn default_sigpipe() {
-    #[expect(unsafe_code, reason = "no crate has a safe call for it")]
+    #[expect(unsafe_code, reason = "no crate has a safe wrapper for this call")]
     // SAFETY: this only restores a default, in a process with a single thread.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
@@ -206,7 +206,7 @@ enum ArgumentError {
     Integers,
     #[error("invalid int: expected a number")]
     Int,
-    #[error("{0:?} does not match {1:?}")]
+    #[error("the argument {0:?} does not match the parameter {1:?}")]
     Unsuitable(CallArgument, Param),
 }
 
@@ -320,7 +320,7 @@ fn place(
         (Param::InOutInt, CallArgument::Out(name, before)) => {
             let place = ints(name, 1, 1, true, outs);
             let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
-            #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
+            #[expect(unsafe_code, reason = "the memory is passed to the library as a pointer")]
             // SAFETY: `ints` has allocated room for an integer.
             unsafe {
                 place.cast::<i32>().write(before);
@@ -366,7 +366,7 @@ fn inspect_buffer(out: &OutBuffer) -> (OutputValue, bool) {
     match *out {
         OutBuffer::Opaque => (OutputValue::Opaque, true),
         OutBuffer::Ints { start, total, capacity: room, is_single: one } => {
-            #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
+            #[expect(unsafe_code, reason = "the memory was passed to the library as a pointer")]
             // SAFETY: `ints` has allocated `total` integers, which are never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD_SIZE..GUARD_SIZE + room];
@@ -379,7 +379,7 @@ fn inspect_buffer(out: &OutBuffer) -> (OutputValue, bool) {
             )
         }
         OutBuffer::Text { start, total, capacity: room } => {
-            #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
+            #[expect(unsafe_code, reason = "the memory was passed to the library as a pointer")]
             // SAFETY: `place` has allocated `total` bytes, which are never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD_SIZE..GUARD_SIZE + room];

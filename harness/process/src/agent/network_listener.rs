@@ -65,7 +65,7 @@ impl ListenOptions {
             let (few, first) = (few.len(), few.start());
             let last = usize::from(*first) + launches - 1;
             return Err(wrong(&format!(
-                "too few ports ({few}) for {launches} simultaneous launches: write {host}:{first}-{last}, or leave out the ports"
+                "too few ports ({few}) for {launches} simultaneous launches: write {host}:{first}-{last}, or omit the ports"
             )));
         }
         let this = Self { address, ports, agent, report, reported: Arc::default() };

@@ -49,8 +49,11 @@ fn answer(
     let info = SingletonInfo::parse(singinit.reply.0.trim_ascii_end()).map_err(io::Error::other)?;
     for n in 0..if info.streams { STREAMS } else { 0 } {
         // Bytes on these connections are ignored, but the connections must stay open.
-        let stream = accept(listener, deadline)
-            .map_err(|error| io::Error::other(format!("{n} of {STREAMS} further connections: {error}")))?;
+        let stream = accept(listener, deadline).map_err(|error| {
+            io::Error::other(format!(
+                "cannot accept a connection for standard streams ({n} of {STREAMS} accepted): {error}"
+            ))
+        })?;
         std::mem::forget(stream);
     }
     Ok(stream)

@@ -58,7 +58,7 @@ impl EdgeMap {
     ///
     /// Returns an error if the system does not support System V memory, or has no more of it.
     pub fn new() -> io::Result<Self> {
-        #[expect(unsafe_code, reason = "no crate has a safe call for System V memory")]
+        #[expect(unsafe_code, reason = "no crate has safe wrappers for System V shared memory")]
         // SAFETY: the call takes only numbers.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, BYTES, libc::IPC_CREAT | 0o600) };
         if id < 0 {

@@ -122,7 +122,7 @@ const PIDFD_INFO_EXIT: u64 = 1 << 3;
 fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     const GET_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
     let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
-    #[expect(unsafe_code, reason = "rustix has no safe call for it")]
+    #[expect(unsafe_code, reason = "rustix has no safe wrapper for this call")]
     // SAFETY: the request code encodes the size of the structure that the kernel reads and writes, and `info` has this type.
     unsafe {
         rustix::ioctl::ioctl(pidfd, rustix::ioctl::Updater::<GET_INFO, _>::new(&mut info)).ok()?;

@@ -82,7 +82,7 @@ impl Tracer {
                     _ => seen,
                 }
             }
-            Err(error) => untraced(format!("the tracer does not respond: {error}")),
+            Err(error) => untraced(format!("the tracer is not responding: {error}")),
         }
     }
 

@@ -311,7 +311,7 @@ type PtraceRequest = libc::c_int;
 type PtraceRequest = libc::c_uint;
 
 /// Returns the next thread that has stopped or ended.
-#[expect(unsafe_code, reason = "unlike this call, the safe ones reject signals that they have no name for")]
+#[expect(unsafe_code, reason = "the safe wrappers reject signals without a name")]
 fn wait() -> io::Result<Option<(i32, i32)>> {
     let mut status = 0;
     // SAFETY: the kernel writes a single number.

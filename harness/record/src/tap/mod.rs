@@ -57,7 +57,7 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "there is no other way to run before main")]
+#[expect(unsafe_code, reason = "only a function in .init_array runs before main")]
 // SAFETY: the loader calls the functions in this section. They do not use their arguments.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
@@ -352,7 +352,7 @@ impl PumpHandler for ForwardingHandler {
 }
 
 /// Restores the signal settings with which the tap was started, and makes the program die if the tap is killed.
-#[expect(unsafe_code, reason = "code that runs just before exec")]
+#[expect(unsafe_code, reason = "the closure runs just before exec")]
 fn prepare(command: &mut Command, mask: SigSet) {
     // SAFETY: the closure makes only calls that are allowed between fork and exec.
     unsafe {
@@ -454,7 +454,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
         let signal = info.ssi_signo as i32;
         if signal != libc::SIGCHLD && forwards {
             // SAFETY: a plain system call. Real-time signals, which have no name, are forwarded as well.
-            #[expect(unsafe_code, reason = "rustix has only signals with a name")]
+            #[expect(unsafe_code, reason = "rustix supports only signals with a name")]
             unsafe {
                 libc::kill(program.as_raw_nonzero().get(), signal)
             };

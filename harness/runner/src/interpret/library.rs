@@ -204,7 +204,7 @@ impl Interpreter<'_> {
             Arg::Number(expr) => {
                 let number = self.scope.number(expr)?;
                 let number = i32::try_from(number)
-                    .map_err(|_| ScenarioError::Mistake(format!("{number} does not fit an int")))?;
+                    .map_err(|_| ScenarioError::Mistake(format!("{number} does not fit in an int")))?;
                 CallArgument::Number(number)
             }
             Arg::Null => CallArgument::Null,

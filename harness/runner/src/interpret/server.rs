@@ -188,8 +188,8 @@ impl Interpreter<'_> {
     fn named(&self, p: Proc, number: Option<u32>) -> Result<u64, WalkEnd> {
         self.matched_request(p, number).ok_or_else(|| {
             WalkEnd::Mistake(match number {
-                Some(n) => format!("no earlier step has matched request {n} of {p}"),
-                None => format!("no earlier step has matched a request of {p}"),
+                Some(n) => format!("no earlier step has matched request {n} from {p}"),
+                None => format!("no earlier step has matched a request from {p}"),
             })
         })
     }

@@ -179,7 +179,10 @@ fn resolve_group<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, Sce
     let StepTarget::Spawned { number, set } = &step.target else { return Ok(Cow::Borrowed(step)) };
     let group = scope.number(&Expr::Var(number.clone()))?;
     let group = u32::try_from(group).ok().filter(|n| (1..=MAX_GROUP).contains(n)).ok_or_else(|| {
-        ScenarioError::Mistake(format!("${} is {group}, and spawned groups are counted from 1", number.value))
+        ScenarioError::Mistake(format!(
+            "${} is {group}, but spawned groups are numbered from 1",
+            number.value
+        ))
     })?;
     Ok(Cow::Owned(Step { target: StepTarget::Ranks { group, set: set.clone() }, ..step.clone() }))
 }

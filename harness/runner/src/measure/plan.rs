@@ -88,7 +88,7 @@ pub enum MeasureError {
     #[error(transparent)]
     Launch(#[from] std::io::Error),
     /// The job behaved unexpectedly.
-    #[error("{phase} of {ranks} {}: {what}", if *ranks == 1 { "rank" } else { "ranks" })]
+    #[error("{phase} with {ranks} {}: {what}", if *ranks == 1 { "rank" } else { "ranks" })]
     UnexpectedBehavior {
         /// The measured phase.
         phase: &'static str,

@@ -136,7 +136,8 @@ impl MeasuredJob {
     }
 
     fn unexpected(&self, what: String) -> MeasureError {
-        let error_line = self.last_error_line.as_ref().map(|line| format!(" (it wrote: {line})"));
+        let error_line =
+            self.last_error_line.as_ref().map(|line| format!(" (last line of its standard error: {line})"));
         let what = what + &error_line.unwrap_or_default();
         MeasureError::UnexpectedBehavior { phase: self.phase.name(), ranks: self.ranks, what }
     }
@@ -162,12 +163,12 @@ impl MeasuredJob {
             }
             Incoming::Interrupted => Err(MeasureError::Interrupted),
             Incoming::Nothing(SilenceProof::Idle) => {
-                Err(self.unexpected("no response, and its processes wait".to_owned()))
+                Err(self.unexpected("no response: the process manager's processes are waiting".to_owned()))
             }
             Incoming::Nothing(SilenceProof::Unread) => {
                 let ranks = self.party.unread().iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
                 Err(self.unexpected(format!(
-                    "no response: its processes wait and have not read the request of rank {ranks}"
+                    "no response: the process manager's processes are waiting and have not read the request from rank {ranks}"
                 )))
             }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
@@ -215,7 +216,7 @@ impl MeasuredJob {
         let seen = size.map(|size| format!("PMI_SIZE={size}"));
         match seen.or(twice.map(|rank| format!("PMI_RANK={rank} twice"))) {
             Some(seen) => Err(self
-                .unexpected(format!("its processes have {seen}, so they are not the ranks of a single job"))),
+                .unexpected(format!("the processes have {seen}, so they are not the ranks of a single job"))),
             None => Ok(()),
         }
     }
@@ -230,7 +231,10 @@ impl MeasuredJob {
             match answer.field("kvsname").filter(|_| answer.is_well_formed()) {
                 Some(name) => self.kvsname = name.into_owned(),
                 None => {
-                    return Err(self.unexpected(format!("no kvsname in \"{}\"", result.last.escape_ascii())));
+                    return Err(self.unexpected(format!(
+                        "no kvsname in the response \"{}\"",
+                        result.last.escape_ascii()
+                    )));
                 }
             }
         }
@@ -245,7 +249,7 @@ impl MeasuredJob {
             let framed =
                 |proc| self.connections.get(proc).and_then(Connection::negotiated) == Some(Framing::Frames);
             if !procs.iter().all(framed) {
-                return Err(self.unexpected("it does not accept PMI-2".to_owned()));
+                return Err(self.unexpected("the process manager does not accept PMI-2".to_owned()));
             }
             let joined =
                 self.all(MeasuredPhase::Init, &procs, 1, &|rank, _| MeasuredRequest::Fullinit(rank))?;
@@ -264,7 +268,7 @@ impl MeasuredJob {
     fn check_accepted(&self, result: &RequestResult) -> Result<(), MeasureError> {
         match result.refused {
             0 => Ok(()),
-            _ => Err(self.unexpected(format!("refused, as in \"{}\"", result.last.escape_ascii()))),
+            _ => Err(self.unexpected(format!("request refused: \"{}\"", result.last.escape_ascii()))),
         }
     }
 
@@ -338,7 +342,10 @@ impl MeasuredJob {
                     }
                 }
                 EventKind::ClosedByServer { proc } if open.contains_key(&proc) => {
-                    return Err(self.unexpected(format!("the connection of rank {} has ended", proc.rank)));
+                    return Err(self.unexpected(format!(
+                        "the process manager closed the connection of rank {}",
+                        proc.rank
+                    )));
                 }
                 kind => self.reported(&kind)?,
             }

@@ -57,7 +57,7 @@ impl MemoryParty {
                 self.server.admit(initack_line.as_bytes()).map_or_else(Vec::new, |(_, response)| response);
             let initack_line = Bytes(format!("{initack_line}\n").into_bytes());
             match response.is_empty() {
-                true => bad_fd = Some("no line in answer to initack".to_owned()),
+                true => bad_fd = Some("no response to initack".to_owned()),
                 false => self.queue.push_back(EventKind::Greeted {
                     proc,
                     initack: initack_line,

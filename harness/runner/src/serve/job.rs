@@ -243,7 +243,7 @@ impl<H: Host> Job<H> {
             let alone = processes.iter().filter(silent).count();
             if alone > 0 {
                 self.host.print(format_args!(
-                    "{alone} of {} processes exited with status 0 without a PMI message; in an MPI program, each of them was rank 0 of 1",
+                    "{alone} of {} processes exited with status 0 without sending a PMI message; if this is an MPI program, each of them ran as rank 0 of 1",
                     group.size
                 ));
             }
@@ -434,9 +434,8 @@ impl<H: Host> Job<H> {
         let missed = |p: &&JobProcess| p.child.is_foreign() && !p.child.is_reaped() && p.connection.is_none();
         let Some(caller) = self.processes.first().filter(missed).filter(|_| gone) else { return Ok(()) };
         if !caller.has_written {
-            self.host.print(format_args!(
-                "the process that started this process manager sends an invalid response"
-            ));
+            self.host
+                .print(format_args!("invalid response from the process that started this process manager"));
             self.settle(1);
         }
         self.ended(0, &mut [])
@@ -660,7 +659,7 @@ impl<H: Host> Job<H> {
             self.settle(status(end));
             // Nothing else reports that a process is missing, and others may be waiting for it.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].has_written {
-                self.abort(id, status(end).into(), "the command to start it failed");
+                self.abort(id, status(end).into(), "the command that starts this process failed");
             }
         }
         self.host.ended(id, end);
@@ -776,7 +775,7 @@ impl<H: Host> Job<H> {
     fn signalled(&mut self) {
         let Some(signals) = &mut self.signals else { return };
         if let Some(signal) = signals.take().into_iter().next() {
-            self.host.print(format_args!("killing the job: signal {signal}"));
+            self.host.print(format_args!("received signal {signal}; killing the job"));
             self.kill_all();
             // The sender of the signal expects this status, regardless of the earlier exits of processes.
             self.status = Some(128 + signal);

@@ -153,7 +153,13 @@ fn facts(options: &CampaignOptions, campaign: &CampaignSummary) -> Vec<(&'static
         ("workers", options.workers.to_string()),
         ("time", clock(progress.time)),
         ("sessions", format!("{}, {rate:.0} a second", progress.sessions)),
-        ("left out", format!("{} sessions with known findings only", progress.skipped)),
+        (
+            "skipped",
+            format!(
+                "{} with excluded commands or only known findings",
+                text::count(progress.skipped as usize, "session")
+            ),
+        ),
         ("requests", progress.requests.to_string()),
         ("transitions", format!("{} of the model", progress.transitions)),
         ("corpus", format!("{} sessions", progress.corpus)),

@@ -28,7 +28,7 @@ pub(crate) fn progress_line(progress: &Progress) -> String {
         failures => format!(", {failures} being examined"),
     };
     format!(
-        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions{edges}, corpus {}, buckets: {} new, {} known{examining}{silence}",
+        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} skipped, {} transitions{edges}, corpus {}, buckets: {} new, {} known{examining}{silence}",
         seconds,
         progress.sessions,
         progress.sessions as f64 / seconds,

@@ -81,18 +81,20 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     if seen.flood {
         all.push(fails(
             FailureKey::Flood(last.clone()),
-            format!("it keeps sending without end after {last}"),
+            format!("the server sends without end after {last}"),
         ));
     }
     // A server that the harness stopped because of its memory could not send its remaining responses.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.running_job.filter(|_| all.is_empty() && !stopped) {
         let evidence = match proof {
-            SilenceProof::Idle | SilenceProof::Unread => "its processes wait forever",
-            SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a timer",
+            SilenceProof::Idle | SilenceProof::Unread => "the manager's processes wait forever",
+            SilenceProof::Polled | SilenceProof::Timeout => {
+                "the manager's processes are busy or wait for a timer"
+            }
         };
         let description =
-            format!("the job does not end after all of its processes have: {evidence}, after {last}");
+            format!("the job does not end although all of its processes have: {evidence}, after {last}");
         all.push(fails(FailureKey::JobKeepsRunning(last), description));
     }
     let over = !all.is_empty() || stopped;

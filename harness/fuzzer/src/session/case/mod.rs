@@ -439,7 +439,7 @@ impl Case {
         self.scenario.heading = vec![plain];
         self.scenario.needs = self.needs().into_iter().map(without_span).collect();
         if let Some(earlier) = &mut self.earlier {
-            earlier.finish("The earlier job, which is not judged.", None);
+            earlier.finish("An earlier job, which is not judged.", None);
         }
     }
 }

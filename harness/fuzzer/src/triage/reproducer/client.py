@@ -23,6 +23,6 @@ def recv(who, text, framed=False):  # what comes, and whether it is this; b"" is
             else: said, kept[name] = said[:end], said[end:]
         except (OSError, ValueError) as error: said = said or (None if isinstance(error, socket.timeout) else b"")
         print(name, "->", said, flush=True)
-        if said is None and text: sys.exit([process.kill() for _, process in ranks.values()] and print("the symptom does not show: silence"))
+        if said is None and text: sys.exit([process.kill() for _, process in ranks.values()] and print("the symptom does not occur: silence"))
     plain = [data and re.sub(rb"\d{4,}", b"#", data) for data in (said and said[6 * framed:], text)]
     return said, plain[0] == plain[1]

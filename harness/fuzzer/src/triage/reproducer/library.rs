@@ -209,7 +209,7 @@ pub(super) fn program(
     }
     let ranks = calls.keys().next_back().map_or(1, |last| last + 1);
     let mut text = format!(
-        "/* {}\n   seen: {}{}\n   cc -o reproducer THIS_FILE -ldl && ./reproducer [LIBRARY]: exits with 1 if the symptom shows, else 0. */\n\
+        "/* {}\n   seen: {}{}\n   cc -o reproducer THIS_FILE -ldl && ./reproducer [LIBRARY]: exits with 1 if the symptom occurs, else 0. */\n\
          #define RANKS {ranks}\n#define OUTS {}\n{START}\n",
         c_comment(about.title),
         c_comment(about.seen),
@@ -238,7 +238,7 @@ pub(super) fn program(
          setenv(\"PMI_FD\", fd, 1), alarm(20);\n        process[rank]();\n        _exit(shown);\n    }}\n    \
          for (int rank = 0; rank < RANKS; rank++) close(ends[rank][1]);\n{server}    \
          for (int rank = 0; rank < RANKS; rank++) wait(&status), shown |= {ends};\n    \
-         printf(\"expected: %s\\nsaw: the symptom %s\\n\", {}, shown ? \"shows\" : \"does not show\");\n    \
+         printf(\"expected: %s\\nsaw: the symptom %s\\n\", {}, shown ? \"occurs\" : \"does not occur\");\n    \
          return shown;\n}}\n",
         ranks_named.join(", "),
         quoted(library),

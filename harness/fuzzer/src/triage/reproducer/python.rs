@@ -69,7 +69,7 @@ ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 /// Python code that pauses the launcher when it reads its standard input, whose end it passes on to its proxy. Launchers other than Hydra's
 /// may never read their standard input.
 const LAUNCH_HELD: &str = "\
-import ctypes, signal; never = \"the launcher does not read its standard input: the symptom does not show\"; \
+import ctypes, signal; never = \"the launcher does not read its standard input: the symptom does not occur\"; \
 signal.signal(14, lambda *_: (os.killpg(job.pid, 9), shutil.rmtree(here), print(never, flush=True), os._exit(0))), signal.alarm(30)
 ptrace, regs = ctypes.CDLL(None).ptrace, (ctypes.c_ulong * 27)(); ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2; \
 job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=lambda: ptrace(0, 0, None, None)); status = os.waitpid(job.pid, 0)[1]
@@ -112,14 +112,14 @@ const SCRIPT_END: &str = "\
 [control.close() for _, control, *_ in ranks.values()]
 try: job.wait(3)
 except subprocess.TimeoutExpired: os.killpg(job.pid, 9)
-print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show@AGAIN@\")
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"occurs\" if shown else \"does not occur@AGAIN@\")
 sys.exit(shutil.rmtree(here) or int(shown))
 ";
 
 /// The end of every script for a program under test.
 const END_OF_PROGRAM: &str = "\
 for _, process in ranks.values(): process.kill()
-print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show@AGAIN@\")
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"occurs\" if shown else \"does not occur@AGAIN@\")
 sys.exit(int(shown))
 ";
 
@@ -185,7 +185,7 @@ impl PythonScript<'_> {
         let seen = chance.as_ref().map(|chance| format!(", {chance}")).unwrap_or_default();
         let race = if is_held { format!("; {RACE_REMARK}") } else { String::new() };
         let again =
-            chance.map(|chance| format!("; it shows {chance}, so run this again")).unwrap_or_default();
+            chance.map(|chance| format!("; it occurs {chance}, so run this again")).unwrap_or_default();
         let head = format!(
             "#!/usr/bin/env python3\n# {}\n# seen: {}{seen}{race}\n",
             comment(self.about.title),
@@ -299,13 +299,13 @@ impl PythonScript<'_> {
                 let status = status(*exit);
                 format!(
                     "for _, control, *_ in ranks.values(): control.close()\n\
-                     try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
+                     try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"still running\"\n\
                      shown = said == {status}\n"
                 )
             }
             FinalCheck::JobKeepsRunning => "for _, control, *_ in ranks.values(): control.close()\n\
-                 try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
-                 shown = said == \"it goes on\"\n"
+                 try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"still running\"\n\
+                 shown = said == \"still running\"\n"
                 .to_owned(),
         }
     }

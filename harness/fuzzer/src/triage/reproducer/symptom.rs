@@ -41,16 +41,16 @@ pub enum NotReproducible {
     #[error("the finding needs another job at the same time")]
     OtherJob,
     /// No launcher was started.
-    #[error("nothing was launched")]
+    #[error("no launcher was started")]
     NotLaunched,
     /// A function of a library is called with an argument that does not match its declaration.
-    #[error("an argument of a call does not fit the function")]
+    #[error("a call has an argument of the wrong type")]
     Calls,
     /// The program under test spawns processes.
     #[error("the program under test spawns processes")]
     Spawned,
     /// A manager that connects to a process is not started in the same way as by MPICH's client.
-    #[error("the manager is not started by -pmi_args")]
+    #[error("the manager is not started with -pmi_args")]
     Manager,
     /// The finding cannot be recognized at a single point of the session.
     #[error("the symptom is not a message, the end of a connection or of a process, or silence")]

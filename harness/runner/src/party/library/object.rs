@@ -23,13 +23,13 @@ enum Unreadable {
     File(std::io::Error),
     #[error(transparent)]
     Object(object::Error),
-    #[error("{0:?}: not a shared library (ELF)")]
+    #[error("not a shared library (ELF), but {0:?}")]
     Kind(FileKind),
-    #[error("it is a directory")]
+    #[error("a directory, not a shared library")]
     Directory,
     #[error("not a shared library (ELF)")]
     NoFormat,
-    #[error("it is a program")]
+    #[error("a program, not a shared library")]
     Program,
 }
 

@@ -107,8 +107,8 @@ impl Program {
         let name = words[0].to_string_lossy();
         let file = executable.resolve().map_err(|_| ProgramError::NotFound(missing_program_error(&name)))?;
         if !is_executable(&file) {
-            let why = if file.is_dir() { "is a directory" } else { "is not executable" };
-            return Err(ProgramError::NotFound(format!("{} {why}", file.display())));
+            let why = if file.is_dir() { "a directory, not a program" } else { "not executable" };
+            return Err(ProgramError::NotFound(format!("{}: {why}", file.display())));
         }
         if is_launcher(&words) {
             return Err(ProgramError::Launcher(name.into_owned(), command.to_owned()));

@@ -48,7 +48,7 @@ fn of_launcher(text: &str) -> LauncherVersion {
 pub(crate) enum UndetectedFamily {
     #[error("{}: {error}", proxy.display())]
     File { proxy: PathBuf, error: std::io::Error },
-    #[error("{}: unknown generation of Hydra: {seen}; {}", proxy.display(), family_choices())]
+    #[error("{}: unknown Hydra version: {seen}; {}", proxy.display(), family_choices())]
     Generation { proxy: PathBuf, seen: String },
 }
 
@@ -62,20 +62,20 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
     let mut seen = match &launcher {
         Some(LauncherVersion::Supported(family)) => return Ok(*family),
         Some(LauncherVersion::NoVersion) => {
-            "the mpiexec.hydra next to it prints no readable version".to_owned()
+            "the mpiexec.hydra next to the proxy prints no readable version".to_owned()
         }
         Some(LauncherVersion::Unsupported(version)) => {
-            format!("the mpiexec.hydra next to it is version {version}")
+            format!("the mpiexec.hydra next to the proxy is version {version}")
         }
-        None => "there is no mpiexec.hydra next to it".to_owned(),
+        None => "no mpiexec.hydra next to the proxy".to_owned(),
     };
     let file =
         std::fs::read(proxy).map_err(|error| UndetectedFamily::File { proxy: proxy.to_owned(), error })?;
     match guess_family(&file) {
         // A known but unsupported version is not replaced by a guess.
         Some(family) if !matches!(launcher, Some(LauncherVersion::Unsupported(_))) => return Ok(family),
-        Some(family) => seen += &format!(", and its file looks like {}", family.versions()),
-        None => seen += ", and its file contains none of the option names of a known proxy",
+        Some(family) => seen += &format!(", and the proxy's file looks like that of {}", family.versions()),
+        None => seen += ", and the proxy's file contains no option names of a known version",
     }
     Err(UndetectedFamily::Generation { proxy: proxy.to_owned(), seen })
 }
@@ -83,7 +83,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
 /// Lists the choices of `--family`, for messages.
 pub(crate) fn family_choices() -> String {
     let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
-    format!("name its control protocol with --family: {}", all.join(", "))
+    format!("select the proxy's control protocol with --family: {}", all.join(", "))
 }
 
 #[cfg(test)]
@@ -105,10 +105,10 @@ mod tests {
             Ok(Family::Intel)
         );
         let error = detected(&file, None).unwrap_err();
-        assert!(error.contains("none of the option names") && error.contains("--family"), "{error}");
+        assert!(error.contains("no option names") && error.contains("--family"), "{error}");
         std::io::Write::write_all(&mut file, b"\0pmi-id-map\0gpu-subdevs-per-proc\0").unwrap();
         assert_eq!(detected(&file, None), Ok(Family::Mpich4_1));
         let error = detected(&file, Some("Version: 6.1.0")).unwrap_err();
-        assert!(error.contains("version 6.1.0") && error.contains("looks like MPICH 4.1"), "{error}");
+        assert!(error.contains("version 6.1.0") && error.contains("looks like that of MPICH 4.1"), "{error}");
     }
 }

@@ -194,7 +194,7 @@ impl ProxyDriver {
                         }
                         // The driver still reads from the proxy, which may need to finish writing before it reads.
                         if connection.unwritten() > UNWRITTEN_MAX {
-                            log(format_args!("proxy {link} does not read the responses"));
+                            log(format_args!("proxy {link} has stopped reading responses"));
                             return Ok(Some(JobEnd::Status(1)));
                         }
                     }
@@ -340,17 +340,17 @@ impl ProxyDriver {
             }
         };
         if let Some(awaited) = self.upstream.awaited(link) {
-            log(format_args!("proxy {link} ended with status {code} instead of sending {awaited}"));
+            log(format_args!("proxy {link} exited with status {code} instead of sending {awaited}"));
             return Ok(Some(JobEnd::Status(PROTOCOL_ERROR_STATUS)));
         }
         if !self.upstream.has_ended(link) {
             log(format_args!(
-                "proxy {link} ended with status {code} without reporting the exit statuses of its processes"
+                "proxy {link} exited with status {code} without reporting the exit statuses of its processes"
             ));
             return Ok(Some(JobEnd::Status(if code == 0 { 1 } else { code })));
         }
         if code != 0 {
-            log(format_args!("proxy {link} ended with status {code}"));
+            log(format_args!("proxy {link} exited with status {code}"));
             if self.upstream.status() == 0 {
                 return Ok(Some(JobEnd::Status(code)));
             }
@@ -367,7 +367,7 @@ impl ProxyDriver {
             log(format_args!("proxy {link} did not send {awaited} within {seconds} s"));
             return Some(JobEnd::Status(PROTOCOL_ERROR_STATUS));
         }
-        log(format_args!("proxy {link} did not end within {seconds} s after its last message"));
+        log(format_args!("proxy {link} did not exit within {seconds} s of its last message"));
         Some(JobEnd::Status(match self.upstream.status() {
             0 => 1,
             status => status,
@@ -376,7 +376,7 @@ impl ProxyDriver {
 
     fn signalled(&mut self) -> Option<JobEnd> {
         let signal = self.signals.take().into_iter().next()?;
-        log(format_args!("ending the job: signal {signal}"));
+        log(format_args!("received signal {signal}; ending the job"));
         Some(JobEnd::Status(128 + signal))
     }
 }

@@ -196,10 +196,10 @@ impl Upstream {
         let link_state = self.links.get(link)?;
         self.proxy_groups.iter().find(|s| s.link == link && !s.started)?;
         Some(match (link_state.open, link_state.decoder.partial()) {
-            (true, _) => "the process ids of the processes that it must start".into(),
-            (false, b"") => "its introduction".into(),
+            (true, _) => "the ids of the processes that it must start".into(),
+            (false, b"") => "its init record".into(),
             (false, some) => format!(
-                "its introduction of {} bytes, of which it sent {}: {}",
+                "all {} bytes of its init record (received {}: {})",
                 self.family.init_len(),
                 some.len(),
                 some.escape_ascii()
@@ -283,7 +283,7 @@ impl Upstream {
                 Ok(Some(received)) => self.received(link, received),
                 Ok(None) => return,
                 Err(error) => {
-                    let reason = format!("it uses a different protocol than expected: {error}");
+                    let reason = format!("the proxy uses a different protocol than expected: {error}");
                     return self.end(PROTOCOL_ERROR_STATUS, reason);
                 }
             }
@@ -306,8 +306,10 @@ impl Upstream {
         }
         let fits = |s: &ProxyGroup| s.link == link && group.is_none_or(|g| g == s.group as i32);
         let Some(at) = self.proxy_groups.iter().position(fits) else {
-            let reason =
-                format!("it refers to process group {}, which was not assigned to it", group.unwrap_or(0));
+            let reason = format!(
+                "the proxy refers to process group {}, which was not assigned to it",
+                group.unwrap_or(0)
+            );
             return self.end(PROTOCOL_ERROR_STATUS, reason);
         };
         match message {
@@ -475,7 +477,13 @@ impl Upstream {
             }
             // Only proxy clients send these requests, see [`Store`].
             b"cmd=init" | b"cmd=finalize" => {
-                self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
+                self.end(
+                    PROTOCOL_ERROR_STATUS,
+                    format!(
+                        "the proxy forwarded a request that it must answer itself: {}",
+                        text.escape_ascii()
+                    ),
+                );
             }
             cmd => {
                 let is_abort = cmd == b"cmd=abort";
@@ -500,7 +508,13 @@ impl Upstream {
         match request.command() {
             // Only proxy clients send these requests, see [`Store`].
             b"fullinit" | b"finalize" => {
-                self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
+                self.end(
+                    PROTOCOL_ERROR_STATUS,
+                    format!(
+                        "the proxy forwarded a request that it must answer itself: {}",
+                        text.escape_ascii()
+                    ),
+                );
             }
             // Known proxies forward no command that only the draft contains, so this is a truncated request.
             _ if message.is_request_part() => {
@@ -687,7 +701,7 @@ impl Upstream {
                 .any(|s| s.group == group && s.ended && !b.entered.iter().any(|(p, ..)| *p == s.proxy))
         };
         if self.groups[group as usize].barriers.iter().any(|b| whole(b) && gone(b)) {
-            self.end(1, "processes wait in a barrier for processes that have ended".into());
+            self.end(1, "processes wait in a barrier for processes that have already ended".into());
         }
     }
 }
@@ -795,9 +809,11 @@ mod tests {
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {
-            assert!(upstream.awaited(link).is_some_and(|message| message == "its introduction"));
+            assert!(upstream.awaited(link).is_some_and(|message| message == "its init record"));
             upstream.receive(link, &[b"HYD\0".to_vec(), ints(&[0, link as i32])].concat());
-            assert!(upstream.awaited(link).is_some_and(|message| message.contains("process ids")));
+            assert!(
+                upstream.awaited(link).is_some_and(|message| message.starts_with("the ids of the processes"))
+            );
             upstream.receive(link, &frame(5, 0, link as i32, 0, &ints(&[7, 8])));
             assert_eq!(upstream.awaited(link), None);
         }

@@ -119,13 +119,13 @@ const SRUN_OPTIONS: [(&[&str], &str, &str); 2] = [
     (
         &["--mpi"],
         "SLURM_MPI_TYPE",
-        "srun has no --mpi option: it offers the wire protocol only if MpiDefault in slurm.conf is pmi2; else add --mpi=pmi2",
+        "the srun command has no --mpi option: without it, srun offers the wire protocol only if MpiDefault in slurm.conf is pmi2; to be sure, add --mpi=pmi2",
     ),
     (
         &["--overlap", "--exact", "--exclusive"],
         "SLURM_OVERLAP",
-        "srun has no --overlap option: a launch waits while concurrent launches, or the parent of a spawn, use the processors of the \
-         allocation; add --overlap to share them",
+        "the srun command has no --overlap option: a launch waits while concurrent launches, or the parent of a spawn, use the \
+         processors of the allocation; add --overlap to share them",
     ),
 ];
 
@@ -140,7 +140,7 @@ pub fn parse_capability(word: &str) -> Result<Capability, ImplementationError> {
             ));
         }
         let words: Vec<&str> = optional.map(|(name, _)| name).collect();
-        ImplementationError(format!("unknown optional operation \"{word}\"; known: {}", words.join(", ")))
+        ImplementationError(format!("unknown optional operation \"{word}\"; the optional operations are {}", words.join(", ")))
     })
 }
 
@@ -289,7 +289,7 @@ impl Implementation {
             "hydra_pmi_proxy" => {
                 if words.len() > 1 {
                     let message = format!(
-                        "do not give options to {program}: pmi-conform sets them, and --server takes only its path"
+                        "--server takes only the path of {program}, without options: pmi-conform sets them"
                     );
                     return Err(ImplementationError(message));
                 }
@@ -330,10 +330,10 @@ impl Implementation {
             _ => {
                 let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has_placeholder(&words, given));
                 let message =
-                    if counted { "where our agent goes" } else { "where the ranks and our agent go" };
+                    if counted { "the place of the agent" } else { "the places of the ranks and the agent" };
                 let command = if counted { self.label.clone() } else { with_ranks(&self.label) };
                 return Err(ImplementationError(format!(
-                    "unknown launcher \"{program}\": name {message}, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"
+                    "unknown launcher \"{program}\": mark {message} in the command, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"
                 )));
             }
         }
@@ -371,7 +371,7 @@ impl Implementation {
         command.extend(["--patience".into(), patience.as_secs_f64().to_string()]);
         if self.connection_method == ConnectionMethod::Port {
             if family == Family::Intel {
-                let message = "no version of Intel's proxy is known to set PMI_PORT";
+                let message = "--connection port: no version of Intel's proxy is known to set PMI_PORT";
                 return Err(ProxyCheckError(message.to_owned()));
             }
             command.push("--pmi-port".into());
@@ -391,7 +391,7 @@ impl Implementation {
     pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), ProxyCheckError> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
         let unknown = |message: String| {
-            ProxyCheckError(format!("{} cannot be judged: {message}\n{}", proxy.display(), family_choices()))
+            ProxyCheckError(format!("{}: cannot be tested: {message}\n{}", proxy.display(), family_choices()))
         };
         let command = self.command(1, 1, &["true".to_owned()], "pmi-conform");
         let run =
@@ -423,7 +423,7 @@ impl Implementation {
         let stderr = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(4096)]).into_owned();
         let family = self.family.map_or("", Family::versions);
         Err(unknown(format!(
-            "with the control protocol of {family}, it could not start a program\n{}",
+            "with the control protocol of {family}, the proxy could not start a program\n{}",
             stderr.trim_end()
         )))
     }
@@ -489,7 +489,7 @@ impl Implementation {
     pub fn serve_singleton(&mut self) -> Result<(), ImplementationError> {
         let Some(command) = self.singleton.take() else {
             let message = format!(
-                "write the command that serves a process which is already running, as in --server 'CMD {}'",
+                "pass the command that serves a running process, as in --server 'CMD {}'",
                 MPIEXEC_ARGUMENTS.join(" ")
             );
             return Err(ImplementationError(message));
@@ -512,10 +512,10 @@ impl Implementation {
                 return Err(ImplementationError(missing_program_error(program)));
             };
             if rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
-                return Err(ImplementationError(format!("{} is not executable", file.display())));
+                return Err(ImplementationError(format!("{}: not executable", file.display())));
             }
             if has_placeholder(command, "{port}") && self.connection_method != ConnectionMethod::Singleton {
-                let message = format!("\"{}\" has {{port}}, which is for --connection singleton", self.label);
+                let message = format!("\"{}\": {{port}} requires --connection singleton", self.label);
                 return Err(ImplementationError(message));
             }
             let counted = has_placeholder(command, "{ranks}")
@@ -523,7 +523,7 @@ impl Implementation {
                 || self.max_ranks == Some(1);
             if has_placeholder(command, "{agent}") && !counted {
                 return Err(ImplementationError(format!(
-                    "\"{}\": {{ranks}} is missing; write it where the number of processes goes, or add --max-ranks 1",
+                    "\"{}\": {{ranks}} is missing; write it in place of the number of processes, or add --max-ranks 1",
                     self.label
                 )));
             }
@@ -541,8 +541,9 @@ impl Implementation {
         if !has_placeholder(&words, "{agent}")
             || !(has_placeholder(&words, "{nodes}") || has_placeholder(&words, "{hosts}"))
         {
-            let message =
-                format!("\"{command}\" needs {{agent}}, and {{nodes}} or {{hosts}}; {PLACEHOLDERS}");
+            let message = format!(
+                "\"{command}\": {{agent}} is missing, or both {{nodes}} and {{hosts}}; {PLACEHOLDERS}"
+            );
             return Err(ImplementationError(message));
         }
         self.command_nodes = Some(words);
@@ -567,17 +568,18 @@ impl Implementation {
     pub fn capacity_problem(&self, ranks: u32, nodes: u32) -> Option<String> {
         if self.connection_method == ConnectionMethod::Singleton && ranks > 1 {
             return Some(
-                "a process that requests a process manager itself is the only one in its group".to_owned(),
+                "several processes needed, but a singleton is alone in its group (--connection singleton)"
+                    .to_owned(),
             );
         }
         if nodes > 1 && self.command_nodes.is_none() {
             return Some(format!("no command for {nodes} nodes (--server-nodes)"));
         }
         if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
-            return Some(format!("it needs {ranks} processes (--max-ranks {most})"));
+            return Some(format!("{ranks} processes needed, but --max-ranks is {most}"));
         }
         let most = self.max_nodes.filter(|most| nodes > *most)?;
-        Some(format!("it needs {nodes} nodes (--max-nodes {most})"))
+        Some(format!("{nodes} nodes needed, but --max-nodes is {most}"))
     }
 
     /// Returns the option that makes the launcher offer the wire protocol, if it is known and missing.
@@ -592,7 +594,7 @@ impl Implementation {
         let number = steps.lines().count();
         (number > 0).then(|| {
             format!(
-                "job steps whose srun has ended: {number}; the next launch without --overlap waits for them; {STEPS_WAIT_HELP}"
+                "job steps that outlived their srun: {number}; the next launch without --overlap waits for them; {STEPS_WAIT_HELP}"
             )
         })
     }
@@ -690,7 +692,7 @@ fn check_count_option(words: &[String], label: &str) -> Result<(), Implementatio
     let given = if COUNT_OPTIONS.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
     let given = [Some(&words[at]), given].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
     Err(ImplementationError(format!(
-        "each scenario states how many processes it needs: leave out \"{given}\", or write {{ranks}} and {{agent}} where they belong, as in \
+        "each scenario states how many processes it needs: omit \"{given}\", or write {{ranks}} and {{agent}} in their places, as in \
          --server '{} -n {{ranks}} {{agent}}'",
         words[0]
     )))
@@ -708,12 +710,13 @@ fn srun_notices(words: &[String]) -> Vec<String> {
 /// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
 pub fn missing_program_error(program: &str) -> String {
     let why = match Path::new(program) {
-        path if path.is_dir() => "it is a directory",
+        path if path.is_dir() => "this is a directory",
         _ if program.contains('/') => "the file does not exist",
-        _ => "it is not in PATH",
+        _ => "not found in PATH",
     };
     let here = !program.contains('/') && Path::new(program).is_file();
-    let here = if here { format!("; for the file here, write ./{program}") } else { String::new() };
+    let here =
+        if here { format!("; for the file in the current folder, write ./{program}") } else { String::new() };
     format!("{program}: no such program: {why}{here}")
 }
 

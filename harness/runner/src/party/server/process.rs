@@ -542,7 +542,7 @@ impl ServerParty {
             && !env.contains_key("PMI_PORT")
         {
             // The launch does not test the requested kind of connection.
-            let why = "its processes have no PMI_PORT, which --connection port requires".to_owned();
+            let why = "the processes have no PMI_PORT, which --connection port requires".to_owned();
             self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }
         // The process reports only after it has connected.
@@ -937,7 +937,7 @@ impl Party for ServerParty {
         let mut places = self.ranks.values().filter_map(|rank| rank.relayed.as_ref());
         if places.any(|relayed| relayed.location.network != relay::place().network) {
             let why = format!(
-                "{port} is an address on a different machine, to which pmi-conform cannot make stray connections"
+                "pmi-conform cannot make stray connections to {port}, because that address is on a different machine"
             );
             return self.queue.push_back(EventKind::Abandoned(AbandonReason::Unplayable(why)));
         }

@@ -80,15 +80,16 @@ struct Profile {
 
 fn version<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<semver::Version>, D::Error> {
     let text = String::deserialize(text)?;
-    let wrong =
-        || serde::de::Error::custom(format!("invalid version \"{text}\"; write it like 4.3.2 or 22.05.8"));
+    let wrong = || {
+        serde::de::Error::custom(format!("invalid version \"{text}\"; use a format like 4.3.2 or 22.05.8"))
+    };
     parse_version(&text).map(Some).ok_or_else(wrong)
 }
 
 fn seconds<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<Duration>, D::Error> {
     let seconds = f64::deserialize(number)?;
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
-    time.map(Some).ok_or_else(|| serde::de::Error::custom(format!("invalid number of seconds {seconds}")))
+    time.map(Some).ok_or_else(|| serde::de::Error::custom(format!("invalid number of seconds: {seconds}")))
 }
 
 /// A built-in profile.
@@ -230,8 +231,8 @@ fn read(
             && (!cancel.contains(JOB_PLACEHOLDER)
                 || commands.any(|words| !has_placeholder(words, JOB_PLACEHOLDER)))
         {
-            let message = "cancel must name a single job: write {job} in cancel and in each command, or write {pids}, the processes of the \
-                        launcher";
+            let message = "cancel must refer to a single job: write {job} in cancel and in each command, or write {pids} for the \
+                        processes of the launcher";
             return Err(at(&message));
         }
         this.cancel = Some(cancel);
@@ -242,7 +243,7 @@ fn read(
     match (&profile.version, &there) {
         (Some(of), Some(there)) if of != there && recorded.is_some() => {
             this.notices = vec![format!(
-                "this is version {there}; the recorded deviations of {} are for {of}, so they are not used",
+                "the implementation is version {there}, so the deviations recorded in {} for version {of} are not used",
                 path.display()
             )];
         }

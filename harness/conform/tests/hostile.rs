@@ -272,7 +272,7 @@ fn retries_do_not_hide_interference() {
     for finding in findings {
         assert_eq!(finding["requirement"], "iut.jobs-apart", "{finding}");
         let seen = finding["seen"].as_str().unwrap();
-        assert!(seen.contains("beside barrier/"), "{seen}");
+        assert!(seen.contains("alongside barrier/"), "{seen}");
     }
     assert!(beside.log.contains(r#""beside":[{"scenario":"barrier/"#), "{}", beside.log);
 }

@@ -64,7 +64,7 @@ fn omits_refused_and_reports_unanswered_operations() {
     let silent = faulty("spawn-no-answer");
     let (status, _, error) = measure(&["--server", &silent, "--ranks", "2", "--timeout", "5"]);
     assert_eq!(status, 3);
-    assert!(error.contains("spawn of 2 ranks: no response"), "{error}");
+    assert!(error.contains("spawn with 2 ranks: no response"), "{error}");
     let (status, report, error) = measure(&["--server", &silent, "--ranks", "2", "--lacks", "spawn"]);
     assert_eq!(status, 0, "{error}");
     assert!(report.contains("lookup") && !report.contains("spawn |"), "{report}");
@@ -100,7 +100,7 @@ fn exceeded_budget_fails_the_run() {
     let (status, _, error) = measure(&["--ranks", "2", "--budget", "barrier=0", "--budget", "end=1000"]);
     assert_eq!(status, 1);
     assert_eq!(error.matches("over the budget").count(), 1, "{error}");
-    assert!(error.contains("barrier of 2 ranks"), "{error}");
+    assert!(error.contains("barrier with 2 ranks"), "{error}");
     let (status, _, error) = measure(&["--budget", "barier=1"]);
     assert_eq!(status, 2);
     assert!(error.contains("the phases are start, init, first-barrier"), "{error}");
@@ -108,9 +108,11 @@ fn exceeded_budget_fails_the_run() {
 
 #[test]
 fn reports_phase_that_cannot_be_measured() {
-    for (mode, expected) in
-        [("silent", "init of 1 rank: no response"), ("crash", "init of 1 rank: "), ("no-fd", "no connection")]
-    {
+    for (mode, expected) in [
+        ("silent", "init with 1 rank: no response"),
+        ("crash", "init with 1 rank: "),
+        ("no-fd", "no connection"),
+    ] {
         let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1", "--timeout", "5"]);
         assert_eq!(status, 3, "{mode}: {error}");
@@ -121,7 +123,7 @@ fn reports_phase_that_cannot_be_measured() {
         let server = format!("{CONFORM} serve -n {{ranks}} -- env {wrong} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1,2"]);
         assert_eq!(status, 3, "{wrong}: {error}");
-        assert!(error.contains("start of 2 ranks: ") && error.contains(expected), "{wrong}: {error}");
+        assert!(error.contains("start with 2 ranks: ") && error.contains(expected), "{wrong}: {error}");
     }
     let (status, _, error) = measure(&["--server", "mpiexec-that-is-not-there {ranks} {agent}"]);
     assert_eq!(status, 2, "{error}");

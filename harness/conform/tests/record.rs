@@ -216,7 +216,7 @@ fn compatibility_follows_from_both_logs() {
     };
     let ran = compare(&[works, fails], "fails.ndjson", &[]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
-    let expected = "BREAKS   pmi-2  answer to fullinit: ";
+    let expected = "BREAKS   pmi-2  response to fullinit: ";
     assert!(ran.out.contains(expected), "{}", ran.whole());
     // A field that was only present in a successful session may not be needed.
     let ran = compare(&[works], "fails.ndjson", &["--json"]);

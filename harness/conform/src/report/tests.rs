@@ -707,7 +707,7 @@ fn finding_without_an_event_is_marked_at_the_last_event() {
     run.results = vec![failed];
     let text = rendered(&run, Format::Terminal);
     let marked: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  > ")).collect();
-    assert_eq!(marked, ["12              launcher: exit status 3"], "{text}");
+    assert_eq!(marked, [" 9         1 -> (closed)"], "{text}");
 }
 
 #[test]

@@ -243,10 +243,7 @@ impl LibraryJudge {
         };
         process.call = None;
         if !code.matches(returned.result) {
-            let mut seen = match returned.result {
-                0 => format!("it returned {}", returned.shown(name)),
-                result => format!("it returned {}", function.result_name(result)),
-            };
+            let mut seen = format!("it returned {}", function.result_name(returned.result));
             if let Some((earlier, request)) =
                 process.unanswered_success.filter(|(earlier, _)| *earlier != name)
             {

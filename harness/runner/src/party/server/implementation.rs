@@ -576,10 +576,10 @@ impl Implementation {
             return Some(format!("no command for {nodes} nodes (--server-nodes)"));
         }
         if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
-            return Some(format!("{ranks} processes needed, but --max-ranks is {most}"));
+            return Some(format!("{ranks} processes needed, more than --max-ranks {most} allows"));
         }
         let most = self.max_nodes.filter(|most| nodes > *most)?;
-        Some(format!("{nodes} nodes needed, but --max-nodes is {most}"))
+        Some(format!("{nodes} nodes needed, more than --max-nodes {most} allows"))
     }
 
     /// Returns the option that makes the launcher offer the wire protocol, if it is known and missing.
@@ -849,7 +849,7 @@ mod tests {
     fn names_removed_operations() {
         let error = |word| parse_capability(word).unwrap_err().to_string();
         assert!(error("concat").contains("\"concat\" was removed"), "{}", error("concat"));
-        assert!(error("nonsense").contains("known: spawn, names, "), "{}", error("nonsense"));
+        assert!(error("nonsense").contains("operations are spawn, names, "), "{}", error("nonsense"));
     }
 
     #[test]

@@ -248,7 +248,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
     nodes(prober, &mut all);
     for (feature, need) in [("spawn", Capability::Spawn), ("names", Capability::Names)] {
         if implementation.claimed_capabilities.get(&need) == Some(&false) {
-            all.steps.push(DoctorStep::missing(feature, "not probed: excluded by --lacks or the profile"));
+            all.steps.push(DoctorStep::missing(feature, "not probed: excluded by the profile or --lacks"));
             all.operations.insert(need, false);
             continue;
         }

@@ -183,7 +183,7 @@ ask("cmd=barrier_in")
 ask("cmd=finalize")
 "#;
 
-/// The program has time to end by itself after its abort, so that the verdict does not depend on when it is killed.
+/// After it requests an abort, a program has time to exit by itself, so that the verdict does not depend on when it is killed.
 #[test]
 fn request_after_an_abort_is_always_found() {
     let folder = TempDir::new().unwrap();

@@ -124,7 +124,7 @@ impl NonBlockingStream {
     /// Writes the queued bytes and then `bytes`, as far as the other side accepts them, and queues the rest.
     pub fn write(&mut self, bytes: &[u8]) {
         let direct = self.out.is_empty() && !self.unread && !bytes.is_empty();
-        // An error occurs again when the rest is written.
+        // An error can be ignored here, because it recurs when the rest is written.
         let sent = if direct { self.send(bytes).unwrap_or(0) } else { 0 };
         if sent < bytes.len() {
             self.push(bytes[sent..].to_vec());

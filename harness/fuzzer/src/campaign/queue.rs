@@ -26,8 +26,8 @@ pub(super) struct PendingShrink {
     pub(super) time: Duration,
 }
 
-/// Takes the waiting failure to confirm next: the failure that takes the least time to confirm, so that slow failures do not delay the
-/// others, or among equals the failure that was encountered first.
+/// Removes and returns the failure to confirm next. This is the failure that takes the least time to confirm, so that slow failures do not
+/// delay the others; among equals, it is the one that was encountered first.
 pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<FailureOccurrence> {
     take_first_by(waiting, |occurrence| occurrence.failure.key.confirmation_cost())
 }

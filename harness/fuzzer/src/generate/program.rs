@@ -111,8 +111,8 @@ impl ProgramSessionBuilder<'_, '_, '_> {
         }
         let (mut processes, mut kind) = (Vec::new(), None);
         if count > 0 && ranks > 1 && self.u.ratio(1, 2)? {
-            // Change the response to the same request in every process: a failure in one process does not change the requests of the
-            // others.
+            // Change the response to the same request in every process. This is possible because a failure in one process does not
+            // affect the requests of the others.
             processes.extend((0..ranks).map(Some));
             kind = self.kind(&self.trace.exchanges()[0])?;
         }

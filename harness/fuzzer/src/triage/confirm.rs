@@ -277,7 +277,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// Returns the failure that a case with split requests shows if the requests are sent whole, with a key that differs only in the
+    /// Sends the split requests of a case whole, and returns the resulting failure if its key differs from the key of `failure` only in the
     /// requirement. For split requests, a requirement about split writes takes precedence and hides the other requirement.
     fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let whole = case.in_whole_writes().filter(|_| self.may_continue() && !self.schedule.is_late())?;

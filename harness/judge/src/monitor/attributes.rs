@@ -202,7 +202,7 @@ impl Monitor {
             }
             _ => (
                 values_rule(message, key, values, [NODE; 2]),
-                "the value that a process of this node has put",
+                "the value that a process on this node has put",
             ),
         };
         self.server_error(p, id, expected, seen());

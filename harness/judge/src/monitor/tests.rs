@@ -44,7 +44,7 @@ fn pipelined_requests_may_be_answered_in_any_order() {
     assert_eq!(after_joining(&[barrier, get, number]), Vec::<String>::new());
     // Once all requests have been answered, the monitor is strict again.
     assert_eq!(after_joining(&[barrier, get, number, out, get, out]), [mismatch]);
-    // An unrequested response to another process has no excuse.
+    // Requests that are not awaited do not excuse an unrequested response to another process.
     assert_eq!(after_joining(&[barrier, barrier, "1 < cmd=barrier_out"]), ["rfc13.wire.lock-step"]);
 }
 

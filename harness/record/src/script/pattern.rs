@@ -14,7 +14,7 @@ const MAX_DIGITS: usize = 9;
 /// Minimum number of ranks for a number that is the rank plus an offset. Two ranks may match by chance.
 const MIN_RANKS: usize = 3;
 
-/// A text in the scenario language, split at its numbers.
+/// A piece of text in the scenario language, split at its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SplitText {
     /// The parts of the text around the numbers. The number of parts is one more than the number of numbers.

@@ -219,7 +219,7 @@ const MESSAGE_MAX: usize = 100_000;
 const DRAFT_LIMITS: KvsLimits =
     KvsLimits { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
 
-/// The end of Hydra's responses that [`Client::lenient`] accepts.
+/// The suffix of some of Hydra's responses, which a [lenient](Client::lenient) client accepts.
 const FOUND: &[u8] = b" found=TRUE";
 
 /// A field of a request: its name in the protocol table, and its value.

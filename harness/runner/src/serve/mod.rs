@@ -59,8 +59,8 @@ pub struct ServeOptions {
     /// The hosts of the processes, if the processes do not run on this host. They then connect through `PMI_PORT`, which the configuration
     /// must allow.
     pub remote: Option<Remote>,
-    /// The file with the state of the previous job, for faults that show only in a later job. At its end, this job writes its own state
-    /// there.
+    /// The file with the state of the previous job, for faults that show only in a later job. When this job ends, it writes its
+    /// own state there.
     pub state: Option<PathBuf>,
     /// True to log the starts and exits of processes on stderr.
     pub verbose: bool,

@@ -10,11 +10,12 @@ use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;
 
 /// The party that broke a requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Side")]
 pub enum PartyKind {
     /// The process manager.
+    #[default]
     Server,
     /// The process that speaks PMI.
     Client,

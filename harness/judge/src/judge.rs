@@ -51,7 +51,7 @@ pub enum WaitReason {
 }
 
 /// The outcome of a scenario.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ScenarioOutcome {
     /// The transcript.
     pub events: Vec<Event>,

@@ -555,19 +555,7 @@ mod tests {
 
     /// Returns the outcome of a scenario that tests a server.
     fn outcome(events: Vec<Event>, findings: Vec<Finding>) -> ScenarioOutcome {
-        ScenarioOutcome {
-            events,
-            findings,
-            party: PartyKind::Server,
-            hung: false,
-            unresponsive: false,
-            crashed: None,
-            negotiated: Vec::new(),
-            leftover_processes: Vec::new(),
-            unjudged: None,
-            scenario_error: None,
-            unreached: Vec::new(),
-        }
+        ScenarioOutcome { events, findings, ..ScenarioOutcome::default() }
     }
 
     fn result_of(outcome: ScenarioOutcome, catalogue: &Catalogue) -> ScenarioResult {

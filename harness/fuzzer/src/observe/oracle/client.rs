@@ -532,14 +532,7 @@ mod tests {
                 ]),
                 findings: vec![finding],
                 party: PartyKind::Client,
-                hung: false,
-                unresponsive: false,
-                crashed: None,
-                negotiated: Vec::new(),
-                leftover_processes: Vec::new(),
-                unjudged: None,
-                scenario_error: None,
-                unreached: Vec::new(),
+                ..ScenarioOutcome::default()
             };
             let failures = failures(&case("cmd=get_maxes", answer), &outcome, &catalogue);
             failures.iter().map(|failure| failure.key.to_string()).collect::<Vec<_>>().join(" ")

@@ -244,10 +244,7 @@ impl Monitor {
             DecodeError::UnknownCommand { .. } if is_request(message) => {
                 (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS, "a response, not a request".to_owned())
             }
-            _ if front.is_none() => {
-                let (id, expected) = self.rule_without_request(p);
-                (id, expected.to_owned())
-            }
+            _ if front.is_none() => self.rule_without_request(p),
             // The response to something that is not a PMI-1 request may have another command.
             DecodeError::UnknownCommand { .. } if front == Some(None) => {
                 self.rank(p).pending.pop_front();

@@ -154,16 +154,18 @@ impl Monitor {
 
     /// Returns the requirement that a response breaks if no request is pending, and the expectation. A request of which only a part has
     /// arrived is not pending yet.
-    pub(super) fn rule_without_request(&self, p: Proc) -> (&'static str, &'static str) {
-        let framing = self.connections.framing(p);
-        if self.connections.partial(p, Direction::ToServer).is_empty() {
-            let requirement = framing.pick([ids::RFC13_WIRE_LOCK_STEP, ids::PMI2_COMMON_ONE_RESPONSE]);
-            return (requirement, "no message, since no request is pending");
-        }
-        framing.pick([
-            (ids::RFC13_WIRE_NEWLINE, "no answer before the newline"),
-            (ids::PMI2_COMMON_ANY_FRAGMENTATION, "no answer before the end of the frame"),
-        ])
+    pub(super) fn rule_without_request(&self, p: Proc) -> (&'static str, String) {
+        let nothing_sent = self.connections.partial(p, Direction::ToServer).is_empty();
+        let unrequested = "no message, since no request is pending";
+        let (requirement, expected) = match (self.connections.framing(p), nothing_sent) {
+            (Framing::Lines, true) => (ids::RFC13_WIRE_LOCK_STEP, unrequested),
+            (Framing::Frames, true) => (ids::PMI2_COMMON_ONE_RESPONSE, unrequested),
+            (Framing::Lines, false) => (ids::RFC13_WIRE_NEWLINE, "no answer before the newline"),
+            (Framing::Frames, false) => {
+                (ids::PMI2_COMMON_ANY_FRAGMENTATION, "no answer before the end of the frame")
+            }
+        };
+        (requirement, expected.to_owned())
     }
 
     /// Assigns a response to the first pending request that it fits.
@@ -199,10 +201,7 @@ impl Monitor {
             let pending_row = pending.front().and_then(|pending| pending.row);
             self.rank(p).received_unsolicited |= pending_row.is_none();
             let (requirement, expected) = match pending_row {
-                None => {
-                    let (requirement, expected) = self.rule_without_request(p);
-                    (requirement, expected.to_owned())
-                }
+                None => self.rule_without_request(p),
                 Some(pending_row) => {
                     (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", pending_row.request))
                 }
@@ -214,13 +213,13 @@ impl Monitor {
             }
             return;
         };
-        if let Some(pending_row) =
-            pending.thrid.as_ref().filter(|pending_row| thrid.as_deref() != Some(pending_row) && !unknown)
+        if let Some(requested) =
+            pending.thrid.as_ref().filter(|requested| thrid.as_deref() != Some(requested) && !unknown)
         {
-            let expected = format!("thrid={}, as in the request", quote_bytes(pending_row));
+            let expected = format!("thrid={}, as in the request", quote_bytes(requested));
             let is_portable = |b: &u8| matches!(b, b' '..=b'~') && *b != b';';
             // Many servers send no thrid, which is harmless. A server that sends a different thrid misleads the client.
-            let misled = thrid.is_some() && pending_row.len() <= 64 && pending_row.iter().all(is_portable);
+            let misled = thrid.is_some() && requested.len() <= 64 && requested.iter().all(is_portable);
             let id = if misled { ids::PMI2_COMMON_THRID } else { ids::PMI2_DRAFT_THRID_ECHOED };
             self.server_error(p, id, expected, seen());
         }

@@ -121,7 +121,7 @@ fn silence_states_whether_it_is_proved() {
 fn wrong_size_of_one_process_does_not_affect_others() {
     let group = |sizes: &[u32]| {
         let mut group = MonitoredGroup { size: 3, ..MonitoredGroup::default() };
-        sizes.iter().map(|sizes| group.record_size(Some(*sizes))).collect::<Vec<_>>()
+        sizes.iter().map(|size| group.record_size(Some(*size))).collect::<Vec<_>>()
     };
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
     // A server may start fewer processes than requested.

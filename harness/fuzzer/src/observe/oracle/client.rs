@@ -5,6 +5,7 @@
 //! for a process that the harness has misled.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 
 use pmi_judge::builtin_requirements::NO_HANG;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
@@ -59,6 +60,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
             backtrace: trace.cloned().map(Box::new),
         });
     }
+    let kinds = LazyCell::new(|| kinds(events, case.scenario.dialect));
     // Once a process has broken a rule, further broken rules are consequences.
     let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
@@ -85,19 +87,16 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
             let call = call.map(|(_, function)| function.to_owned());
             FailureKey::Hang { party, requirement: None, call, after: response }
         } else {
-            let after = malformed_request(finding, case, events).unwrap_or(response);
+            // A malformed request breaks the rule after any response.
+            let malformed =
+                kinds.get(&finding.seq).filter(|(kind, _)| matches!(kind, MessageKind::Malformed(_)));
+            let after = malformed.map_or(response, |(kind, _)| LastAction::Message(*kind));
             FailureKey::Rule { party, requirement: finding.requirement.clone(), after }
         };
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
         all.push(Failure { key, description, requirement, seq: Some(finding.seq), backtrace: None });
     }
     distinct(all)
-}
-
-/// Returns the malformed request that a finding is about, if any. It breaks the rule after any response.
-fn malformed_request(finding: &Finding, case: &Case, events: &[Event]) -> Option<LastAction> {
-    let &(kind, _) = kinds(events, case.scenario.dialect).get(&finding.seq)?;
-    matches!(kind, MessageKind::Malformed(_)).then_some(LastAction::Message(kind))
 }
 
 /// Returns the number of the event that began a process's current call of a library function, and the function.

@@ -2,9 +2,9 @@
 //! socket. The agent passes its descriptor to the runner and waits until it is ordered to exit. The full agent (`agent/rank.rs`) sends the
 //! same messages in the same order. In every other case, this program executes the full agent, which handles all cases and reports errors.
 //!
-//! A short program spends most of its time starting its C library: running the loader and querying the processor's caches, which traps on
-//! virtual machines. Therefore, this program has no C library. The build script compiles it, because a crate in a workspace cannot have its
-//! own panic strategy.
+//! A short program spends most of its time on the start of its C library: the loader runs, and the library queries the processor's caches,
+//! which traps on virtual machines. Therefore, this program has no C library. The build script compiles this program, because a crate in a
+//! workspace cannot have its own panic strategy.
 #![no_std]
 #![no_main]
 // Without this, the compiler could replace the loops below with calls to the functions that they implement.
@@ -14,11 +14,11 @@ use core::arch::{asm, global_asm};
 
 /// File name of the agent; `agent::rank::NAME` in pmi-process.
 const NAME: &[u8] = b"pmi-conform-agent";
-/// The runner's socket, in the folder above the agent's; `agent::SOCKET`.
+/// The runner's socket, in the parent of the agent's folder; `agent::SOCKET`.
 const SOCKET: &[u8] = b"/runner";
 /// The full agent, in the same folder; `agent::quick::FULL`.
 const FULL: &[u8] = b"/full";
-/// Environment variable with the agent's path, for launchers that do not pass the path on. The same as `agent::PATH_VARIABLE`.
+/// Environment variable that contains the agent's path, for launchers that do not pass the path on; `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 
 /// Variables that describe the node of the process; `event::NODE_VARIABLES` and `event::LOCAL_SIZE_VARIABLE` in pmi-judge.
@@ -133,7 +133,7 @@ extern "C" fn rust_eh_personality() {}
 
 /// # Safety
 ///
-/// The same as for the C library's function of this name, which the compiler calls.
+/// The requirements of the C function of this name apply. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -145,7 +145,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// The same as for the C library's function of this name, which the compiler calls.
+/// The requirements of the C function of this name apply. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     for i in 0..n {
@@ -157,7 +157,7 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// The same as for the C library's function of this name, which the compiler calls.
+/// The requirements of the C function of this name apply. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     for i in 0..n {
@@ -172,7 +172,7 @@ unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
 
 /// # Safety
 ///
-/// The same as for the C library's function of this name, which the compiler calls.
+/// The requirements of the C function of this name apply. The compiler generates calls to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -185,7 +185,7 @@ struct Strings(*const *const u8);
 
 impl Strings {
     fn get(self, index: usize) -> Option<&'static [u8]> {
-        // SAFETY: the list ends with a null pointer, which `iter` does not pass; the strings end with a NUL and are never changed.
+        // SAFETY: the list ends with a null pointer, and `iter` stops there. The strings end with a NUL and are never changed.
         unsafe {
             let text = *self.0.add(index);
             (!text.is_null()).then(|| string(text))
@@ -196,7 +196,7 @@ impl Strings {
         (0..).map_while(move |index| self.get(index))
     }
 
-    /// Returns the value of a variable; `begin` is `NAME=`.
+    /// Returns the value of an environment variable; `begin` is its name followed by `=`.
     fn variable(self, begin: &[u8]) -> Option<&'static [u8]> {
         self.iter().find_map(|entry| entry.strip_prefix(begin))
     }
@@ -242,18 +242,18 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     let Some((pmi, runner)) = connections else { become_full(&place, arguments, environment) };
     let mut hello = Hello { runner, descriptor: Some(pmi), text: [0; 4096], length: 0 };
     hello.write(&place, arguments, environment);
-    // The runner now holds the only other copy, so the connection ends as soon as the runner closes that copy. SAFETY: the descriptor is
-    // our own.
+    // Closes this process's copy of the descriptor, so that the connection ends as soon as the runner closes its own copy. SAFETY: the
+    // descriptor belongs to this process.
     unsafe { call(number::CLOSE, [pmi, 0, 0]) };
     obey(runner)
 }
 
-/// The path through which the agent was started: the first absolute candidate with the agent's name in a process group's folder.
+/// The path through which the agent was started. It is absolute, and ends with the name of a process group's folder and the agent's name.
 struct AgentPath {
     path: &'static [u8],
     /// The agent's folder.
     folder: &'static [u8],
-    /// The folder above the agent's, with the runner's socket.
+    /// The parent of the agent's folder, which contains the runner's socket.
     scratch: &'static [u8],
     /// The digits of the process group's number.
     group: &'static [u8],
@@ -280,7 +280,7 @@ fn pmi_fd(environment: Strings) -> Option<usize> {
     let digits = environment.variable(b"PMI_FD=")?;
     let number = number(digits)?;
     let (mut address, mut length) = ([0u8; 128], 128u32);
-    // SAFETY: the address has that length.
+    // SAFETY: `length` is the size of `address`, and both outlive the call.
     let result = unsafe {
         call(number::GETPEERNAME, [number, address.as_mut_ptr() as usize, &raw mut length as usize])
     };
@@ -339,7 +339,7 @@ fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> !
 }
 
 fn complain(text: &[u8]) {
-    // SAFETY: the text has that length.
+    // SAFETY: the call reads only the bytes of `text`.
     unsafe { call(number::WRITE, [2, text.as_ptr() as usize, text.len()]) };
 }
 

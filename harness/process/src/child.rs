@@ -40,7 +40,7 @@ impl Child {
         Self::start_with(command, None)
     }
 
-    /// Starts a command that inherits a connection under the given descriptor number, or inherits nothing.
+    /// Starts a command. If `connection` is given, the process inherits the connection under the given descriptor number.
     pub fn start_with(mut command: Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Self> {
         Self::adopt(inherited::start(&mut command, connection)?)
     }
@@ -64,7 +64,7 @@ impl Child {
         Ok(Self { child: None, pid, pidfd, exit: None })
     }
 
-    /// Returns whether a different process has started the process.
+    /// Returns whether another process, and not this one, has started the process.
     pub fn is_foreign(&self) -> bool {
         self.child.is_none()
     }
@@ -139,7 +139,7 @@ impl Launch {
         Self::start_with(command, None, mark)
     }
 
-    /// Starts a command that inherits a connection under the given descriptor number, or inherits nothing.
+    /// Starts a command. If `connection` is given, the process inherits the connection under the given descriptor number.
     pub fn start_with(
         mut command: Command,
         connection: Option<(OwnedFd, RawFd)>,
@@ -160,7 +160,7 @@ impl Launch {
         self.child.pid().as_raw_nonzero().get()
     }
 
-    /// Ends the remaining processes. `known` are processes that have reported to the runner.
+    /// Ends the remaining processes. `known` contains the ids of processes that have reported to the runner.
     pub fn end(&mut self, known: &HashSet<i32>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -196,8 +196,8 @@ pub fn cancel(command: &str, mark: String) -> Option<Exit> {
     launch.child.try_wait()
 }
 
-/// Prefixes of the environment variables from which a library or program detects a launcher. A launcher itself needs them, so they are only
-/// removed from processes that it does not start.
+/// Prefixes of the environment variables from which a library or program detects a launcher. A launcher itself needs these variables, so
+/// they are removed only from processes that no launcher starts.
 const LAUNCHER_PREFIXES: [&str; 4] = ["PMI2_", "PMIX_", "SLURM", "FLUX_"];
 
 /// Removes the variables of an outer launcher from a command that the launcher does not start. Keeps the path of Slurm's configuration.

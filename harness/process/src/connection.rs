@@ -11,7 +11,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use crate::observe::tcp::{self, Ends};
 
-/// Size of a read: enough for many of the longest usual lines, and a limit for the number of responses to a single read.
+/// Maximum size of a read. It is enough for many of the longest usual lines, and it limits the number of responses that a single read can
+/// cause.
 pub const READ_SIZE: usize = 64 * 1024;
 
 /// Maximum number of bytes that are left in the system; see [`UnreadBytes`].
@@ -210,7 +211,7 @@ impl NonBlockingStream {
         self.receive_with_flags(buffer, RecvFlags::DONTWAIT)
     }
 
-    /// Receives at most [`READ_SIZE`] bytes into an uninitialized buffer, because clearing one would take longer than most reads.
+    /// Receives at most [`READ_SIZE`] bytes into an uninitialized buffer, because clearing a buffer would take longer than most reads.
     pub fn receive_chunk(&self) -> ReceiveResult<Vec<u8>> {
         let mut space = [MaybeUninit::uninit(); READ_SIZE];
         loop {
@@ -250,7 +251,7 @@ impl NonBlockingStream {
             && let Some(left) = peek_offset(&self.fd)
         {
             self.discard_received(left);
-            // Where the offset can be read, it can also be set.
+            // If the offset can be read, it can also be set.
             let _ = set_peek_offset(&self.fd, -1);
         }
     }
@@ -358,8 +359,8 @@ pub fn unread_bytes(fd: impl AsFd) -> Option<usize> {
     usize::try_from(unread).ok()
 }
 
-/// Returns the offset of the next peek (`MSG_PEEK`), which is after the peeked bytes (`SO_PEEK_OFF`). All processes that have the socket
-/// share its offset. Returns `None` if peeks begin at the start.
+/// Returns the offset (`SO_PEEK_OFF`) at which the next peek (`MSG_PEEK`) begins: after the bytes that were already peeked at. All
+/// processes that hold the socket share the offset. Returns `None` if every peek begins at the first byte.
 fn peek_offset(fd: impl AsFd) -> Option<usize> {
     let (mut offset, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let fd = fd.as_fd().as_raw_fd();

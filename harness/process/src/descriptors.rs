@@ -6,8 +6,9 @@ use std::os::fd::RawFd;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Ensures that `needed` descriptors, which `what` requires, can be open. Returns the old limit if it had to be raised. A large limit slows
-/// down programs that close all possible descriptors, and breaks those that use select, so no program should be started with it.
+/// Ensures that `needed` descriptors can be open at the same time. `what` is the subject of the error message. Returns the old limit if the
+/// limit had to be raised. A large limit slows down programs that close all possible descriptors, and breaks those that use select, so no
+/// program should be started with it.
 pub fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit>> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
@@ -48,8 +49,8 @@ impl Drop for RaisedLimit {
     }
 }
 
-/// Closes descriptors that this process has inherited unintentionally from its parent. Nothing in this process may use any descriptor other
-/// than those in `kept`.
+/// Closes all descriptors except those in `kept`, because this process may have inherited descriptors unintentionally. Nothing in this
+/// process may use the closed descriptors.
 pub fn close_all_but(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
     let begins = [0].into_iter().chain(kept.iter().map(|fd| fd + 1));

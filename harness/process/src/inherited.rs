@@ -28,7 +28,7 @@ struct ReservedDescriptors {
 impl ReservedDescriptors {
     fn open() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        // Numbers below 10 are left for connections, because shells accept no others.
+        // The numbers below 10 stay free for connections, because shells accept only single digits in redirections.
         Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
     }
 
@@ -87,9 +87,9 @@ pub fn number() -> io::Result<RawFd> {
     Ok(descriptors[0].as_raw_fd())
 }
 
-/// Starts a process that inherits nothing, or a connection under a descriptor number. Processes are started one at a time, because until a
-/// child executes its own program, it may hold copies of all open descriptors of this process. A connection that is closed everywhere else
-/// then stays open.
+/// Starts a process. If `connection` is given, the process inherits the connection under the given descriptor number. Processes are started
+/// one at a time. Otherwise, a child that has not executed its own program yet could hold a copy of another process's connection, and keep
+/// the connection open after everyone else has closed it.
 pub fn start(command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<process::Child> {
     spawn(command, connection).map_err(|error| with_cause(command, error))
 }

@@ -9,7 +9,7 @@
 //! - [`output`]: standard output and error of processes, with limits
 //! - [`reactor`]: a single wait for many descriptors
 //! - [`scratch`]: the folders of a run
-//! - [`slots`]: the number of launches that work at the same time
+//! - [`slots`]: the limit for launches that work at the same time
 //! - [`stop`]: signals that request this process to end
 //! - [`trace`]: the locations of crashes, as a debugger sees them, and the exits of processes that are not children of this one
 
@@ -57,7 +57,7 @@ pub fn is_aborted_connection(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
-/// Returns an error whose message begins with `what`, the operation or object that failed.
+/// Returns a function that puts `what`, the operation or object that failed, at the beginning of an error's message.
 pub fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

@@ -12,8 +12,8 @@ use pmi_judge::event::Bytes;
 pub const LINE_MAX: usize = 1024;
 /// Maximum number of lines that are reported as they arrive.
 pub const LINES_MAX: usize = 400;
-/// Number of last lines that are also reported if a process exceeds [`LINES_MAX`], because a process usually prints the reason for its end
-/// last.
+/// Number of lines at the end of the output that are also reported if a process exceeds [`LINES_MAX`]. A process usually prints the reason
+/// for its end last.
 const LAST_LINES: usize = 50;
 /// Maximum number of bytes that are read at once.
 const CHUNK_SIZE: usize = 64 * 1024;
@@ -100,7 +100,7 @@ impl Output {
         Ok(Self { streams, kept: 0 })
     }
 
-    /// Registers the streams with the reactor. `source` names a stream for the reactor; its argument is true for standard error.
+    /// Registers the streams with the reactor. `source` returns the reactor's source for a stream; its argument is true for standard error.
     pub fn watch<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(bool) -> S) -> io::Result<()> {
         for (stream, stderr) in self.streams.iter_mut().zip([false, true]) {
             if let Some((pipe, key)) = &mut stream.pipe {

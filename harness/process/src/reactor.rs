@@ -135,7 +135,7 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Handles a read of `read` bytes into `room` bytes. Reports the source again if more bytes may be available.
+    /// Handles a read that returned `read` bytes into a buffer of `room` bytes. Reports the source again if more bytes may be available.
     pub fn after_read(&mut self, key: ReactorKey, read: usize, room: usize) {
         let more = |entry: &ReactorEntry<S>| read == room || entry.ended || entry.always_ready;
         if self.entries[key.0].as_ref().is_some_and(more) {

@@ -90,7 +90,8 @@ impl Slots {
         }
     }
 
-    /// Returns the maximum number of launches in a run of the suite. Some scenarios of a suite wait for one silence after another.
+    /// Returns the maximum number of launches, including waiting ones, in a run of the suite. It is higher than the limit for a busy
+    /// machine, because some scenarios wait for one silence after another.
     pub fn launches_of_run(&self) -> usize {
         if self.jobs == 1 { 1 } else { 2 * self.max_when_busy() }
     }
@@ -143,8 +144,8 @@ impl Slot {
         }
     }
 
-    /// Declares that the launch works again. It does not wait for a free slot, because its server does not either. So more than `jobs`
-    /// launches may work for a while.
+    /// Declares that the launch works again. The launch does not wait for a free slot, because its server continues in any case. So more
+    /// than `jobs` launches may work for a while.
     pub fn resume(&mut self) {
         if !std::mem::replace(&mut self.is_working, true) {
             self.slots.usage().working += 1;

@@ -33,7 +33,8 @@ const PASS_MAX: usize = 1024;
 const RELAY_MAX: usize = 64 << 20;
 /// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
 const MAX_DESCRIPTORS: usize = 2;
-/// Maximum number of bytes read at once from a peer that may never stop writing, so that the peer still receives responses.
+/// Maximum number of bytes read at once from a peer that may never stop writing. Without this limit, such a peer would never receive a
+/// response.
 const MAX_READ_AT_ONCE: usize = 1 << 20;
 
 /// The error for a received line that is not a valid message.
@@ -69,12 +70,12 @@ impl Channel {
         }
     }
 
-    /// Creates a channel to an unknown process, which may send only a little before it is [`trust`](Self::trust)ed.
+    /// Creates a channel to an unknown process, which may send only a short introduction until [`trust`](Self::trust) is called.
     pub(super) fn for_unknown_process(stream: UnixStream) -> Self {
         Self { limit: HELLO_MAX, ..Self::new(stream) }
     }
 
-    /// Creates a channel to a peer on the network, which may send only a short line before it has shown its token.
+    /// Creates a channel to a peer on the network, which may send only a short line until [`admit`](Self::admit) is called.
     pub(super) fn for_unknown_peer(stream: TcpStream) -> Self {
         Self { limit: PASS_MAX, ..Self::new(stream) }
     }
@@ -130,7 +131,7 @@ impl Channel {
         !self.is_blocked() && self.connection.unread_bytes() == Some(0)
     }
 
-    /// Returns whether no more messages will arrive. Messages that were already received may be left.
+    /// Returns whether no more messages will arrive. Messages that have already arrived may still be waiting in the input buffer.
     pub fn is_over(&self) -> bool {
         self.ended
     }
@@ -145,7 +146,7 @@ impl Channel {
         self.descriptors.pop_front()
     }
 
-    /// Reads the available bytes, for [`next`](Self::next).
+    /// Reads the available bytes. [`next`](Self::next) then returns the messages in them.
     pub fn receive(&mut self) {
         self.receive_up_to(usize::MAX);
     }
@@ -305,7 +306,7 @@ mod tests {
         }
         assert_eq!(messages, ["short", &long]);
         drop(here);
-        // A process that another test starts may still hold the other end until its exec, so this waits for the end.
+        // A process that another test is starting may hold a copy of the other end until it executes its program, so the end may come late.
         assert!(there.wait::<String>().unwrap().is_none() && there.is_over());
     }
 

@@ -47,7 +47,7 @@ pub fn main(library: &Path) -> io::Result<u8> {
 /// File name that makes the binary act as this agent, if a launcher starts the agent.
 pub const NAME: &str = "pmi-conform-library-agent";
 
-/// Name of the library, in the folder above the agent's.
+/// File name of the library, in the parent of the agent's folder.
 pub const LIBRARY: &str = "library";
 
 /// Returns the name of the file in the scratch folder for the standard error of a process that a launcher has started.
@@ -55,7 +55,7 @@ pub fn stderr_name(pid: u32) -> String {
     format!("stderr.{pid}")
 }
 
-/// Variables in which process managers pass ranks. The protocol's variables come first.
+/// Environment variables through which process managers pass the rank of a process. The protocol's own variables come first.
 const RANK_VARIABLES: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
 /// Returns whether a launcher has started the program to load a library.
@@ -82,7 +82,7 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
     };
     let mut runner = Channel::to_runner(scratch)?;
     let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    // Launchers delay the output of processes, and drop some of it when a job is aborted, so it goes to a file.
+    // Launchers delay the output of processes, and drop some of it when a job is aborted, so standard error goes to a file.
     let stderr =
         File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
     rustix::stdio::dup2_stderr(stderr)?;
@@ -214,7 +214,7 @@ fn string(bytes: &[u8]) -> Result<*mut c_char, ArgumentError> {
     Ok(CString::new(bytes)?.into_raw())
 }
 
-/// Returns the parts of a text such as "a,b"; an empty text has no parts.
+/// Splits a string such as "a,b" into its parts. An empty string has no parts.
 fn parts(text: &[u8], separator: u8) -> Vec<&[u8]> {
     if text.is_empty() { Vec::new() } else { text.split(|b| *b == separator).collect() }
 }
@@ -245,7 +245,7 @@ struct Info {
     value: *mut c_char,
 }
 
-/// Returns the strings of a text such as "key=value,key=value".
+/// Splits a string such as "key=value,key=value" into pairs of C strings.
 fn pairs(text: &[u8]) -> Result<Vec<(*mut c_char, *mut c_char)>, ArgumentError> {
     let pair = |part: &&[u8]| {
         let at = part.iter().position(|b| *b == b'=').ok_or(ArgumentError::Pair)?;
@@ -258,7 +258,7 @@ fn vector(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     Ok(keep(pairs(text)?.into_iter().map(|(key, val)| Keyval { key, val }).collect()))
 }
 
-/// Creates an array of `MPID_Info` whose elements are also linked.
+/// Creates an array of `MPID_Info` in which each element points to the next.
 fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     let pairs = pairs(text)?;
     let info = |(key, value): (*mut c_char, *mut c_char)| Info {

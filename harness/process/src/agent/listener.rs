@@ -18,7 +18,7 @@ use crate::{is_aborted_connection, lacks_descriptors, nonblocking};
 /// Maximum number of agents that have connected but not yet introduced themselves.
 const PENDING_MAX: usize = 4096;
 
-/// Maximum number of network peers that have not shown their token. For a new peer, the oldest is disconnected.
+/// Maximum number of network peers that have not shown their token. If one more peer connects, the oldest of them is disconnected.
 const UNKNOWN_MAX: usize = 128;
 
 /// A connection whose peer has not introduced itself yet.
@@ -68,7 +68,7 @@ impl AgentListener {
         self.network.as_ref().map(NetworkListener::route)
     }
 
-    /// Returns the command that starts an agent of the first process group. That agent must already have been made.
+    /// Returns the command that starts an agent of the first process group. The file `agent` must already exist.
     pub fn command(&self, agent: &Path) -> Vec<String> {
         let path = agent.to_string_lossy().into_owned();
         let option = self.route().map(|route| [OPTION.to_owned(), route.to_string()]);
@@ -80,7 +80,7 @@ impl AgentListener {
         self.scratch.path()
     }
 
-    /// Returns a mark that is unique to this run.
+    /// Returns the mark of this run's processes: a string that no other run uses.
     pub fn mark(&self) -> String {
         self.path().to_string_lossy().into_owned()
     }
@@ -123,7 +123,7 @@ impl AgentListener {
         }
     }
 
-    /// Accepts new connections. `source` names a connection for the reactor.
+    /// Accepts new connections. `source` returns the reactor's source for the connection with a given number.
     pub fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
         while let Ok((stream, _)) = self.listener.accept() {
             self.admit(Channel::for_unknown_process(stream), None, reactor, &source);

@@ -33,14 +33,14 @@ use std::path::{Path, PathBuf};
 use crate::child::is_protocol_variable;
 use pmi_judge::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 
-/// Name of the runner's socket, in the folder above the agent's.
+/// Name of the runner's socket, in the parent of the agent's folder.
 pub(crate) const SOCKET: &str = "runner";
 
-/// Variable with the agent's path, for launchers that change `argv[0]`.
+/// Environment variable that contains the agent's path, for launchers that change `argv[0]`.
 pub const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of a program of the harness. That is the executable of this name next to the command, which starts faster, or else the
-/// command itself, which contains all programs.
+/// Returns the path of a program of the harness: the executable `name` next to the command, because it starts faster. If that file does not
+/// exist, returns the path of the command itself, which contains all programs.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }
@@ -57,7 +57,7 @@ pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
     executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
 }
 
-/// Returns the path that was passed to execve. Unlike `argv[0]`, a launcher cannot change it.
+/// Returns the path that was passed to execve. A launcher can change `argv[0]`, but not this path.
 #[cfg(target_os = "linux")]
 pub fn executed_as() -> Option<PathBuf> {
     let path = rustix::param::linux_execfn().to_bytes();
@@ -69,7 +69,8 @@ pub fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Returns the path through which the agent of this name was started: the first candidate that is absolute and has this name.
+/// Returns the path through which an agent was started. Tries the path passed to execve, then `argv[0]`, then the environment, and returns
+/// the first of these paths that is absolute and has the agent's file name.
 pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let argument = Some(PathBuf::from(program));

@@ -25,7 +25,7 @@ pub fn is_agent(argv0: &OsString) -> bool {
     place(argv0).is_some()
 }
 
-/// Returns the runner's scratch folder, and the subfolder that is in `PATH`.
+/// Returns the runner's scratch folder, and the subfolder that `PATH` contains.
 fn place(argv0: &OsString) -> Option<(PathBuf, PathBuf)> {
     let folder = own_path(argv0, NAME)?.parent()?.to_owned();
     let scratch = folder.parent()?.to_owned();
@@ -59,7 +59,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
         return Err(io::Error::other("cannot connect to the program that started this mpiexec"));
     }
     drop(stream);
-    // A process manager keeps running as long as it has a process to manage.
+    // This process plays a process manager, so it runs until the runner orders it to exit.
     match runner.wait()? {
         Some(AgentOrder::Exit(status)) => Ok(status),
         _ => Ok(0),

@@ -37,7 +37,7 @@ impl ListenOptions {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is invalid or the runner cannot listen at this address.
+    /// Returns an error if `text` is invalid, or if the runner cannot listen at this address.
     pub fn parse(text: &str, launches: usize, agent: PathBuf, report: fn(&str)) -> Result<Self, ListenError> {
         let wrong = |why: &str| ListenError(format!("\"{text}\": {why}"));
         let (host, ports) = match text.parse::<IpAddr>() {
@@ -121,7 +121,7 @@ impl NetworkListener {
     /// Accepts a waiting connection.
     pub(super) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, from) = self.listener.accept()?;
-        // If this fails, responses only take longer.
+        // The connection also works without these options, but responses take longer, and unreachable peers are not detected.
         let _ = relay::prepare(&stream);
         Ok((stream, from))
     }
@@ -147,7 +147,7 @@ impl NetworkListener {
     }
 }
 
-/// Returns a random text of letters and digits, which cannot be guessed.
+/// Returns a random string of letters and digits that cannot be guessed.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;

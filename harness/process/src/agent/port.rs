@@ -10,11 +10,11 @@ use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 /// Maximum wait for a response. After that, the server counts as unresponsive.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The variable with which a scenario requests that processes send initack in two pieces. Launchers may drop variables of PMI, so its
-/// name does not begin with `PMI_`.
+/// Environment variable through which a scenario requests that processes send initack in two pieces. Its name does not begin with `PMI_`,
+/// because launchers may drop such variables.
 const INITACK_VARIABLE: &str = "CONFORM_INITACK";
 
-/// The pause after which the server has read the first piece.
+/// The pause between the two pieces, during which the server reads the first piece.
 const PAUSE_BETWEEN_PIECES: Duration = Duration::from_millis(100);
 
 /// The reason why PMI_PORT cannot be used.
@@ -56,10 +56,10 @@ fn greet(port: String) -> Result<IdentifiedConnection, PmiPortError> {
     let at =
         at.to_socket_addrs().map_err(refused)?.next().ok_or_else(|| PmiPortError::NoAddress(port.clone()))?;
     let mut stream = TcpStream::connect_timeout(&at, RESPONSE_TIMEOUT).map_err(refused)?;
-    // Requests and responses are small, and each waits for the other.
+    // Requests and responses are short and alternate, so delaying a request to fill a packet would only lose time.
     stream.set_nodelay(true).map_err(refused)?;
     let request = format!("{}\n", initack(&id)).into_bytes();
-    // A scenario sets the variable for the launcher, which passes its environment on.
+    // A scenario sets the variable for the launcher, and the launcher passes its environment on to this process.
     let (first, rest) = match std::env::var_os(INITACK_VARIABLE) {
         Some(_) => request.split_at(request.len() / 2),
         None => (&request[..], &[][..]),
@@ -80,8 +80,8 @@ fn lines(text: &[u8]) -> usize {
     text.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Reads `count` lines, or `longest` bytes. Also returns true if the deadline or the end of the stream came first. Reads byte by byte,
-/// because the bytes after the last line belong to the protocol.
+/// Reads until `count` lines or `longest` bytes have arrived. Returns the bytes, and true if the deadline or the end of the stream came
+/// first. Reads byte by byte, because the bytes after the last line belong to the protocol.
 pub(super) fn read_lines(
     stream: &mut TcpStream,
     count: usize,

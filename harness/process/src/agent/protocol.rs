@@ -58,7 +58,7 @@ pub struct RankHello {
     pub args: Vec<Bytes>,
     /// The reason why the rank has no usable connection. No descriptor accompanies the message then.
     pub bad_fd: Option<String>,
-    /// The bytes that the rank has sent and received on a connection that it made through PMI_PORT.
+    /// The initack of a rank that connected through PMI_PORT, and the response to the initack.
     #[serde(rename = "greeted")]
     pub initack_exchange: Option<(Bytes, Bytes)>,
     /// The dialogue with the process manager that the rank has requested.
@@ -124,7 +124,7 @@ pub enum AgentOrder {
     Close,
 }
 
-/// A report from an agent about the connection that it relays, in chronological order.
+/// A report from an agent about the connection that it relays. Reports are sent in chronological order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayReport {

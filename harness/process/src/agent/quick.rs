@@ -1,8 +1,8 @@
 //! The quick agent of a rank, if this machine supports it: see `quick-agent/main.rs`. It is embedded in this program, and written to a
 //! separate folder for the duration of a run.
 //!
-//! Its start takes 0.05 ms of processor time, and that of the full agent 1.1 ms. Without it, the suite against the reference manager takes
-//! between 1.32 and 1.49 times the processor time (four pairs of runs, x86-64 on a virtual machine).
+//! Starting the quick agent takes 0.05 ms of processor time; starting the full agent takes 1.1 ms. Without the quick agent, a run of the
+//! suite against the reference manager takes 1.32 to 1.49 times as much processor time (four pairs of runs, x86-64 on a virtual machine).
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::scratch::folder_on_disk;
 /// Name of a link next to the quick agent. It points to the full agent, which the quick agent executes if it cannot do the work.
 pub(super) const FULL: &str = "full";
 
-/// Exit status of a quick agent that was started through a path that is not an agent's.
+/// Exit status of a quick agent that was not started through its path in the scratch folder of a run.
 const FAILED_STATUS: i32 = 125;
 
 #[cfg(quick_agent)]

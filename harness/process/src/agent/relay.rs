@@ -1,5 +1,6 @@
-//! An agent that cannot reach the runner's socket, because it is on another machine or in another mount namespace. It connects to the
-//! address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its PMI_FD.
+//! An agent that cannot reach the runner's socket, because the agent is on another machine or in another mount namespace. The agent
+//! connects to the address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its
+//! PMI_FD.
 //!
 //! The runner's orders and the process manager's bytes all use the same connection, in order. So by the time an agent is ordered to exit,
 //! it has carried out all earlier orders to write.
@@ -24,13 +25,13 @@ use pmi_judge::event::Bytes;
 /// The option before the address and token of an agent that receives them as an argument.
 pub(crate) const OPTION: &str = "--relay";
 
-/// Variable with the address and token of spawned processes, whose arguments the runner does not control. It must not begin with PMI_,
-/// because process managers do not pass on such variables.
+/// Environment variable that passes the address and the token to spawned processes, whose arguments the runner does not control. Its name
+/// must not begin with `PMI_`, because process managers do not pass on such variables.
 pub const VARIABLE: &str = "CONFORM_RELAY";
 
 /// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time without a sign of the peer's machine after which the connection counts as lost.
+/// Time after which the connection counts as lost if the peer's machine does not respond.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes that wait to be written to PMI_FD.
@@ -237,7 +238,7 @@ impl Relay {
             self.runner.flush();
             if !self.runner.is_blocked() {
                 self.reactor.set(self.runner_key, WatchMode::Read)?;
-                // The agent did not read from the process manager in the meantime.
+                // The agent did not read from the process manager while the runner was blocked, so bytes may be waiting.
                 self.pmi.iter().for_each(|pmi| self.reactor.mark_ready(pmi.key));
             }
         }
@@ -292,7 +293,8 @@ impl Relay {
             }
             ReceiveResult::End => {
                 pmi.is_ended = true;
-                // The descriptors of a process are closed a moment before it ends, and the runner's next order may end this agent.
+                // The kernel closes the descriptors of a process a moment before the process ends. This agent waits for that end, because
+                // the runner's next order may end the agent.
                 if self.peer.as_ref().is_some_and(|(maker, _)| maker.ends_within(MAX_DYING_TIME)) {
                     self.report_death()?;
                 }

@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::port::read_lines;
 use super::protocol::SingletonDialogue;
 
-/// Variable with the descriptor number of the listening socket.
+/// Environment variable that contains the descriptor number of the listening socket.
 pub const LISTENER: &str = "PMI_CONFORM_LISTENER";
 
-/// Variable with the maximum time for the process manager to connect, in milliseconds.
+/// Environment variable that contains the maximum time for the process manager to connect, in milliseconds.
 pub const PATIENCE: &str = "PMI_CONFORM_PATIENCE";
 
 /// The result of [`wait`]: the dialogue, and the connection or the error.
@@ -68,7 +68,7 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<TcpStream> {
     }
 }
 
-/// Reads a line. An incomplete line is also reported and judged.
+/// Reads a line. Returns an incomplete line as well, because it is reported and judged.
 fn line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Bytes> {
     read_lines(stream, 1, MAX_LINE, deadline).map(|(line, _)| Bytes(line))
 }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::procfs;
 
-/// Variable with the id of the shared memory.
+/// Environment variable that contains the id of the shared memory.
 pub const ID: &str = "__AFL_SHM_ID";
-/// Variable with the size of the shared memory, for programs with many edges.
+/// Environment variable that contains the size of the shared memory, for programs with many edges.
 pub const SIZE: &str = "AFL_MAP_SIZE";
 
 /// Size of a map in bytes, which is more than the number of edges of a process manager. AFL++'s own maps have 65,536 bytes by default.
@@ -27,7 +27,7 @@ thread_local! {
     static OFFERED_MAP: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A guard that withdraws the offer on drop, so that no later process receives it, even after a panic.
+/// A guard that clears [`OFFERED_MAP`] on drop, so that no later process is offered the map, even after a panic.
 struct MapOffer;
 
 impl Drop for MapOffer {

@@ -107,7 +107,7 @@ impl IdleCheck {
     }
 }
 
-/// A count of the waits of threads that wait with a time limit.
+/// A counter for the waits of threads that wait with a time limit.
 #[derive(Default)]
 pub struct PollCount {
     /// The sleep counts of the threads when the count began.
@@ -165,7 +165,7 @@ fn examine(pids: &[i32]) -> ActivityState {
 enum Thread {
     /// The thread sleeps. `sleeps` is the number of its voluntary sleeps.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
-    /// The thread is running or stopped, or waits for a disk, because a slow read is not silence.
+    /// The thread is running or stopped, or waits for a disk. A slow read from a disk is work, not silence.
     Busy,
     /// The thread seems to have ended.
     Ended,
@@ -199,7 +199,7 @@ fn reads_file(pid: i32, line: &str) -> bool {
         })
 }
 
-/// Examines a thread. Also returns the number of the process's threads, if it was read.
+/// Examines a thread. Also returns the number of threads of its process, if the file that contains this number was read.
 fn examine_thread(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
     let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
@@ -271,7 +271,8 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
         let is_among = among.contains(&other);
-        // Each end is queried through the other end. Among these processes, that happens in the other end's turn.
+        // A query through one end returns the state of the other end. If the other end belongs to these processes as well, its own turn
+        // queries this end.
         let queries = [Some((*here, *there)), (!is_among).then_some(other)];
         (is_among || peers.connections.contains(&other))
             && queries.into_iter().flatten().filter_map(tcp::find_peer).all(|end| end.in_transit == 0)
@@ -288,7 +289,7 @@ fn catches_alarms(pid: i32) -> bool {
 }
 
 enum ConnectionEnd {
-    /// The process that made the other end, on this host.
+    /// The process on this host that created the other end.
     Process(i32),
     Internet(Ends),
     /// A different host or namespace, which cannot be observed.
@@ -414,7 +415,7 @@ mod tests {
     use super::{ThreadWait, procfs, reads_file, wait};
 
     #[test]
-    fn file_read_is_work_and_pipe_read_is_waiting() {
+    fn only_pipe_reads_count_as_waiting() {
         let me = procfs::own_pid();
         let reads = |from: &OwnedFd, call: u32| {
             reads_file(me, &format!("{call} {:#x} 0x7ffe 0x6 0x0 0x0 0x0 0x7ffe 0x7f", from.as_raw_fd()))

@@ -1,4 +1,4 @@
-//! Files of `/proc` about processes, which may be hostile.
+//! Reads files in `/proc` about processes. The processes may be hostile.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -21,7 +21,7 @@ pub struct Memory {
     pub bytes: u64,
 }
 
-/// Name of the variable that marks every process of a run.
+/// Name of the environment variable that marks every process of a run.
 pub const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes this process the parent of its orphaned descendants, so that no process escapes by forking twice.
@@ -149,10 +149,10 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
     Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
 
-/// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may belong
-/// to this launch. `agents` belong to the harness and are left out.
+/// Returns the processes that may act for a launch, sorted by process id: the launcher's descendants, and orphans that may belong to this
+/// launch. Leaves out the processes in `agents`, which belong to the harness.
 pub fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
-    // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
+    // Orphans are listed last: if a process ends while the descendants are being listed, its children have become orphans by then.
     let mut all = below(launcher, agents);
     let left = inherited_children();
     if !left.is_empty() {
@@ -244,7 +244,7 @@ pub fn descendants(root: i32) -> Vec<i32> {
     below(root, &HashSet::new())
 }
 
-/// Returns the living descendants of `root`, including `root` itself, but without `but` and their descendants.
+/// Returns the living descendants of `root`, including `root` itself, but excluding the processes in `but` and their descendants.
 fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
     let (mut found, mut todo) = (Vec::new(), vec![root]);
     while let Some(pid) = todo.pop() {
@@ -346,7 +346,7 @@ fn reap(pids: &mut HashSet<i32>) {
     });
 }
 
-/// Ends every process of a run and reaps the orphans. `known` are processes that have reported to the runner.
+/// Ends every process of a run and reaps the orphans. `known` contains the ids of processes that have reported to the runner.
 pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = procfs::own_pid();
     let mut orphans = HashSet::new();

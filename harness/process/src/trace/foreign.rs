@@ -17,7 +17,7 @@ use pmi_judge::event::Exit;
 /// Maximum time between the close of a process's connections and its death.
 pub const MAX_DYING_TIME: Duration = Duration::from_millis(20);
 
-/// A process that is not a child of this one, and whose end is observed.
+/// A process whose end is observed although it is not a child of this process.
 pub struct ForeignProcess {
     pid: i32,
     /// The name according to the kernel, at most 15 bytes.
@@ -39,7 +39,7 @@ impl ForeignProcess {
         self.pid == pid
     }
 
-    /// Returns the name of the process and the signal of its crash, once.
+    /// Returns the name of the process and the signal of its crash on the first call after the crash; otherwise, returns `None`.
     pub fn unreported_crash(&mut self) -> Option<(String, i32)> {
         let death = if self.reported { None } else { self.killed_by() };
         self.reported |= death.is_some();

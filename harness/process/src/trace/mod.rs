@@ -3,8 +3,8 @@
 //! A traced process stops before each signal is delivered, so that its tracer can inspect it. A tracer waits for any child, which would
 //! interfere with this process's own waits for launches. Therefore, the tracer is a small separate process, started for each examined
 //! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program. The tracer
-//! also traces all processes that these start. The tracer only reports its observations of dead processes. This module interprets them once
-//! the scenario has ended.
+//! also traces the descendants of these processes. The tracer only reports its observations of dead processes. This module interprets the
+//! observations once the scenario has ended.
 //!
 //! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when this process does.
 
@@ -37,9 +37,9 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a tracer's observations in bytes.
 const MAX_REPORT: u64 = 64 << 20;
 
-/// Runs `play`, and returns what a debugger sees of processes that this thread starts during the run and that are killed by a signal: an
-/// [`EventKind::Backtrace`] for each, or an [`EventKind::Untraced`] with the reason why nothing can be seen. The processes must have ended
-/// when `play` returns.
+/// Runs `play` and returns its result. Also returns an [`EventKind::Backtrace`] for each process that this thread starts during the run and
+/// that a signal kills. If tracing failed and nothing was observed, returns an [`EventKind::Untraced`] with the reason instead. The
+/// processes must have ended when `play` returns.
 ///
 /// `program` is this binary, which can act as a tracer.
 pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {

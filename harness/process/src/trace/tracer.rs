@@ -1,5 +1,5 @@
-//! The tracer process. It traces processes for which tracing is requested, by themselves or by others, and all processes that these start.
-//! It continues each process after each stop, and stores the state of processes that die, as a debugger would examine it.
+//! The tracer process. It traces each process for which tracing is requested, by that process or by another, and all descendants of these
+//! processes. It continues each process after each stop. When a process dies, it stores the state that a debugger would examine.
 //!
 //! The tracer is minimal: it only waits for the next stop or request, and its storage is limited.
 
@@ -103,7 +103,7 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
         }
         if asks {
             let mut pid = [0; 4];
-            // An incomplete number is the end of the requests.
+            // If no complete process id can be read, there are no more requests.
             if connection.read_exact(&mut pid).is_err() {
                 return Ok((seen.reported, connection));
             }
@@ -262,7 +262,7 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
     None
 }
 
-/// Begins to trace a process with all its threads, and all processes that it starts.
+/// Begins to trace a process with all of its threads, and all processes that it will start.
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);

@@ -1,4 +1,4 @@
-//! The carrier of the messages between the processes of a session and their process manager, which reports the messages in chronological
+//! The carrier of the messages between the processes of a session and their process manager. It reports the messages in chronological
 //! order.
 //!
 //! The taps pass the connections of all processes to the carrier, so all messages have a single order. Each message is reported before it
@@ -104,7 +104,7 @@ impl Batch {
 /// A source of events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CarrierSource {
-    /// A descriptor that the owner waits for.
+    /// Another descriptor that [`Carrier::watch`] has added.
     Other,
     Listener,
     /// The channel of a tap.
@@ -182,7 +182,7 @@ impl PendingFacts {
     }
 }
 
-/// A reporter of the observations of a process.
+/// A reporter of the facts about a process.
 struct FactReporter<'a> {
     process: &'a mut ObservedProcess,
     facts: &'a mut PendingFacts,
@@ -215,7 +215,7 @@ impl PumpHandler for FactReporter<'_> {
         let out = process.rewriter.pass(bytes, |name| {
             process.spawned += 1;
             let place = format!("by-{pid}-{}", process.spawned);
-            // Without a tap, the program is started unobserved.
+            // If the tap cannot be created, the program runs unobserved.
             let path = tap::make_for(name, &facts.binary, &facts.scratch.join(&place)).ok()?;
             facts.report(pid, FactKind::Spawns(place));
             Some(path.into_os_string().into_vec())

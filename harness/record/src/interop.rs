@@ -53,9 +53,9 @@ impl ManagerCommand {
             let command = if counted { label.to_owned() } else { with_ranks(label) };
             if !KNOWN_LAUNCHERS.contains(&name.split('.').next().unwrap_or_default()) {
                 let what = if counted {
-                    "the place of the program"
+                    "where the program goes"
                 } else {
-                    "the places of the ranks and the program"
+                    "where the number of ranks and the program go"
                 };
                 return Err(TemplateError(format!(
                     "unknown launcher \"{name}\": mark {what} in the command, as in --manager '{command} {PROGRAM}'"
@@ -364,11 +364,11 @@ mod tests {
         for (bad, expected) in [
             (
                 "pm -n 2",
-                "mark the places of the ranks and the program in the command, as in --manager 'pm -n {ranks} {program}'",
+                "mark where the number of ranks and the program go in the command, as in --manager 'pm -n {ranks} {program}'",
             ),
             (
                 "pm -n {ranks}",
-                "mark the place of the program in the command, as in --manager 'pm -n {ranks} {program}'",
+                "mark where the program goes in the command, as in --manager 'pm -n {ranks} {program}'",
             ),
             ("", "empty"),
             ("pm 'x", "cannot split"),

@@ -1,5 +1,5 @@
-//! The identity of the process that connects to a tap's port, with which the tap has replaced the process manager's port: the program, or
-//! another process on this machine.
+//! Identifies the process that connects to a tap's port: the tap's program, or another process on this machine. The tap has replaced the
+//! process manager's port with its own port.
 
 use std::fs;
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use pmi_process::observe::{procfs, tcp, tree};
 use pmi_wire::port::initack;
 use rustix::net::{RecvFlags, recv};
 
-/// Variable with the HOST:PORT to which a process without PMI_FD connects.
+/// Environment variable that contains the HOST:PORT to which a process without PMI_FD connects.
 pub(crate) const PORT: &str = "PMI_PORT";
 
 /// The identity of the process at the other end of a connection.
@@ -21,8 +21,8 @@ enum PeerIdentity {
 }
 
 /// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is a descendant of this
-/// process, or has the port in its environment: a process may have left its parents. If neither can be determined, the first bytes decide.
-/// A connection on which no bytes have arrived is not attributed to a stranger.
+/// process or, if it has left its parent, has the port in its environment. If the process cannot be determined, the first bytes decide. A
+/// connection on which no bytes have arrived is not attributed to a stranger.
 pub(crate) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         PeerIdentity::OwnProgram => false,

@@ -35,10 +35,10 @@ impl PumpSide {
 pub(crate) trait PumpHandler {
     /// Handles bytes that have arrived from a side. Returns the bytes to forward.
     fn forward<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
-    /// Handles that a side has closed its end. `left_unread` is true if the side is known to have left bytes unread. Returns the bytes that
-    /// must still be forwarded.
+    /// Handles the close of the connection by a side. `left_unread` is true if the side is known to have left bytes unread. Returns the
+    /// bytes that must still be forwarded.
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
-    /// Returns whether the client has closed its end because it is ending. The connection then ends in both directions.
+    /// Returns whether the client has closed its end because the client is exiting. The connection then ends in both directions.
     fn client_is_ending(&mut self) -> bool;
 }
 
@@ -414,7 +414,7 @@ mod tests {
         }
         assert!(
             (10..50).contains(&taken),
-            "requests must be taken neither after each answer nor too many at once: {taken}"
+            "the pump must take requests neither after every response nor in large batches: taken {taken} times"
         );
         // A request without a response is taken eventually, which frees its buffer space.
         pump.program.write_all(b"ask").unwrap();

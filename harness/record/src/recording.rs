@@ -249,7 +249,8 @@ impl Recording {
         let rank = rank.filter(free).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let p = Proc { group, rank };
         if self.seq == 0 {
-            // The launcher's own options contain the requested number of ranks. The judge checks that all ranks get the same number.
+            // Only the launcher can interpret its options, so the requested number of ranks is unknown, and the number that the first
+            // process got is recorded. The judge checks that all ranks got the same number.
             let ranks = size.unwrap_or(0);
             self.event(EventKind::Launched { command: self.command.clone(), ranks, nodes: 0 }, context);
         }

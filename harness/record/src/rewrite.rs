@@ -57,7 +57,7 @@ enum Protocol {
     Frames,
 }
 
-/// A replacer of the names of programs in a client's requests.
+/// A rewriter of the program names in a client's requests.
 #[derive(Debug)]
 pub(crate) struct Rewriter {
     protocol: Protocol,

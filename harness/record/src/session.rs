@@ -1,4 +1,4 @@
-//! Runs a session: starts the launcher with taps in its command, reads their reports, and waits until the session ends.
+//! Runs a session: starts the launcher with taps in its command, reads the reports of the taps, and waits until the session ends.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -229,7 +229,7 @@ impl RunningSession {
                 // The terminal has already sent the signal to the launcher.
                 let has_it = signal == Signal::INT && mode == SessionMode::Transparent && is_foreground();
                 if !has_it {
-                    // The third request kills the launcher.
+                    // The third signal to this process kills the launcher.
                     self.launcher.signal(if interrupts > 2 { Signal::KILL } else { signal });
                 }
             }

@@ -34,7 +34,7 @@ pub(super) enum StepOrder {
     Fixed,
     /// Before or after concurrent steps of other ranks.
     Free,
-    /// Like [`Self::Free`]; with this step, the rank enters a barrier.
+    /// Before or after concurrent steps of other ranks. With this step, the rank enters a barrier.
     EntersBarrier,
     /// After all ranks have entered the barrier that the rank leaves with this step.
     LeavesBarrier,
@@ -190,7 +190,7 @@ mod tests {
         said_by_it.map(|(_, text)| of_rank(text, rank)).collect()
     }
 
-    /// Returns a text with the numbers of this rank.
+    /// Returns the text of a step with the expressions replaced by their values for a rank.
     fn of_rank(text: &str, rank: u32) -> String {
         let Some((before, rest)) = text.split_once("<calc ($rank+") else {
             return text.replace("$rank", &rank.to_string());

@@ -15,7 +15,7 @@ use super::state::{
     ConnectionEvent, RESERVED_PREFIX, ScenarioWriter, ScriptRequest, ScriptRequestDetail, escaped, is_plain,
 };
 
-/// All forms in which servers report a miss of `kvs-get`.
+/// The expected response to a `kvs-get` of a missing key. It lists all forms that servers use.
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
@@ -61,7 +61,7 @@ fn order(row: Option<&Exchange>) -> StepOrder {
     }
 }
 
-/// Returns the name in the scenario for the keyval space or the job id of a group.
+/// Returns the name that the scenario gives to a group's keyval space or job id.
 fn variable(framing: Framing, group: u32) -> String {
     let name = framing.pick(["kvs", "job"]);
     match group {

@@ -75,7 +75,7 @@ pub(super) fn format_scenario(name: &str, text: String) -> Result<String, Scenar
     Ok(print(&scenario))
 }
 
-/// Escapes a text for use in a comment.
+/// Escapes text for use in a comment.
 pub(super) fn escape_comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

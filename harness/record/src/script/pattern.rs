@@ -5,25 +5,25 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-/// Maximum number of numbers in a text that may depend on the rank. Further numbers are plain text.
+/// Maximum number of numbers in a step that may depend on the rank. Further numbers are plain text.
 const MAX_NUMBERS: usize = 16;
 
 /// Maximum number of digits of a number.
 const MAX_DIGITS: usize = 9;
 
-/// Minimum number of ranks for a number that is the rank plus an offset. Two ranks may match by chance.
+/// Minimum number of ranks that must agree before a number is written as the rank plus an offset. Two ranks may agree by chance.
 const MIN_RANKS: usize = 3;
 
 /// A piece of text in the scenario language, split at its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SplitText {
-    /// The parts of the text around the numbers. The number of parts is one more than the number of numbers.
+    /// The parts of the text around the numbers: one part more than there are numbers.
     context: Vec<String>,
     numbers: Vec<i64>,
 }
 
 impl SplitText {
-    /// Splits a text at its numbers, but not within names and `<...>`.
+    /// Splits text at its numbers, but not within names and `<...>`.
     pub(super) fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let (mut around, mut numbers) = (Vec::new(), Vec::new());
@@ -56,7 +56,7 @@ impl SplitText {
         Self { context: around, numbers }
     }
 
-    /// Returns the parts of the text around the numbers, which are equal for texts that differ only in numbers.
+    /// Returns the parts of the text around the numbers. They are equal for two steps that differ only in numbers.
     pub(super) fn context(&self) -> &[String] {
         &self.context
     }
@@ -72,7 +72,7 @@ impl SplitText {
     }
 }
 
-/// A number in a text that several ranks share.
+/// A number in a step that several ranks share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NumberPattern {
     /// The same number for all ranks.
@@ -98,11 +98,11 @@ impl NumberPattern {
     }
 }
 
-/// For each number of a text: true and its offset if it depends on the rank; otherwise, false and its value.
+/// For each number of a step: true and its offset if it depends on the rank; otherwise, false and its value.
 type NumberClasses = Vec<(bool, i64)>;
 
-/// Returns steps, with their ranks, for texts that differ only in numbers. Each text comes with its ranks, all of the same group. All lists
-/// of ranks are sorted. `size` is the size of the group, if known.
+/// Combines steps that differ only in numbers. `alike` contains the text of each step with its ranks, all of the same group. Returns the
+/// text of each combined step with its ranks. All lists of ranks are sorted. `size` is the size of the group, if known.
 pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
     let texts: Vec<(&SplitText, u32)> =
         alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
@@ -135,7 +135,7 @@ fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
     }
 }
 
-/// Returns a single step for ranks with the same numbers or offsets. If there are too few ranks, returns a step for each rank.
+/// Returns one step for all ranks that have the same numbers or offsets. If there are too few ranks, returns a step for each rank.
 fn step_of(class: &[(bool, i64)], mut texts: Vec<(&SplitText, u32)>) -> Vec<(Vec<u32>, String)> {
     texts.sort_unstable_by_key(|(_, rank)| *rank);
     let number = |(at, (follows, number)): (usize, &(bool, i64))| {
@@ -165,7 +165,7 @@ fn step_of(class: &[(bool, i64)], mut texts: Vec<(&SplitText, u32)>) -> Vec<(Vec
 mod tests {
     use super::*;
 
-    /// Returns the steps for these texts, each with its ranks.
+    /// Returns the combined steps, each with its ranks.
     fn written(texts: &[(&str, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
         let cuts: Vec<SplitText> = texts.iter().map(|(text, _)| SplitText::of(text)).collect();
         let alike: Vec<(&SplitText, &[u32])> =

@@ -42,7 +42,7 @@ pub(crate) const SOCKET: &str = "recorder";
 /// Folder of the tap for the process group that the launcher starts.
 pub(crate) const FIRST_FOLDER: &str = "first";
 
-/// File with the name of the program, in the folder of a spawned tap.
+/// Name of the file that contains the program's name, in the folder of a spawned tap.
 const PROGRAM: &str = "program";
 
 /// Maximum wait for the recorder after the program has ended.
@@ -462,7 +462,8 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     }
 }
 
-/// Ends this process like the program: kills it with the program's signal, or returns the exit status.
+/// Ends this process in the same way as the program: kills it with the signal that killed the program, or returns the program's exit
+/// status.
 fn exit_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,

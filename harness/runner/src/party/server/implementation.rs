@@ -329,8 +329,11 @@ impl Implementation {
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
             _ => {
                 let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has_placeholder(&words, given));
-                let message =
-                    if counted { "the place of the agent" } else { "the places of the ranks and the agent" };
+                let message = if counted {
+                    "where the agent goes"
+                } else {
+                    "where the number of ranks and the agent go"
+                };
                 let command = if counted { self.label.clone() } else { with_ranks(&self.label) };
                 return Err(ImplementationError(format!(
                     "unknown launcher \"{program}\": mark {message} in the command, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"

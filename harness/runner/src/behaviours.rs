@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suggests_a_name_similar_to_a_misspelled_name() {
+    fn suggests_a_similar_name_for_a_misspelling() {
         assert!(behaviour(Some("put-lost"), ["order-reversed"]).is_ok());
         assert!(behaviour(Some("value-37"), []).is_ok());
         let error = behaviour(Some("put-lots"), []).unwrap_err().to_string();

@@ -44,7 +44,7 @@ pub struct DoctorStep {
     pub feature: &'static str,
     /// The result.
     pub state: StepState,
-    /// The observation.
+    /// The observed behaviour.
     pub seen: String,
     /// Advice for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -482,7 +482,7 @@ pub fn of_program(prober: Prober<'_>, ranks: u32) -> Examination {
         Some(version) => {
             all.steps.push(DoctorStep::works("version", format!("the program offers {version}")))
         }
-        None => all.steps.push(DoctorStep::odd("version", "the program makes no valid offer")),
+        None => all.steps.push(DoctorStep::odd("version", "the program does not offer a valid version")),
     }
     let mut commands: Vec<String> = Vec::new();
     for word in requests(&outcome.events).iter().map(command_of) {

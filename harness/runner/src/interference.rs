@@ -20,8 +20,9 @@ pub(crate) const MAX_NEIGHBOURS: usize = 3;
 const FIRST_ROUNDS: u32 = 4;
 /// Maximum number of runs alongside other scenarios.
 const MAX_ROUNDS: u32 = 16;
-/// Number of runs alongside jobs of the reference manager for each run alongside jobs of the implementation. All of these runs must pass.
-/// Thus a chance failure, of any probability, is mistaken for interference in at most about one in eighty cases.
+/// Number of runs alongside jobs of the reference manager for each run alongside jobs of the implementation. All runs alongside the
+/// reference manager must pass. Thus a chance failure, whatever its probability, is mistaken for interference in at most about one in
+/// eighty cases.
 const UNRELATED_RUN_FACTOR: u32 = 2;
 /// Number of passing runs, one alone and the rest alongside jobs of the reference manager, that are required once another scenario of this
 /// run has shown interference.
@@ -44,7 +45,7 @@ pub(crate) struct ConcurrentScenarios {
     exclusive_lock: RwLock<()>,
     /// The running scenarios, each with all scenarios that ran at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// True if failures that another scenario has already shown while it was played alone are skipped.
+    /// True if a failure is not examined when another scenario has already shown the same failure while it was played alone.
     examines_once: bool,
     /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,
@@ -57,8 +58,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConcurrentScenarios {
-    /// Creates the state of a run that has not started any scenario yet. If `examines_once` is true, failures that another scenario has
-    /// already shown alone are skipped.
+    /// Creates the state of a run that has not started any scenario yet. If `examines_once` is true, a failure that another scenario has
+    /// already shown while it was played alone is not examined.
     pub(crate) fn new(examines_once: bool) -> Self {
         Self { examines_once, ..Self::default() }
     }
@@ -135,7 +136,7 @@ impl ConcurrentScenarios {
     }
 }
 
-/// The number of times that a scenario was played, and how often it failed.
+/// The number of times that a scenario was played, and the number of times that it failed.
 #[derive(Default, Clone, Copy)]
 struct PlayCounts {
     played: u32,

@@ -1,7 +1,7 @@
 //! The kill matrix, which proves that the suite can fail: plays the suite against every fault and every variation of the reference server.
 //!
 //! A fault is killed if a scenario has a finding that cites a requirement that the fault breaks. In every dialect that has the operation,
-//! findings must cite requirements of one common rule. A variation must not cause any finding, however minor.
+//! findings must cite requirements of the same rule. A variation must not cause any finding, however minor.
 
 pub mod client;
 pub mod external;
@@ -131,8 +131,8 @@ pub struct KillMatrix {
     pub requirements_without_fault: Vec<String>,
     /// Number of faults that apply in several dialects.
     pub shared_faults: usize,
-    /// Names of shared faults for which the dialects cite no common rule although `faults.toml` gives no reason for that, and of shared
-    /// faults with such a reason for which the dialects do cite a common rule.
+    /// Names of shared faults whose results contradict `faults.toml`: the dialects cite no common rule although the file gives no reason
+    /// for that, or they cite a common rule although the file gives such a reason.
     pub without_common_rule: Vec<&'static str>,
 }
 
@@ -204,7 +204,7 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option
     Some(KillResult { scenario: scenario.name.clone(), requirements, first_finding: first })
 }
 
-/// Returns whether all findings are advisory: the sets of requirements that they cite are not generally agreed on, and servers differ.
+/// Returns whether all findings cite advisory requirements, which are not generally accepted and which conforming servers may break.
 fn is_advice(suite: &Suite, found: &KillResult) -> bool {
     let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
     !found.requirements.is_empty() && found.requirements.iter().all(advisory)
@@ -302,7 +302,7 @@ pub fn run(
     let missing = |cases: &[Vec<FaultCase<'_>>]| {
         without_fault(suite, needs, &cases.iter().flatten().flat_map(|case| case.result.cited()).collect())
     };
-    // The requirements that no finding has cited so far may be cited by further scenarios.
+    // Further scenarios may cite the requirements that no finding has cited so far.
     let uncited = missing(&cases);
     for (cases, fault) in cases.iter_mut().zip(faults) {
         if fault.breaks.iter().any(|id| uncited.iter().any(|uncited| uncited == id)) {

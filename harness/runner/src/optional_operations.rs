@@ -488,8 +488,8 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have found neither their process manager nor each other. A library that uses the
-/// runner's PMI_FD and lets a process pass its barrier alone is judged for that instead.
+/// Returns the evidence that the processes of a library have found neither their process manager nor each other. Returns `None` for a
+/// library that uses the runner's PMI_FD, because a finding then reports that a process passes the barrier alone.
 pub(crate) fn probe_connection(prober: Prober<'_>, api: Dialect, events: &[Event]) -> Option<String> {
     if let Some(evidence) = singletons(events) {
         return Some(evidence);
@@ -555,8 +555,8 @@ pub(crate) const INIT_REMEDY: &str = "if the library uses a different process ma
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE_REQUIREMENTS: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 
-/// Returns whether a library's scenario needs the wire protocol, because its ranks must find each other or because it defines the process
-/// manager's behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
+/// Returns whether a library's scenario needs the wire protocol, because the ranks must find each other or because the scenario defines the
+/// process manager's behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
 fn needs_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     // A removed variable does not need a process manager.
     let removed =
@@ -611,7 +611,7 @@ mod tests {
         EventKind::Called { proc: P, function: "PMI_Init".into(), arguments: Vec::new(), held: false }
     }
 
-    /// The end of a process during its first call counts, whichever side caused it.
+    /// The end of a process during its first call is a failure of that call, unless the runner ended the process.
     #[rstest::rstest]
     #[case::ended_by_the_manager(vec![called(), EventKind::Ended { proc: P, ours: false }], true)]
     #[case::exits(vec![called(), EventKind::Exited { proc: P, exit: Exit::Code(1) }], true)]

@@ -85,11 +85,11 @@ impl RunOptions {
 
 /// An observer of the progress of a run, in the order of the suite.
 pub trait Observer {
-    /// The run begins.
+    /// Called when the run begins.
     fn begin(&mut self, header: &RunHeader);
-    /// An event of a scenario has happened.
+    /// Called for each event of a scenario.
     fn event(&mut self, scenario: &str, event: &Event);
-    /// A scenario has ended.
+    /// Called when a scenario has ended.
     fn result(&mut self, result: &ScenarioResult);
 }
 

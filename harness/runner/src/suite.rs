@@ -48,8 +48,8 @@ pub fn embedded() -> Result<Suite, FilesError> {
     Ok(READ.get_or_init(|| suite).clone())
 }
 
-/// Returns the embedded suite with only those scenarios that are `wanted`, by the tested kind of implementation and by name. Parsing all of
-/// them takes ten times as long as the rest of a start.
+/// Returns the embedded suite with only those scenarios for which `wanted` returns true. `wanted` receives the kind of implementation that
+/// a scenario tests, and the scenario's name. Parsing all scenarios takes ten times as long as the rest of a start.
 ///
 /// # Errors
 ///

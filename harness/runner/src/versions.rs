@@ -1,5 +1,5 @@
-//! Offered and answered versions, and the behaviour after them. Each row of the table is a launch: for an offer to a server, or for a
-//! response to a program or a library.
+//! A table of offered and answered versions, and the behaviour after them. Each row shows the result of one launch, in which a server
+//! receives an offer, or a program or library receives a response.
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, EventKind, Exit};
@@ -408,7 +408,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
         for arrival in arrivals.filter(|arrival| arrival.direction == Direction::ToServer) {
             all.push(match arrival.message {
                 Ok((framing, text)) => (framing, text.into_owned()),
-                // The process does not use the negotiated framing.
+                // Describes a message that does not use the negotiated framing.
                 Err(FramingError::FrameForLine) => (Framing::Frames, b"a frame of PMI-2".to_vec()),
                 Err(FramingError::LineForFrame) => (Framing::Lines, b"a line".to_vec()),
                 Err(_) => break,
@@ -426,7 +426,7 @@ pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
     word[..word.len().min(40)].escape_ascii().to_string()
 }
 
-/// Returns the exit of the first process, if it ended by itself.
+/// Returns the exit of the first process, if the process ended on its own.
 pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
     events.iter().find_map(|event| match &event.kind {
         EventKind::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),

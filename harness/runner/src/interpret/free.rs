@@ -147,7 +147,8 @@ mod tests {
     use crate::interpret::play;
     use crate::party::{MemoryParty, ScenarioLimits};
 
-    /// Plays these steps of two ranks after `joined`. Returns the ranks and the ends of their writes, from the first put or get.
+    /// Plays the given steps of two ranks after the fragment `joined`. Returns the writes from the first put on: for each, the rank and the
+    /// end of the written text.
     fn writes(head: &str, steps: &str) -> Vec<(u32, String)> {
         let suite = crate::suite::embedded().unwrap();
         let text =

@@ -172,7 +172,7 @@ impl<'a> Interpreter<'a> {
         None
     }
 
-    /// Ends a job that does not end by itself, and records the processes that were still running.
+    /// Ends a job that does not end on its own, and records the processes that were still running.
     pub(super) fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
         let (procs, names) = self.party.still_running();
         let waited_ms = waited.as_millis() as u64;
@@ -186,8 +186,8 @@ impl<'a> Interpreter<'a> {
     pub(super) fn release(&mut self) {
         for p in self.recorder.judge.started_processes() {
             if self.dismissed.insert(p) {
-                // A process that never joined only exits. After a refused init, slurmstepd 22.05 dies if the connection ends before the
-                // process does, and its job step then keeps running.
+                // A process that never joined is only ordered to exit, and its connection stays open. After a refused init, slurmstepd
+                // 22.05 dies if the connection ends before the process does, and its job step then keeps running.
                 if self.recorder.judge.has_joined(p) {
                     self.close(p);
                 } else {
@@ -414,7 +414,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Reports to the reference server that a process has ended by itself.
+    /// Reports to the reference server that a process has ended on its own.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
         // Process managers other than the reference server detect the ends of their processes themselves.
         if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {

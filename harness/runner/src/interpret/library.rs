@@ -52,7 +52,7 @@ pub fn play(
     let mut interpreter = Interpreter::new(scenario, &mut party, limits, recorder);
     let mut manager =
         LibraryManager::new(scenario, library.server.is_some()).map_err(|error| error.to_string())?;
-    // A library without a process manager may not learn the name of its keyval space from a message.
+    // A library without a process manager might never receive the name of its keyval space in a message.
     interpreter.scope.set("kvs", format!("{KVS_PREFIX}-0").into_bytes());
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);
@@ -227,7 +227,8 @@ impl Interpreter<'_> {
         if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
             return Err(WalkEnd::Mistake(format!("the call has no out argument {}", name.value)));
         }
-        // In a scenario that tests errors, a call that must succeed is the control, and cites the tested requirement.
+        // In a scenario about failures, a call that must succeed is a control. If it fails, it breaks the requirement on the function's
+        // effect.
         let succeeds = signature::code(&wanted.value) == Some(signature::SUCCESS);
         if succeeds && !cites && signature::is_about_failures(&self.cited) {
             self.cited = begun.function.effect_requirement.to_owned();

@@ -16,7 +16,7 @@ use super::walk::{Fragments, skip_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Party, ScenarioLimits, SilenceMeaning};
 
-/// Time within which an implementation may end by itself after it has hung.
+/// Time that an implementation has to end on its own after it has hung.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which events are processed during a `wait` step.
@@ -29,7 +29,8 @@ const LAST_EVENTS_TIME: Duration = Duration::from_millis(100);
 /// nothing indicates this in advance.
 const RUNNING_JOB_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Plays one scenario, with a function that finds its fragments. The party has been launched; `Launched` is recorded here.
+/// Plays one scenario against a launched party. `fragments` finds the fragments that the scenario uses. Records [`EventKind::Launched`]
+/// first.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,
@@ -63,8 +64,8 @@ fn depends_on_placement(request: &[u8]) -> bool {
 }
 
 impl Interpreter<'_> {
-    /// Reads what a server that closed a connection has sent and printed until now, before the runner ends the job and so causes more
-    /// output.
+    /// If the server has closed a connection, reads everything that it has sent and printed so far. Called before the runner ends the job,
+    /// because that causes further output.
     fn read_last_events(&mut self) {
         let is_closed = |event: &Event| matches!(event.kind, EventKind::ClosedByServer { .. });
         if self.recorder.events.iter().any(is_closed) {
@@ -178,7 +179,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Returns the request that a step matched: the request with this number, counted from 1, or the last request.
+    /// Returns the number of a request that a step has matched. `number` counts the matched requests from 1; `None` selects the last one.
     pub(super) fn matched_request(&self, p: Proc, number: Option<u32>) -> Option<u64> {
         let taken = self.recorder.judge.consumed_requests(p);
         let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;
@@ -236,7 +237,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Lets time pass. No verdict depends on it, except through what the implementation does meanwhile.
+    /// Lets time pass. This affects the verdict only through the actions of the implementation during that time.
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), WalkEnd> {
         let until = Instant::now() + time;
         if self.party.pass_time() {

@@ -47,7 +47,7 @@ pub(crate) trait StepReceiver {
 ///
 /// # Errors
 ///
-/// Returns the error of a step, or an error in the scenario that shows only when it is executed.
+/// Returns an error if a step fails, or if the scenario has a mistake that shows only when the scenario is executed.
 pub(crate) fn walk<S: StepReceiver>(
     steps: &mut S,
     scenario: &Scenario,

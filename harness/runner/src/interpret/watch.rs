@@ -87,8 +87,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// If one connection has ended, waits to see whether the server ends all of them before the runner closes the others. Otherwise, the
-    /// order of the requests would not be known.
+    /// If one connection has ended, waits to see whether the server ends all of them before the runner closes the others. Without this
+    /// wait, the order of the requests would be unknown.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started_processes();

@@ -1,4 +1,5 @@
-//! The kill matrix of programs and libraries: plays the suite against an implementation that has the faults of the catalogue by name.
+//! The kill matrix of programs and libraries: plays the suite against an implementation that offers each fault of the catalogue under its
+//! name.
 //!
 //! A fault is killed if each scenario that it names, or one about a requirement that it breaks, has a finding that cites the requirement.
 //! Without a fault, the same scenarios must pass. A variation must not cause any finding in one scenario of each file.
@@ -139,7 +140,8 @@ impl ExternalMatrix<'_> {
         self.suite.testing(self.under_test).filter(|s| s.dialect == self.dialect).cloned()
     }
 
-    /// Returns one scenario from each file. The other rows differ in the server, to which implementations may react differently.
+    /// Returns one scenario from each file. The other rows of a table vary the server's behaviour, to which conforming implementations may
+    /// react differently.
     fn one_of_each(&self) -> Vec<Arc<Scenario>> {
         let mut files = BTreeSet::new();
         let is_first = |s: &Arc<Scenario>| files.insert(s.name.split('[').next().map(str::to_owned));

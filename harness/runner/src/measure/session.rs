@@ -205,7 +205,7 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// Checks that the processes are ranks of a single job, because many jobs of one process would show no growth.
+    /// Checks that the processes are the ranks of a single job. Many jobs with one process each would show no growth.
     fn check_rank(
         &self,
         env: &BTreeMap<String, String>,
@@ -272,7 +272,8 @@ impl MeasuredJob {
         }
     }
 
-    /// Like [`each`](Self::each), but returns an error if the manager refuses a request.
+    /// Makes each rank's requests, each after the response to the rank's previous request. Returns an error if the manager refuses a
+    /// request.
     pub(super) fn each_accepted(
         &mut self,
         phase: MeasuredPhase,

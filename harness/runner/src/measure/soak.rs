@@ -17,7 +17,7 @@ use crate::party::server::{Implementation, LaunchEnvironment};
 const REQUESTS_PER_ROUND: u32 = 8;
 /// Number of samples of memory and descriptors.
 const SAMPLES: u64 = 50;
-/// Keys are put only in the first `1 / PUT_PART` of the rounds. After that, the memory should no longer grow.
+/// Keys are put only in the first `1 / PUT_PART` of the rounds. After that, memory use should no longer grow.
 const PUT_PART: u64 = 5;
 
 /// Number of bytes that follow the key in a value.
@@ -115,7 +115,8 @@ fn sample(job: &MeasuredJob, start: Instant, requests: u64) -> SoakSample {
     SoakSample { seconds: start.elapsed().as_secs_f64(), requests, memory, descriptors }
 }
 
-/// Returns a request of a rank, given its number in the round, the round, and the number of rounds in which keys are put.
+/// Returns a rank's request. `number` is the number of the request in its round, and `put_rounds` is the number of rounds in which keys are
+/// put.
 fn request(
     ranks: u32,
     rank: u32,

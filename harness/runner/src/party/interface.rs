@@ -58,7 +58,7 @@ pub trait Party {
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Sends a command to the upstream of a proxy.
     fn upstream(&mut self, _command: UpstreamCommand) {}
-    /// Returns the processes that have written bytes which the implementation has not read.
+    /// Returns the processes whose bytes the implementation has not read completely.
     fn unread(&self) -> Vec<Proc> {
         Vec::new()
     }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// A loaded machine extends waits at most by this factor.
+/// Maximum factor by which waits are extended on a loaded machine.
 const MAX_SLOWDOWN: f64 = 10.0;
 
 /// The limits of a scenario.
@@ -25,7 +25,8 @@ impl ScenarioLimits {
         self.idle_start().mul_f64(current_slowdown())
     }
 
-    /// Returns whether a started process has taken too long to report. Reads the load only if an idle machine would have taken less.
+    /// Returns whether a started process has taken too long to report. Reads the machine's load only after the time that a process may take
+    /// on an idle machine.
     pub(crate) fn is_start_over(&self, waited: Duration) -> bool {
         waited >= self.idle_start() && waited >= self.start()
     }

@@ -33,8 +33,8 @@ pub(crate) trait JobView {
     fn connections(&self) -> HashSet<Ends>;
 }
 
-/// Decides what each process of a job receives: its environment, connection and messages. The methods up to `next_action` mirror those
-/// of [`Server`].
+/// A component that decides what each process of a job receives: its environment, connection and messages. The methods up to `next_action`
+/// mirror those of [`Server`].
 pub(crate) trait Host {
     fn add_group(&mut self, spec: GroupSpec) -> GroupId;
     fn size(&self, group: GroupId) -> u32;
@@ -42,7 +42,8 @@ pub(crate) trait Host {
     fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)>;
     fn connects(&mut self, p: Proc) -> bool;
     fn receive(&mut self, from: Proc, bytes: &[u8]);
-    /// A round of the event loop begins. Returns true to let requests gather first, so that several arrive in one round.
+    /// Called when a round of the event loop begins. Returns true to let requests gather first, so that several of them arrive in the same
+    /// round.
     fn begin_round(&mut self) -> bool {
         false
     }
@@ -55,7 +56,7 @@ pub(crate) trait Host {
     fn connection_method(&self) -> ConnectionMethod;
     /// Returns the first message to a process that has requested a process manager.
     fn welcome(&mut self) -> Vec<u8>;
-    /// A process has started a program as its process manager, with the given arguments.
+    /// Called when a process has started a program as its process manager, with the given arguments.
     fn manager_requested(&mut self, _args: Vec<Bytes>) {}
     /// Identifies the process of a connection by its first line, and returns the response; `None` if it belongs to no process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
@@ -64,13 +65,14 @@ pub(crate) trait Host {
     fn descriptor(&mut self, _p: Proc) -> Option<i32> {
         None
     }
-    /// The process was started.
+    /// Called when the process was started.
     fn started(&mut self, _p: Proc) {}
-    /// The process closed its connection, or ended, without reading everything that the server wrote. [`closed`](Self::closed) follows.
+    /// Called when the process closed its connection, or ended, without reading everything that the server wrote. A call of
+    /// [`closed`](Self::closed) follows.
     fn left_unread(&mut self, _p: Proc) {}
-    /// The process has ended. [`closed`](Self::closed) follows.
+    /// Called when the process has ended. A call of [`closed`](Self::closed) follows.
     fn ended(&mut self, _p: Proc, _exit: Exit) {}
-    /// The process wrote to a captured stream.
+    /// Called when the process wrote to a captured stream.
     fn output(&mut self, _p: Proc, _stderr: bool, _bytes: &[u8]) {}
     /// Called after every event, and when the requested time has passed.
     fn tick(&mut self, _job: &dyn JobView) -> NextTick {

@@ -196,7 +196,8 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Like [`run`](Self::run), but also waits for reports from programs that the job's processes start as their process manager.
+    /// Starts `ranks` processes and serves until all have ended, as [`run`](Self::run) does. Also waits for reports from programs that the
+    /// job's processes start as their process manager.
     pub(crate) fn run_with_agents(
         mut self,
         listener: Option<AgentListener>,
@@ -790,7 +791,7 @@ impl<H: Host> Job<H> {
     }
 }
 
-/// A process in messages.
+/// A process, formatted for messages.
 struct ProcessName(Proc);
 
 impl fmt::Display for ProcessName {
@@ -799,7 +800,7 @@ impl fmt::Display for ProcessName {
     }
 }
 
-/// The end of a process in messages.
+/// The exit of a process, formatted for messages.
 struct ExitText(Exit);
 
 impl fmt::Display for ExitText {

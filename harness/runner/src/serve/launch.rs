@@ -17,8 +17,8 @@ use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that this process needs in addition to those of the ranks: standard streams, epoll, signals, the one that ranks inherit,
-/// and those that this process may have inherited.
+/// Number of descriptors that this process needs in addition to those of the ranks: standard streams, epoll, signals, the one that ranks
+/// inherit, and those that this process may have inherited.
 const SPARE_DESCRIPTORS: u64 = 64;
 /// Number of descriptors for each process: its connection and its pidfd.
 const DESCRIPTORS_PER_PROCESS: u64 = 2;
@@ -49,7 +49,7 @@ impl Launcher {
         Ok(Self { null, inherited_variables: foreign, limit: None })
     }
 
-    /// Ensures that `processes` can be served at the same time.
+    /// Ensures that enough descriptors are available to serve `processes` processes at the same time.
     pub(super) fn reserve(&mut self, processes: u64) -> io::Result<()> {
         let needed = processes * DESCRIPTORS_PER_PROCESS + SPARE_DESCRIPTORS;
         if let Some(before) = descriptors::raise(needed, format_args!("{processes} processes"))? {
@@ -123,7 +123,7 @@ impl Executable {
     }
 
     /// Creates an executable from a spawn request, with MPI's reserved info keys for the working directory (`wdir`, which some libraries
-    /// send as `wd`) and for the search path (`path`). Others are ignored, as MPI requires.
+    /// send as `wd`) and for the search path (`path`). Other keys are ignored, as MPI requires.
     pub(crate) fn spawned(program: SpawnProgram) -> Self {
         let mut this = Self {
             name: OsString::from_vec(program.execname),

@@ -1,8 +1,8 @@
 //! Connections whose process is not yet known: those that processes make themselves (`PMI_PORT`), and the one that the server makes to a
 //! process that requests a process manager (singleton init).
 //!
-//! Every process on this machine can connect. A connection that remains silent, sends too much or sends something other than an initack
-//! waits or is closed, and does not affect the others.
+//! Every process on this machine can connect. A connection that remains silent waits. A connection that sends too much, or anything other
+//! than an initack, is closed. Neither affects the other connections.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -32,10 +32,10 @@ struct PendingConnection {
 /// The listening socket, and the connections that it has accepted.
 #[derive(Default)]
 pub(super) struct Listener {
-    /// `None` if this process connects to the process that has requested a process manager.
+    /// The listening socket; `None` if this process connects to the process that has requested a process manager.
     listener: Option<TcpListener>,
-    /// The socket for programs that a process has started as its process manager. `managers` are the programs that have reported there, by
-    /// the numbers of the connections that they have passed on.
+    /// The socket for programs that a process has started as its process manager. `managers` contains the programs that have reported on
+    /// this socket, by the numbers of the connections that they have passed on.
     agent_listener: Option<AgentListener>,
     managers: Vec<(u64, Channel)>,
     pending: Vec<PendingConnection>,
@@ -151,7 +151,8 @@ impl Listener {
         self.listener.as_ref()?.local_addr().ok()
     }
 
-    /// Accepts new connections: to the port as `source`, and to the scratch folder as `agent`.
+    /// Accepts new connections. `source` returns the reactor's source for a connection to the port, and `agent` for a connection to the
+    /// scratch folder.
     pub(super) fn accept<S: Copy>(
         &mut self,
         reactor: &mut Reactor<S>,
@@ -186,8 +187,8 @@ impl Listener {
         self.dismiss(oldest.number);
     }
 
-    /// Reads from a connection; returns `None` if its first line is incomplete. A connection that ends, or sends more than an initack can
-    /// have without ending its line, is closed.
+    /// Reads from a connection. Returns `None` if the connection's first line is incomplete. Closes a connection that has ended, or whose
+    /// first line is longer than an initack can be.
     pub(super) fn read<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Option<FirstLine> {
         let at = self.pending.iter().position(|pending| pending.number == number)?;
         let pending = &mut self.pending[at];

@@ -6,13 +6,13 @@
 //! * With [`ConnectionMethod::Port`], a rank receives `PMI_PORT` instead, and connects itself.
 //! * With [`ConnectionMethod::Singleton`], there is one process. It is already running, and the server connects to it.
 //! * With a [`Remote`], a command that the user provides starts each rank, on one of several hosts. When the job ends, that command is
-//!   ended here; the processes that it has started there notice that their connections end.
+//!   ended on this host; the processes on the other hosts notice the end of their connections.
 //! * A rank is a process with all processes in its process group, which it leads. When a rank ends or its program is aborted, the group is
 //!   killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).
-//!   Every other rank reads from `/dev/null`. All inherit stdout and stderr.
-//! * The bytes that a rank wrote before it ended are still served. If a rank does not read its responses, the server does not read from it
-//!   until it does, so that no rank can make this process grow.
+//!   Every other rank reads from `/dev/null`. All ranks inherit stdout and stderr.
+//! * The bytes that a rank wrote before it ended are still served. If a rank does not read its responses, the server does not read from the
+//!   rank until it does, so that no rank can make the server's memory grow.
 //! * SIGINT, SIGTERM and SIGHUP kill all started processes.
 //!
 //! # Exit status
@@ -59,8 +59,8 @@ pub struct ServeOptions {
     /// The hosts of the processes, if the processes do not run on this host. They then connect through `PMI_PORT`, which the configuration
     /// must allow.
     pub remote: Option<Remote>,
-    /// The file with the state of the previous job, for faults that show only in a later job. When this job ends, it writes its
-    /// own state there.
+    /// The file with the state of the previous job, for faults that show only in a later job. When this job ends, the server writes the
+    /// state of this job to the same file.
     pub state: Option<PathBuf>,
     /// True to log the starts and exits of processes on stderr.
     pub verbose: bool,

@@ -27,7 +27,7 @@ enum ScriptEntry {
     Trigger(Template, bool),
     Action(ScriptAction),
     Expect(ExpectationKind),
-    /// A variable of the environment, absent if `None`.
+    /// An environment variable and its value; `None` removes the variable.
     Env(String, Option<Template>),
 }
 
@@ -71,7 +71,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// Returns an error that the checker cannot detect, with its line.
+    /// Returns an error if the scenario has a mistake that the checker cannot detect. The error contains the line of the mistake.
     pub(super) fn new(scenario: &Scenario, fragments: Fragments<'_>) -> Result<Self, ScriptError> {
         let mut script = Self::plain();
         script.config.nodes = scenario.nodes;

@@ -9,7 +9,7 @@ use object::{Endianness, FileKind, Object, ObjectSymbol, SymbolKind, elf};
 
 use pmi_judge::event::EventKind;
 
-/// A library's file cannot be read.
+/// The error for a file that cannot be read as a shared library.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct UnreadableLibrary {

@@ -50,7 +50,7 @@ pub(super) struct ProgramJob<'a> {
     server: Server,
     /// The value of `PATH`, if the program must find the harness as `mpiexec`.
     pub(super) path: Option<OsString>,
-    /// The first line that was sent to a process which started an `mpiexec`, until it has answered.
+    /// The first line that was sent to a process which started an `mpiexec`, until the process has answered.
     pending_singinit: Option<Vec<u8>>,
     script: &'a dyn ProgramServer,
     record: EventRecorder<'a>,
@@ -69,8 +69,8 @@ pub(super) struct ProgramJob<'a> {
     /// Processes whose end is withheld from the server. Otherwise, the server would end other processes that still have steps of the
     /// scenario to play, or that can continue.
     withheld_ends: Vec<Proc>,
-    /// Processes that have requested the abort of their group. The group is ended once they have ended by themselves or are idle, so that
-    /// their behaviour after the abort does not depend on the time until they are killed.
+    /// Processes that have requested the abort of their group. The group is ended once these processes have ended on their own or are idle.
+    /// Otherwise, the verdict on their behaviour after the abort would depend on when they are killed.
     pending_aborts: Vec<Proc>,
     /// Number of bytes received from all processes.
     received: u64,
@@ -323,8 +323,8 @@ impl<'a> ProgramJob<'a> {
         !due.is_empty()
     }
 
-    /// Ends a process group as a process manager would, except for processes that must end by themselves. A process that is aborted at the
-    /// request of another process cannot foresee this, so it is ended as any process manager would end it.
+    /// Ends a process group as a process manager would, except for processes that must end on their own. If `requested` is true, these
+    /// processes are ended as well, because a process cannot foresee that another process requests an abort.
     fn end_group(&mut self, group: GroupId, requested: bool) {
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == group).collect();
         for p in group {
@@ -333,7 +333,7 @@ impl<'a> ProgramJob<'a> {
                 continue;
             }
             let closes = process.must_exit_itself() && process.applied_count > 0 && !requested;
-            // A process that has closed its connection by itself may still be running.
+            // A process that has closed its own connection may still be running.
             let is_open = !process.is_closed() || requested;
             self.flush(p);
             if let Some(process) = self.processes.get_mut(&p).filter(|_| is_open) {
@@ -401,7 +401,7 @@ impl<'a> ProgramJob<'a> {
         self.has_pending_rules(p.group) || self.is_dispensable(p)
     }
 
-    /// Returns whether the other processes continue, until they are idle, after this process has left without finalize. A program whose
+    /// Returns whether the other processes may continue until they are idle after this process has left without finalize. A program whose
     /// processes never finalize and all exit with status 0 is judged like any other. If a process that must exit with status 0 fails, the
     /// next requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
@@ -421,7 +421,7 @@ impl<'a> ProgramJob<'a> {
         self.drain();
     }
 
-    /// Records that the remaining processes will not end by themselves.
+    /// Records that the remaining processes will not end on their own.
     fn report_hang(&mut self, proof: HangProof) {
         let procs: Vec<Proc> =
             self.processes.iter().filter(|(_, process)| process.exit.is_none()).map(|(p, _)| *p).collect();
@@ -587,7 +587,7 @@ impl Host for ProgramJob<'_> {
         let env = process.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
         let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
         let fd = process.env.get("PMI_FD").filter(|fd| fd.parse::<i32>() != Ok(process.descriptor));
-        let bad_fd = fd.map(|_| "PMI_FD does not name it".to_owned());
+        let bad_fd = fd.map(|_| "PMI_FD does not name the connection".to_owned());
         let expectations = process.script.expectations.clone();
         // Actions at the start need no request.
         let first = process.script.rules.first().filter(|rule| rule.trigger.is_none());

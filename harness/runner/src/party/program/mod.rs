@@ -136,7 +136,7 @@ impl Program {
         self.ranks = 1;
     }
 
-    /// Makes the program's processes connect by themselves: they receive only `PMI_PORT` and `PMI_ID`.
+    /// Makes the program's processes open their own connections: they receive only `PMI_PORT` and `PMI_ID`.
     pub fn connect_by_port(&mut self) {
         self.connection_method = ConnectionMethod::Port;
     }

@@ -33,7 +33,7 @@ pub(super) enum EndReason {
     Script,
     /// The program was aborted.
     Abort,
-    /// The process did not end by itself.
+    /// The process did not end on its own.
     Stuck,
 }
 
@@ -117,7 +117,7 @@ impl ProgramProcess {
         while self.connection.next(Direction::FromServer).is_some() {}
     }
 
-    /// Returns whether the process must end by itself, even if its program is aborted.
+    /// Returns whether the process must end on its own, even if its program is aborted.
     pub(super) fn must_exit_itself(&self) -> bool {
         self.script.expectations.iter().any(|(_, e)| e.kind.requires_own_exit())
     }

@@ -43,7 +43,7 @@ fn of_launcher(text: &str) -> LauncherVersion {
     }
 }
 
-/// The family of a proxy could not be detected. The message contains the evidence, and the option that selects a family.
+/// The error for a proxy whose family could not be detected. The message contains the evidence, and the option that selects a family.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UndetectedFamily {
     #[error("{}: {error}", proxy.display())]

@@ -42,7 +42,7 @@ pub struct UpstreamOptions {
     pub proxy: PathBuf,
     /// The protocol of the proxy.
     pub family: Family,
-    /// True if the proxy's processes connect by themselves, through PMI_PORT.
+    /// True if the proxy's processes open their own connections through PMI_PORT.
     pub pmi_port: bool,
     /// Number of processes.
     pub ranks: u32,
@@ -312,7 +312,8 @@ impl ProxyDriver {
         }
         let proxy = &mut self.proxies[link];
         let began = self.upstream.awaited(link).is_none();
-        // While its processes run, a proxy has no deadline. It is given one when they have ended or it has closed its connection.
+        // While its processes run, a proxy has no deadline. It gets a deadline when its processes have ended or it has closed its
+        // connection.
         if self.upstream.has_ended(link) || proxy.connection.is_none() {
             proxy.deadline.get_or_insert(Instant::now() + self.options.timeout);
         } else if began {

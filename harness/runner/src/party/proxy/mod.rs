@@ -1,4 +1,4 @@
-//! Takes the place of `mpiexec` above MPICH's `hydra_pmi_proxy`, so that a proxy can be judged by itself.
+//! Takes the place of `mpiexec` above MPICH's `hydra_pmi_proxy`, so that a proxy can be judged alone.
 //!
 //! A proxy does most of a process manager's work for the ranks of one node. Requests that concern other nodes go to its upstream, in a
 //! private protocol that changes between releases ([`pmi_wire::hydra`]). This module is the other end of that protocol. Its command

@@ -2,7 +2,7 @@
 //!
 //! The upstream connects to the runner's socket, introduces itself ([`Hello`]) and waits for the first [`RunnerCommand`], which is
 //! [`RunnerCommand::Hold`]. From then on it reports each action beforehand, and carries out commands. Both sides write lines of JSON.
-//! Without a runner, the upstream serves by itself.
+//! Without a runner, the upstream answers all requests itself.
 
 use std::path::Path;
 

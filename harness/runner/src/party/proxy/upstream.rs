@@ -93,7 +93,7 @@ struct FencedProcess {
 /// A barrier that at least one process has entered.
 #[derive(Debug)]
 struct Barrier {
-    /// The group's own name of the barrier, if barriers have names.
+    /// The name of the barrier within its group, if barriers have names.
     name: Option<Vec<u8>>,
     /// Number of processes that must enter the barrier.
     total: u64,
@@ -776,7 +776,7 @@ mod tests {
             .collect()
     }
 
-    /// Returns the reports as `FROM text` and `TO text`, with a mark on held requests.
+    /// Formats each report as `PROXY asks ID: TEXT` or `PROXY told ID: TEXT`. Marks held requests and scripted responses.
     fn reports(upstream: &mut Upstream) -> Vec<String> {
         let reports = std::iter::from_fn(|| upstream.next_order()).filter_map(|order| match order {
             DriverOrder::Report(kind) => Some(*kind),
@@ -805,7 +805,7 @@ mod tests {
         numbers.iter().flat_map(|n| n.to_ne_bytes()).collect()
     }
 
-    /// Starts the processes of proxies of Hydra 4.2.
+    /// Returns an upstream whose proxies, of Hydra 4.2, have started their processes.
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {

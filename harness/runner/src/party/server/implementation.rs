@@ -15,12 +15,12 @@ use pmi_wire::grammar::is_uint;
 use pmi_wire::hydra::Family;
 use pmi_wire::singleton::{PMI_ARGS_OPTION, UNUSED_ARGUMENTS};
 
-/// The implementation cannot be started as requested. The message contains a remedy.
+/// The error for an implementation that cannot be started as requested. The message contains a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ImplementationError(pub(super) String);
 
-/// A bare proxy cannot be judged. The message contains the expected and the actual behaviour, and an option to try.
+/// The error for a bare proxy that cannot be judged. The message contains the expected and the actual behaviour, and an option to try.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ProxyCheckError(String);
@@ -47,7 +47,7 @@ pub struct Implementation {
     proxy: Option<PathBuf>,
     /// The dialect of the proxy's upstream protocol.
     family: Option<Family>,
-    /// Variables that are added to the environment.
+    /// Environment variables that are added for the implementation.
     pub env: BTreeMap<String, String>,
     /// Optional operations that the implementation supports (`true`) or lacks (`false`). All others are probed.
     pub claimed_capabilities: BTreeMap<Capability, bool>,
@@ -778,7 +778,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_commands_of_templates_and_launchers() {
+    fn builds_commands_from_templates_and_launchers() {
         let server = Implementation::from_argument("pm -n {ranks} -- {agent} 'a b'").unwrap();
         assert_eq!(
             server.command(3, 1, &["/x/agent".to_owned()], "j"),
@@ -806,7 +806,8 @@ mod tests {
         assert!(server.env.is_empty(), "the command is run unchanged");
     }
 
-    /// Runs a script in a Slurm with these steps, each with its id and the process of its `srun`. Returns its output.
+    /// Runs a script with a fake Slurm that has the given steps, each with its id and the process of its `srun`. Returns the script's
+    /// output.
     fn run_beside_steps(script: &str, steps: &[(&str, &str)], job: Option<&str>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let program = |name: &str, text: &str| {
@@ -849,7 +850,7 @@ mod tests {
     }
 
     #[test]
-    fn names_removed_operations() {
+    fn rejects_removed_and_unknown_operations() {
         let error = |word| parse_capability(word).unwrap_err().to_string();
         assert!(error("concat").contains("\"concat\" was removed"), "{}", error("concat"));
         assert!(error("nonsense").contains("operations are spawn, names, "), "{}", error("nonsense"));

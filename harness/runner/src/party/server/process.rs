@@ -84,7 +84,7 @@ pub struct LaunchEnvironment {
     pub kernel_reports_exits: bool,
     /// The address for relayed connections, if the processes run where they cannot pass their connections to the runner.
     pub listen: Option<ListenOptions>,
-    /// Set when the run must end immediately.
+    /// A flag that is set when the run must end immediately.
     pub interrupted: Arc<AtomicBool>,
     /// The slots for concurrent launches.
     pub slots: Arc<Slots>,
@@ -219,7 +219,7 @@ pub struct ServerParty {
     /// The process that the server must serve although it has not started it. It is ended with the launch.
     _singleton: Option<Singleton>,
     /// The connection to `hydra-upstream`, which replaces a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the
-    /// conversation is over.
+    /// connection has ended.
     upstream: Option<(Channel, Option<ReactorKey>)>,
     is_proxy: bool,
     /// Requests that the upstream leaves to the scenario.
@@ -262,7 +262,7 @@ pub struct ServerParty {
     ordered_actions: bool,
     /// True if the exit of the launcher has been reported.
     exit_reported: bool,
-    /// Released after everything else has ended.
+    /// The slot of this launch, which is released after everything else has ended.
     slot: Slot,
 }
 
@@ -286,8 +286,8 @@ impl Default for SilenceTimes {
 }
 
 impl ServerParty {
-    /// Starts the implementation with the agent as its program. Also returns the command line. If it must connect to a process that it has
-    /// not started, `start` limits the time for that.
+    /// Starts the implementation with the agent as its program. Also returns the command line. If the implementation must connect to a
+    /// process that it has not started, `start` is the maximum time until it has connected.
     ///
     /// # Errors
     ///
@@ -483,7 +483,7 @@ impl ServerParty {
         }
     }
 
-    /// Assigns a rank to a process: its PMI_RANK, or the first free one if that is unusable.
+    /// Assigns a rank to a process: its PMI_RANK, or the first free rank if PMI_RANK is unusable.
     fn introduce(&mut self, mut control: Channel, hello: RankHello) {
         let is_here =
             hello.relay_location.as_ref().is_none_or(|place| place.processes == relay::place().processes);
@@ -639,8 +639,8 @@ impl ServerParty {
         }
     }
 
-    /// Sends an order about its connection to an agent that relays. Does nothing if the connection is closed, or if too many bytes wait to
-    /// be written.
+    /// Sends an order to an agent that relays the connection of a process. Does nothing if the connection is closed, or if too many bytes
+    /// wait to be written.
     fn order(&mut self, proc: Proc, order: &AgentOrder) {
         let Some(RankState { control, control_key, relayed: Some(relayed), .. }) = self.ranks.get_mut(&proc)
         else {

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_versions_that_are_not_semantic() {
+    fn accepts_versions_with_leading_zeros() {
         let version = |text: &str| {
             let profile = format!("name = \"x\"\ncommand = \"x\"\nversion = \"{text}\"");
             toml::from_str::<Profile>(&profile).map(|p| p.version)
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn precedents_begin_with_the_closest_version() {
+    fn related_deviations_begin_with_closest_version() {
         let mut hydra = Implementation::from_argument("mpiexec.hydra -n {ranks} {agent}").unwrap();
         (hydra.version, hydra.uses_alarms) = (Some(semver::Version::new(5, 0, 1)), false);
         let names = |of: &Implementation| -> Vec<String> {

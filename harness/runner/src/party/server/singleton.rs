@@ -1,4 +1,4 @@
-//! A process that a process manager must serve although it has not started it.
+//! A process that the process manager must serve although another program has started the process.
 
 use std::io;
 use std::net::TcpListener;

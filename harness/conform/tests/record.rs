@@ -77,7 +77,7 @@ fn reports_close_before_finalize_is_answered() {
     let ran = record(folder.path(), "2", &[FAULTY_PROGRAM, "leaves-without-the-answer-to-finalize"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("FAIL rfc13.wire.lock-step (MUST)"), "{}", ran.whole());
-    assert!(ran.err.contains("seen      closed without reading it"), "{}", ran.whole());
+    assert!(ran.err.contains("seen      closed without reading the answer"), "{}", ran.whole());
     // The message names an option of this command.
     assert!(ran.err.contains("left out; see the log (record -o DIR)"), "{}", ran.whole());
     let ran = record(folder.path(), "2", &[FAULTY_PROGRAM]);

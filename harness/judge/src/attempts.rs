@@ -21,9 +21,9 @@ pub struct AttemptMerger {
     red: u32,
     time_us: u64,
     found: Vec<RepeatedFinding>,
-    /// For each finding, its requirement and its shape.
+    /// The requirement and the shape of each distinct finding.
     keys: Vec<(String, String)>,
-    /// For each finding, the attempts that show it.
+    /// The numbers of the attempts that show each distinct finding.
     attempts_with_finding: Vec<Vec<u32>>,
     /// Number of results added. A result may represent several attempts.
     added: u32,
@@ -36,7 +36,7 @@ impl AttemptMerger {
         Self { strict, ..Self::default() }
     }
 
-    /// Adds an attempt. Returns whether it is the worst attempt so far, which represents the scenario.
+    /// Adds an attempt. Returns true if it is the worst attempt so far, and so represents the scenario.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
         let plays = result
             .attempts
@@ -86,7 +86,7 @@ impl AttemptMerger {
         self.played
     }
 
-    /// Returns the merged result, or `None` if no attempt was added. If failures were `retried`, a scenario that also passed is flaky.
+    /// Returns the merged result, or `None` if no attempt was added. If `retried` is true, a scenario that both failed and passed is flaky.
     #[must_use]
     pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
         let Self { worst, played, red, time_us, mut found, attempts_with_finding: shown, added, .. } = self;

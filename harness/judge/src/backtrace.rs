@@ -35,7 +35,8 @@ pub struct Backtrace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename = "Frame")]
 pub struct StackFrame {
-    /// File name of the program or library that contains the instruction; `None` if the address is not in any file, so it is not code.
+    /// File name of the program or library that contains the instruction; `None` if the address belongs to no file and is therefore not
+    /// code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
     /// The offset of the instruction within the file of its module.
@@ -123,7 +124,7 @@ const RUNTIME_FUNCTIONS: [&str; 36] = [
     "rust_eh_personality",
 ];
 
-/// Prefixes of the names of other runtime functions.
+/// Prefixes of the names of runtime functions that [`RUNTIME_FUNCTIONS`] does not list.
 const RUNTIME_PREFIXES: [&str; 29] = [
     "__GI_",
     "__libc_",
@@ -157,7 +158,7 @@ const RUNTIME_PREFIXES: [&str; 29] = [
 ];
 
 impl StackFrame {
-    /// Returns whether the frame is not to blame: it belongs to a system library, or to code that ends a program after an internal error.
+    /// Returns whether the frame is not to blame, because it belongs to a system library or to a runtime function.
     fn is_runtime(&self) -> bool {
         // The address is not code, so the caller that jumped there is to blame.
         let Some(module) = &self.module else { return true };
@@ -184,7 +185,8 @@ impl StackFrame {
 }
 
 impl Backtrace {
-    /// Returns the call to blame: the innermost call outside of system libraries.
+    /// Returns the frame to blame: the innermost one outside of system libraries and runtime functions, or else the innermost one in a
+    /// file.
     pub fn blamed_frame(&self) -> Option<&StackFrame> {
         let known = || self.frames.iter().find(|frame| frame.module.is_some());
         self.frames.iter().find(|frame| !frame.is_runtime()).or_else(known)
@@ -195,7 +197,7 @@ impl Backtrace {
         self.blamed_frame().and_then(StackFrame::place)
     }
 
-    /// Returns whether the backtrace belongs to this process and signal. The kernel may have truncated the name.
+    /// Returns whether the backtrace belongs to the process `name` and to this signal. The kernel may have truncated the name.
     pub fn belongs_to(&self, name: &str, signal: i32) -> bool {
         let kept = &name[..name.floor_char_boundary(MAX_PROCESS_NAME.min(name.len()))];
         self.signal == signal && (self.name == name || self.name == kept)

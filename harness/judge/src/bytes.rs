@@ -17,7 +17,7 @@ pub(crate) const MAX_SHOWN_BYTES: usize = 300;
 #[schemars(with = "String")]
 pub struct Bytes(pub Vec<u8>);
 
-/// Joins byte strings with blanks, as scenarios write arguments.
+/// Joins byte strings with blanks, the form in which scenarios write arguments.
 pub(crate) fn join_with_blanks(all: &[Bytes]) -> Vec<u8> {
     all.iter().map(|bytes| bytes.0.as_slice()).collect::<Vec<_>>().join(&b' ')
 }
@@ -109,7 +109,11 @@ mod tests {
     fn bytes_round_trip_through_json() {
         let all = Bytes((0..=255).collect());
         let json = serde_json::to_string(&all).unwrap();
-        assert_eq!(json, serde_json::to_string(&all.to_string()).unwrap(), "as for people");
+        assert_eq!(
+            json,
+            serde_json::to_string(&all.to_string()).unwrap(),
+            "JSON and Display use the same escapes"
+        );
         assert_eq!(serde_json::from_str::<Bytes>(&json).unwrap(), all);
         assert!(serde_json::from_str::<Bytes>(r#""\\x4""#).is_err());
     }

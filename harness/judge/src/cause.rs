@@ -1,5 +1,5 @@
-//! Causes: groups of findings that probably come from one mistake. They break the same requirement, and their observed texts differ at most
-//! in numbers.
+//! Causes: groups of findings that probably come from the same mistake. The findings of a group break the same requirement, and their
+//! observations differ at most in numbers.
 
 use pmi_scenario::ids;
 use std::cmp::Reverse;
@@ -10,11 +10,11 @@ use crate::evidence;
 use crate::verdict::{JudgedFinding, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
-/// Words before a number that distinguishes mistakes. Other numbers are ranks, process numbers, line numbers or values from the
+/// Prefixes of the numbers by which mistakes differ. All other numbers are ranks, process numbers, line numbers or values from the
 /// harness's input.
 const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
-/// Fields with names that the implementation chooses, which differ between jobs.
+/// Fields whose values are names that the implementation chooses. These names differ between jobs.
 pub(crate) const CHOSEN_NAME_KEYS: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
 /// Requirements whose breach means a wrong value, or a response that belongs to another process or request.
@@ -49,7 +49,7 @@ pub enum FindingKind {
     Crash,
     /// A value is wrong, or a response reached the wrong process or request.
     Corruption,
-    /// A violation of a different kind.
+    /// Any other violation.
     Violation,
     /// A request was refused.
     Refusal,
@@ -80,7 +80,7 @@ fn is_refusal(seen: &str) -> bool {
     codes.any(|code| code.bytes().any(|byte| byte != b'0'))
 }
 
-/// Findings that probably have the same cause. Deviations with different reasons have different causes.
+/// Findings that probably have the same cause. Findings that deviations with different reasons cover have different causes.
 #[derive(Debug, Clone)]
 pub struct CommonCause<'a> {
     /// The broken requirement.
@@ -89,8 +89,8 @@ pub struct CommonCause<'a> {
     pub severity: Severity,
     /// The reason for the deviation that covers the findings, if any.
     pub deviation: Option<&'a str>,
-    /// The findings, one for each scenario. The first represents the cause; valid input reaches it, if valid input reaches any of them. The
-    /// other findings are in the order of the results.
+    /// The findings, one for each scenario. The first finding represents the cause. If valid input leads to any of the findings, it leads
+    /// to the first one. The other findings are in the order of the results.
     pub findings: Vec<(&'a ScenarioResult, &'a JudgedFinding)>,
 }
 
@@ -117,7 +117,7 @@ pub fn shape(finding: &Finding) -> String {
     }
 }
 
-/// Returns a text with `#` in place of the numbers and names that do not distinguish causes.
+/// Returns the observation `seen` with `#` in place of the numbers and names that do not distinguish causes.
 pub(crate) fn mask(seen: &str) -> String {
     let mut named = String::with_capacity(seen.len());
     for part in seen.split_inclusive([' ', ';', '"', '\\']) {
@@ -156,8 +156,8 @@ pub fn key(finding: &Finding) -> String {
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Merges each crash without a known place into the crash of the same process by the same signal, if exactly one place of such crashes is
-/// known.
+/// Merges each crash without a known place into the crashes of the same process by the same signal, if exactly one place of these crashes
+/// is known.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same =
         |cause: &CommonCause<'_>| (cause.severity, cause.is_flaky(), cause.deviation.map(str::to_owned));
@@ -182,16 +182,17 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     }
 }
 
-/// Minimum number of scenarios that show a general cause. `MIN_GENERAL_RATIO` is the minimum ratio of these scenarios to those that show a
-/// special cause.
+/// Minimum number of scenarios that show a general cause.
 const MIN_GENERAL_SCENARIOS: usize = 10;
+/// Minimum ratio of the scenarios that show a general cause to the scenarios that show a special cause.
 const MIN_GENERAL_RATIO: usize = 5;
 
-/// Merges findings into a far more frequent cause with the same response to the same request. The frequent cause is a general fault, which
-/// scenarios about other subjects report as violations of the requirements that they test.
+/// Merges findings into a far more frequent cause with the same response to the same request. The frequent cause is a general fault.
+/// Scenarios about other subjects report this fault as a violation of the requirements that they test.
 fn merge_into_general_causes(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, bool, String, &'a [u8]);
-    // For each cause, by index, the number of findings in a group. The maps are sorted, so that reports on the same results are identical.
+    // The number of findings per group and cause (an index into `all`). The maps are sorted, so that reports on the same results are
+    // identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, JudgedFinding { finding, .. }) in &cause.findings {

@@ -49,8 +49,8 @@ struct ResponseForm {
 struct CommandExchanges {
     /// Requests by their fields, with the number of acceptances and refusals.
     requests: BTreeMap<FieldNames, OutcomeCounts>,
-    /// Responses by their form, with the number of times that the client did and did not continue. Both numbers are zero if the logs do not
-    /// show this.
+    /// Responses by their form, with the number of times that the client did and did not continue after them. Both numbers are zero if the
+    /// logs do not show whether it continued.
     responses: BTreeMap<ResponseForm, OutcomeCounts>,
 }
 
@@ -410,7 +410,11 @@ fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
         } else {
             MessageSupport::Unknown
         };
-        row(offer, fit, format!("the client offers {offer}; the server answers {}", versions.join(" or ")))
+        row(
+            offer,
+            fit,
+            format!("the client offers {offer}; the server answers with {}", versions.join(" or ")),
+        )
     };
     client.versions.iter().map(of_offer).collect()
 }
@@ -423,7 +427,7 @@ fn requests(client: &CommandExchanges, server: &CommandExchanges) -> RowAssessme
         };
         server.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
     };
-    // A refused lookup has found nothing, regardless of its fields.
+    // A get or lookup is also refused if nothing is found, so a refusal shows nothing about its fields.
     let finds =
         server.responses.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
     let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
@@ -574,7 +578,7 @@ fn misses(client: &CommandExchanges, server: &CommandExchanges) -> Option<RowAss
         )),
         other => {
             let why = format!(
-                "the server reports a miss by {}, a form that the client never received",
+                "the server reports a miss with {}, a form that the client never received",
                 other.join(" or ")
             );
             Some((MessageSupport::Unknown, FieldNames::new(), why))

@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::lookup_cache::LookupCache;
 use crate::observation::IncompleteMessage;
 
-/// A message that an event completes, or the framing error in its place.
+/// The direction of a message, and the decoded message or the framing error in its place.
 pub type CompletedMessage<'a> = (Direction, Result<Decoded<'a>, FramingError>);
 
 /// Decodes messages that have arrived.

@@ -1,4 +1,4 @@
-//! The messages on every connection that no step has consumed yet, and the state of the processes.
+//! The messages that no step has consumed yet, by connection, and the state of the processes.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -17,11 +17,11 @@ const MAX_WAITING_MESSAGES: usize = 100_000;
 pub struct ReceivedMessage {
     /// The number of the event that completed the message.
     pub(crate) seq: u64,
-    /// Number of the request, if the message is a request that a proxy has forwarded.
+    /// The number of the request, if the message is a request that a proxy has forwarded.
     pub(crate) request: Option<u64>,
     /// The framing of the message.
     pub framing: Framing,
-    /// The text without its newline or length field.
+    /// The text of the message, without its newline or length field.
     pub text: Vec<u8>,
 }
 
@@ -229,8 +229,8 @@ impl Conversation {
         }
     }
 
-    /// Counts the process groups that spawn requests begin, and the processes that they request. Requests may be malformed on purpose, so
-    /// this reads single lines.
+    /// Counts the process groups and the processes that spawn requests ask for. Each line is read on its own, because a scenario may send
+    /// malformed requests on purpose.
     fn spawn_line(&mut self, line: &[u8]) {
         let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else {
             return;

@@ -91,9 +91,10 @@ pub(crate) struct OwnEnd {
     pub(crate) is_exception: bool,
 }
 
-/// Returns the exit of the server, if it exited by itself with a status other than 0, and a response is missing since the event `missing`.
-/// The server is silent if `is_silent` is true, and has closed the connection otherwise. Output after the harness began to end the job is
-/// ignored, because it may be a result of that. If the server is silent, an exit after `missing` is ignored.
+/// Returns the server's exit, if the server exited on its own with a status other than 0 while a response was missing. `missing` is the
+/// event that shows that the response is missing. If `is_silent` is true, this event is a silence, and a later exit is ignored; otherwise,
+/// it is the end of the connection. Output written after the harness began to end the job is ignored, because the harness may have caused
+/// it.
 pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option<OwnEnd> {
     let (seq, exit) = events.iter().find_map(|event| match event.kind {
         EventKind::JobKeepsRunning { .. } => Some(None),
@@ -121,7 +122,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
     let until = lines.partition_point(|(seq, _)| *seq < until);
     let is_text = |line: &&(u64, String)| !line.1.trim().is_empty() && !line.1.starts_with([' ', '\t']);
     let last_line = match exception {
-        // After the frames of a traceback, the exception follows.
+        // In a traceback, the exception follows the frames.
         Some(at) if lines[at].1.starts_with(UNCAUGHT_PREFIXES[0]) => {
             lines[at + 1..until].iter().find(is_text)?.1.clone()
         }
@@ -135,7 +136,7 @@ pub(crate) fn own_end(events: &[Event], missing: u64, is_silent: bool) -> Option
             lines[after..until].iter().find(is_text)?.1.clone()
         }
     };
-    // The other side has closed the connection, as the harness does at the end of a scenario.
+    // This error occurs when the harness closes the connection at the end of a scenario, so it is not the server's fault.
     if exception.is_some() && PEER_GONE_MESSAGES.iter().any(|error| last_line.contains(error)) {
         return None;
     }

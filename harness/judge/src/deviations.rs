@@ -188,7 +188,7 @@ impl Deviations {
         lines.len()
     }
 
-    /// Records which entries a result confirms, and which of them could have been seen in it.
+    /// Records which entries a result confirms, and which entries the result could have confirmed.
     pub fn record(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.finding);
         let found = result.findings.iter().chain(repeated).chain(&result.consequences);
@@ -207,7 +207,7 @@ impl Deviations {
         }
     }
 
-    /// Returns the name of the implementation; `None` without deviations.
+    /// Returns the name of the implementation; `None` if there is no deviations file.
     pub fn implementation(&self) -> Option<&str> {
         self.implementation.as_deref()
     }
@@ -421,8 +421,8 @@ pub fn draft(
     text
 }
 
-/// Returns whether a deviation that is not among the findings no longer occurs. A scenario that was not judged does not show that, and neither
-/// does a scenario that ended before its last step: another deviation may have ended it.
+/// Returns whether a deviation that is not among the findings no longer occurs. A scenario that was not judged does not show this. A
+/// scenario that ended before its last step does not show it either, because another deviation may have ended it.
 fn shows_absence(result: &ScenarioResult) -> bool {
     result.unreached == 0 && !matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable)
 }
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(
             stale(Some("pm died of signal 6 (in get at pm.c:9)")),
             (0, 0, 1),
-            "a different crash is a new finding"
+            "a crash by a different signal is a new finding"
         );
         assert_eq!(stale(None), (1, 0, 0));
     }

@@ -14,7 +14,7 @@ use crate::monitor::NameRequest;
 /// Maximum number of names that are stored. After a campaign has published more names, a lookup may find any name.
 const MAX_NAMES: usize = 100_000;
 
-/// Names that earlier jobs may have left published, with the number of publish requests since the name was last known to be withdrawn.
+/// Names that earlier jobs may have left published, each with the number of publish requests since it was last known to be withdrawn.
 #[derive(Debug, Clone, Default)]
 pub struct EarlierNames(BTreeMap<Vec<u8>, u64>);
 
@@ -98,7 +98,8 @@ fn exchanges(events: &[Event]) -> (Vec<NameExchange>, Vec<NameRequest>) {
         let Some(kind) = message.operation() else { return };
         let is_it = |request: &NameRequest| request.operation() == kind;
         let at = match message.framing {
-            // RFC 13, Wire Protocol: earlier requests have an unreadable response or no response.
+            // RFC 13, Wire Protocol: a client sends a request after the response to the previous one, so this is the response to the last
+            // request. Earlier requests have an unreadable response or no response.
             Framing::Lines => open.iter().rposition(is_it),
             // PMI-2 draft, thrid: several requests may be pending. They are assumed to be answered in order.
             Framing::Frames => open.iter().position(is_it),

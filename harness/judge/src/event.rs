@@ -102,7 +102,7 @@ pub enum AbandonReason {
     Misplaced(String),
 }
 
-/// Variables in which process managers pass the name of a process's node. Several nodes can share a host.
+/// Variables in which process managers pass the name of a process's node. Several nodes can share a host, so a host name is not enough.
 pub const NODE_VARIABLES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
 /// The variable in which Hydra passes the number of processes of the group that are on the node.
@@ -211,7 +211,7 @@ pub enum EventKind {
         /// The exit status or signal.
         exit: Exit,
     },
-    /// The runner waited for a response, and it did not come.
+    /// The runner waited for a response that did not come.
     #[serde(rename = "no_answer")]
     NoResponse {
         /// The client.
@@ -400,7 +400,7 @@ pub enum EventKind {
         /// The process.
         proc: Proc,
     },
-    /// These processes of a program, or of a recorded session that has timed out, do not end by themselves. The runner ends them now.
+    /// These processes of a program, or of a recorded session that has timed out, do not exit on their own. The runner ends them now.
     StillRunning {
         /// All processes that have not ended.
         procs: Vec<Proc>,
@@ -441,8 +441,8 @@ pub enum EventKind {
     },
     /// One of the actions that ended the job, with its result.
     JobEnding(JobTermination),
-    /// Processes that a rank of a program started outlived that rank. They had left the rank's process group, so ending that group did not
-    /// end them.
+    /// Processes that were started by a rank of a program outlived that rank. They had left the rank's process group, so ending that group
+    /// did not end them.
     #[serde(rename = "left_behind")]
     LeftoverProcesses {
         /// The command names of the processes.
@@ -492,7 +492,7 @@ pub struct OtherJob {
     pub events: Vec<Event>,
 }
 
-/// The actions that end a job that does not end by itself, in the order in which the runner takes them.
+/// The actions that end a job that does not exit on its own, in the order in which the runner takes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Ending")]
@@ -566,7 +566,7 @@ pub struct ProcessEnd {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "End")]
 pub enum ProcessExitKind {
-    /// The process ended by itself.
+    /// The process exited on its own.
     #[serde(rename = "itself")]
     Exited(Exit),
     /// The server ended the process group.
@@ -689,8 +689,8 @@ mod tests {
         values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
     }
 
-    /// A program that prints the mapping and universe size that it received behaves the same in both runs. A program that prints anything
-    /// else does not.
+    /// Lines that differ only in a mapping or universe size that the program received do not count as a difference. All other differences
+    /// do.
     #[rstest::rstest]
     #[case::prints_received_values("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]
     #[case::cut("mapping (vector,[0]x\nuniverse -1\nsum 3\n", true)]

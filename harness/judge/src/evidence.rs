@@ -18,7 +18,8 @@ pub(crate) const MAX_EXPLAINED_FINDINGS: usize = 10;
 /// Maximum number of events per message. It also limits the number of processes whose last request may have caused a crash.
 const MAX_EVENTS_PER_MESSAGE: usize = 20;
 
-/// Prefixes of requests that start processes. Such a request takes effect later and elsewhere, so it counts even if it was answered.
+/// Prefixes of requests that start processes. A spawn request may cause a crash later and in other processes, so it counts as a possible
+/// cause even if it was answered.
 const SPAWN_PREFIXES: [&[u8]; 2] = [b"mcmd=spawn", b"cmd=spawn"];
 
 /// The side that wrote to a connection.
@@ -72,8 +73,8 @@ pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a 
     command.split(|byte| matches!(byte, b' ' | b';' | b'\n')).next()
 }
 
-/// Returns whether, before the finding, another process closed its connection while its last message was incomplete or unanswered. Whether
-/// the server reads that message before the next request from a different process depends on timing.
+/// Returns whether, before the finding, another process closed its connection while its last message was incomplete or unanswered. It then
+/// depends on timing whether the server reads that message before the next request from a different process.
 pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     let before = || events.iter().filter(|event| event.seq < finding.seq);
     let leaves = |event: &Event| {
@@ -132,8 +133,8 @@ pub(crate) fn crash_event(events: &[Event]) -> Option<u64> {
     events.iter().find(is_crash).map(|event| event.seq)
 }
 
-/// Returns whether the server had closed the connection at event `loss` before any client closed one. Nothing that the clients closed can
-/// then have led to the close.
+/// Returns whether the server closed a connection at event `loss`, before any client closed one. The server then closed it for a reason
+/// other than a client's close.
 pub(crate) fn server_closed_first(events: &[Event], loss: u64) -> bool {
     let left = |event: &Event| {
         matches!(
@@ -158,9 +159,10 @@ pub(crate) fn is_consequence(finding: &Finding, event: Option<&Event>, loss: u64
 /// Returns whether the behaviour that `cause` reports leads to the behaviour that `effect` reports.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let leads = match cause.requirement.as_str() {
-        // A single sentence of RFC 13 requires both.
+        // A single sentence of RFC 13 requires that a client closes the connection and aborts.
         ids::RFC13_ERROR_CLOSE => effect.requirement == ids::RFC13_ERROR_ABORT && effect.proc == cause.proc,
-        // The two sides use different versions from there on. A hang is only reported for the first process, which may be a different one.
+        // From this message on, the two sides use different versions. A hang is only reported for the first process, which may not be the
+        // one with the wrong version.
         ids::RFC13_INIT_HIGHEST_MUTUAL => {
             let is_own = effect.proc == cause.proc || effect.requirement == NO_HANG;
             cause.party != PartyKind::Server && cause.max_severity.is_none() && is_own

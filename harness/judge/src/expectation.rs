@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Bytes, MAX_SHOWN_BYTES};
 
-/// Keys whose values are compared as text even if they look like numbers: `007` differs from `7`.
+/// Keys whose values are compared as text even if the values look like numbers: `007` differs from `7`.
 const TEXT_KEYS: &[&str] = &["value", "port", "kvsname", "jobid"];
 
 /// An expectation of a scenario.
@@ -63,12 +63,12 @@ pub enum ExpectationKind {
     /// A process of a program makes a request that matches this line of the scenario, and receives an unusual response. Without a line, the
     /// process must start.
     Request(Option<String>),
-    /// A program's process exits by itself, with a status that matches.
+    /// A program's process exits on its own, with a status that matches.
     Exits(ExitPattern),
-    /// A program's process ends, by itself or with its program.
+    /// A program's process ends, on its own or with its program.
     #[serde(rename = "ends_somehow")]
     Ends,
-    /// A program's process exits by itself, with status 0 only if its output equals that of the plain run.
+    /// A program's process exits on its own, with status 0 only if its output equals that of the plain run.
     #[serde(rename = "copes")]
     FailsOrMatches,
     /// The output of a program's process equals that of the plain run.
@@ -90,8 +90,8 @@ pub enum ExpectationKind {
 }
 
 impl ExpectationKind {
-    /// Returns whether the expectation is about a program. The processes of a program may meet such expectations in any order, so they are
-    /// checked at the end.
+    /// Returns whether the expectation is about a program. The processes of a program may meet these expectations in any order, so the
+    /// expectations are checked at the end.
     pub fn concerns_program(&self) -> bool {
         matches!(
             self,
@@ -99,7 +99,7 @@ impl ExpectationKind {
         )
     }
 
-    /// Returns whether a program's process must exit by itself, even if its program is aborted.
+    /// Returns whether a program's process must exit on its own, even if its program is aborted.
     pub fn requires_own_exit(&self) -> bool {
         match self {
             Self::Exits(pattern) => *pattern != ExitPattern::Code(0),
@@ -216,7 +216,7 @@ pub struct Pattern {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matcher {
-    /// This text. Numbers are compared by value, except in keys that hold stored text.
+    /// A value that equals this text. Numbers are compared by value, except in fields whose values are stored text.
     Text(Bytes),
     /// Any value of a type.
     Typed(ResolvedType),
@@ -243,7 +243,7 @@ pub enum Matcher {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "Type")]
 pub enum ResolvedType {
-    /// A number that consists of digits only, within these bounds.
+    /// A number that consists of digits only, from the first bound to the second. `None` stands for a missing bound.
     Uint(Option<i64>, Option<i64>),
     /// An integer.
     Int,

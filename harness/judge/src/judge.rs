@@ -81,7 +81,7 @@ pub struct ScenarioOutcome {
 /// The judge of one scenario; see the module's documentation.
 pub struct Judge {
     party: PartyKind,
-    /// True if there is no scenario. Then only the monitors report findings.
+    /// True if there is no scenario, so that only the monitors report findings.
     has_no_scenario: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
@@ -122,7 +122,7 @@ fn format_line(line: &[u8]) -> String {
 
 const CONNECTION_END: &str = "the end of the connection";
 
-/// Formats arguments with quotes around each.
+/// Formats arguments, each within quotes.
 fn quote_each(args: &[Bytes]) -> String {
     args.iter().map(|arg| quote_bytes(&arg.0)).collect::<Vec<_>>().join(" ")
 }
@@ -156,7 +156,7 @@ impl Judge {
         }
     }
 
-    /// Creates a judge without a scenario, whose monitors report everything.
+    /// Creates a judge without a scenario. Its monitors report violations of all requirements.
     pub fn without_scenario(party: PartyKind) -> Self {
         Self { monitor: Monitor::new(), has_no_scenario: true, ..Self::new(party, Vec::new()) }
     }
@@ -282,7 +282,7 @@ impl Judge {
         &self.library
     }
 
-    /// Returns and removes the new requests from a library that the scenario does not answer itself.
+    /// Returns and removes the library's new requests to which the scenario does not contain a response.
     pub fn take_unscripted(&mut self) -> Vec<(Proc, library::LibraryRequest)> {
         self.library.take_unscripted()
     }
@@ -344,7 +344,7 @@ impl Judge {
         self.is_closed(p) || self.conversation.find(p).is_some_and(|link| !link.lines.is_empty())
     }
 
-    /// Takes the next message that no step has consumed.
+    /// Removes and returns the next message of a process that no step has consumed.
     pub fn take_message(&mut self, p: Proc) -> Option<ReceivedMessage> {
         self.conversation.link(p).take()
     }
@@ -484,7 +484,7 @@ impl Judge {
 
     // ----- expectations ---------------------------------------------------------------------------------------------
 
-    /// Checks whether an expectation is met or broken by now. `unanswered` is true if this event states that no response will come.
+    /// Checks whether an expectation is met or broken by now. `unanswered` is true if the current event states that no response will come.
     fn check(&mut self, expectation: &Expectation, unanswered: bool) {
         let Some(p) = expectation.proc else { return self.check_job(expectation) };
         if self.party == PartyKind::Library {
@@ -518,7 +518,7 @@ impl Judge {
                     }
                     Err(Mismatch(what)) => {
                         self.find_mismatch(p, cites, format!("{} ({what})", pattern.shown), &line);
-                        // A spawn that was refused has no process group, and its absence is not a second finding.
+                        // A refused spawn starts no process group, so the missing processes are not a second finding.
                         self.conversation.consume(&line);
                         // The following steps are judged as if the value had been right, so that one wrong value does not hide other
                         // errors. A proxy's request is an exception: with a wrong value it is a different request, for which the scenario
@@ -628,7 +628,7 @@ impl Judge {
         }
     }
 
-    /// Reports a job that keeps running without its processes, unless a hang, a crash or an early end may explain it.
+    /// Reports a job that keeps running without its processes, unless a hang, a crash or an early end may be the reason.
     fn report_running_job(
         &mut self,
         proof: SilenceProof,
@@ -730,7 +730,7 @@ impl Judge {
     ) {
         if choice.kind == ExpectationKind::Close {
             self.conversation.link(p).skips_steps = true;
-            // This response refuses the spawn.
+            // If the scenario accepts a close as the response to a spawn, the close refuses the spawn.
             if choices.iter().any(Choice::answers_spawn) {
                 self.conversation.refuse_spawn();
             }
@@ -847,7 +847,7 @@ impl Judge {
         }
     }
 
-    /// Reports silence instead of the expected outcome.
+    /// Reports that there was silence instead of the expected outcome.
     fn report_silence(
         &mut self,
         p: Option<Proc>,
@@ -925,8 +925,8 @@ impl Judge {
     }
 
     /// Reports a finding unless the monitor has reported the same event. An advisory finding does not replace a binding finding: a refusal
-    /// that also lacks a thrid breaks both requirements. A missing response is one behaviour, and the monitor knows what was unusual about
-    /// the request.
+    /// that also lacks a thrid breaks both requirements. A missing response is an exception: only the monitor's finding is reported,
+    /// because the monitor knows which property of the request was unusual.
     fn report_broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;
         let is_reported_by = |f: &Finding| {
@@ -1003,7 +1003,7 @@ fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String 
     reason.map_or_else(|| valid_outcomes(choices), |why| format!("{} ({why})", valid_outcomes(choices)))
 }
 
-/// Describes the usual outcomes instead of `seen`: the outcomes that pass, or else the other allowed outcomes.
+/// Describes the outcomes that were expected instead of `seen`: those that pass, or else the allowed outcomes other than `seen`.
 fn describe_usual_outcomes(choices: &[Choice], seen: &Choice) -> String {
     match choices.iter().any(|choice| choice.grade == Grade::Pass) {
         true => format_choices(choices, |choice| choice.grade == Grade::Pass),
@@ -1019,7 +1019,7 @@ fn format_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String
         _ => "silence".into(),
     };
     let all: Vec<String> = choices.iter().filter(|choice| shown(choice)).map(text).collect();
-    // A choice with more fields than another one accepts nothing that the other does not accept.
+    // If a choice only adds fields to another choice, every message that it accepts is also accepted by the other choice.
     let is_covered = |text: &&String| !all.iter().any(|other| text.starts_with(&format!("{other} ")));
     all.iter().filter(is_covered).map(String::as_str).collect::<Vec<_>>().join("; or ")
 }
@@ -1042,7 +1042,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_that_others_cover_are_left_out() {
+    fn omits_choices_that_only_add_fields() {
         let choice = |shown| Choice { grade: Grade::Pass, cites: None, kind: answer(shown) };
         let all = ["cmd=get_result rc=fail", "cmd=get_result rc=fail msg=<any>", "cmd=get_result rc=failed"];
         let text = format_choices(&all.map(choice), |_| true);
@@ -1216,7 +1216,7 @@ mod tests {
         assert_eq!(ids, ["rfc13.get.value"]);
         let put = [event("0 > cmd=put kvsname=k key=a value=v"), event("0 < cmd=put_result rc=0")];
         let put = [&put[..], &[expected(&[(Grade::Pass, answer("cmd=put_result"))])]].concat();
-        // The second get names no known keyval space, so only the scenario judges its response.
+        // The second get lacks the name of the keyval space, so only the scenario judges its response.
         let odd = [event("0 > cmd=get key=a"), event("0 < cmd=get_result rc=0 value=v found=TRUE")];
         let choices =
             [(Grade::Note, answer("cmd=get_result rc=0 value=v")), (Grade::Fail, answer("cmd=<any>"))];
@@ -1488,7 +1488,7 @@ mod tests {
             cited(outcome(PartyKind::Library, events).findings)
         };
         assert_eq!(found("fail"), ["rfc13.init.highest-mutual", "pmi2.common.api.errors"]);
-        // If the scenario accepts any outcome, the frame is reported as well.
+        // If the scenario accepts any outcome of the call, the frame is reported as well.
         assert!(found("any").contains(&"rfc13.init.highest-mutual".to_owned()), "{:?}", found("any"));
     }
 }

@@ -16,17 +16,17 @@ pub(crate) struct KvsPut {
     /// The number of barriers that the rank had entered before the put. If the put is acknowledged, every process that has left more than
     /// `entered` barriers must see the value.
     entered: u64,
-    /// The number of puts that were acknowledged before this put.
+    /// The number of puts that had been acknowledged when this put was acknowledged; `None` if this put has not been acknowledged.
     acknowledged: Option<u64>,
 }
 
-/// The puts that a process must see in addition to the puts before a barrier of the whole group: for each rank, all puts with a lower
-/// number.
+/// The puts that a process must see in addition to the puts before a barrier of the whole group. For each rank, the map contains a count of
+/// acknowledgements: the rank's puts whose number is lower must be visible.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 
 impl KnownPuts {
-    /// Adds all puts by this rank so far.
+    /// Adds all puts of this rank that have been acknowledged so far.
     pub(crate) fn add_all(&mut self, rank: u32, kvs: &Kvs) {
         self.0.insert(rank, kvs.acknowledged);
     }
@@ -40,11 +40,11 @@ impl KnownPuts {
     }
 }
 
-/// The puts seen so far.
+/// The puts to a keyval space so far.
 #[derive(Debug, Default)]
 pub(crate) struct Kvs {
     puts: HashMap<Vec<u8>, Vec<KvsPut>>,
-    /// The number of puts that were acknowledged.
+    /// The number of acknowledged puts.
     acknowledged: u64,
 }
 
@@ -70,7 +70,7 @@ impl Kvs {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the length of the shortest longer key that begins with this key.
+    /// Returns the length of the shortest key that begins with `key` and is longer.
     pub(crate) fn longer_key(&self, key: &[u8]) -> Option<usize> {
         self.puts.keys().filter(|put| put.len() > key.len() && put.starts_with(key)).map(Vec::len).min()
     }
@@ -86,7 +86,7 @@ impl Kvs {
         }
     }
 
-    /// Returns whether a process that must see these puts must find the key.
+    /// Returns whether a process that must see the puts in `known` must find the key.
     pub(crate) fn is_known(&self, key: &[u8], known: &KnownPuts) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.rank)))
@@ -127,8 +127,8 @@ impl Kvs {
     }
 }
 
-/// Returns whether the end of the value is ambiguous in a response. RFC 13 lets parsers accept blanks around tuples and additional tuples,
-/// and values may contain both.
+/// Returns whether the end of the value is ambiguous in a response. RFC 13 lets a parser accept additional tuples, and blanks around
+/// tuples, but a value may contain both.
 pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
     let blank = |b: &u8| matches!(b, b' ' | b'\t');
     value.first().is_some_and(blank)

@@ -88,7 +88,7 @@ fn play(
 ) -> ScenarioResult {
     let mut judge = Judge::new(party, recorded.requires.clone());
     events.iter().for_each(|event| judge.observe(event));
-    // The texts of lines come from the recorded result, because the installed suite may differ from the one that was played.
+    // The text of each line comes from the recorded result, because the installed suite may differ from the suite that was played.
     let quote = |line| {
         let found = recorded.findings.iter().chain(&recorded.consequences);
         let found = found.map(|old| (old.finding.line, &old.step));
@@ -104,7 +104,7 @@ fn play(
         deviations,
         strict,
     );
-    // The log contains the events of a single attempt, which was not the last attempt.
+    // The log contains the events of the failed attempt only, so the recorded verdict is kept.
     if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
         again.verdict = Verdict::Flaky;
     }

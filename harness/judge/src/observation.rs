@@ -113,7 +113,7 @@ impl IncompleteMessage {
     }
 }
 
-/// Describes the processes whose requests the server has not read. Returns an empty text if `procs` is empty.
+/// Describes the processes whose requests the server has not read. Returns an empty string if `procs` is empty.
 pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
     let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
     match procs.len() {

@@ -1,4 +1,4 @@
-//! The variables with which a process manager offers the wire protocol, and the launcher options that make it do so.
+//! The variables with which a process manager offers the wire protocol, and the launcher options that enable this offer.
 
 use std::collections::BTreeMap;
 
@@ -40,18 +40,18 @@ const ENVIRONMENT_REQUIREMENTS: [&str; 4] = [
 /// Launchers that offer the wire protocol only with an option.
 const OFFERING_OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
 
-/// Returns the option that makes the launcher in a command offer the wire protocol, if it is known and missing.
+/// Returns the option with which the launcher of `command` offers the wire protocol, if the option is known and the command lacks it.
 pub fn offering_option(command: &[String]) -> Option<String> {
     let words = || command.iter().flat_map(|word| word.split_whitespace());
     let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
     let (launcher, option) = OFFERING_OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
-    // A value may also be a separate word.
+    // The value of an option may also be a separate word.
     let given = words().flat_map(|word| word.split('=')).collect::<Vec<_>>();
     let is_given = option.split([' ', '=']).all(|part| given.contains(&part));
     (!is_given).then(|| format!("pass {option} to {launcher} to enable the wire protocol"))
 }
 
-/// In findings about a connection that is not offered, replaces the help with the launcher option that would offer it.
+/// In findings about a connection that was not offered, replaces the help with the launcher option that enables the offer.
 pub(crate) fn suggest_option(findings: &mut [JudgedFinding], command: &[String]) {
     let about = |judged: &JudgedFinding| needs_offer(&judged.finding.requirement);
     if let Some(option) = offering_option(command) {
@@ -65,7 +65,7 @@ mod tests {
     use crate::{Finding, PartyKind, Severity};
 
     #[test]
-    fn finding_names_the_option_that_is_missing() {
+    fn finding_names_the_missing_option() {
         let help = |command: &[&str], id: &str| {
             let judged = JudgedFinding {
                 finding: Finding::new(id, PartyKind::Server, "", ""),

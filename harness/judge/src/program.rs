@@ -117,7 +117,7 @@ struct ProcessState {
     rank: Option<i64>,
     /// The rank in fullinit, if it differs from the rank in PMI_RANK.
     wrong_rank: Option<i64>,
-    /// A key of PMI-2 with a blank or an equals sign.
+    /// A key in a PMI-2 request that contains a blank or an equals sign.
     odd_key: Option<Vec<u8>>,
     /// The operation of the process's last request, until the server sends a message.
     pending_operation: Option<Operation>,
@@ -127,7 +127,7 @@ struct ProcessState {
     received_empty_line: bool,
     /// True if the scenario scripts the response to the process's last request.
     scripted: bool,
-    /// The operation of the last request with a scripted response. The scenario may script the responses to all of its requests.
+    /// The operation of the last request with a scripted response. The scenario may script the responses to all requests of this operation.
     scripted_operation: Option<Operation>,
     /// The last exchange with a scripted response.
     last_scripted_exchange: Option<ExchangeSummary>,
@@ -144,7 +144,7 @@ struct ProcessState {
     values: ReceivedValues,
     /// True if the process received a malformed keyval space name.
     received_bad_kvsname: bool,
-    /// The reason why the process ended, unless it ended by itself.
+    /// The reason why the process ended, unless it exited on its own.
     ended: Option<ProcessExitKind>,
     exit: Option<Exit>,
     /// The proof that the process does not end, if the process itself is to blame.
@@ -231,8 +231,7 @@ impl ProcessState {
         }
     }
 
-    /// Stores a scripted response if the process cannot have done its work with it, and removes it once a request of the same kind
-    /// succeeds.
+    /// Stores a scripted response that is unusable for the process. Removes the stored response once a request of the same kind succeeds.
     fn read_usability(&mut self, message: &Decoded<'_>, exchange: &ExchangeSummary, is_requested: bool) {
         use Operation::{Barrier, Finalize, Get, Kvsname, Put};
         let Some(operation @ (Kvsname | Put | Get | Barrier | Finalize)) = self.last_operation else {
@@ -298,8 +297,8 @@ impl ProcessState {
         }
     }
 
-    /// Returns findings about requests whose values do not fit the environment or the dialect: requirement, severity limit, expected and
-    /// actual behaviour.
+    /// Returns findings about requests whose values do not fit the environment or the dialect. Each finding consists of the requirement,
+    /// the severity limit, the expected behaviour and the actual behaviour.
     fn odd_requests(&self) -> Vec<(&'static str, Option<Severity>, String, String)> {
         let note = Some(Severity::Note);
         let rank = self.wrong_rank.zip(self.rank).map(|(sent, rank)| {
@@ -322,7 +321,7 @@ impl ProcessState {
         self.exit.is_none() && self.ended.is_none() && self.situations_reached < self.situations
     }
 
-    /// Returns whether the process must end by itself, even if its program is aborted.
+    /// Returns whether the process must exit on its own, even if its program is aborted.
     fn must_exit_itself(&self) -> bool {
         self.expectations.iter().any(|(_, duty)| duty.kind.requires_own_exit())
     }
@@ -349,8 +348,8 @@ impl ProcessState {
         }
     }
 
-    /// Returns the plain output and the actual output if they differ. Skips processes that failed, because their output is incomplete and
-    /// their end is reported elsewhere.
+    /// Returns the output of the plain run and the output of this run if they differ. Skips processes that failed, because their output is
+    /// incomplete and their end is reported elsewhere.
     fn differing_output(&self) -> Option<(String, String)> {
         let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
         let (plain, seen) = match difference {
@@ -500,7 +499,7 @@ impl ProgramState {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }
 
-    /// Returns whether the program has shown no sign of speaking PMI. A plain run with a result is a sign.
+    /// Returns whether the program has shown no sign of speaking PMI. A plain run that has a result counts as a sign.
     pub(crate) fn is_silent(&self) -> bool {
         !self.has_written && self.plain.is_none()
     }
@@ -531,7 +530,7 @@ impl ProgramState {
         }
     }
 
-    /// Returns whether the plain run has the same finding, which other scenarios report.
+    /// Returns whether the plain run has the same finding. Such a finding is only reported by scenarios with an ordinary server.
     pub(crate) fn is_flaw(&self, finding: &Finding) -> bool {
         let Some(PlainRun::Flawed(flaws)) = &self.plain else { return false };
         flaws.iter().any(|flaw| flaw.requirement == finding.requirement && flaw.expected == finding.expected)
@@ -567,7 +566,7 @@ impl ProgramState {
     }
 
     /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run: they sent nothing and
-    /// exited with status 0. `seq` becomes the number of the findings.
+    /// exited with status 0. `seq` becomes the event number of the findings.
     pub(crate) fn report_singletons(&self, seq: u64) -> Vec<Finding> {
         let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
         let is_singleton = |p: Proc, process: &ProcessState| {
@@ -591,7 +590,7 @@ impl ProgramState {
             .collect()
     }
 
-    /// Returns findings for the expectations that the processes have not met. `seq` becomes the number of the findings.
+    /// Returns findings for the expectations that the processes have not met. `seq` becomes the event number of the findings.
     pub(crate) fn check(
         &self,
         connections: &Connections,
@@ -677,7 +676,7 @@ impl ProgramState {
                 };
                 is_met &= broken.is_none();
                 match (broken, process.end()) {
-                    // The crash itself is reported.
+                    // Only the crash is reported.
                     _ if process.abort_signal().is_some() => {}
                     // The process fails because it did not wait for the value that it needs.
                     (Some((_, end)), ProcessExitKind::Exited(Exit::Code(1..))) if !missed.is_empty() => {
@@ -750,7 +749,8 @@ impl ProgramState {
         })
     }
 
-    /// Reports an aborted program once, for the process that caused the abort.
+    /// Returns the expected and the actual end of this process, if it caused the abort of the program and no process failed. Other
+    /// processes of the aborted program are not reported.
     fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
         let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Exited(exit) if exit != Exit::Code(0));
@@ -766,7 +766,7 @@ pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let (id, at_most) = framing.pick([(LOCK_STEP_RULE, None), (CLIENT_FINALIZES[1], Some(Severity::Note))]);
     Finding {
         max_severity: at_most,
-        ..Finding::new(id, PartyKind::Client, expected, "closed without reading it")
+        ..Finding::new(id, PartyKind::Client, expected, "closed without reading the answer")
     }
 }
 
@@ -799,7 +799,7 @@ fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields
 }
 
-/// Returns the expected exit status as text, if `exit` does not match it.
+/// Returns the description of the expected exit status, if `exit` does not match the pattern.
 pub(crate) fn exit_mismatch(pattern: ExitPattern, exit: Exit) -> Option<String> {
     let (fits, expected) = match pattern {
         ExitPattern::Any => return None,

@@ -1,4 +1,4 @@
-//! Turns the outcomes of scenarios into results, and results into the end of a run.
+//! Turns the outcomes of scenarios into results, and the results into the summary at the end of a run.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,7 +24,8 @@ use crate::{Finding, PartyKind, ScenarioOutcome, Severity, UnjudgedReason, is_re
 /// Number of most recent events that the result of a failed scenario contains, not counting output.
 const LAST_EVENTS: usize = 40;
 
-/// Number of first output lines, and of last output lines, that a result contains. They do not displace other events.
+/// Number of output lines from the beginning of the output, and number from its end, that a result contains. These lines do not displace
+/// other events.
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
@@ -59,7 +60,7 @@ pub fn scenario_result(
     let mut findings: Vec<JudgedFinding> = Vec::new();
     let not_started = cannot_start(&outcome);
     for finding in std::mem::take(&mut outcome.findings) {
-        // Identical findings, at other ranks or later, are listed once.
+        // Findings that differ only in the rank or the time are listed once.
         if !findings.iter().any(|j| is_same_finding(&j.finding, &finding)) {
             let mut judged = judged(catalogue, finding);
             judged.step = step(&quote, judged.finding.line);
@@ -105,7 +106,7 @@ pub fn scenario_result(
     deviations.mark(&result.scenario, &mut findings);
     let loss = crashed.then(|| evidence::first_loss(&outcome.events, outcome.party)).flatten();
     let death = loss.and_then(|loss| death_after_close(&outcome, loss, &findings));
-    // A crash that follows from the close is not the cause.
+    // If the server's close led to the crash, the close is the cause, and the crash is a consequence.
     let is_crash = crashed && death.is_none();
     if let Some(loss) = death.or(loss) {
         let follows = |judged: &mut JudgedFinding| {
@@ -211,7 +212,7 @@ fn redact_input(result: &mut ScenarioResult) {
     }
 }
 
-/// The text before the output of a launcher in a reason.
+/// The words that precede the launcher's output in a reason.
 pub const PRINTED: &str = "; it printed ";
 
 /// The message of `srun` while other steps occupy the allocation.
@@ -219,8 +220,8 @@ const STEPS_WAIT: &str = "step creation temporarily disabled";
 /// The remedy if other steps occupy the allocation.
 pub const STEPS_WAIT_HELP: &str = "squeue -s lists the steps; use a new allocation, or add --overlap to srun";
 
-/// Returns the reason why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may
-/// be waiting for something. A later line may be a result of the runner ending it.
+/// Returns the reason why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may be
+/// waiting for something. Later lines are omitted, because the runner may have caused them by ending the launcher.
 fn reason(why: &UnjudgedReason, events: &[Event]) -> String {
     let is_silence = |event: &Event| matches!(event.kind, EventKind::Silence { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
@@ -420,7 +421,8 @@ fn step(quote: &dyn Fn(usize) -> String, line: usize) -> String {
     quote(line).trim().chars().take(MAX_STEP_LENGTH).collect()
 }
 
-/// Returns the lines that were not reached, without duplicates: all statements of a fragment have the line that uses it.
+/// Returns the lines that were not reached, without duplicates. Duplicates occur because all statements of a fragment have the number of
+/// the line that uses the fragment.
 fn unreached_steps(mut lines: Vec<usize>, quote: &dyn Fn(usize) -> String) -> Vec<UnreachedStep> {
     lines.sort_unstable();
     lines.dedup();
@@ -732,7 +734,7 @@ mod tests {
         assert_eq!(result.verdict == Verdict::Crashed, found == [NO_CRASH]);
     }
 
-    /// A server that ends while a response is due. It writes `lines` to stderr before the harness ends the job, or after that if `late`.
+    /// A server ends while a response is due. It writes `lines` to stderr before the harness ends the job, or afterwards if `late` is true.
     #[rstest]
     #[case::traceback(
         &["Traceback (most recent call last):", "  File \"pm.py\", line 7, in get", "KeyError: 'a'"],

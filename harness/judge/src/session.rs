@@ -98,7 +98,7 @@ pub struct SessionJudge {
     monitor: Monitor,
     findings: Vec<Finding>,
     processes: LookupCache<Proc, SessionProcess>,
-    /// Processes without a connection.
+    /// Number of processes without a connection.
     unconnected: usize,
     /// The command of the launcher.
     command: Vec<String>,
@@ -113,7 +113,7 @@ pub struct SessionJudge {
     /// The first crash of a process of the manager or the program, and the first event that shows it.
     crash: Option<(Finding, u64)>,
     recent_events: VecDeque<Event>,
-    /// Events that explain findings, by their numbers.
+    /// Events that explain findings, by event number.
     evidence: BTreeMap<u64, Event>,
     events: usize,
 }
@@ -246,8 +246,9 @@ impl SessionJudge {
         Dialect::ALL.into_iter().filter(is_negotiated).collect()
     }
 
-    /// Returns the violations by both sides, in order. A missing finalize is not a violation by a killed process, and only a note for a
-    /// process that stops after an incorrect response. A process that stops after a missing value has omitted a barrier.
+    /// Returns the violations by both sides, in order. A missing finalize does not count against a killed process, and is only a note for a
+    /// process that stops after an incorrect response. A process that stops because it got no value for a key that some process puts is
+    /// reported for the missing barrier instead.
     pub fn findings(&self) -> Vec<Finding> {
         let unoffered = self.monitor.is_unoffered();
         let applies = |f: &&Finding| !unoffered || !needs_offer(&f.requirement);
@@ -572,7 +573,7 @@ mod tests {
         judge.result(ScenarioResult::default(), &catalogue, &Deviations::default(), Strictness::Must)
     }
 
-    /// The violation by a process that ends with status 0 after a response that breaks a MUST is only a note.
+    /// If a response breaks a MUST and the process then exits with status 0, its missing finalize is only a note.
     #[test]
     fn close_after_invalid_response_is_noted() {
         let result = result_of(&judge(
@@ -646,8 +647,7 @@ mod tests {
         // The writer may have been killed before it could put the key.
         let (id, seen) = found("b", miss, "1 exits 1").remove(0);
         assert_eq!(id, finalize);
-        let after =
-            "closed without it, after \"cmd=get kvsname=k key=b\" was answered with \"cmd=get_result rc=-1\"";
+        let after = "closed without finalize, after \"cmd=get kvsname=k key=b\" was answered with \"cmd=get_result rc=-1\"";
         assert_eq!(seen, after);
     }
 

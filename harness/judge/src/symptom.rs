@@ -13,8 +13,8 @@ const MIN_CHARACTERS: usize = 6;
 /// Fields of a message whose values differ between jobs or machines, in addition to names that an implementation chooses.
 const VOLATILE_FIELDS: [&str; 3] = ["pmijobid=", "hostname=", "msg="];
 
-/// Returns whether a recorded symptom matches a finding. For a crash, only the signal and the function are compared, and the function only
-/// if both are known: a recorded text may contain addresses and line numbers from a different build.
+/// Returns whether a recorded symptom matches a finding. For a crash, only the signal and the function are compared, because a recorded
+/// symptom may contain addresses and line numbers from a different build. The function is compared only if both sides state it.
 pub fn matches(symptom: &str, finding: &Finding) -> bool {
     let Some(recorded) = Crash::read(symptom).filter(|_| finding.requirement == NO_CRASH) else {
         return finding.seen.contains(symptom);
@@ -82,7 +82,7 @@ pub(crate) fn of(finding: &Finding) -> String {
     shape.split_inclusive([' ', ';']).map(part).collect()
 }
 
-/// A text about a crash.
+/// The description of a crash, split into its parts.
 struct Crash<'a> {
     /// The text before the signal.
     before: &'a str,
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(common_symptom([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
-    // Crash locations from a different build, and texts that an earlier version wrote into a draft.
+    // Crash locations from a different build, and symptoms that an earlier version wrote into a draft.
     #[rstest]
     #[case("signal 11 (in get)", function("get"), true)]
     #[case("signal 11 (in get at /a/pm.c:10)", function("get"), true)]

@@ -1,4 +1,4 @@
-//! Conversations of tests, written as lines.
+//! Conversations for tests, written as lines.
 
 use pmi_wire::Proc;
 
@@ -24,9 +24,10 @@ pub(crate) fn framed(body: &str) -> String {
     format!("{:>6}{body}", body.len())
 }
 
-/// Returns the event of a line, which begins with the rank, or with `GROUP:RANK`. `0 > text` is a line from that rank, and `0 < text` is a
-/// line to it. `>>` and `<<` are frames, and `>|` and `<|` the bytes alone. `closed` is the end of the connection by the server and
-/// `leaves` by the client. `silence` is a missing response, and `exits STATUS` and `dies SIGNAL` are the end of the process.
+/// Returns the event that a line describes. The line begins with `RANK` or `GROUP:RANK`. `0 > text` is a line from rank 0, and `0 < text`
+/// is a line to rank 0. `>>` and `<<` stand for a frame, and `>|` and `<|` for bytes without a newline. `closed` means that the server
+/// closes the connection, and `leaves` that the client closes it. `silence` is a missing response. `exits STATUS` and `dies SIGNAL` are the
+/// end of the process.
 pub(crate) fn event(line: &str) -> EventKind {
     let (rank, rest) = line.split_once(' ').expect("a rank");
     let (group, rank) = rank.split_once(':').unwrap_or(("0", rank));
@@ -50,7 +51,7 @@ pub(crate) fn event(line: &str) -> EventKind {
     }
 }
 
-/// Returns the events of lines.
+/// Returns the events that these lines describe.
 pub(crate) fn events<S: AsRef<str>>(lines: &[S]) -> Vec<EventKind> {
     lines.iter().map(|line| event(line.as_ref())).collect()
 }
@@ -72,13 +73,13 @@ pub(crate) const NAMES: [[&str; 2]; 2] = [
     ["1 > cmd=get_my_kvsname", "1 < cmd=my_kvsname rc=0 kvsname=k"],
 ];
 
-/// Returns these lines after those of ranks that have initialized and know the name of the keyval space.
+/// Returns the lines of ranks that initialize and request the name of the keyval space, followed by the lines `rest`.
 pub(crate) fn joined<'a>(ranks: usize, rest: &[&'a str]) -> Vec<&'a str> {
     let each = INITS.iter().zip(&NAMES).take(ranks);
     each.flat_map(|(init, name)| [&init[..], name].concat()).chain(rest.iter().copied()).collect()
 }
 
-/// A spawn request of one process, without its last lines.
+/// Returns a spawn request for one program with `nprocs` processes. The request ends with the text `end`.
 pub(crate) fn spawn(nprocs: u32, end: &str) -> String {
     format!("mcmd=spawn\nnprocs={nprocs}\nexecname=x\ntotspawns=1\nspawnssofar=1\n{end}")
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::event::{Exit, ProcessEnd, SilenceProof};
 use crate::verdict::Verdict;
 
-/// The reason why a scenario does not judge the implementation.
+/// The reason why the implementation was not judged in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnjudgedReason {
     /// The user interrupted the run.
@@ -67,7 +67,7 @@ impl UnjudgedReason {
 /// The reason why a library under test cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadFailure {
-    /// The dynamic linker rejects it.
+    /// The dynamic linker rejects the library.
     Refused(String),
     /// The process ended while it loaded the library.
     Ended(Exit),

@@ -1,8 +1,8 @@
 //! A monitor of the messages between a proxy and its upstream, which offer a second way to observe a server under test.
 //!
 //! A proxy serves the processes of its node and forwards what concerns other nodes. It must not lose, invent or misroute messages, and must
-//! not announce a barrier before all of its processes have entered it. A scenario may make the upstream send wrong messages on purpose. The
-//! proxy must forward these as well, if their meaning is unambiguous.
+//! not announce a barrier before all of its processes have entered the barrier. A scenario may make the upstream send wrong messages on
+//! purpose. The proxy must forward these as well, if their meaning is unambiguous.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -85,7 +85,7 @@ pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
-    /// True if a proxy has confused processes, so the origin of its requests is unknown. A different monitor reports that.
+    /// True if a proxy has confused processes, so the origin of its requests is unknown. A different monitor reports the confusion.
     has_confused_processes: bool,
     clients: BTreeMap<Proc, UpstreamClient>,
     proxies: BTreeMap<(u32, u32), ProxyState>,
@@ -134,7 +134,7 @@ fn is_success(line: &[u8]) -> bool {
     get(line, "rc").is_none_or(|rc| grammar::parse_int(rc) == Some(0))
 }
 
-/// Returns whether a response means the same as the upstream's, in the fields that matter to a client.
+/// Returns whether a response has the same meaning as the upstream's response, in the fields that matter to a client.
 fn same_reply(seen: &[u8], given: &[u8]) -> bool {
     let keys = ["value", "port"].iter().all(|key| get(seen, key) == get(given, key));
     is_success(seen) == is_success(given) && (keys || !is_success(given))
@@ -159,7 +159,7 @@ impl UpstreamMonitor {
                     self.sizes.entry(proc.group).or_insert(size);
                 }
             }
-            // A process that connects by itself receives its size on the connection.
+            // A process that connects through PMI_PORT receives the size of its group on the connection.
             EventKind::Greeted { proc, response: received, .. } => {
                 if let Ok(greeting) = Greeting::parse(&received.0) {
                     let size = *self.sizes.entry(proc.group).or_insert(greeting.size);
@@ -178,7 +178,7 @@ impl UpstreamMonitor {
                 self.request_forwarded(*group, *proxy, *id, &text.0)
             }
             EventKind::ToProxy { answers, text, .. } => self.upstream_sent(*answers, &text.0),
-            // Other events do not concern what proxies forward.
+            // Other events do not concern the messages that proxies forward.
             _ => {}
         }
     }
@@ -290,7 +290,7 @@ impl UpstreamMonitor {
         match command(text) {
             b"mput" => self.pairs_forwarded(group, proxy, text),
             b"barrier_in" => self.barrier(group, proxy, text),
-            // A proxy sends an abort by itself, or for a client that has died.
+            // A proxy may send an abort on its own initiative, or for a client that has died.
             b"abort" => {}
             _ => self.requested(group, proxy, id, text),
         }
@@ -336,7 +336,7 @@ impl UpstreamMonitor {
     }
 
     fn barrier(&mut self, group: u32, proxy: u32, text: &[u8]) {
-        // Barriers of a subset of the processes are counted separately.
+        // Barriers of a subset of the processes are not judged.
         if get(text, "group").is_some_and(|name| name != b"WORLD") {
             return;
         }
@@ -398,7 +398,7 @@ impl UpstreamMonitor {
             None => "a request that one of the proxy's processes has made".into(),
         };
         if command(text) == b"spawn" && !same.is_empty() {
-            // The text does not show which process has made the request.
+            // The forwarded text does not show which process has made the request.
             return;
         }
         let remaining = self
@@ -501,7 +501,7 @@ fn same_frame(forwarded: &[u8], request: &[u8]) -> bool {
         && fields.all(|field| is_ignored(field) || forwarded.raw(field.key) == request.raw(field.key))
 }
 
-/// Returns whether a PMI-2 response means the same as the upstream's, in the fields that matter to a client.
+/// Returns whether a PMI-2 response has the same meaning as the upstream's response, in the fields that matter to a client.
 fn same_answer(seen: &[u8], given: &[u8]) -> bool {
     let read = |body| plain(Direction::FromServer, body).filter(Decoded::is_well_formed);
     let (Some(seen), Some(given)) = (read(seen), read(given)) else { return true };
@@ -514,7 +514,8 @@ fn same_answer(seen: &[u8], given: &[u8]) -> bool {
 impl UpstreamMonitor {
     fn requested_in_frame(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
         let name = command_of(text);
-        // A proxy sends an abort by itself, or for a client that has died. Requests that the monitor cannot parse are not judged.
+        // A proxy may send an abort on its own initiative, or for a client that has died. Requests that the monitor cannot parse are not
+        // judged.
         let Some(row) = name.and_then(|name| by_request(Framing::Frames, name)) else { return };
         let served = self.processes_of_proxy(group, proxy);
         let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_ref());

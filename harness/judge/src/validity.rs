@@ -12,7 +12,7 @@ use crate::offer::has_connection;
 use crate::{Monitor, PartyKind};
 
 /// The requirement that every known library breaks by numbering the arguments of a spawn from one. Servers meet such requests in practice,
-/// so they do not make the input invalid.
+/// so the numbering does not make the input invalid.
 const SPAWN_INDEX_REQUIREMENT: &str = ids::RFC13_SPAWN_ARG_INDICES;
 
 /// Returns whether only valid input led to a failure of `under_test`.
@@ -103,8 +103,8 @@ impl LibraryCalls {
     }
 }
 
-/// Returns the number of events up to the last event that may have led to a failure that no event shows: the last message to an open
-/// connection, or the first sign of a failure, if that is later. The events after it are the end of the session.
+/// Returns the number of events that may have led to a failure, if no event shows the failure. These are the events up to the last message
+/// to an open connection, or up to the first sign of a failure if that is later. The remaining events belong to the end of the session.
 fn end_of_input(events: &[Event], ours: PartyKind) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();
     let (mut input, mut trouble) = (0, None);
@@ -164,7 +164,7 @@ mod tests {
         is_reached_by_valid_input(&session(rest), PartyKind::Server, seq)
     }
 
-    /// Returns whether rank 0 sends valid input before the server closes all connections.
+    /// Returns whether `text` from rank 0 is valid input, if the server then closes all connections.
     fn is_valid(text: &str) -> bool {
         is_valid_for_server(&[&format!("0 >| {text}"), "0 closed", "1 closed"], None)
     }

@@ -139,7 +139,7 @@ pub struct JudgedFinding {
     /// True if only valid input led to the finding. Computed for the first failures of a scenario.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub valid_input: bool,
-    /// The text of the scenario's line at which the finding was made, because users who installed the command do not have the file.
+    /// The text of the scenario's line at which the finding was made. Users who installed the command do not have the scenario's file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
     /// The reason for the deviation that covers the finding, if any.

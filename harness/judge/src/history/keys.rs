@@ -1,8 +1,8 @@
 //! Keyval spaces and the barriers of whole groups.
 //!
-//! A put is visible to a process once its rank has entered a barrier after it, and that process has left the barrier. Before that, a get
-//! returns the value or nothing. If a key has several values, a get may return any of them. No process leaves a barrier before all
-//! processes have entered it.
+//! A put is visible to a process once the putting rank has entered a barrier after the put, and the process has left that barrier. Before
+//! that, a get returns the value or nothing. If a key has several values, a get may return any of them. No process leaves a barrier before
+//! all processes have entered it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,7 @@ use crate::observation::quote_bytes;
 /// Prefix of keys that belong to the server.
 const RESERVED_PREFIX: &[u8] = b"PMI_";
 
-/// The barriers of each process, in order.
+/// The indices of each process's barrier operations, in order.
 type Barriers = BTreeMap<Proc, Vec<usize>>;
 
 pub(super) fn check(history: &History) -> Vec<Contradiction> {
@@ -56,7 +56,7 @@ pub(super) fn check(history: &History) -> Vec<Contradiction> {
     found
 }
 
-/// For each barrier, returns the first process that left it, if another process entered it later.
+/// Returns a contradiction for each barrier that a process left before another process entered it.
 fn early_releases(
     all: &[TimedOperation],
     barriers: &Barriers,

@@ -9,10 +9,10 @@ use pmi_scenario::ids::rules;
 use super::operation::{Contradiction, HistoryRequest, HistoryResponse, TimedOperation, UNANSWERED};
 use crate::observation::quote_bytes;
 
-/// Maximum number of states to which the possible orders of operations on a name lead. A name with more states is not judged.
+/// Maximum number of states that the possible orders of the operations on a name may reach. A name with more states is not judged.
 const MAX_STATES: usize = 4096;
 
-/// The result of an order of operations: the port of the name, and the open operations that have taken effect.
+/// A state after an order of operations: the port of the name, and the indices of the open operations that have taken effect.
 type State<'h> = (Option<&'h [u8]>, BTreeSet<usize>);
 
 pub(super) fn check(all: &[TimedOperation]) -> Vec<Contradiction> {
@@ -38,7 +38,7 @@ fn contradiction(all: &[TimedOperation], operations: &[usize]) -> Option<Contrad
     let mut smallest = smallest(all, at, before);
     let withdrawn = smallest.iter().any(|index| matches!(all[*index].request, HistoryRequest::Unpublish(_)));
     if !smallest.iter().any(is_publish) && all[at].succeeded() {
-        // No process has published this port, so the published port shows what was expected.
+        // No process has published the port that the lookup returned, so the last publish is added to show which port was expected.
         smallest.extend(published);
         smallest.sort_unstable();
     }
@@ -61,7 +61,7 @@ fn contradiction(all: &[TimedOperation], operations: &[usize]) -> Option<Contrad
     Some(Contradiction { rule, at, operations: smallest, reason })
 }
 
-/// Returns the first lookup that no order explains, in the order of the responses.
+/// Returns the first lookup, in the order of the responses, whose response no order of the operations explains.
 fn first_unexplained(all: &[TimedOperation], operations: &[usize]) -> Option<usize> {
     let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * operations.len());
     let is_known = |index: &&usize| {
@@ -118,7 +118,6 @@ fn reach<'h>(
             return None;
         }
         if must.is_none_or(|must| state.1.contains(&must)) {
-            // From here on, the operation either has taken effect or never will.
             reached.insert(state.clone());
             if must.is_some() {
                 continue;
@@ -149,7 +148,7 @@ fn after<'h>(request: &'h HistoryRequest, before: Option<&'h [u8]>) -> Vec<Optio
     }
 }
 
-/// Lets the open lookups that this state explains take effect. Lookups do not change the state, so the earliest moment is the best.
+/// Marks the open lookups that this state explains as done. Lookups do not change the state, so each may take effect as early as possible.
 fn with_lookups<'h>(
     all: &'h [TimedOperation],
     open: &BTreeSet<usize>,
@@ -164,8 +163,8 @@ fn with_lookups<'h>(
     (port, done)
 }
 
-/// Returns the smallest set of these operations in which the response at `at` is still unexplained. An operation that could explain the
-/// response is only left out if a later operation undoes it.
+/// Returns the smallest subset of these operations in which the response of operation `at` is still unexplained. An operation that could
+/// explain the response is omitted only if a later operation undoes it.
 fn smallest(all: &[TimedOperation], at: usize, mut operations: Vec<usize>) -> Vec<usize> {
     let helps = |index: usize| match (&all[index].request, &all[at].response) {
         (HistoryRequest::Publish(_, port), Some(HistoryResponse::Found(found))) => port == found,

@@ -6,7 +6,7 @@ use pmi_wire::Proc;
 
 use crate::observation::quote_bytes;
 
-/// The end of an operation without a response.
+/// The time that stands for the missing response of an operation.
 pub(crate) const UNANSWERED: u64 = u64::MAX;
 
 /// An operation of a process, with the times of its request and its response.
@@ -57,7 +57,7 @@ pub(crate) enum HistoryResponse {
 pub(crate) struct History {
     /// The operations.
     pub(crate) operations: Vec<TimedOperation>,
-    /// The members of each group, with the time when each left or was ended, or [`UNANSWERED`].
+    /// The members of each group, with the time at which each member left or was ended, or [`UNANSWERED`] if it did not end.
     pub(crate) members: BTreeMap<u32, BTreeMap<Proc, u64>>,
     /// Groups in which subsets of the processes use separate barriers (PMI-1.2).
     pub(crate) partial_barriers: BTreeSet<u32>,
@@ -66,7 +66,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Returns whether the operations of two processes overlap. Barriers always overlap, so they do not count.
+    /// Returns whether the operations of different processes overlap. Barriers always overlap, so they do not count.
     pub(crate) fn has_overlap(&self) -> bool {
         let mut last_end = 0;
         self.operations
@@ -80,14 +80,14 @@ impl History {
     }
 }
 
-/// Operations whose responses no order explains.
+/// A response that no order of the operations explains.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Contradiction {
-    /// The broken rule: the requirements of PMI-1 and PMI-2.
+    /// The requirement of PMI-1 and the requirement of PMI-2 that the response breaks.
     pub(crate) rule: [&'static str; 2],
-    /// The operation whose response is unexplained.
+    /// The index of the operation whose response is unexplained.
     pub(crate) at: usize,
-    /// The operation `at` and the operations that contradict it, in order.
+    /// The indices of the operation `at` and of the operations that contradict its response, in order.
     pub(crate) operations: Vec<usize>,
     /// The reason why no order explains the operations, in words.
     pub(crate) reason: String,

@@ -9,12 +9,12 @@ use crate::connections::CompletedMessage;
 use crate::event::{Event, EventKind};
 use crate::kvs::is_ambiguous;
 
-/// A reader of the operations of a session, event by event, up to the first event that allows the server to end the job.
+/// A reader that extracts the operations of a session, event by event, up to the first event that allows the server to end the job.
 #[derive(Debug, Default)]
 pub(crate) struct HistoryReader {
     history: History,
-    /// The unanswered requests of each process. Each consists of the operation in the protocol table and, if the history contains the
-    /// request, its index there.
+    /// The unanswered requests of each process: the operation in the protocol table and, if the history contains the request, its index in
+    /// the history.
     open: BTreeMap<Proc, Vec<(&'static str, Option<usize>)>>,
     is_over: bool,
     has_upstream: bool,
@@ -82,12 +82,13 @@ impl HistoryReader {
                 operation.end = seq;
             }
         } else {
-            // The other requests stay unanswered as well, so that no response is attributed to the wrong request.
+            // The other pending requests for this operation stay unanswered as well, so that no response is attributed to the wrong
+            // request.
             open.iter_mut().filter(|(other, _)| *other == operation).for_each(|one| one.1 = None);
         }
     }
 
-    /// Returns the history, or `None` if there is an upstream. An upstream answers its requests on behalf of other processes.
+    /// Returns the history, or `None` if the session has an upstream, because an upstream answers requests on behalf of other processes.
     pub(super) fn finish(self) -> Option<History> {
         (!self.has_upstream).then_some(self.history)
     }
@@ -99,7 +100,7 @@ fn leave(history: &mut History, proc: Proc, time: u64) {
     }
 }
 
-/// Returns the request, if the history needs it.
+/// Converts a message into a request of the history. Returns `None` if the history does not need the request.
 fn request(operation: &str, message: &Decoded<'_>) -> Option<HistoryRequest> {
     let field = |name| message.field(name).map(std::borrow::Cow::into_owned).unwrap_or_default();
     let is_own = || message.field("jobid").is_none_or(|jobid| jobid.is_empty());
@@ -114,7 +115,7 @@ fn request(operation: &str, message: &Decoded<'_>) -> Option<HistoryRequest> {
     })
 }
 
-/// Returns the response. A value whose end is ambiguous counts as no response.
+/// Converts a message into the response to `request`. Returns `None` for a value whose end is ambiguous.
 fn response(request: &HistoryRequest, message: &Decoded<'_>) -> Option<HistoryResponse> {
     let value = match request {
         HistoryRequest::Get(_) => Some("value"),

@@ -27,17 +27,17 @@ fn history(ranks: u32, mut operations: Vec<TimedOperation>) -> History {
     History { operations, members: BTreeMap::from([(0, members)]), ..History::default() }
 }
 
-/// A moment at which an operation takes effect. A barrier has two: entry and exit.
+/// A moment at which an operation takes effect. A barrier has two points, its entry and its exit.
 #[derive(Clone, Copy, PartialEq)]
 struct Point {
     operation: usize,
     is_exit: bool,
 }
 
-/// The state after some of the points: a direct transcription of the standards.
+/// The state after some of the points, as a direct transcription of the standards.
 #[derive(Clone, Default)]
 struct Model {
-    /// Pairs with the rank that put them, and the number of barriers that this rank had entered.
+    /// For each put: the key, the value, the rank that put them, and the number of barriers that this rank had entered.
     pairs: Vec<(Vec<u8>, Vec<u8>, u32, usize)>,
     entered: [usize; 3],
     left: [usize; 3],
@@ -122,7 +122,7 @@ fn is_explained(history: &History, ranks: u32) -> bool {
     some_order(all, ranks, &points.flatten().collect::<Vec<_>>(), &Model::default())
 }
 
-/// Draws a history of two or three sequential processes and up to six operations.
+/// Draws a history with up to six operations of two or three processes. Operations of the same process do not overlap.
 fn draw(u: &mut Unstructured<'_>) -> Result<(History, u32)> {
     let ranks = u.int_in_range(2..=3)?;
     let names = u.arbitrary()?;
@@ -214,7 +214,7 @@ fn get_during_a_put_returns_the_value_or_nothing() {
 }
 
 #[test]
-fn contradiction_lists_only_needed_operations() {
+fn contradiction_omits_unneeded_operations() {
     let publish = |port: &str| HistoryRequest::Publish(b"n".into(), port.into());
     let lookup = || HistoryRequest::Lookup(b"n".into());
     let all = vec![

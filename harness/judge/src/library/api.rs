@@ -71,7 +71,7 @@ pub enum OutputValue {
     Int(Option<i32>),
     /// Integers; `None` for each integer that was not set.
     Ints(Vec<Option<i32>>),
-    /// A string; `None` without a terminating NUL within the buffer.
+    /// A string; `None` if there is no terminating NUL within the buffer.
     Text(Option<Bytes>),
     /// A value that is not examined.
     Opaque,
@@ -117,7 +117,7 @@ impl OutputValue {
     }
 }
 
-/// Requirements on the caller of a library, which is the scenario here.
+/// Requirements on the caller of a library. In a test of a library, the scenario is the caller.
 pub(crate) const CALLER_REQUIREMENTS: &[&str] = &[
     ids::RFC13_PUT_ONCE,
     ids::RFC13_PUT_UNIQUE,
@@ -187,7 +187,7 @@ pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViol
         return all;
     }
     if function.is_of_rfc13() && result == LAST_CODE + 1 {
-        // The value of PMI_ERR_INVALID_KVS in most headers.
+        // Most headers define PMI_ERR_INVALID_KVS with this value.
         let mut found = violation(ids::RFC13_API_INVALID_KVS, "a return code with a value in RFC 13", code);
         found.at_most = Some(Severity::Note);
         all.push(found);
@@ -210,7 +210,7 @@ pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViol
         for (name, held) in returned.outs.iter().filter(|_| !misses) {
             let seen = match held {
                 OutputValue::Int(None) => "it was not set",
-                // A buffer without any bytes has no room for the NUL.
+                // An empty buffer has no room for the NUL.
                 OutputValue::Text(None) if !cut && !call.has_empty_buffer(name) => {
                     "no terminating NUL within the given size"
                 }
@@ -222,7 +222,7 @@ pub(crate) fn returned(call: &PendingCall, returned: &CallResult) -> Vec<ApiViol
     all
 }
 
-/// Judges the result of a call that requested a single value from the server and received `received`.
+/// Judges the result of a call that requested a single value from the server. `received` is the value in the server's response.
 pub(crate) fn returned_of(
     call: &PendingCall,
     returned: &CallResult,

@@ -46,7 +46,7 @@ impl LibraryJudge {
         captures: &mut Captures,
     ) -> ExpectationState {
         if let Some(why) = &self.process(p).missing {
-            // RFC 13 requires all functions, and the scenarios about the library's file report those that are missing.
+            // The scenarios about the library's file report missing functions, so this scenario is not judged.
             self.unjudged = Some(UnjudgedReason::NoSuchFunction(why.clone()));
             return ExpectationState::Broken;
         }
@@ -208,7 +208,7 @@ impl LibraryJudge {
         let process = self.process(p);
         match next {
             CallInput::Request(request) => process.consumed_request = Some(request),
-            // Without the request, the scenario has nothing to answer, and the remaining steps of this process are skipped.
+            // The scenario cannot answer a missing request, so the remaining steps of this process are skipped.
             _ => process.skips_steps = true,
         }
         let (at_most, state) = match choice.grade {
@@ -268,7 +268,7 @@ impl LibraryJudge {
     fn check_end(&mut self, p: Proc, cites: &str, silence: SilenceEvidence) -> ExpectationState {
         let process = self.process(p);
         if let Some(returned) = process.returned.take() {
-            // Every return of PMI_Abort is reported elsewhere.
+            // `api::returned` reports every return of PMI_Abort.
             let Some(PendingCall { function, .. }) = process.call.take() else {
                 return ExpectationState::Broken;
             };
@@ -285,7 +285,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Handles the end of a process. Its remaining steps are skipped, and the end is reported once.
+    /// Handles the end of a process. The process's remaining steps are skipped, and its end is reported once.
     fn report_end(&mut self, p: Proc, cites: &str) -> ExpectationState {
         let process = self.process(p);
         let (Some(exit), Some(end)) = (process.exit, process.end()) else { return ExpectationState::Pending };
@@ -315,8 +315,8 @@ impl LibraryJudge {
         self.report_waiting_call(p, cites, expected, describe_silence(silence))
     }
 
-    /// Reports a call that hangs or ends without the expected result. If the last request of the process is incomplete, reports that
-    /// request instead.
+    /// Reports a call that hangs or ends without the expected result. If the last request of the process is incomplete, this function
+    /// reports the incomplete request instead.
     fn report_waiting_call(
         &mut self,
         p: Proc,

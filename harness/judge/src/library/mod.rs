@@ -25,8 +25,8 @@ use api::{ApiViolation, CALLER_REQUIREMENTS, CallArgument, CallResult};
 pub use request::LibraryRequest;
 use request::RequestAssembler;
 
-/// Attributes a finding about a client to the library. Returns false if the caller of the library is responsible, as for requirements that
-/// bind callers and for the end of a process without PMI_Finalize.
+/// Attributes a finding about a client to the library. Returns false if the caller of the library is responsible: for requirements that
+/// bind callers, and for a process that ends without PMI_Finalize.
 pub(crate) fn attribute_to_library(finding: &mut Finding, event: &Event) -> bool {
     let ours = CALLER_REQUIREMENTS.contains(&finding.requirement.as_str())
         || matches!(event.kind, EventKind::ClosedByClient { .. });
@@ -50,13 +50,13 @@ enum ReceivedInCall {
 struct LibraryProcess {
     /// True if the runner started the process, rather than a process manager.
     started: bool,
-    /// The outcome of loading the library: the error, if any.
+    /// The outcome of loading the library: `None` before that, `Some(None)` for success, or the error.
     loaded: Option<Option<String>>,
     call: Option<PendingCall>,
     /// True if the process's requests wait until the scenario expects them.
     holds_requests: bool,
     returned: Option<CallResult>,
-    /// The reason why a function that the scenario called is missing.
+    /// The message about a function that the scenario calls and the library lacks.
     missing: Option<String>,
     /// The number of barriers that the process has entered.
     barriers: u32,
@@ -77,7 +77,8 @@ struct LibraryProcess {
     answered_at: u64,
     /// The requests without a response.
     unanswered: VecDeque<Option<&'static Exchange>>,
-    /// The first function that succeeded although the connection had ended before the response to its request, and that request.
+    /// The first function that succeeded although the connection had ended before the response to its request, and the command of the
+    /// request.
     unanswered_success: Option<(&'static str, &'static str)>,
     /// True if the harness has broken the protocol, so the process may end.
     harness_broke_protocol: bool,
@@ -115,7 +116,7 @@ impl LibraryProcess {
         self.exit.map(seen)
     }
 
-    /// Records a response from the harness, which need not be the response to the request.
+    /// Records a response from the harness. The response need not be the correct response to the request.
     fn record_response(&mut self, message: &Result<Decoded<'_>, FramingError>) {
         let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
         let response = answer.and_then(|message| message.exchange());
@@ -157,7 +158,7 @@ pub struct LibraryJudge {
     requires: Vec<String>,
     ranks: u32,
     processes: BTreeMap<Proc, LibraryProcess>,
-    /// Requests that the scenario does not answer itself and that have not been taken yet.
+    /// Requests to which the scenario does not contain a response, and that [`LibraryJudge::take_unscripted`] has not returned yet.
     unscripted_requests: Vec<(Proc, LibraryRequest)>,
     findings: Vec<Finding>,
     /// The number of bytes that the library has sent.
@@ -176,7 +177,7 @@ impl LibraryJudge {
         Self { requires, ..Self::default() }
     }
 
-    /// Returns the open call of a process, or a call whose return no step has consumed yet.
+    /// Returns the open call of a process, or its last call if no step has consumed its result yet.
     pub fn call(&self, p: Proc) -> Option<&PendingCall> {
         self.processes.get(&p)?.call.as_ref()
     }
@@ -317,7 +318,7 @@ impl LibraryJudge {
         self.release(p);
     }
 
-    /// Moves the requests of a process to the unscripted requests, unless the scenario holds them.
+    /// Moves the requests of a process to the unscripted requests, unless they wait until the scenario expects them.
     fn release(&mut self, p: Proc) {
         let process = self.processes.entry(p).or_default();
         if !process.holds_requests {
@@ -359,7 +360,7 @@ impl LibraryJudge {
         let entered = |p: Proc| self.processes.get(&p).map_or(0, |process| process.barriers);
         let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));
         let Some(missing) = missing else { return };
-        // The API and the protocol state the same requirement; the one that the scenario tests is cited.
+        // The API and the protocol state the same requirement. The finding cites the requirement that the scenario tests.
         let all_in = ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT;
         let id = if self.requires.iter().any(|id| id == all_in) { all_in } else { ids::RFC13_API_BARRIER };
         let expected = "PMI_Barrier blocks until all processes have entered it";
@@ -453,8 +454,8 @@ mod tests {
     use crate::connections::decode;
     use crate::testing::{P, cited, event, launched, numbered};
 
-    /// Rank 0 leaves a barrier with PMI_SUCCESS. Rank 1 has called the barrier as well, but its call failed, with or without having
-    /// requested the barrier.
+    /// Rank 0 leaves a barrier with PMI_SUCCESS. Rank 1 has called PMI_Barrier as well, but its call failed, either before or after it sent
+    /// the request.
     #[rstest]
     #[case::after_its_request(true, &[])]
     #[case::without_a_request(false, &["rfc13.api.barrier"])]

@@ -4,7 +4,7 @@ use pmi_scenario::ids;
 use pmi_scenario::requirement::RequirementSet;
 use pmi_scenario::signature::{function, functions};
 
-/// The requirements that a library provides the functions for keyval spaces.
+/// The requirements that are broken if a library lacks the functions for keyval spaces.
 const KEYVAL_SPACE_FUNCTIONS: [&str; 4] = [
     ids::RFC13_API_KVS_CREATE,
     ids::RFC13_API_KVS_DESTROY,
@@ -21,8 +21,8 @@ pub(super) struct LibraryFile<'a> {
 }
 
 impl LibraryFile<'_> {
-    /// Checks the file against a requirement. If the file breaks it, returns the expectation and the observation. Most requirements are not
-    /// about files.
+    /// Checks the file against a requirement. Returns the expectation and the observation if the file breaks the requirement, or `None` if
+    /// it does not or if the requirement is not about files.
     pub(super) fn check(&self, requirement: &str) -> Option<(&'static str, String)> {
         let called = self.soname.unwrap_or(self.name);
         let named = || match self.soname {
@@ -47,7 +47,7 @@ impl LibraryFile<'_> {
                 (version != Some(Some("0"))).then(|| ("major version 0, libpmi.so.0", named()))
             }
             ids::PMI2_COMMON_API_FUNCTIONS => missing("all functions of PMI-2", &|optional, _| !optional),
-            // Functions with separate requirements are reported under those.
+            // A missing function that has a separate requirement is reported under that requirement.
             ids::RFC13_API_ALL_FUNCTIONS => missing("all functions of RFC 13", &|optional, does| {
                 !optional && !KEYVAL_SPACE_FUNCTIONS.contains(&does)
             }),

@@ -20,7 +20,7 @@ pub struct LibraryRequest {
 impl LibraryRequest {
     /// Returns the bytes of the request.
     pub fn text(&self) -> Vec<u8> {
-        // Every frame that was read has a body whose length fits into six digits.
+        // `complete` cannot fail here: the length of a frame that was read fits into six digits.
         self.framing.complete(self.lines.join(&b'\n')).unwrap_or_default()
     }
 
@@ -39,8 +39,8 @@ impl LibraryRequest {
         format!("\"{text}\"")
     }
 
-    /// Compares the request with patterns, and returns the captures. The lines of a spawn request must occur in order, but other lines may
-    /// come between them.
+    /// Compares the request with patterns, and returns the captures. The lines of a spawn request must match the patterns in order, but
+    /// other lines may come between them.
     pub fn matches(&self, patterns: &[Pattern]) -> Option<Captures> {
         let mut lines = self.lines.iter();
         let mut captures = Captures::new();
@@ -58,7 +58,7 @@ impl LibraryRequest {
             captures.extend(pattern.matches(line, self.framing)?);
             return Ok(());
         }
-        // A line of a spawn request is a word or one tuple, whose value extends to the end of the line.
+        // A line of a spawn request is a word or a single tuple. The value of a tuple extends to the end of the line.
         let split = memchr::memchr(b'=', line).map(|at| (&line[..at], &line[at + 1..]));
         let (name, value) = split.unwrap_or((b"", line));
         match pattern.fields.first() {

@@ -15,7 +15,7 @@ use crate::observation::ObservationText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
-/// Lists the result fields of a response that lacks all of them.
+/// Returns the names of the result fields, if the response lacks all of them.
 fn missing(message: &Decoded<'_>) -> Option<String> {
     let fields = message.exchange().filter(|_| message.lacks_results())?.results;
     let keys: Vec<&str> = fields.iter().map(|field| field.key).collect();
@@ -34,7 +34,7 @@ impl Monitor {
         match op {
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
             Operation::Universe | Operation::Appnum if !ok => return,
-            // The draft lets a server refuse any spawn, and does not say whether a server shows the values of another job.
+            // The draft lets a server refuse any spawn, and does not specify whether a server returns values of another job.
             Operation::Spawn | Operation::Get => return,
             Operation::Kvsname if ok => {
                 if let Some(name) = message.field("kvsname") {
@@ -69,7 +69,7 @@ impl Monitor {
         self.server_error(p, id, expected, ObservationText::message(message.text));
     }
 
-    /// Judges the name of the keyval space: the kvsname of PMI-1, the jobid of PMI-2.
+    /// Judges the name of the keyval space that a response contains: the kvsname in PMI-1, or the jobid in PMI-2.
     fn kvsname_answered(&mut self, p: Proc, name: &[u8], message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);
         let index = message.framing as usize;
@@ -93,7 +93,7 @@ impl Monitor {
         };
         let is_shared = is_of_others(name);
         if first != name && is_of_others(&first) {
-            // The first name belongs to a different group, which has already been reported.
+            // The first name belongs to a different group. This has already been reported.
             self.group(p.group).names[index] = Some(name.to_vec());
         } else if first != name {
             let (key, whole) = message.framing.pick([("kvsname", "group"), ("jobid", "job")]);
@@ -106,7 +106,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the node of a process in the first group. In other groups, the node is unknown, so the first node is assumed.
+    /// Returns the number of a process's node. In spawned groups, the nodes are unknown, so node 0 is assumed.
     fn node_of(&self, p: Proc) -> u32 {
         let group = self.groups.get(&p.group).filter(|_| p.group == 0);
         let of_rank = |group: &MonitoredGroup| {
@@ -121,7 +121,7 @@ impl Monitor {
         self.groups.get(&p.group).is_some_and(|group| group.node_attributes.contains(&node))
     }
 
-    /// Records a put or get of a node attribute. Any other request that arrives here does not change the state.
+    /// Records a put or get of a node attribute. All other requests that reach this function leave the state unchanged.
     pub(super) fn attribute_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned).unwrap_or_default();
         match message.exchange().map_or("", |row| row.operation) {
@@ -138,7 +138,7 @@ impl Monitor {
             }
             "get-node-attribute" => {
                 let key = field("key");
-                // The draft writes Booleans in lower case, which no known server reads.
+                // The draft writes Booleans in lower case, but no known server accepts that.
                 let rule = match message.raw("wait") {
                     Some(b"TRUE") => ids::PMI2_COMMON_NODEATTR_WAIT,
                     _ => ids::PMI2_DRAFT_BOOLEANS,
@@ -162,8 +162,8 @@ impl Monitor {
         }
     }
 
-    /// Judges the response to a get of a node attribute. `wait` is the requirement that a missing value breaks; `existed` is true if
-    /// the attribute was stored before the request.
+    /// Judges the response to a get of a node attribute. `wait` is the requirement that a response without a value breaks. `existed` is
+    /// true if the attribute was stored before the request.
     pub(super) fn node_get_answered(
         &mut self,
         p: Proc,

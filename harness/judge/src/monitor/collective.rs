@@ -19,8 +19,8 @@ impl Monitor {
         RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.barriers_entered))
     }
 
-    /// Records a request from a process that may be in a barrier. In the draft, only one thread fences, and finalize comes last. The draft
-    /// does not define a second fence, or a process that leaves during a fence.
+    /// Records a barrier or finalize request from a process that may be in a barrier. In the PMI-2 draft, only one thread sends a fence,
+    /// and finalize is the last request. The draft does not define a second fence or a finalize during a fence.
     pub(super) fn request_in_barrier(&mut self, p: Proc) {
         if self.rank(p).pending.iter().any(|pending| matches!(pending.detail, RequestDetail::Barrier(_))) {
             self.irregular_sent(p);
@@ -62,7 +62,7 @@ impl Monitor {
             (rank.finalized || rank.is_gone || rank.closed) && rank.barriers_entered < round
         };
         if !ok && !group.ranks.values().any(lacks) && !self.may_abort(p) {
-            let expected = "success, since nothing went wrong";
+            let expected = "success, since all processes can enter the barrier";
             self.server_error(
                 p,
                 cite(message, rules::BARRIER_RELEASED),

@@ -61,12 +61,12 @@ impl Monitor {
         }
     }
 
-    /// Judges the messages between a process and the process manager that it has requested (singleton init).
+    /// Judges the messages between a process and the process manager that the process has requested (singleton init).
     pub(super) fn singinit(&mut self, p: Proc, request: &[u8], answer: &[u8], reply: &[u8]) {
         let line = |text: &[u8]| text.strip_suffix(b"\n").map(<[u8]>::to_vec).ok_or("a line");
         self.rank(p).singinit = Some(SingletonState::Failed);
         if request.is_empty() {
-            let expected = "a connection to the port given with -pmi_args, and cmd=singinit on it";
+            let expected = "a connection to the port in -pmi_args, and cmd=singinit on this connection";
             return self.server_error(p, ids::SINGLETON_CONNECTS, expected, "nothing");
         }
         if let Err(expected) = line(request).and_then(|request| check_request(&request)) {
@@ -102,10 +102,10 @@ impl Monitor {
             return;
         }
         let has_variable = OFFER_VARIABLES.iter().any(|name| env(name).is_some());
-        // A process without any variable may still have connected by itself.
+        // A process may have a connection even if its environment contains none of the variables.
         self.wire_offered = Some(self.wire_offered.unwrap_or_default() || bad_fd.is_none() || has_variable);
         if bad_fd.is_none() && !has_variable {
-            // Nothing was offered to this process. It has to request a process manager itself.
+            // This process was offered nothing, so it has to request a process manager itself.
             return;
         }
         if env("PMI_FD").is_none()
@@ -117,7 +117,8 @@ impl Monitor {
                 let seen = format!("{}, {}", seen("PMI_PORT"), seen("PMI_ID"));
                 self.server_error(p, ids::PMI_PORT_ENVIRONMENT, expected, seen);
             } else if let Some(why) = bad_fd {
-                let expected = "a connection to the address in PMI_PORT, and an answer to initack on it";
+                let expected =
+                    "a connection to the address in PMI_PORT, and an answer to initack on this connection";
                 self.server_error(p, ids::PMI_PORT_ANSWERED, expected, why);
             }
             return;

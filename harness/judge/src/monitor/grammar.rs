@@ -18,7 +18,7 @@ use crate::observation::ObservationText;
 /// The requirement about empty values. The draft does not say whether a value may be empty, and some servers reject empty values.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
-/// Returns true if a request has no unknown keys. In a spawn, numbered keys have to agree with their counts as well.
+/// Returns true if a request has no unknown keys. In a spawn request, the numbered keys must also agree with the counts.
 pub(super) fn has_known_keys(row: &Exchange, message: &Decoded<'_>) -> bool {
     let Some(request) = message.spawn() else {
         let own = || row.arguments.iter().filter(|field| !field.numbered).map(|field| field.key);
@@ -42,7 +42,7 @@ fn line_request_rule(message: &Decoded<'_>, error: &DecodeError) -> &'static str
     let (line, cmd) = (message.text, message.command());
     let op = message.exchange().and_then(|row| Operation::from_rule(row.operation));
     match (op, error) {
-        // The newline is LF alone.
+        // RFC 13 defines the newline as LF alone.
         _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
         // The value of a put extends to the end of the line, so an error there is an error in the value.
         (_, DecodeError::Line(MessageError::BadByte { at, .. }))
@@ -75,7 +75,7 @@ fn frame_request_rule(error: &DecodeError) -> &'static str {
 /// Returns the requirement that a malformed spawn request breaks.
 pub(super) fn spawn_rule(fault: &SpawnErrorKind) -> &'static str {
     match fault {
-        // Once the request has begun, a line outside of a block is between two blocks of the request.
+        // A line outside of a block is between two blocks if the request has begun.
         SpawnErrorKind::Interspersed | SpawnErrorKind::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
         SpawnErrorKind::BadByte { .. } => ids::RFC13_ABNF_STRING,
         SpawnErrorKind::Malformed => ids::RFC13_WIRE_TUPLES,
@@ -118,7 +118,7 @@ pub(crate) fn is_readable_leniently(message: &Decoded<'_>) -> bool {
     Decoded::new(message.direction, message.framing, &line).is_well_formed()
 }
 
-/// Returns true if a message from a server is a well-formed request. A line that only begins like a request is a malformed response.
+/// Returns true if a message from a server is a well-formed request. A line that merely begins like a request is a malformed response.
 fn is_request(message: &Decoded<'_>) -> bool {
     !message.text.contains(&b'\t')
         && Decoded::new(Direction::ToServer, message.framing, message.text).is_well_formed()
@@ -164,8 +164,8 @@ impl Monitor {
         }
     }
 
-    /// Reports a message that cannot be read at all. An unreadable message is reported once for each connection, because its consequences
-    /// are rarely separate findings.
+    /// Reports a message that cannot be read at all. Only the first such message of a connection is reported, because later unreadable
+    /// messages are usually consequences of the first.
     fn report_unreadable(
         &mut self,
         p: Proc,
@@ -191,7 +191,7 @@ impl Monitor {
             }
             Framing::Frames => {
                 let expected = format!("a request of PMI-2 ({error})");
-                // A process that repeats an unusable PMI_RANK is not at fault for it.
+                // A process is not at fault if it merely repeats an unusable PMI_RANK.
                 let given = self.rank(p).rank_variable.as_deref().map(str::as_bytes);
                 let is_given = matches!(error, DecodeError::BadValue { key: "pmirank", .. })
                     && message.raw("pmirank") == given;
@@ -239,13 +239,13 @@ impl Monitor {
                 (ids::RFC13_WIRE_TUPLES, format!("a series of key=value tuples ({error})"))
             }
             DecodeError::NoCommand { .. } => {
-                (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, "a response with its cmd".to_owned())
+                (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, "a response with a cmd".to_owned())
             }
             DecodeError::UnknownCommand { .. } if is_request(message) => {
                 (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS, "a response, not a request".to_owned())
             }
             _ if front.is_none() => self.rule_without_request(p),
-            // The response to something that is not a PMI-1 request may have another command.
+            // The response to bytes that are not a PMI-1 request may have any command.
             DecodeError::UnknownCommand { .. } if front == Some(None) => {
                 self.rank(p).pending.pop_front();
                 return;
@@ -295,8 +295,8 @@ impl Monitor {
         self.server_error(p, requirement, expected, ObservationText::message(message.text));
     }
 
-    /// Returns true if the draft allows this message before the response to a pending request: a challenge before the response to fullinit,
-    /// and the pairs before the response to kvs-getall.
+    /// Returns true if the draft allows this message before the response to a pending request. It allows a challenge before the response to
+    /// fullinit, and pairs before the response to kvs-getall.
     fn is_expected_part(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.command() == Some(name.as_bytes()))
         else {

@@ -10,9 +10,9 @@ use super::unspecified::Unspecified;
 use crate::observation::{ObservationKind, ObservationText, quote_bytes};
 
 impl MonitoredGroup {
-    /// Returns the node of each rank, as the processes have reported it, or else from the server's mapping, or else as requested.
+    /// Returns the node of each rank: as the processes have reported it, or else as the server's mapping states it, or else as requested.
     fn node_of_ranks(&self) -> Vec<u32> {
-        // Only PMI-1.2 has these barriers.
+        // Only PMI-1.2 has barriers over part of a group, so the mapping of the lines applies.
         let in_mapping = || match MappingForm::classify(self.mappings[Framing::Lines as usize].as_deref()?) {
             MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
                 mapping.expand_wrapping(self.size).ok()
@@ -123,7 +123,7 @@ impl Monitor {
         let plain = rank.is_in_barrier();
         if rank.open_barriers.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
             self.lose_correlation(p, Unspecified::RuleViolation);
-            let expected = "a tag that no open barrier on the connection has";
+            let expected = "a tag that no other open barrier on the connection uses";
             self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, ObservationText::message(line));
         }
         let mut knows = self.rank(p).required_puts.clone();
@@ -135,19 +135,19 @@ impl Monitor {
         self.rank(p).open_barriers.push(name);
     }
 
-    /// Checks that a barrier of the whole group does not use the tag 0 while another barrier uses it. Before PMI-1.2, any request within a
-    /// barrier already breaks lock-step.
+    /// Checks that a process does not enter a barrier of the whole group, which has the tag 0, while it is in another barrier with this
+    /// tag. Before PMI-1.2, any request within a barrier already breaks lock-step.
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
         if rank.has_group_barriers() && (plain || rank.open_barriers.iter().any(|open| open.tag == 0)) {
             self.lose_correlation(p, Unspecified::RuleViolation);
-            let expected = "no barrier with the tag 0 while another one is open on the connection";
+            let expected = "no second barrier with the tag 0 while the first is open on the connection";
             self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, ObservationText::message(line));
         }
     }
 
-    /// Treats a response to a barrier as the response to a group barrier. Returns false if it does not answer a group barrier.
+    /// Matches a barrier response with a group barrier, and judges it. Returns false if the response does not answer a group barrier.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let line = message.text;
         let is_barrier = message.operation() == Some(Operation::Barrier);
@@ -211,14 +211,14 @@ impl Monitor {
             self.server_error(p, self.early_rule(p, &name), expected, seen);
         }
         if !ok && !lost && !self.may_abort(p) {
-            let expected = "success, since nothing went wrong";
+            let expected = "success, since all members can enter the barrier";
             self.server_error(p, self.stuck_rule(p, &name), expected, ObservationText::message(line));
         }
     }
 
-    /// Reports a missing response to a process in group barriers: the response to a request of a different kind, or the release from a
-    /// barrier that all members have entered. If the connection has ended, the release from a barrier that has lost no member is missing as
-    /// well. Returns true if the response to a request of a different kind was reported.
+    /// Reports a missing response to a process that is in group barriers. If a request of a different kind is pending, its response is
+    /// missing, and the function returns true. Otherwise, the release from a barrier may be missing: from a barrier that all members have
+    /// entered or, if the connection has ended, from a barrier that has lost no member.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: ObservationKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open_barriers.is_empty() {
             return false;
@@ -256,7 +256,7 @@ impl Monitor {
         if name.kind == GroupBarrierKind::Node {
             ids::MPICH_1_2_BARRIER_NODE
         } else if part.is_some_and(again) {
-            // The same barrier has opened before.
+            // A process has left this barrier more than once.
             ids::MPICH_1_2_BARRIER_AGAIN
         } else if others.into_iter().any(alike) {
             ids::MPICH_1_2_BARRIER_TAGS_APART
@@ -265,7 +265,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that is broken if a barrier does not open. It depends on the unusual property of the barrier.
+    /// Returns the requirement that is broken if a barrier does not open. The requirement depends on the unusual property of the barrier.
     fn stuck_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let group = self.groups.get(&p.group);
         let rank = group.and_then(|g| g.ranks.get(p.rank));
@@ -282,7 +282,8 @@ impl Monitor {
         }
     }
 
-    /// Moves the request that this response answers to the front. In PMI-1.2, other requests are answered while a process is in a barrier.
+    /// Moves the request that a response to `op` answers to the front of the pending requests. In PMI-1.2, a process that is in a barrier
+    /// may send other requests, and these are answered before the barrier ends.
     pub(super) fn move_to_front(&mut self, p: Proc, op: Operation) {
         let rank = self.rank(p);
         if !rank.has_group_barriers() {
@@ -296,7 +297,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if earlier requests must be answered before this request may be sent.
+    /// Returns true if a pending request must be answered before the process may send this request.
     pub(super) fn must_wait(&mut self, p: Proc, op: Option<Operation>) -> bool {
         let rank = self.rank(p);
         let blocks = matches!(op, Some(Operation::Spawn | Operation::Finalize));
@@ -306,7 +307,8 @@ impl Monitor {
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
-    /// Reports the absence of a value that a process must see, because it left a group barrier together with the process that put it.
+    /// Reports that a process did not receive a value that it must see, because it has left a group barrier that the putting process
+    /// entered.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected =
             format!("the value of {}, which a process of the group had put before", quote_bytes(key));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::kvs::KnownPuts;
 
-/// The identity of a barrier: its members and its tag. The same members in another notation are a different barrier.
+/// The identity of a barrier: its notation, its members and its tag. Barriers with the same members in different notations are distinct.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupBarrierName {
     pub(super) kind: GroupBarrierKind,
@@ -27,7 +27,7 @@ pub(super) struct GroupBarrierLog {
     pub(super) entered: BTreeMap<u32, u64>,
     /// The number of times that each rank has left the barrier.
     pub(super) left: BTreeMap<u32, u64>,
-    /// The puts that the processes had to see when they entered the barrier.
+    /// The puts that were known to the processes when they entered the barrier. Each process that leaves the barrier must see them.
     pub(super) known: KnownPuts,
 }
 

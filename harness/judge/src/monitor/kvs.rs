@@ -27,8 +27,8 @@ pub(super) fn is_within_common_limits(key: &[u8], value: &[u8]) -> bool {
     key.len() < KEY_MAX && value.len() < VALUE_MAX
 }
 
-/// Returns the requirement that a server breaks if it loses or changes this pair. The draft allows pairs that not all PMI-2 servers keep;
-/// over lines, get_maxes returns the limits of the server.
+/// Returns the requirement that a server breaks if it loses or changes this pair. In PMI-2, unusual pairs have separate requirements,
+/// because the draft allows them but not all servers keep them.
 fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static str; 2]) -> &'static str {
     if message.framing == Framing::Lines {
         rule[0]
@@ -89,7 +89,7 @@ impl Monitor {
         if known != kvsname {
             let expected = "the kvsname that get_my_kvsname returned";
             self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, quote_bytes(kvsname));
-            // A server that has one keyval space for each group may put the pair there.
+            // A server may ignore the kvsname and put the pair into the keyval space of the group.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         }
@@ -133,7 +133,7 @@ impl Monitor {
         self.check_prefix(p, key);
         let entered = self.rank(p).barriers_entered;
         let group = self.group(p.group);
-        // A rank that received no value for the key, although it has already left the fence that the putting rank enters next.
+        // Find a rank that received no value for the key, although it has left the fence that the putting rank has yet to enter.
         let early = group.missed_gets.get(key).and_then(|misses| {
             misses
                 .iter()
@@ -187,9 +187,9 @@ impl Monitor {
         if let Some(kvsname) = &of {
             self.check_get(p, kvsname, &key);
         }
-        // Libraries write an empty jobid if they have not received one.
+        // A library that has not received a jobid sends an empty jobid.
         let is_empty = jobid.as_ref().is_some_and(Vec::is_empty);
-        // No known server shows the values of another job.
+        // No known server returns the values of another job.
         if jobid.is_some() && !is_empty && jobid != self.group(p.group).names[1] {
             return RequestDetail::Plain;
         }
@@ -239,16 +239,16 @@ impl Monitor {
                 group.has_max_length_put = true;
                 group.max_length_keys.insert(key.to_vec());
             }
-            // The server may have understood an irregular put in a different way, so the pair need not exist. The loss of a reserved key is
-            // only noted.
+            // The server may have understood an irregular put in a different way, so the pair need not exist. A pair with a reserved key is
+            // recorded all the same, because its loss is only a note.
             if !is_irregular || key.starts_with(RESERVED_PREFIX) {
                 group.kvs.acknowledged(key, value, p.rank);
             }
             return;
         }
         let is_line = message.framing == Framing::Lines;
-        // PMI-2 servers may refuse a pair and keep a part of it, but not in place of another value. The server sets the values of reserved
-        // keys.
+        // A PMI-2 server may refuse a pair and keep a part of it, but it must not replace another value of the key. The values of reserved
+        // keys come from the server.
         if is_line || group.kvs.puts(key).len() > 1 || key.starts_with(RESERVED_PREFIX) {
             group.kvs.record_refusal(key, value, p.rank);
         }
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use crate::testing::{cited, events, launched, numbered, spawn};
 
-    /// A put by a spawned process becomes visible with a barrier; a preput pair is visible from the start.
+    /// A put by a spawned process becomes visible through a barrier. A preput pair is visible from the start.
     #[rstest]
     #[case::preput("a", &["rfc13.spawn.preput"])]
     #[case::put_by_another_rank("b", &[])]

@@ -14,8 +14,8 @@ use crate::program::CLIENT_FINALIZES;
 
 /// The requirement that init comes first and only once, for lines and for frames.
 const INIT_FIRST: [&str; 2] = [ids::RFC13_INIT_FIRST, ids::PMI2_COMMON_FULLINIT_FIRST];
-/// The requirement that a request waits for the response to the previous one. The draft allows several pending requests, each with a
-/// `thrid`.
+/// The requirement that a client sends a request only after the response to the previous request. The draft allows several pending
+/// requests, each with a different `thrid`.
 const LOCK_STEP: [&str; 2] = [ids::RFC13_WIRE_LOCK_STEP, ids::PMI2_DRAFT_THRID_TELLS_APART];
 
 /// Returns the requirement that a server breaks if it refuses an offer of at least version 1.1.
@@ -30,9 +30,9 @@ fn has_huge_rc(message: &Decoded<'_>) -> bool {
 }
 
 impl Monitor {
-    /// Judges a request after bytes that are not a message. RFC 13, Error Handling: a client that receives such bytes closes the connection
-    /// and aborts. Any request other than an abort shows that it does neither. A client whose lenient parser accepts the bytes detects no
-    /// error.
+    /// Judges the first request that a client sends after it has received bytes that are not a message. RFC 13, Error Handling: the client
+    /// closes the connection and aborts. Any request other than an abort shows that it does neither. A client whose lenient parser accepts
+    /// the bytes detects no error.
     pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         if rank.received_garbage
@@ -63,12 +63,12 @@ impl Monitor {
         let sent = rank.init_sent;
         let (first, joined, again, finalized, waits, reports) = match message.framing {
             Framing::Lines => {
-                // An unreadable response to init is reported alone, and not again with each later request.
+                // An unreadable response to init is reported once, and not again for each later request.
                 let joined = rank.joined || (sent && rank.unreadable && !is_init);
                 // A client that cannot finalize may abort.
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);
                 rank.init_sent |= is_init;
-                // A client that cannot continue aborts, even if the reason is the response to its init.
+                // A client that cannot continue may abort, even if the reason is the response to its init.
                 let finalized = rank.finalized && !may_abort;
                 ("init", joined || is_abort && sent, joined, finalized, waits_in_turn, !is_abort)
             }
@@ -121,7 +121,7 @@ impl Monitor {
     /// Records an offer of a version, or the fullinit of PMI-2.
     pub(super) fn init_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(offered) = message.version() {
-            // RFC 13 sets no bound, but numbers beyond the API's int are not used for judging.
+            // RFC 13 sets no bound, but version numbers that exceed the API's int are not judged.
             if [offered.version, offered.subversion].iter().any(|number| i32::try_from(*number).is_err()) {
                 self.group(p.group).irregular_ranks.insert(p.rank);
                 self.irregular = true;
@@ -246,7 +246,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if a different process of the group has negotiated the other protocol, a case that RFC 13 does not mention.
+    /// Returns true if another process of the group uses the other framing (lines or frames). RFC 13 does not mention this case.
     pub(super) fn group_uses_other_protocol(&mut self, p: Proc) -> bool {
         let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
         others.any(|(_, connection)| connection.framing() != self.framing(p))
@@ -275,14 +275,14 @@ impl Monitor {
                 _ => {}
             }
         } else if breaks_off && self.rank(p).spawn.is_some() {
-            let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
+            let (expected, seen) = ("a spawn request that ends with endcmd", "closed within the request");
             self.client_misuse(p, ids::RFC13_ABNF_C_SPAWN, expected, seen);
         }
         if !gone && !finalized && !self.rank(p).closed {
             self.allow_abort(p, Unspecified::LeftWithoutFinalize);
             if joined {
                 let expected = "finalize before the connection is closed";
-                self.client_misuse(p, framing.pick(CLIENT_FINALIZES), expected, "closed without it");
+                self.client_misuse(p, framing.pick(CLIENT_FINALIZES), expected, "closed without finalize");
             }
         }
     }

@@ -7,7 +7,7 @@ use super::state::{COMPLETE_RESPONSE_REQUIREMENT, Monitor};
 use crate::kvs::strip_tuples;
 use crate::observation::{ObservationText, quote_bytes};
 
-/// The form of RFC 13's Process Mapping.
+/// The form of a process mapping according to RFC 13, Process Mapping.
 const FORM: &str = "\"(vector,(node,nodes,ppn),...)\"";
 
 /// Returns the rule of the grammar that a process mapping breaks at this offset.
@@ -94,8 +94,8 @@ impl Monitor {
         };
         let parents = self.group(p.group).parents;
         match mapping.expand(size) {
-            // MPICH 4.0 also sends a one-rank mapping for a whole node, so with a single parent this does not prove that the parents'
-            // mapping was sent.
+            // With a single parent, a mapping of one rank does not prove that the server sent the parents' mapping, because MPICH 4.0 also
+            // sends such a mapping for a whole node.
             Err(TooFewRanks { covered }) if parents > 1 && covered == u64::from(parents) => {
                 let expected = format!("a mapping of the {size} ranks of the spawned group");
                 let seen = format!("{} covers the {covered} ranks of the spawning group", quote_bytes(value));

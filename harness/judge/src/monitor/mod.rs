@@ -1,6 +1,6 @@
 //! The monitor: a model of PMI-1 and PMI-2 that reads all events, with or without a scenario. The monitor follows every connection in both
 //! directions and reports violations by either side. After a client has broken the protocol, the standards do not specify the server's
-//! behaviour ([`Unspecified`]), so the monitor then reports only behaviour that is never allowed for that group.
+//! behaviour ([`Unspecified`]). From then on, the monitor reports only behaviour towards that group that is never allowed.
 
 mod attributes;
 mod collective;
@@ -89,7 +89,7 @@ impl Monitor {
             EventKind::ClosedByClient { proc } => self.client_ended(*proc, true),
             EventKind::ClosedByServer { proc } => self.closed_by_server(*proc),
             EventKind::Ended { proc, ours: true } => self.client_ended(*proc, false),
-            // The process's connection ends at the same time, and either of the two events may come first.
+            // The end of the process also ends its connection, and either of the two events may come first.
             EventKind::Ended { proc, ours: false } => self.closed_by_server(*proc),
             EventKind::NoResponse { proc, .. } if proc.group == Proc::PROXY_GROUP => {}
             EventKind::NoResponse { proc, proof } => {
@@ -105,7 +105,7 @@ impl Monitor {
             EventKind::LeftUnread { proc } => self.rank(*proc).left_unread = true,
             // The runner ends these processes now.
             EventKind::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
-            // From here on, messages to the clients may be effects of the scenario, which states the requirements itself.
+            // From here on, the scenario may have caused the messages to the clients, so only the scenario judges them.
             EventKind::ToProxy { scripted, .. } => self.upstream_scripted |= scripted,
             EventKind::ClosedByUpstream { .. } => self.upstream_scripted = true,
             EventKind::FromProxy { .. }

@@ -24,7 +24,7 @@ impl Monitor {
     /// Judges the response to a request about a name.
     pub(super) fn name_answered(&mut self, p: Proc, request: NameRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
-        // Reading a request in an unusual form is a SHOULD, which only the scenario can judge.
+        // RFC 13 states only a SHOULD for reading a request in an unusual form. Only the scenario can judge it.
         let is_irregular = self.is_irregular(p);
         match request {
             NameRequest::Lookup { name } if !is_irregular => self.name_found(p, &name, message),
@@ -43,7 +43,7 @@ impl Monitor {
                 if known {
                     self.unpublished.insert(name);
                 } else if message.framing == Framing::Lines && !self.state_unknown(p) {
-                    // RFC 13 does not say whether this is an error, because either way the name is not published afterwards.
+                    // RFC 13 does not specify whether this is an error: in both cases, the name is not published afterwards.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
                     self.find(

@@ -12,7 +12,7 @@ use crate::event::{LOCAL_SIZE_VARIABLE, NODE_VARIABLES};
 pub(super) struct Placement {
     /// The names of the nodes, in the order in which the processes reported them.
     names: Vec<String>,
-    /// The index of each process's node.
+    /// The node of each rank, as an index into `names`.
     nodes: BTreeMap<u32, usize>,
     /// The smallest number of processes that share a node, as the process manager states it.
     local_size: Option<u32>,
@@ -21,7 +21,7 @@ pub(super) struct Placement {
 impl Placement {
     /// Records the environment of a process.
     pub(super) fn record<'a>(&mut self, rank: u32, get: impl Fn(&str) -> Option<&'a str>) {
-        // A launcher within an allocation passes on the variables of its own environment, which are then equal for all processes.
+        // Within an allocation, a launcher may pass on the variables of its own environment. They are then equal for all processes.
         let name = Vec::from_iter(NODE_VARIABLES.iter().filter_map(|name| get(name))).join(" ");
         if !name.is_empty() {
             let node = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
@@ -34,19 +34,19 @@ impl Placement {
         self.local_size = [self.local_size, local_size].into_iter().flatten().min();
     }
 
-    /// Returns whether the names show that there are several nodes. Equal names alone prove nothing: a launcher passes on the variables of
-    /// the node that it runs on.
+    /// Returns whether the names show that there are several nodes. Equal names do not prove that there is only one node, because a
+    /// launcher may pass on the variables of the node that it runs on.
     fn has_several(&self) -> bool {
         self.names.len() > 1
     }
 
-    /// Returns the number of a process's node, if the names of the nodes show that there are several.
+    /// Returns the number of a process's node, if the names show that there are several nodes.
     pub(super) fn node(&self, rank: u32) -> Option<u32> {
         self.nodes.get(&rank).filter(|_| self.has_several()).map(|node| *node as u32)
     }
 
-    /// Compares a mapping, which contains the node of each rank, with the placement. `nodes` is the requested number of nodes, 0 if
-    /// unknown. Returns the expected and the observed placement if they differ.
+    /// Compares a mapping with the placement. `mapping` contains the node of each rank. `nodes` is the requested number of nodes, or 0 if
+    /// the number is unknown. Returns the expected and the observed placement if they differ.
     pub(super) fn contradiction(&self, mapping: &[u32], nodes: u32) -> Option<(String, String)> {
         if self.has_several() {
             // The first rank on each reported node, and on each node of the mapping.
@@ -67,12 +67,12 @@ impl Placement {
         }
         let size = mapping.len() as u32;
         let mapped = mapping.iter().collect::<BTreeSet<_>>().len() as u32;
-        // The process manager has spread the processes itself, so the nodes are unknown.
+        // If a node has fewer processes than the group, the process manager has spread the processes itself, and the nodes are unknown.
         let is_unknown = nodes == 0 || nodes == 1 && self.local_size.is_some_and(|local| local < size);
         (!is_unknown && mapped != nodes).then(|| {
-            let noun = if nodes == 1 { "node" } else { "nodes" };
-            let expected = format!("the {size} ranks on {nodes} {noun}, as they were started");
-            (expected, format!("places them on {mapped}"))
+            let noun = |count: u32| if count == 1 { "node" } else { "nodes" };
+            let expected = format!("the {size} ranks on {nodes} {}, as they were started", noun(nodes));
+            (expected, format!("places them on {mapped} {}", noun(mapped)))
         })
     }
 

@@ -38,21 +38,21 @@ impl Monitor {
         let header = partial.first_chunk().filter(|_| !is_line);
         let length = header.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
-        // A request began before the previous one was answered.
+        // The client has begun a request before its previous request was answered.
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
-        // A server need not wait for the rest of a long request, even if only the header announces the length.
+        // A server need not wait for the rest of a long request, even if it only knows the length from the header.
         if length > MIN_LONG_REQUEST {
             self.irregular_sent(p);
         }
-        // A server may read these bytes as a frame with an invalid length before the negotiation.
+        // Before the negotiation, a server may read these bytes as a frame with an invalid length.
         if is_line && is_like_a_frame {
             self.lose_correlation(p, Unspecified::NotARequest);
         }
     }
 
-    /// Judges a complete request. `joined` is true if the request follows another request in the same write.
+    /// Judges a complete request. `joined` is true if the same write contains an earlier request.
     pub(super) fn request_arrived(
         &mut self,
         p: Proc,
@@ -78,7 +78,7 @@ impl Monitor {
         }
     }
 
-    /// Drops pending requests in the other framing, because the negotiation has ended their exchange.
+    /// Drops pending requests in the other framing. They can no longer be answered after the negotiation.
     pub(super) fn settle_framing(&mut self, p: Proc, message: &Decoded<'_>) {
         let rank = self.rank(p);
         if rank.framing != message.framing {
@@ -107,7 +107,7 @@ impl Monitor {
             return;
         }
         if !is_canonical {
-            // Accepting a different order, extra blanks or unknown keys is only a SHOULD in RFC 13, so nothing that follows breaks a MUST.
+            // RFC 13 states only a SHOULD for accepting a different order, extra blanks or unknown keys, so a refusal breaks no MUST.
             self.group(p.group).irregular_ranks.insert(p.rank);
             self.irregular = true;
         }
@@ -134,14 +134,14 @@ impl Monitor {
         }
         self.spawns_unknown |= is_draft_only;
         if is_draft_only && row.response.is_none() {
-            // The request is part of a longer exchange, which the monitor does not follow.
+            // The request is part of a longer exchange that the monitor does not track.
             return self.lose_correlation(p, Unspecified::AmbiguousRequest);
         }
         let key = message.field("key");
         let read = key.clone().filter(|_| row.operation != "get-job-attribute");
         if read.or_else(|| message.field("service")).is_some_and(|key| key.iter().any(|b| b";\0".contains(b)))
         {
-            // A server that does not unescape doubled semicolons, or that reads a C string, has read a different key.
+            // A server may read a different key if it does not unescape doubled semicolons, or if it reads the key as a C string.
             self.irregular = true;
             self.forget_state(p, Unspecified::AmbiguousRequest);
         }
@@ -159,8 +159,8 @@ impl Monitor {
         self.request(p, message, needs);
     }
 
-    /// Judges the order of a well-formed request, and keeps the request until it is answered. `needs` is the rule of the draft that the
-    /// request depends on.
+    /// Judges whether a well-formed request may be sent now, and stores the request until it is answered. `needs` is the rule of the draft
+    /// that the request depends on.
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
         let op = message.operation();
         let thrid = message.field("thrid").map(Cow::into_owned);
@@ -181,7 +181,7 @@ impl Monitor {
         }
     }
 
-    /// Records the effect of a request. Returns the part that its response is compared with, or `None` if it has no response.
+    /// Records the effect of a request. Returns the data with which the response is compared, or `None` if the request has no response.
     fn record_request(
         &mut self,
         p: Proc,

@@ -5,9 +5,9 @@ use pmi_wire::pmi2::VALUE_MAX;
 use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
 
-/// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may react to such a
-/// response in any way. `is_pending` returns whether a request with this `thrid` is pending. Responses that cannot be read at all are left
-/// to the monitor.
+/// Returns false if a response has a field that the protocol table does not allow, or lacks a required field. A client may react to an
+/// irregular response in any way. `is_pending` returns whether a request with this `thrid` is pending. Responses that cannot be read at all
+/// count as regular here, because the monitor reports them.
 pub(super) fn is_regular(message: &Decoded<'_>, is_pending: impl Fn(&[u8]) -> bool) -> bool {
     let framing = message.framing;
     let tuples: Vec<(&[u8], &[u8])> = message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();

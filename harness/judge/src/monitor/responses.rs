@@ -1,4 +1,4 @@
-//! Responses as they arrive: the request that each one answers, and requests that are never answered.
+//! Matches each response with the request that it answers, and reports requests that are never answered.
 
 use pmi_scenario::ids;
 use pmi_wire::{
@@ -21,15 +21,15 @@ use crate::observation::{
     IncompleteMessage, NO_PROOF_SUFFIX, ObservationKind, ObservationText, not_read, quote_bytes,
 };
 
-/// Returns the requirement that a server breaks if it does not answer this PMI-1 request. `indices` is true if the numbers of a spawn's
-/// arguments may be the reason.
+/// Returns the requirement that a server breaks if it does not answer this PMI-1 request. `indices` is true if the reason may be the
+/// numbering of the arguments in a spawn request.
 fn unanswered_duty(pending: &MonitoredRequest, indices: bool) -> Option<&'static str> {
     let empty = |program: &SpawnProgram| {
         let mut pairs = program.preput.iter().chain(&program.info);
         program.args.iter().any(|(_, arg)| arg.is_empty())
             || pairs.any(|(key, value)| key.is_empty() || value.is_empty())
     };
-    // An argument may equal the word that ends a request.
+    // An argument may be equal to the word that ends a spawn request.
     let ends = |program: &SpawnProgram| program.args.iter().any(|(_, arg)| arg == b"endcmd");
     Some(match &pending.detail {
         // RFC 13 contradicts itself on the form of these requests.
@@ -60,8 +60,8 @@ fn duty(op: Operation) -> &'static str {
 }
 
 impl Monitor {
-    /// Judges bytes written by a server, which complete these messages. Requests that were sent after an offer of PMI-2 can be read once
-    /// the offer is answered.
+    /// Judges the messages that bytes from a server complete. They may include requests that the client sent after an offer of PMI-2,
+    /// because these can be read only after the offer is answered.
     pub(super) fn server_wrote(&mut self, p: Proc, messages: &[CompletedMessage<'_>]) {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
         let mut joined = false;
@@ -126,7 +126,7 @@ impl Monitor {
                 let (requirement, expected) = self.rule_without_request(p);
                 self.server_error(p, requirement, expected, seen());
             }
-            // The request was not a PMI-1 request, so only the scenario can judge its response.
+            // The pending message is not a PMI-1 request, so only the scenario can judge its response.
             Some(None) => drop(self.rank(p).pending.pop_front()),
             Some(Some(expected_op)) if expected_op == op => {
                 if let Some(pending) = self.rank(p).pending.pop_front() {
@@ -152,8 +152,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that a response breaks if no request is pending, and the expectation. A request of which only a part has
-    /// arrived is not pending yet.
+    /// Returns the requirement that a response breaks if no request is pending, and the text of the expectation. A partial request is not
+    /// pending yet.
     pub(super) fn rule_without_request(&self, p: Proc) -> (&'static str, String) {
         let nothing_sent = self.connections.partial(p, Direction::ToServer).is_empty();
         let unrequested = "no message, since no request is pending";
@@ -174,14 +174,14 @@ impl Monitor {
         let place = |op| rank.pending.iter().position(|pending| pending.op == op);
         let place = place(Some(op)).or_else(|| place(None));
         let pending = place.and_then(|i| rank.pending.remove(i));
-        // Once no request is pending, responses can be matched with requests again.
+        // When no request is pending any longer, responses can be matched with requests again.
         rank.lost_correlation = !rank.pending.is_empty();
         if let Some(pending) = pending.filter(|pending| pending.op.is_some()) {
             self.answered(p, pending, message);
         }
     }
 
-    /// Matches a response with its request. The draft, thrid: a response answers the request of the same thread.
+    /// Matches a response with its request. PMI-2 draft, thrid: a response answers the request of the same thread.
     fn answers_thread(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || ObservationText::message(message.text);
         let (row, thrid) = (message.exchange().map(|row| row.request), message.field("thrid"));
@@ -218,7 +218,7 @@ impl Monitor {
         {
             let expected = format!("thrid={}, as in the request", quote_bytes(requested));
             let is_portable = |b: &u8| matches!(b, b' '..=b'~') && *b != b';';
-            // Many servers send no thrid, which is harmless. A server that sends a different thrid misleads the client.
+            // A missing thrid is harmless, and many servers send none. A different thrid misleads the client.
             let misled = thrid.is_some() && requested.len() <= 64 && requested.iter().all(is_portable);
             let id = if misled { ids::PMI2_COMMON_THRID } else { ids::PMI2_DRAFT_THRID_ECHOED };
             self.server_error(p, id, expected, seen());
@@ -240,7 +240,7 @@ impl Monitor {
             // The value of another keyval space is unknown.
             RequestDetail::Get { of: Some(of), .. } if self.group(p.group).names[0].as_ref() != Some(&of) => {
             }
-            // The draft has no such key: the mapping is an attribute of the job.
+            // The draft does not define PMI_process_mapping as a key: the mapping is an attribute of the job.
             RequestDetail::Get { key, of: Some(_), .. } if key == MAPPING_KEY => {
                 self.mapping_answered(p, message)
             }
@@ -263,7 +263,7 @@ impl Monitor {
         }
     }
 
-    /// Reports a response that did not come before the wait was over or the connection ended.
+    /// Reports a response that is still missing after the wait or at the end of the connection.
     pub(super) fn unanswered(&mut self, p: Proc, how: ObservationKind) {
         if self.may_abort(p) {
             return;
@@ -285,7 +285,7 @@ impl Monitor {
         let Some(front) = self.find_rank(p).and_then(|rank| rank.pending.front()) else { return };
         let from_one =
             matches!(&front.detail, RequestDetail::Spawn(request) if has_one_based_arguments(request));
-        // A scenario about something else numbers arguments as the server accepts them.
+        // A scenario that does not test the numbering uses the numbering that the server accepts.
         let id = ids::RFC13_SPAWN_ARG_INDICES;
         let is_tested = self.focus.as_ref().is_none_or(|focus| focus.iter().any(|tested| tested == id));
         let indices = is_tested && !self.accepts_argument_bases[usize::from(from_one)];
@@ -312,12 +312,12 @@ impl Monitor {
         let id = if self.rank(p).split_write && !(closed && full) {
             SPLIT_WRITE_REQUIREMENT
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
-            // This barrier differs from others in the keys that the manager must distribute before the barrier opens.
+            // The unusual property of this barrier is the keys that the manager must distribute before the barrier opens.
             ids::RFC13_ABNF_WORD
         } else if full {
             MAX_LENGTH_REQUIREMENT
         } else if closed && duty == self::duty(op) {
-            // The server did not accept the bytes as a request.
+            // The server closed the connection, so it did not accept the bytes as a request.
             request_rule(op)
         } else if op == Operation::Barrier && self.rank(p).barriers_left > 0 {
             // The process has left a barrier before.
@@ -325,7 +325,7 @@ impl Monitor {
         } else {
             duty
         };
-        // RFC 13 requires a response, but the server may first wait for the requests of other processes.
+        // RFC 13 requires a response, but the server may be waiting for the rest of another process's request.
         let at_most = (how == ObservationKind::SilenceDuringPartialRequest).then_some(Severity::Note);
         self.report_missing(p, id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }
@@ -341,7 +341,7 @@ impl Monitor {
         let others = self.groups.get(&p.group).into_iter().flat_map(|group| group.ranks.iter());
         let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
         let needs = match pending.detail {
-            // An empty jobid has a separate rule.
+            // An empty jobid has a separate requirement, `rule`, so the requirement `EMPTY` does not apply.
             RequestDetail::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
             _ => pending.needs,
         };
@@ -371,7 +371,7 @@ impl Monitor {
         match &pending.detail {
             RequestDetail::Barrier(number) => !entered(number.unwrap_or_default()),
             RequestDetail::Get { barriers_left: left, .. } => !entered(*left),
-            // The nodes of spawned groups are unknown, so the value may exist on another node.
+            // The nodes of spawned groups are unknown, so the process that puts the value may be on another node.
             RequestDetail::GetNode { key, wait, .. } => {
                 wait.is_some() && (p.group != 0 || !self.has_node_attribute(p, key))
             }
@@ -381,8 +381,8 @@ impl Monitor {
         }
     }
 
-    /// Returns true if the oldest pending request has a pair of the maximum length. For a barrier, any put in the group since the previous
-    /// barrier counts, because a server that has not read a whole pair takes the rest as the next request.
+    /// Returns true if the oldest pending request is about a pair of the maximum length. For a barrier, any put in the group since the
+    /// previous barrier counts, because a server that has not read a whole pair takes the rest as the next request.
     fn concerns_max_length(&mut self, p: Proc) -> bool {
         match self.rank(p).pending.front().map(|pending| &pending.detail) {
             Some(RequestDetail::Put { key, value, .. }) => {
@@ -398,7 +398,7 @@ impl Monitor {
     }
 
     /// Returns the requirement that a server breaks if it does not understand the last request of a process. If the request came in pieces,
-    /// that is the reason.
+    /// the pieces are taken as the reason; otherwise, the function returns `otherwise`.
     pub(super) fn split_write_rule_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.find_rank(p).is_some_and(|rank| rank.split_write) {
             SPLIT_WRITE_REQUIREMENT
@@ -407,9 +407,9 @@ impl Monitor {
         }
     }
 
-    /// Returns the same requirement as [`split_write_rule_or`](Self::split_write_rule_or), but only for a valid PMI-1 request without a
-    /// response. If `otherwise` is the requirement that an abort ends the group, an abort in pieces from any process of the group counts as
-    /// well.
+    /// Returns the requirement about requests in pieces if the oldest unanswered request of a process is a valid PMI-1 request that came in
+    /// pieces. If `otherwise` is the requirement that an abort ends the group, an abort in pieces from any process of the group counts as
+    /// well. In all other cases, returns `otherwise`.
     pub(crate) fn line_in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let aborts = |rank: &MonitoredRank| {
             rank.split_write && rank.pending.back().is_some_and(|last| last.op == Some(Operation::Abort))
@@ -431,11 +431,11 @@ impl Monitor {
     fn all_entered_barrier(&mut self, p: Proc) -> bool {
         let round = self.rank(p).barriers_left + 1;
         let written = self.rank(p).world_spelling.clone();
-        // No document says whether WORLD and a missing group name the same barrier.
+        // No document specifies whether `group=WORLD` and a missing `group` stand for the same barrier.
         self.group(p.group).all(|rank| rank.barriers_entered >= round && rank.world_spelling == written)
     }
 
-    /// Reports a missing response. If the server has not read the request, that is the reason, regardless of the request.
+    /// Reports a missing response. If the server has not read the request, the finding cites that instead of `requirement`.
     pub(super) fn report_missing(
         &mut self,
         p: Proc,
@@ -456,7 +456,7 @@ impl Monitor {
         self.find(PartyKind::Server, p, unread.unwrap_or(requirement), at_most, expected, seen);
     }
 
-    /// Judges a response that did not come before the wait was over.
+    /// Judges a response that is still missing after the wait.
     pub(super) fn no_response(&mut self, p: Proc) {
         let how = match self.others_mid_request(p) {
             true => ObservationKind::SilenceDuringPartialRequest,

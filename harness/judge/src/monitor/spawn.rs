@@ -93,7 +93,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the arguments that a process should have, if its own have the same text but are divided differently.
+    /// Returns the arguments that a process should have received, if it received the same text, but divided differently.
     pub(crate) fn arguments_in_pieces(&self, p: Proc, args: &[Bytes]) -> Option<&[Bytes]> {
         let text = join_with_blanks(args);
         let requested = &self.groups.get(&p.group)?.arguments;
@@ -125,7 +125,7 @@ impl Monitor {
         });
     }
 
-    /// Records the spawn request in a frame.
+    /// Records a PMI-2 spawn request.
     pub(super) fn spawn_requested(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(request) = message.spawn() {
             let size = request.processes();

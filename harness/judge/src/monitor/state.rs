@@ -30,7 +30,7 @@ pub(super) const USUAL_READ_SIZE: usize = 4096;
 /// Maximum number of findings that are kept until they are taken. A server that floods its clients may break the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
-/// Number of processes beyond the requested ones after which the monitor reports that the server has misread a number.
+/// Number of processes in excess of the requested number after which the monitor reports that the server has misread a number.
 pub(super) const MAX_EXCESS_PROCESSES: u64 = 64;
 
 /// The requirement that a server breaks if it does not serve a pair of the maximum length.
@@ -63,12 +63,13 @@ pub(super) struct MonitoredRequest {
     pub(super) detail: RequestDetail,
 }
 
-/// The part of a request that its response is compared with.
+/// The data of a request with which its response is compared.
 #[derive(Debug)]
 pub(super) enum RequestDetail {
-    /// The init line, with the version that it offers.
+    /// An init line; contains the version that the line offers.
     Init(Version),
-    /// The init of PMI-2: whether it omits a field that some servers need, and whether it names a wrong rank.
+    /// A fullinit of PMI-2. `lacks_field` is true if it omits a field that some servers need, and `has_wrong_rank` if it names a wrong
+    /// rank.
     Fullinit {
         lacks_field: bool,
         has_wrong_rank: bool,
@@ -79,8 +80,8 @@ pub(super) enum RequestDetail {
         value: Vec<u8>,
         valid: bool,
     },
-    /// A get. `of` is the keyval space, if the request names a keyval space that may not be the process's own; `barriers_left` is the
-    /// number of barriers that the process had left; `rule` is the requirement that a jobid depends on.
+    /// A get. `of` is the keyval space, if the request names a keyval space that may not be the process's own. `barriers_left` is the
+    /// number of barriers that the process had left. `rule` is the requirement that a jobid depends on.
     Get {
         key: Vec<u8>,
         of: Option<Vec<u8>>,
@@ -93,8 +94,8 @@ pub(super) enum RequestDetail {
         key: Vec<u8>,
         valid: bool,
     },
-    /// A get of a node attribute. `wait` is the requirement that a response without a value breaks; `existed` is true if the
-    /// attribute was stored before the request.
+    /// A get of a node attribute. `wait` is the requirement that a response without a value breaks. `existed` is true if the attribute was
+    /// stored before the request.
     GetNode {
         key: Vec<u8>,
         wait: Option<&'static str>,
@@ -103,11 +104,12 @@ pub(super) enum RequestDetail {
     /// A request for the process mapping as an attribute of the job.
     Mapping,
     Name(NameRequest),
-    /// A barrier of the whole group, with its number in PMI-2. Lines carry no thread id, so there the next barrier_out ends the barrier.
+    /// A barrier of the whole group. The number of the barrier is only known in PMI-2: lines have no thread id, so in PMI-1 the next
+    /// barrier_out ends the barrier.
     Barrier(Option<u64>),
     Spawn(SpawnRequest),
     Plain,
-    /// A request that may have been answered, because a response fitted several pending requests.
+    /// A request that may have been answered already, because a response matched several pending requests.
     Unclear,
 }
 
@@ -163,28 +165,28 @@ pub(super) struct MonitoredRank {
     pub(super) barriers_left: u64,
     /// The version in the server's response.
     pub(super) answered_version: Option<Version>,
-    /// The version in use; `None` stands for 1.1. A response above the offer counts only once the client uses it.
+    /// The version in use; `None` stands for 1.1. A version above the client's offer counts only once the client uses it.
     pub(super) version: Option<Version>,
     /// The version that the process offered, and the higher version in the server's response.
     pub(super) version_above_offer: Option<(Version, Version)>,
     /// In PMI-1.2, the `group` of the last barrier of the whole group that the process entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_spelling: Option<Vec<u8>>,
-    /// The barriers over part of its group that the process has entered and not left.
+    /// The barriers over part of the process's group that the process has entered and not left.
     pub(super) open_barriers: Vec<GroupBarrierName>,
-    /// The puts that the process must see after barriers over part of its group.
+    /// The puts that the process must see because of barriers over part of its group.
     pub(super) required_puts: KnownPuts,
     pub(super) limits: Option<KvsLimits>,
-    /// PMI_RANK of the process.
+    /// The value of PMI_RANK in the process's environment.
     pub(super) rank_variable: Option<String>,
-    /// True if the server has sent an unreadable message on this connection, which is reported once.
+    /// True if the server has sent an unreadable message on this connection. It is reported once.
     pub(super) unreadable: bool,
-    /// True if the server has sent an unrequested message, which the process may take as the response to a later request.
+    /// True if the server has sent an unrequested message. The process may take the message as the response to a later request.
     pub(super) received_unsolicited: bool,
     /// True if the server has sent bytes on this connection that even a lenient parser rejects.
     pub(super) received_garbage: bool,
-    /// True if the server has sent something on this connection.
+    /// True if the server has sent a message on this connection.
     pub(super) answered: bool,
-    /// Number of pages that this process has written since the last response, counting at least one for each write.
+    /// Number of pages that this process has written since the last response. Each write counts as at least one page.
     pub(super) unanswered_pages: usize,
     /// True if the process's last request is a put of a pair of the maximum length.
     pub(super) has_max_length_put: bool,
@@ -199,10 +201,10 @@ pub(super) struct MonitoredRank {
     pub(super) spawns: bool,
     /// True if the process has sent init.
     pub(super) init_sent: bool,
-    /// True if the process has sent a request after it received bytes that are not a message. This is reported once.
+    /// True if the process has sent a request after it received bytes that are not a message. The violation is reported once.
     pub(super) continued_after_error: bool,
-    /// True if the process has sent something that is not a request, or a request before the previous one was answered. Until all pending requests
-    /// are answered, it is unknown which response belongs to which request.
+    /// True if the process has sent bytes that are not a request, or a request before the previous one was answered. It is then unknown
+    /// which response belongs to which request, until all pending requests are answered.
     pub(super) lost_correlation: bool,
 }
 
@@ -230,9 +232,10 @@ impl MonitoredRank {
 #[derive(Debug, Default)]
 pub(super) struct MonitoredGroup {
     pub(super) size: u32,
-    /// The requested size, and the size that its processes received, if they all received the same.
+    /// The requested size, and the size that the group's processes received, or the requested size again if they received different sizes.
+    /// `None` until a process has reported the size that it received.
     pub(super) requested_and_reported: Option<(u32, u32)>,
-    /// The number of requested nodes, or of nodes that its processes report, if that is larger.
+    /// The number of requested nodes, or the number of nodes that the group's processes report if that is larger.
     pub(super) nodes: u32,
     /// The number of processes in the group that spawned this group; 0 for the first group.
     pub(super) parents: u32,
@@ -268,13 +271,13 @@ pub(super) struct MonitoredGroup {
     pub(super) max_length_keys: HashSet<Vec<u8>>,
     /// The reason why the server may abort the program now: a client of the group broke the protocol, requested an abort or died.
     pub(super) may_abort: Option<Unspecified>,
-    /// Ranks whose pending request has a form that parsers should accept but need not. Until it is answered with success, the server may
-    /// abort the program.
+    /// Ranks whose pending request has a form that parsers should accept but need not. The server may abort the program until it has
+    /// answered the request with success.
     pub(super) irregular_ranks: HashSet<u32>,
     /// Keys of puts that lacked their newline when their connection ended.
     pub(super) incomplete_puts: HashSet<Vec<u8>>,
-    /// The reason why the state of the group in the server is unknown: a client sent something that is not a request, or a request out of
-    /// order. RFC 13 does not say whether such a request counts for a barrier, or puts a value.
+    /// The reason why the server's state of the group is unknown: a client sent bytes that are not a request, or a request out of order.
+    /// RFC 13 does not specify whether these bytes or this request enter a barrier or put a value.
     pub(super) state_unknown: Option<Unspecified>,
 }
 
@@ -307,7 +310,7 @@ impl MonitoredGroup {
             && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))
     }
 
-    /// Returns the ranks that do not satisfy `is`, as text, or `None` if all ranks satisfy it.
+    /// Returns a list of the ranks that do not satisfy `is`, or `None` if all ranks satisfy it.
     pub(super) fn ranks_except(&self, is: impl Fn(&MonitoredRank) -> bool) -> Option<String> {
         let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
         let named: Vec<String> =
@@ -315,7 +318,7 @@ impl MonitoredGroup {
         match missing.count() {
             _ if named.is_empty() => None,
             0 => Some(named.join(", ")),
-            more => Some(format!("{} and {more} others", named.join(", "))),
+            more => Some(format!("{} and {more} more", named.join(", "))),
         }
     }
 
@@ -337,9 +340,9 @@ pub struct Monitor {
     pub(super) continues_message: bool,
     /// True if bytes were sent on a connection that belongs to no process.
     pub(super) has_stray_bytes: bool,
-    /// True if the server writes tuples after values that extend to the end of the line, which has been reported.
+    /// True if the server writes tuples after values that extend to the end of the line. This has been reported.
     pub(super) appends_tuples: bool,
-    /// True if the server has accepted spawn arguments that are numbered from zero, and from one.
+    /// For spawn arguments that are numbered from zero and from one, in this order: true if the server has accepted such arguments.
     pub(super) accepts_argument_bases: [bool; 2],
     /// The requirements that the scenario tests; `None` without a scenario.
     pub(super) focus: Option<Vec<String>>,
@@ -369,16 +372,16 @@ pub struct Monitor {
     pub(super) aborted_as_success: bool,
     /// True if the scenario has sent a message as the upstream of a proxy.
     pub(super) upstream_scripted: bool,
-    /// True if some process was offered the wire protocol; `None` before the first process has started.
+    /// True if at least one process was offered the wire protocol; `None` before the first process has started.
     pub(super) wire_offered: Option<bool>,
     /// The number of messages, including those that could not be read.
     pub(super) messages: usize,
     /// True if a process has sent an abort.
     pub(super) abort_sent: bool,
-    /// True if a client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether or
-    /// not a finding reports it.
+    /// True if a client has sent a message that breaks the grammar, does not fit the state, or may be read in several ways by servers.
+    /// There may be no finding about it.
     pub(super) irregular: bool,
-    /// True if the server has sent a response to which a client may react in any way, whether or not a finding reports it.
+    /// True if the server has sent a response to which a client may react in any way. There may be no finding about it.
     pub(super) irregular_response: bool,
     /// True if responses are inspected for `irregular_response`.
     pub(crate) inspects_responses: bool,
@@ -390,8 +393,8 @@ pub struct Monitor {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Returns the grammar requirement for a message of an operation: `rfc13.abnf.c-get` for a request, `rfc13.abnf.s-get` for a response. For
-/// an operation that RFC 13 does not have, it is the rule about all messages.
+/// Returns the grammar requirement for a message of an operation: for example, `rfc13.abnf.c-get` for a get request and `rfc13.abnf.s-get`
+/// for its response. For an operation that RFC 13 does not define, returns the rule for all messages.
 pub(super) fn grammar_rule(direction: Direction, op: Operation) -> &'static str {
     let side = match direction {
         Direction::ToServer => 'c',
@@ -411,8 +414,8 @@ impl Monitor {
         Self::default()
     }
 
-    /// Creates a monitor for a scenario that tests these requirements. The version in the first response is the same in every scenario, so
-    /// only scenarios that test it report it.
+    /// Creates a monitor for a scenario that tests these requirements. A wrong version in the first response is only reported if the
+    /// scenario tests this requirement, because the version is the same in every scenario.
     pub fn with_focus(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
@@ -422,7 +425,7 @@ impl Monitor {
         std::mem::take(&mut self.findings)
     }
 
-    /// Returns true if the server starts far more processes than requested, perhaps without end.
+    /// Returns true if the server starts far more processes than requested. It may never stop.
     pub fn starts_too_many(&self) -> bool {
         self.processes_spawned > self.processes_requested.saturating_add(MAX_EXCESS_PROCESSES)
     }
@@ -452,8 +455,8 @@ impl Monitor {
         self.abort_sent
     }
 
-    /// Returns true if this side has sent something that a party would not send if it followed the grammar and knew the state. For a
-    /// server, this is known only if its responses are inspected.
+    /// Returns true if this side has sent a message that breaks the grammar, does not fit the state or is ambiguous. For a server, this is
+    /// only known if its responses are inspected.
     pub(crate) fn is_irregular_of(&self, party: PartyKind) -> bool {
         if party == PartyKind::Client { self.irregular } else { self.irregular_response }
     }
@@ -475,18 +478,19 @@ impl Monitor {
         self.connections.iter().filter(|(p, _)| p.group != Proc::STRAY_GROUP)
     }
 
-    /// Returns true if the server has sent this process an unreadable message, which has been reported.
+    /// Returns true if the server has sent this process an unreadable message. The message has been reported.
     pub(crate) fn has_unreadable_answer(&self, p: Proc) -> bool {
         self.find_rank(p).is_some_and(|r| r.unreadable)
     }
 
-    /// Returns true if the server writes tuples after values that extend to the end of the line, which has been reported.
+    /// Returns true if the server writes tuples after values that extend to the end of the line. This has been reported.
     pub(crate) fn has_tuples_after_values(&self) -> bool {
         self.appends_tuples
     }
 
-    /// Returns the requirement that the server breaks by not reading what these processes wrote. A process does not count if the server has
-    /// answered it before and may have read part of the rest: several writes, or more than a page.
+    /// Returns the requirement that the server breaks if it has not read everything that these processes wrote. A process does not count if
+    /// the server has answered it before, and the process has since written more than a page or more than once: the server may have read a
+    /// part.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
         let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.find_rank(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
@@ -503,17 +507,17 @@ impl Monitor {
         self.find_rank(p).is_some_and(|r| r.finalized)
     }
 
-    /// Returns the framing of the connection of a process.
+    /// Returns the framing of a process's connection.
     pub(crate) fn framing(&self, p: Proc) -> Framing {
         self.connections.framing(p)
     }
 
-    /// Returns whether the server has sent a process something that it had not requested.
+    /// Returns whether the server has sent a process a message that the process had not requested.
     pub(crate) fn received_unsolicited(&self, p: Proc) -> bool {
         self.find_rank(p).is_some_and(|r| r.received_unsolicited)
     }
 
-    /// Returns the state of a process, without adding it.
+    /// Returns the state of a process, or `None` if the monitor has not seen the process.
     pub(super) fn find_rank(&self, p: Proc) -> Option<&MonitoredRank> {
         self.groups.get(&p.group)?.ranks.get(p.rank)
     }
@@ -544,7 +548,7 @@ impl Monitor {
         let group = self.group(id);
         (group.nodes, group.parents) = (nodes, parents);
         group.set_requested_size(size);
-        // The server has its own value for the mapping.
+        // The server sets the mapping of the new group, whatever the request contains.
         let preput = preput.into_iter().filter(|(key, _)| key != MAPPING_KEY);
         preput.for_each(|(key, value)| group.kvs.preput(key, value));
     }
@@ -562,7 +566,7 @@ impl Monitor {
         spawn.or_else(|| self.groups.get(&p.group)?.state_unknown)
     }
 
-    /// Returns true if the server may abort the program of this process, so a missing response or a failure proves nothing.
+    /// Returns true if the server may abort the program of this process. A missing response or a failure then proves nothing.
     pub(super) fn may_abort(&self, p: Proc) -> bool {
         self.groups.get(&p.group).is_some_and(|g| g.may_abort.is_some() || !g.irregular_ranks.is_empty())
     }
@@ -587,15 +591,15 @@ impl Monitor {
         self.group(p.group).irregular_ranks.contains(&p.rank)
     }
 
-    /// Records that an irregular request has been answered. If the server refused it or understood it differently, the server's state is
-    /// unknown.
+    /// Records that an irregular request has been answered. Unless `taken` is true, the server may have refused the request or understood
+    /// it differently, so its state is unknown.
     pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
         if self.group(p.group).irregular_ranks.remove(&p.rank) && !taken {
             self.allow_abort(p, Unspecified::AmbiguousRequest);
         }
     }
 
-    /// Records that, from here on, a server may read the messages of this process in more than one way.
+    /// Records that, from now on, a server may read the messages of this process in more than one way.
     pub(super) fn lose_correlation(&mut self, p: Proc, why: Unspecified) {
         self.irregular = true;
         self.rank(p).lost_correlation = true;
@@ -603,13 +607,13 @@ impl Monitor {
         self.forget_state(p, why);
     }
 
-    /// Records a request that servers may read in several ways, and after which they may end the program.
+    /// Records a request that servers may read in several ways. A server may end the program because of it.
     pub(super) fn irregular_sent(&mut self, p: Proc) {
         self.irregular = true;
         self.allow_abort(p, Unspecified::AmbiguousRequest);
     }
 
-    /// Records that a process has sent something that is not a request. The server may send any response, or no response.
+    /// Records that a process has sent a message that is not a request. The server may send any response, or no response.
     pub(super) fn record_unknown(&mut self, p: Proc) {
         self.lose_correlation(p, Unspecified::NotARequest);
         let unknown =
@@ -617,7 +621,7 @@ impl Monitor {
         self.rank(p).pending.push_back(unknown);
     }
 
-    /// Returns true if another process has sent the beginning of a request, and may still send its end.
+    /// Returns true if another process has sent the beginning of a request, and may still send the rest.
     pub(super) fn others_mid_request(&self, p: Proc) -> bool {
         let begun = |of: Proc| !self.connections.partial(of, Direction::ToServer).is_empty();
         let of = |group: u32, rank: u32| Proc { group, rank };
@@ -641,7 +645,7 @@ impl Monitor {
         self.find(PartyKind::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a breach by the client, after which the server may abort. RFC 13 does not say whether a server ignores such a request
+    /// Reports a breach by the client that allows the server to abort. RFC 13 does not specify whether a server ignores an invalid request
     /// or counts it for a barrier, so no finding against the server depends on it.
     pub(super) fn client_error(
         &mut self,
@@ -679,7 +683,7 @@ impl Monitor {
         if self.findings.len() >= FINDINGS_LIMIT || (self.upstream_scripted && party == PartyKind::Server) {
             return;
         }
-        // A stray connection counts as the cause of all incorrect messages that the server sends after it.
+        // After bytes on a stray connection, all incorrect messages of the server are attributed to the stray connection.
         let requirement = if self.has_stray_bytes && party == PartyKind::Server {
             ids::PMI_PORT_STRAYS_HARMLESS
         } else {

@@ -42,9 +42,9 @@ fn pipelined_requests_may_be_answered_in_any_order() {
     let mismatch = "rfc13.wire.response-matches-request";
     assert_eq!(after_joining(&[get, out]), [mismatch]);
     assert_eq!(after_joining(&[barrier, get, number]), Vec::<String>::new());
-    // Once all requests have been answered, the monitor is strict again.
+    // After all requests have been answered, the monitor reports a wrong response again.
     assert_eq!(after_joining(&[barrier, get, number, out, get, out]), [mismatch]);
-    // Requests that are not awaited do not excuse an unrequested response to another process.
+    // Pipelined requests of one process do not allow an unrequested response to another process.
     assert_eq!(after_joining(&[barrier, barrier, "1 < cmd=barrier_out"]), ["rfc13.wire.lock-step"]);
 }
 
@@ -57,7 +57,7 @@ fn malformed_answer_is_not_a_request(#[case] answer: &str, #[case] broken: &str)
 }
 
 #[test]
-fn unusual_request_excuses_only_its_own_response() {
+fn unusual_request_excuses_only_its_response() {
     let odd = "0 > cmd=get_maxes  extra=1";
     let limits = "0 < cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64";
     let (name, none) = ("0 > cmd=get_my_kvsname", "0 < cmd=my_kvsname rc=-1");
@@ -86,9 +86,9 @@ fn client_may_read_a_huge_rc_as_success(#[case] answer: &str, #[case] broken: bo
     assert_eq!(found.iter().any(|id| id == early), broken, "{found:?}");
 }
 
-/// A get returns the value of a key that a server has shortened.
+/// If a server shortens a key, a get of the shortened key returns the value.
 #[test]
-fn longer_key_explains_an_unknown_one() {
+fn longer_key_explains_a_get_of_its_beginning() {
     let put = ["0 > cmd=put kvsname=k key=abcdef value=v", "0 < cmd=put_result rc=0"];
     let get = ["0 > cmd=get kvsname=k key=abc", "0 < cmd=get_result rc=0 value=v"];
     let expected = |lines: &[&str]| {
@@ -126,7 +126,7 @@ fn wrong_size_of_one_process_does_not_affect_others() {
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
     // A server may start fewer processes than requested.
     assert_eq!(group(&[2, 2]), [2, 2]);
-    // Only one of them received a wrong size.
+    // Only one of the two processes received a wrong size.
     assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
     assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
     assert_eq!(group(&[9, 3]), [3, 3]);
@@ -171,7 +171,7 @@ fn unterminated_messages_have_no_effect(
     assert_eq!(findings(&joined(2, &[unended, "0 leaves", exchange[0], exchange[1]])), [broken]);
 }
 
-/// A response to an incomplete request is not unrequested, but early.
+/// A response to an incomplete request is reported as early, not as unrequested.
 #[rstest]
 #[case::known_response(
     "0 >| cmd=get_maxes pad=x",
@@ -201,7 +201,7 @@ fn client_may_accept_an_unexpected_response() {
 #[case("1", "silence", &["rfc13.abnf.c-init"])]
 #[case("3", "closed", &["rfc13.init.highest-mutual"])]
 #[case("3", "silence", &["rfc13.init.highest-mutual"])]
-// This exceeds the API's int.
+// The number exceeds the API's int.
 #[case("2147483648", "closed", &[])]
 #[case("2147483648", "silence", &[])]
 #[case("0", "closed", &[])]
@@ -214,11 +214,12 @@ fn missing_answers_to_an_offer_cite_its_version(
     assert_eq!(all(1, &[&offer, &format!("0 {end}")]), broken);
 }
 
-/// The first arguments of spawns have these numbers. The server accepts all but the last, and then closes the connection.
+/// The spawn requests number their arguments from these numbers. The server accepts all requests but the last, and then closes the
+/// connection.
 #[rstest]
 #[case(&[1], &[])]
 #[case(&[0], &["rfc13.spawn.arg-indices"])]
-// The server has accepted them before, so their numbers are not the reason.
+// The server has accepted the same numbering before, so the numbering is not the reason for the close.
 #[case(&[0, 0], &["rfc13.wire.lock-step"])]
 #[case(&[1, 1], &["rfc13.wire.lock-step"])]
 fn server_may_reject_arguments_numbered_from_one(#[case] numbers: &[u32], #[case] broken: &[&str]) {
@@ -232,7 +233,7 @@ fn server_may_reject_arguments_numbered_from_one(#[case] numbers: &[u32], #[case
     assert_eq!(cited(found.into_iter().filter(|f| f.party == PartyKind::Server)), broken);
 }
 
-/// A server that has not read the longest put whole takes its rest as the beginning of the next request.
+/// A server that does not read the longest put completely takes the rest as the beginning of the next request.
 #[rstest]
 #[case::longest(19, "rfc13.maxes.honoured")]
 #[case::shorter(18, "rfc13.abnf.c-put")]
@@ -254,7 +255,7 @@ fn request_outside_the_session_excuses_the_barrier() {
     let early = ["0 > cmd=barrier_in", "0 < cmd=barrier_out", "1 > cmd=barrier_in"];
     let both = INITS.concat();
     assert_eq!(findings(&[&both[..], &early].concat()), ["rfc13.barrier.all-in-before-any-out"]);
-    // Rank 0 skipped init, so it is unknown whether its barrier counts.
+    // Rank 0 has skipped init, so it is unknown whether its barrier counts.
     assert_eq!(findings(&[&INITS[1][..], &early].concat()), Vec::<String>::new());
     // Rank 0 has already finalized.
     let finalizes = ["0 > cmd=finalize", "0 < cmd=finalize_ack"];
@@ -398,7 +399,7 @@ fn judges_values_of_pmi2(
     assert_eq!(all(2, &[&INITS_2[..], &joins, &[&request, &answer]].concat()), broken);
 }
 
-/// A process that repeats the unusable PMI_RANK of its environment is not at fault, unlike one that sends another text.
+/// A process that repeats an unusable PMI_RANK from its environment is not at fault. A process that sends a different invalid rank is.
 #[rstest]
 #[case::repeated("-1", &[])]
 #[case::other("many", &["pmi2.common.request-complete"])]
@@ -413,7 +414,7 @@ fn unusable_rank_may_be_repeated(#[case] sent: &str, #[case] broken: &[&str]) {
     assert_eq!(cited(found.into_iter().filter(|finding| finding.party == PartyKind::Client)), broken);
 }
 
-/// In this job, one process uses PMI-1 and reads the mapping in RFC 13's form, and the other uses PMI-2.
+/// In this job, one process uses PMI-1 and receives the mapping in RFC 13's form, and the other uses PMI-2.
 #[rstest]
 #[case::form_of_mpich(&["(vector,[0]x2)"], &[])]
 #[case::other_for_the_second_request(&["(vector,[0]x2)", "(vector,(0,1,2))"], &["pmi2.common.jobattr.mapping"])]
@@ -448,7 +449,7 @@ fn judges_names_only_if_the_order_is_known() {
     assert_eq!(found(&[publish, unpublish, unpublished, published]), Vec::<String>::new());
 }
 
-/// A partial message proves something only if the process closes its connection by itself and TCP does not lose the rest.
+/// A partial message is only a violation if the process itself closes its connection and TCP does not lose the rest of the message.
 #[rstest]
 #[case::by_itself(&[EventKind::ClosedByClient { proc: P }], true)]
 #[case::killed(&[EventKind::Ended { proc: P, ours: true }], false)]
@@ -575,14 +576,14 @@ fn concurrent_requests_may_be_served_in_any_order() {
     let none = "1 << cmd=info-getnodeattr-response;found=FALSE;rc=0;";
     assert!(found(2, &[get, put[0], put[1], none]).is_empty());
     assert_eq!(found(2, &[put[0], put[1], get, none]), ["pmi2.common.nodeattr"]);
-    // A value that is cut at a doubled semicolon breaks a separate requirement.
+    // Cutting a value at a doubled semicolon breaks a separate requirement.
     let doubled = ["0 >> cmd=info-putnodeattr;key=k;value=a;;b;", put[1]];
     let cut = "1 << cmd=info-getnodeattr-response;found=TRUE;value=a;rc=0;";
     assert_eq!(found(2, &[doubled[0], doubled[1], get, cut]), ["pmi2.draft.semicolons"]);
     let refused = "0 << cmd=info-putnodeattr-response;rc=1;";
     assert!(found(1, &[&long, refused]).is_empty());
     assert_eq!(found(1, &[put[0], refused]), ["pmi2.common.nodeattr"]);
-    // One of two pending requests has no thrid, so the server may end the job.
+    // One of the two pending requests has no thrid, so the server may end the job.
     let both = ["0 >> cmd=kvs-fence;", "0 >> cmd=job-getid;thrid=1;", "0 closed"];
     assert!(found(2, &both).is_empty());
     // Without a thrid, it is unknown which of two requests is answered.
@@ -595,19 +596,19 @@ fn concurrent_requests_may_be_served_in_any_order() {
     assert_eq!(found(1, &two), ["pmi2.draft.thrid-echoed"]);
     let mixed = [two[0], "0 >> cmd=info-getnodeattr;key=k;", two[2], two[3]];
     assert!(found(1, &mixed).is_empty());
-    // A process that has left does not enter a fence.
+    // Rank 1 has finalized, so it will not enter the fence, and the fence may fail.
     let left = ["1 >> cmd=finalize;", "1 << cmd=finalize-response;rc=0;"];
     let fence = ["0 >> cmd=kvs-fence;", "0 << cmd=kvs-fence-response;rc=1;"];
     assert!(found(2, &[left, fence].concat()).is_empty());
     assert_eq!(found(1, &fence), ["pmi2.common.fence"]);
-    // One of its threads is in the fence when another enters it.
+    // Two threads of rank 0 are in the fence at the same time.
     let twice = [
         "0 >> cmd=kvs-fence;thrid=1;",
         "0 >> cmd=kvs-fence;thrid=2;",
         "0 << cmd=kvs-fence-response;thrid=2;rc=1;",
     ];
     assert!(found(2, &twice).is_empty());
-    // Alternatively, the process leaves the job in the meantime.
+    // Rank 0 finalizes while it is in the fence.
     let leaves = [
         "1 >> cmd=kvs-fence;",
         "0 >> cmd=kvs-fence;thrid=5;",
@@ -616,12 +617,12 @@ fn concurrent_requests_may_be_served_in_any_order() {
         "1 << cmd=kvs-fence-response;rc=1;",
     ];
     assert!(found(2, &leaves).is_empty());
-    // A tuple name may not be this long.
+    // The name of the tuple is longer than the draft allows.
     let long = format!("0 >> cmd=job-getid;{}=1;", "k".repeat(65));
     assert!(found(1, &[&long, "0 closed"]).is_empty());
     let longest = format!("0 >> cmd=job-getid;{}=1;", "k".repeat(64));
     assert_eq!(found(1, &[&longest, "0 closed"]), ["pmi2.common.answered"]);
-    // The client claims another rank, and the server may accept it.
+    // The client claims a rank other than its own, and the server may accept this rank.
     let again = [
         "0 >> cmd=fullinit;pmijobid=j;pmirank=9;threaded=FALSE;",
         "0 << cmd=fullinit-response;rank=9;size=1;appnum=0;rc=0;",
@@ -639,7 +640,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
     assert!(found(1, &key).is_empty());
     // A server need not support the ring.
     assert!(found(1, &["0 >> cmd=ring;count=1;left=a;right=b;", "0 closed"]).is_empty());
-    // A server need not read a request this long.
+    // A server need not read a request of more than MIN_LONG_REQUEST bytes.
     let long = format!("0 >> cmd=kvs-put;key=k;value={};", "v".repeat(MIN_LONG_REQUEST));
     assert!(found(2, &[&long, "0 closed", "1 >> cmd=job-getid;", "1 closed"]).is_empty());
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The reason why the standards leave open what a server does from here on: whether it ends the program, and what it stores. Findings that
-/// depend on this are not reported.
+/// The reason why the standards leave a server's further behaviour open: whether it ends the program, and which values it stores. Findings
+/// that depend on this behaviour are not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unspecified {
     /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft does not define this case.
@@ -13,9 +13,9 @@ pub enum Unspecified {
     OutOfOrder,
     /// A client has broken another rule, which the server may detect.
     RuleViolation,
-    /// A request that servers may read in several ways, or that some of them do not support.
+    /// A client has sent a request that servers may read in several ways, or that some servers do not support.
     AmbiguousRequest,
-    /// RFC 13, abort: the server ends the program.
+    /// A client has requested an abort. RFC 13, abort: the server ends the program.
     Abort,
     /// A client that left without finalize may have failed, and the server may then end the program.
     LeftWithoutFinalize,
@@ -27,7 +27,7 @@ impl fmt::Display for Unspecified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotARequest => "a client sent a message that is not a request",
-            Self::OutOfOrder => "a client sent a request before the last one was answered",
+            Self::OutOfOrder => "a client sent a request before its previous request was answered",
             Self::RuleViolation => "a client broke the protocol",
             Self::AmbiguousRequest => "a client sent an ambiguous request",
             Self::Abort => "a client aborted the program",

@@ -1,4 +1,4 @@
-//! Generates constants for the ids of requirements, and for the rules shared by requirements from several standards. The compiler
+//! Generates constants for the ids of requirements, and for the rules that requirements from several standards share. The compiler
 //! therefore catches misspelled ids.
 
 use std::collections::BTreeMap;

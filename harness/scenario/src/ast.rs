@@ -70,7 +70,7 @@ pub struct Scenario {
     pub ranks: u32,
     /// Number of nodes over which the first process group is spread.
     pub nodes: u32,
-    /// True for `schedule free`: each rank plays its steps when its own responses have arrived, without an order across ranks.
+    /// True for `schedule free`: each rank plays its next step as soon as its own responses have arrived, regardless of the other ranks.
     pub is_free: bool,
     /// The server that a client under test runs against.
     pub server_setup: ServerSetup,
@@ -78,7 +78,7 @@ pub struct Scenario {
     pub parameters: Vec<Parameter>,
     /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, combined with each row of the file.
     pub each: Option<Each>,
-    /// `in DIALECT NAME=TEXT ...`: words, with their texts in this dialect.
+    /// `in DIALECT NAME=TEXT ...`: words, each with its value in this dialect.
     pub dialect_words: Vec<(Dialect, TableRow)>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<TableRow>,
@@ -106,17 +106,17 @@ pub enum CommentKind {
     Blank,
     /// A comment on a separate line, without `#`.
     Line(String),
-    /// A comment after a head line or statement that begins at `line`, without `#`.
+    /// A comment at the end of a head line or statement.
     Trailing {
-        /// The text.
+        /// The text, without `#`.
         text: String,
-        /// Offset at which the line begins.
+        /// Offset at which the head line or statement begins.
         line: usize,
     },
 }
 
 impl Scenario {
-    /// Returns the heading as one paragraph.
+    /// Returns the heading as a single paragraph.
     pub fn summary(&self) -> String {
         self.heading.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ")
     }
@@ -126,7 +126,7 @@ impl Scenario {
         format!("{name}[{row}]")
     }
 
-    /// Splits the name of a played scenario into the names of its file and, if any, of its row.
+    /// Splits the name of a played scenario into the name of its file and the name of its row; `None` if the file has no rows.
     pub fn split_row(name: &str) -> (&str, Option<&str>) {
         match name.split_once('[') {
             Some((file, row)) => (file, row.strip_suffix(']')),
@@ -149,7 +149,7 @@ pub struct Parameter {
     pub default: Option<Template>,
 }
 
-/// A table whose rows are combined with those of the file.
+/// A table whose rows are combined with the rows of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Each {
     /// The name of the table: a fragment with rows, or [`Each::REQUEST`].
@@ -293,7 +293,7 @@ impl Capability {
         ("alone", Self::Standalone),
     ];
 
-    /// Former words for operations that only the PMI-2 draft describes.
+    /// Words for operations that only the PMI-2 draft describes. They are no longer part of the language.
     pub const REMOVED_WORDS: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
 
     /// Returns the word for the capability.
@@ -522,7 +522,7 @@ pub enum UpstreamAction {
     },
     /// `send <right>`: sends the response of a correct upstream.
     CorrectResponse {
-        /// `<to N>`: the number of the request.
+        /// `<to N>`: the number of the answered request, from 1; by default, the last request.
         to: Option<u32>,
     },
     /// `send <close>`: closes the connection.
@@ -608,7 +608,7 @@ pub enum ProcessAction {
     Started,
     /// `P: has NAME=MATCHER` or `P: set NAME=TEXT`: a variable of the environment.
     Env(Spanned<String>, Template),
-    /// `P: has arguments TEMPLATE`: the arguments, separated by blanks; none if the template is empty.
+    /// `P: has arguments TEMPLATE`: the arguments, separated by blanks. An empty template means that there are no arguments.
     Args(Template),
     /// `P: is ended`: the process manager has ended the process.
     IsEnded,
@@ -620,12 +620,12 @@ pub enum ProcessAction {
     Wait(u8),
     /// `P: pause`: the process is stopped by SIGSTOP and reads nothing until the other ranks wait.
     Pause,
-    /// `P: exits STATUS`, if a client is under test: the process exits by itself with this status.
+    /// `P: exits STATUS`, if a client is under test: the process exits on its own with this status.
     Exits(ExitPattern),
-    /// `P: exits nonzero|same`, if a client is under test: the process exits by itself, with status 0 only if its output equals that of the
-    /// plain run.
+    /// `P: exits nonzero|same`, if a client is under test: the process exits on its own, with status 0 only if its output equals that of
+    /// the plain run.
     FailsOrMatches,
-    /// `P: ends`, if a client is under test: the process ends, by itself or with its program.
+    /// `P: ends`, if a client is under test: the process ends, on its own or with its program.
     Ends,
     /// `P: prints the same`, if a client is under test: the standard output of the process equals that of the plain run.
     SameOutput,
@@ -712,7 +712,7 @@ pub enum Piece {
 /// Types of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueType {
-    /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: digits, whose value is within the bounds.
+    /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: a number that consists of digits only and is within the bounds.
     Uint(Option<Expr>, Option<Expr>),
     /// `int`: digits with an optional sign.
     Int,
@@ -724,7 +724,7 @@ pub enum ValueType {
     String,
     /// `mapping`: a process mapping in RFC 13's grammar.
     Mapping,
-    /// `empty`: no text.
+    /// `empty`: an empty value.
     Empty,
     /// `absent`: the key is missing.
     Absent,

@@ -30,7 +30,7 @@ pub struct Env<'a> {
     pub behaviours: &'a Behaviours,
 }
 
-/// Forms that replace a message, without their brackets.
+/// Forms that replace a message, without their angle brackets.
 const FORMS: &[&str] = &["close", "closes", "empty", "silence", "nothing", "right", "one of"];
 
 /// Maximum length of `<fill>` and `<junk>`, in bytes, so that a typo cannot exhaust memory.
@@ -83,7 +83,7 @@ struct Checker<'a> {
     env: &'a Env<'a>,
     scenario: &'a Scenario,
     sink: DiagnosticSink,
-    /// The file of the current statement: the scenario's or a fragment's.
+    /// The file of the current statement, which belongs to the scenario or to a fragment.
     source: Arc<SourceFile>,
     /// The names that are bound at the current statement.
     bound_names: Vec<String>,
@@ -99,8 +99,8 @@ struct Checker<'a> {
     negative: Option<Span>,
     /// The positions of the first uses of spawn and of the name service.
     uses: [Option<Span>; 2],
-    /// Captures that nothing has used so far, with their positions. Only captures from a single process are stored: captures from several
-    /// processes are compared with each other.
+    /// Captures that no statement has used so far, with their positions. Only captures from a single process are stored, because captures
+    /// from several processes are compared with each other.
     unused: Vec<(String, Span)>,
     /// The number of messages that the current step reads.
     times: u32,
@@ -207,7 +207,7 @@ impl Checker<'_> {
             {
                 self.sink
                     .warning(span, format!("the scenario {what} without `needs {word}`"))
-                    .help("otherwise, implementations without this optional operation would fail");
+                    .help("add this line to the head; otherwise, implementations without this optional operation would fail");
             }
         }
     }
@@ -240,7 +240,7 @@ impl Checker<'_> {
             match statement {
                 Statement::Use { name, with } => self.use_(name, with, times),
                 Statement::Let { name, value } => {
-                    self.text(value, UseSite::NoRank, "`let` takes a text without matchers or `<|>`");
+                    self.text(value, UseSite::NoRank, "a `let` value cannot contain a matcher or `<|>`");
                     self.bind(&name.value, name.span);
                 }
                 Statement::Repeat { count, var, body, span, .. } => {
@@ -353,7 +353,7 @@ impl Checker<'_> {
             }
             let before = self.bound_names.len();
             for (name, value) in &row.values {
-                self.text(value, UseSite::NoRank, "a row takes texts without matchers or `<|>`");
+                self.text(value, UseSite::NoRank, "a value in a row cannot contain a matcher or `<|>`");
                 self.bound_names.push(name.value.clone());
             }
             self.bound_names.truncate(before);
@@ -471,7 +471,7 @@ impl Checker<'_> {
         template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }
 
-    /// Checks a template that is expanded. `otherwise` is the error message if it contains a matcher.
+    /// Checks a template that the harness expands. `otherwise` is the error message for a template that contains a matcher.
     fn text(&mut self, template: &Template, place: UseSite, otherwise: &str) {
         for Located { piece, span } in self.located(template, false) {
             self.names(&piece, span, place);
@@ -481,7 +481,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks a template that is matched.
+    /// Checks a template with which a message or value is compared.
     fn pattern(&mut self, pieces: &[Located], place: UseSite) {
         for Located { piece, span } in pieces {
             self.names(piece, *span, place);
@@ -518,7 +518,7 @@ impl Checker<'_> {
                     && let Some(n) = expr::constant(n)
                     && !(0..=MAX_FILL).contains(&n)
                 {
-                    self.sink.error(span, format!("{n} bytes; the range is 0 to {MAX_FILL}"));
+                    self.sink.error(span, format!("the length is {n} bytes; the range is 0 to {MAX_FILL}"));
                 }
             }
             Piece::Typed(ValueType::Uint(low, high)) => {
@@ -702,7 +702,7 @@ impl Checker<'_> {
         role.actor(self.scenario.tests) == Actor::Harness
     }
 
-    /// Counts the process groups that the messages request: one per request, no matter how many commands it contains.
+    /// Counts the process groups that the messages request. A request asks for a single group, regardless of its number of commands.
     fn count_spawns(&mut self, lines: &[Template], span: Span, times: u32) {
         let mut requests = 0u32;
         let row = protocol::by_operation(self.scenario.dialect.framing(), "spawn");
@@ -779,7 +779,7 @@ impl Checker<'_> {
                 });
             }
         }
-        // One of several possible outcomes is not a positive control. A step that accepts every outcome is not a negative case.
+        // A step with several possible outcomes is not a positive control. A step that accepts every outcome is not a negative case.
         self.positive = positive;
         if accepts_every_outcome(alternatives) {
             self.negative = negative_before;
@@ -831,7 +831,7 @@ impl Checker<'_> {
         {
             self.sink
                 .warning(line.span, format!("`{form}` is literal text here"))
-                .help(format!("write `<{form}>` unless you mean the text"));
+                .help(format!("write `<{form}>` unless you mean the literal text"));
         }
         let pieces = self.located(line, true);
         for Located { piece, span } in &pieces {
@@ -1059,7 +1059,7 @@ impl Checker<'_> {
             let outs = self.outs.iter().filter(|(other, _)| other == target).map(|(_, name)| name.clone());
             let outs: Vec<String> = outs.collect();
             if self.is_in_own_file() && !outs.contains(&name.value) {
-                let message = format!("the call has no out argument `{}`", name.value);
+                let message = format!("the call has no output argument `{}`", name.value);
                 self.sink.error(name.span, message).suggest(&name.value, &outs);
             }
             let pieces = self.located(value, false);

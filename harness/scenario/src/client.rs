@@ -42,7 +42,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &
 /// Reports unknown variations and an unknown fault in a scenario for clients or libraries.
 fn check_behaviours(scenario: &Scenario, behaviours: &Behaviours, diagnostics: &mut DiagnosticSink) {
     let setup = &scenario.server_setup;
-    // Most scenarios name neither, so the lists are created only on demand.
+    // Most scenarios name neither a variation nor a fault, so the lists are created only on demand.
     let (variations, faults) = (LazyCell::new(behaviours.variations), LazyCell::new(behaviours.faults));
     let named = setup.variations.iter().map(|name| (name, "variation", &variations));
     for (name, what, known) in named.chain(setup.fault.iter().map(|name| (name, "fault", &faults))) {

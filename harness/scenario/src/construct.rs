@@ -100,7 +100,7 @@ impl Template {
     /// Creates a line of a message from its bytes.
     pub fn line(bytes: &[u8]) -> Self {
         let mut line = Self::default();
-        // The text as it will be printed, byte for byte. An escaped byte never begins a comment or a step.
+        // The printed text, with `?` in place of each escaped byte. An escaped byte never begins a comment or a step.
         let plain = |at: usize, byte: u8| {
             byte.is_ascii_graphic() && byte != b'<' || byte == b' ' && at > 0 && at + 1 < bytes.len()
         };
@@ -128,7 +128,7 @@ impl Template {
         Self::default().bytes(bytes)
     }
 
-    /// Appends bytes. Blanks in them do not separate tuples.
+    /// Appends bytes. Blanks among the bytes do not separate tuples.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.add(bytes, |_, byte| matches!(byte, b' ' | b'"' | b'#'));
@@ -149,7 +149,7 @@ impl Template {
         self
     }
 
-    /// Appends bytes. Quotes those that need it in a file, and those for which `also` returns true.
+    /// Appends bytes. Quotes the bytes that a file cannot contain literally, and the bytes for which `also` returns true.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
             // Blanks at the ends of a line are ignored.
@@ -165,7 +165,7 @@ impl Template {
         }
     }
 
-    /// Quotes `ok` and `fail` as values of `rc`, which would otherwise be matchers.
+    /// Quotes the values in `rc=ok` and `rc=fail`, because these would otherwise be matchers.
     fn without_matchers(mut self) -> Self {
         let words: Vec<_> = split_message(&self.pieces)
             .into_iter()

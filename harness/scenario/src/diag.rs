@@ -150,7 +150,7 @@ impl Diagnostic {
     }
 }
 
-/// Returns the known word that is closest to `word`, if one is similar enough.
+/// Returns the known word that is closest to `word`, if it is similar enough.
 pub(super) fn closest_word<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
     // Long input is not a typo, and computing the distance takes quadratic time.
     if word.is_empty() || word.len() > 80 {
@@ -167,8 +167,8 @@ pub(super) fn closest_word<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Opt
         .map(|(_, k)| k)
 }
 
-/// Returns [`closest_word`], or else the shortest known word with a common prefix. Suitable for names, which users abbreviate, but not for
-/// commands, which may share a prefix and still be correct.
+/// Returns the result of [`closest_word`], or else the shortest known word with a common prefix. This is suitable for names, because users
+/// abbreviate names. It is not suitable for commands, because a correct command may share a prefix with a known one.
 pub(super) fn suggest_name<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
     closest_word(word, known).or_else(|| {
         let alike = |k: &&str| k.len().min(word.len()) >= 3 && (k.starts_with(word) || word.starts_with(k));

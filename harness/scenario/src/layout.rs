@@ -28,7 +28,7 @@ impl Span {
     }
 }
 
-/// Splits a text into lines. A line continues the step above it if it is indented more deeply than the first line of that step. Blank lines
+/// Splits a file into lines. A line continues the step above it if it is indented more deeply than the first line of that step. Blank lines
 /// and comments do not end a step.
 pub(super) fn lines(text: &str) -> Vec<SourceLine> {
     let mut lines = Vec::new();
@@ -104,7 +104,7 @@ impl<'a> HeadRow<'a> {
     }
 }
 
-/// Returns whether a text contains this word as a name.
+/// Returns whether the text contains `$word`, a reference to the name `word`.
 pub(super) fn mentions(text: &str, word: &str) -> bool {
     text.match_indices('$').any(|(at, _)| {
         let named = text[at + 1..].trim_start_matches('{');
@@ -112,8 +112,8 @@ pub(super) fn mentions(text: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the offset at which the `NAME=TEXT` that begins at `at` ends: at a blank outside of `<...>`, and outside of `{...}` if the text
-/// begins with a brace. Also returns whether all of its braces are closed.
+/// Returns the offset of the end of the `NAME=TEXT` that begins at `at`, and whether all of its braces are closed. The text ends at a blank
+/// that is outside of `<...>` and, if the text begins with a brace, outside of `{...}`.
 pub(super) fn value_end(content: &str, at: usize) -> (usize, bool) {
     let (mut within, mut depth) = (false, 0_usize);
     let is_braced = content[at..].split_once('=').is_some_and(|(_, text)| text.starts_with('{'));
@@ -207,7 +207,7 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
     let after = cites.map_or(end, |cites| cites.end + 1);
     match bytes.get(after) {
         None | Some(b' ') if is_verb => Some((role, cites, after)),
-        // `child:0` is not a role, but `P:exits 0` begins with one.
+        // `child:0` is not a role, but `P:exits 0` begins with a role.
         Some(b':') if !is_verb && (cites.is_some() || !is_group(role.of(content))) => {
             Some((role, cites, after + 1))
         }
@@ -219,7 +219,7 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
 pub(super) const VERBS: [&str; 2] = ["send", "expect"];
 
 fn is_group(word: &str) -> bool {
-    // This includes misspelled groups, which get a separate error message. Roles are shorter.
+    // All roles are shorter. Longer words count as groups, so that a misspelled group gets a separate error message.
     word.len() > 4
 }
 
@@ -260,7 +260,7 @@ pub(super) fn trimmed(content: &str, at: usize) -> Span {
     Span { start, end }
 }
 
-/// Returns the words of a text.
+/// Returns the positions of the words.
 pub(super) fn words(content: &str) -> Vec<Span> {
     let mut words = Vec::new();
     let mut at = skip_blanks(content, 0);

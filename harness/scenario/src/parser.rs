@@ -47,7 +47,7 @@ fn comment(content: &str) -> String {
 ///
 /// # Errors
 ///
-/// Returns all mistakes, in the order of the file.
+/// Returns an error if the file contains mistakes: all of them, in the order of the file.
 pub fn parse(source: Arc<SourceFile>, name: &str) -> Result<Scenario, Vec<Diagnostic>> {
     let mut parser = Parser::new(&source, name);
     parser.file();
@@ -65,7 +65,7 @@ struct Parser<'a> {
     text: &'a str,
     sink: DiagnosticSink,
     scenario: Scenario,
-    /// Head lines that may occur only once.
+    /// The head lines so far that may occur only once.
     seen_head_lines: Vec<&'static str>,
     /// The open blocks.
     open_repeats: Vec<Block>,
@@ -846,7 +846,7 @@ impl<'a> Parser<'a> {
         Some(Alternative { grade, cites, action: action?, span: Span { start: line.start, end } })
     }
 
-    /// Returns the first word of a text, and the rest.
+    /// Splits text into its first word and the rest.
     fn first_word(&self, rest: Span) -> (Span, Span) {
         let content = self.text_at(rest);
         let end = layout::word_end(content, 0);
@@ -1031,7 +1031,7 @@ impl<'a> Parser<'a> {
                     Some(length) => at + 1 + length + 1,
                     None => {
                         let span = Self::within(rest, Span { start: at, end: at + 1 });
-                        self.sink.error(span, "a text without a closing `\"`");
+                        self.sink.error(span, "a string without a closing `\"`");
                         return None;
                     }
                 },
@@ -1052,7 +1052,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns the offset at which an argument other than a text ends: at a comma, or at the parenthesis that closes the list.
+    /// Returns the offset of the end of an argument that is not a string. The argument ends at a comma, or at the parenthesis that closes
+    /// the list.
     fn arg_end(content: &str, at: usize) -> usize {
         let mut depth = 0usize;
         for (offset, c) in content[at..].char_indices() {
@@ -1081,7 +1082,7 @@ impl<'a> Parser<'a> {
             let name = Span { start: span.start + 1, end: span.start + 1 + end };
             let word = &out[..end];
             if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
-                self.sink.error(span, "an out argument is written `&name` or `&name[SIZE]`");
+                self.sink.error(span, "an output argument is written `&name` or `&name[SIZE]`");
                 return None;
             }
             let size = match out[end..].strip_prefix('[').map(|size| size.strip_suffix(']')) {

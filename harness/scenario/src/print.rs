@@ -14,7 +14,7 @@ const VERB_WIDTH: usize = 8;
 /// Maximum width of prose and of lists in the head.
 const MAX_WIDTH: usize = 120;
 
-/// Prints a scenario. Parsing the text returns the same tree, if the tree was parsed or consists of parts made by [`Template`]'s
+/// Prints a scenario. Parsing the output returns the same tree, if the tree was parsed or if its templates were made by [`Template`]'s
 /// constructors.
 ///
 /// Verbs and roles are aligned two blanks after the longest list of ranks, and continuation lines are aligned with the text of their step.
@@ -166,7 +166,7 @@ impl Printer<'_> {
         self.blank |= self.out.len() > start || has_comment;
     }
 
-    /// Prints lines of a keyword, a name and texts, with the names aligned.
+    /// Prints a line for each row: the keyword, the name of the row, and the values. The values begin in the same column.
     fn rows<'t>(&mut self, keyword: &str, rows: impl Iterator<Item = &'t TableRow> + Clone) {
         let longest = rows.clone().map(|row| row.name.value.len()).max().unwrap_or(0);
         for row in rows {
@@ -321,7 +321,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// Returns `NAME` or `NAME=TEXT`.
+/// Formats a parameter of a fragment: `NAME`, or `NAME=TEXT` if it has a default.
 fn parameter(parameter: &Parameter) -> Spanned<String> {
     let Parameter { name, default } = parameter;
     let default = default
@@ -349,13 +349,13 @@ fn value_text(value: &Template) -> String {
     }
 }
 
-/// Returns `ROLE[ID]`, with a colon unless it is a verb.
+/// Formats the verb or role of a step with its citation, as in `ROLE[ID]`. Adds a colon if `has_colon` is true.
 fn labelled(word: &str, cites: Option<&Spanned<String>>, has_colon: bool) -> String {
     let cites = cites.map(|id| format!("[{}]", id.value)).unwrap_or_default();
     format!("{word}{cites}{}", if has_colon { ":" } else { "" })
 }
 
-/// Returns `<to N> `.
+/// Returns `<to N> `, or an empty string if the step does not number the request.
 fn request(to: Option<u32>) -> String {
     to.map(|n| format!("<to {n}> ")).unwrap_or_default()
 }
@@ -462,7 +462,7 @@ fn arg(arg: &Arg) -> String {
     }
 }
 
-/// The context of a text, which determines what must be quoted.
+/// The context in which a template is printed. It determines which bytes must be quoted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum QuotingContext {
     /// The last part of a line.
@@ -479,7 +479,7 @@ enum QuotingContext {
     Word,
     /// Between quotation marks.
     Quotes,
-    /// Between braces, which may contain further pairs.
+    /// Between braces. The text may contain further pairs of braces.
     Braces,
     /// Between parentheses and commas. Blanks at both ends are ignored, and a comment may follow.
     Argument,
@@ -526,7 +526,7 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
         out.replace_range(out.len() - 1.., "<sp>");
     }
     match place {
-        // An empty line, or a line that would be a comment.
+        // An empty message needs a form, and a message that begins with `#` would be a comment.
         QuotingContext::Line | QuotingContext::ContinuationLine if out.is_empty() => "<empty>".into(),
         QuotingContext::ContinuationLine if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
         QuotingContext::Let | QuotingContext::Argument => out.replace(" #", " <0x23>"),

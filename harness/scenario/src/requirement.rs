@@ -42,7 +42,7 @@ impl std::fmt::Display for Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Breach of a MAY, of a de facto requirement, or of a statement that RFC 13 contradicts.
+    /// Breach of a MAY, of a de facto requirement, or of a statement that another part of RFC 13 contradicts.
     Note,
     /// Breach of a SHOULD.
     Warn,
@@ -124,7 +124,7 @@ pub struct Requirement {
     /// The behaviour of implementations, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// True if a breach is a failure although the requirement is de facto, because it follows from a requirement of a standard.
+    /// True if a breach is a failure although the requirement is de facto. The requirement then follows from a requirement of a standard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fails: bool,
     /// True if a breach is reported but is not a failure, because the user has not selected the requirement's set.
@@ -271,7 +271,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Returns the requirements that have a rule, in order.
+    /// Returns the requirements that share this rule, in order.
     pub fn of_rule(&self, rule: &str) -> impl Iterator<Item = &Requirement> {
         self.by_rule.get(rule).into_iter().flatten().map(|place| &self.list[*place])
     }

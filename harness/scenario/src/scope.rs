@@ -6,16 +6,16 @@ use pmi_wire::frame_header;
 
 use crate::ast::{BinOp, Dialect, Encoding, Expr, Piece, Scenario, Template, ValueType, WriteMode};
 
-/// The name for the number of the first argument in a spawn request: 0 as in RFC 13, unless the server accepts only 1.
+/// The name whose value is the number of the first argument in a spawn request: 0 as in RFC 13, unless the server accepts only 1.
 pub const FIRST_ARGUMENT: &str = "first_argument";
 
-/// The name for the value of PMI_JOBID in the process of the step; `job` if the process manager did not set PMI_JOBID.
+/// The name whose value is the PMI_JOBID of the step's process, or `job` if the process manager did not set PMI_JOBID.
 pub(crate) const JOB_ID: &str = "pmijobid";
 
-/// Maximum length of an expanded text, in bytes.
+/// Maximum length of an expanded template, in bytes.
 const MAX_TEXT: i64 = 64 << 20;
 
-/// An error in the expansion of a text or the calculation of a number.
+/// An error in the expansion of a template or the calculation of a number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
     /// A mistake in the scenario that can only be detected during play.
@@ -91,7 +91,7 @@ impl Scope {
         self.names.insert(name.to_owned(), BoundValue::Text(value));
     }
 
-    /// Returns whether a text contains `$agent`.
+    /// Returns whether a template contains `$agent`.
     pub fn names_agent(&self, template: &Template) -> bool {
         template.pieces.iter().any(|piece| match piece {
             Piece::Var(name) => name == "agent" || matches!(self.names.get(name), Some(BoundValue::Agent)),
@@ -104,7 +104,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns an error if a name in a text has no value here.
+    /// Returns an error if one of the templates contains a name that has no value here.
     pub fn bind_temporarily(&mut self, values: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
         let value = |(name, template): &(&str, &Template)| {
             let value = match template.pieces.as_slice() {
@@ -206,10 +206,10 @@ impl Scope {
     fn length(&self, expr: &Expr) -> Result<usize, ScenarioError> {
         match self.number(expr)? {
             n @ 0..=MAX_TEXT => Ok(n as usize),
-            n => {
-                Err(self
-                    .calculation_error(expr, format!("a text of {n} bytes; at most {MAX_TEXT} are allowed")))
-            }
+            n => Err(self.calculation_error(
+                expr,
+                format!("the length is {n} bytes; at most {MAX_TEXT} bytes are allowed"),
+            )),
         }
     }
 
@@ -306,8 +306,8 @@ impl Scope {
         }
     }
 
-    /// Expands the tuples of a PMI-2 message into writes, split at each `<|>`. Unquoted blanks end a tuple, and semicolons in a text are
-    /// doubled.
+    /// Expands the tuples of a PMI-2 message into writes, split at each `<|>`. Unquoted blanks end a tuple, and semicolons within a tuple
+    /// are doubled.
     fn tuples(&self, line: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let (mut writes, mut between) = (vec![Vec::new()], false);
         for piece in &line.pieces {
@@ -336,7 +336,7 @@ impl Scope {
         Ok(writes)
     }
 
-    /// Expands a text.
+    /// Expands a template into bytes.
     pub fn text(&self, template: &Template) -> Result<Vec<u8>, ScenarioError> {
         self.writes(template).map(|writes| writes.concat())
     }

@@ -13,9 +13,9 @@ pub enum Param {
     OutInt,
     /// `int *` that is read and set. The size in a scenario is its initial value; the default is 0.
     InOutInt,
-    /// `char *` to be filled. The index is that of the parameter with its length, if there is one.
+    /// `char *` to be filled. Contains the index of the parameter with the length of the buffer, if there is such a parameter.
     OutText(Option<usize>),
-    /// `int *` to be filled with several integers. The index is that of the parameter with their number, if there is one.
+    /// `int *` to be filled with several integers. Contains the index of the parameter with their number, if there is such a parameter.
     OutInts(Option<usize>),
     /// `const char *[]`: strings, written as "a|b".
     Strings,

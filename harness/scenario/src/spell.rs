@@ -1,8 +1,8 @@
-//! Spells operations: turns a scenario that names operations into one that has the messages of a dialect.
+//! Spells operations: replaces the operations that a scenario names with the messages of a dialect.
 //!
-//! A message line that begins with the name of an operation is not literal text. `send put key=a value=b` is the request of that operation.
-//! `ok`, `fail`, `miss` and `answer` in an `expect` step are responses to the preceding request. The protocol table contains the words on
-//! the wire.
+//! A message line that begins with the name of an operation is not literal text: `send put key=a value=b` stands for the request of the
+//! operation `put`. In an `expect` step, `ok`, `fail`, `miss` and `answer` stand for responses to the preceding request. The protocol table
+//! contains the words on the wire.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ pub(crate) fn spell(
     }
     table::write_dialect(&mut spelled);
     for named in std::mem::take(&mut spelled.requires) {
-        // Several rules may map to one requirement of the dialect. The checker reports duplicates in the file.
+        // Several rules may map to the same requirement of the dialect. The checker reports duplicates in the file.
         let is_new = |id: &Spanned<String>| named == *id || !spelled.requires.contains(id);
         spelled.requires.extend(speller.requirement(&named).filter(is_new));
     }
@@ -123,7 +123,7 @@ enum OutcomeWord {
 }
 
 impl Piece {
-    /// Creates unquoted text.
+    /// Creates a piece of unquoted text.
     fn text(text: &str) -> Self {
         Self::Literal { bytes: text.into(), quoted: false }
     }
@@ -151,13 +151,13 @@ struct Speller<'a> {
     requests: Vec<(StepTarget, &'static str)>,
 }
 
-/// Returns the operation, of any dialect, whose name begins a line.
+/// Returns the operation with whose name a line begins. The operation may belong to any dialect.
 fn operation(line: &Template) -> Option<&'static str> {
     let word = first_word(line)?;
     protocol::all_exchanges().map(|exchange| exchange.operation).find(|operation| *operation == word)
 }
 
-/// Returns the unquoted word that begins a line.
+/// Returns the first word of a line, if the line begins with an unquoted word.
 fn first_word(line: &Template) -> Option<&str> {
     match line.pieces.first()? {
         Piece::Literal { bytes, quoted: false } => {
@@ -185,8 +185,8 @@ fn numbered_name(field: &protocol::Field, number: u64) -> String {
     format!("{}{number}", field.name)
 }
 
-/// Returns the default value of a field of a spawn program, if the field has one. The pair is the index of the program and the number of
-/// programs.
+/// Returns the default value of a field in the part of a spawn request that describes a program, if the field has a default value. `place`
+/// is the index of the program, and `programs` the number of programs.
 fn default_of(
     field: &protocol::Field,
     exchange: &Exchange,
@@ -286,7 +286,7 @@ impl Speller<'_> {
             let ids = text.split(' ').map(|id| Spanned { value: id.to_owned(), span: value.span });
             let mut own: Vec<String> = Vec::new();
             for id in ids.filter_map(|id| self.requirement(&id)) {
-                // Several rules may map to one requirement of the dialect.
+                // Several rules may map to the same requirement of the dialect.
                 if !own.contains(&id.value) {
                     own.push(id.value);
                 }
@@ -352,7 +352,7 @@ impl Speller<'_> {
                         continue;
                     }
                     if alternative.cites == *cites && cited != named {
-                        // In this dialect, both rules are the same requirement.
+                        // In this dialect, the step and the outcome cite the same requirement.
                         alternative.cites = None;
                     }
                     let actions = self.actions(target, *role, &alternative.action);
@@ -560,7 +560,7 @@ impl Speller<'_> {
         let is_found = |field: &protocol::Field| matches!(field.key, "flag" | "found");
         let mut fields = without_first_word(&outcome).fields(TRAILING_FIELDS);
         if word == OutcomeWord::Ok && framing == Framing::Frames && fields.is_empty() {
-            // A success without the value is a miss.
+            // A response with success but without the value reports a miss.
             let value = exchange.results.iter().find(|field| !is_found(field));
             let any = || Template { pieces: vec![Piece::Typed(ValueType::Any)], span: line.span };
             let value = value.filter(|_| exchange.results.iter().any(is_found));
@@ -599,7 +599,7 @@ impl Speller<'_> {
         found
     }
 
-    /// Returns the keys that may hold a field of an exchange.
+    /// Returns the keys on the wire that stand for a field of an exchange.
     fn keys(
         &mut self,
         exchange: &Exchange,

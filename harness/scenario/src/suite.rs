@@ -98,7 +98,7 @@ struct EmbeddedScenario {
 static FILES: LazyLock<Vec<EmbeddedScenario>> = LazyLock::new(|| {
     let is_scenario =
         |path: &Path| path.extension().is_some_and(|e| e == EXTENSION) && !path.starts_with("fragments");
-    // Many files share a table.
+    // Many files share a table, so each table is read once.
     let mut tables: BTreeMap<&str, EmbeddedTable> = BTreeMap::new();
     embedded_files()
         .iter()
@@ -141,7 +141,7 @@ static FILES: LazyLock<Vec<EmbeddedScenario>> = LazyLock::new(|| {
 struct EmbeddedTable {
     /// The rows, by dialect.
     rows: [Vec<RequestWords<'static>>; 2],
-    /// The words of the rows of all dialects.
+    /// The words that rows have in any dialect.
     known: Vec<&'static str>,
 }
 
@@ -218,12 +218,12 @@ impl Suite {
         suite.or_diagnostics(wrong)
     }
 
-    /// Loads scenarios from these files and their names, together with the embedded fragments and requirements. A file in a folder `fragments` is a
-    /// fragment.
+    /// Loads scenarios from these files, each with its name, together with the embedded fragments and requirements. A file in a folder
+    /// `fragments` is a fragment.
     ///
     /// # Errors
     ///
-    /// See [`SuiteError`].
+    /// Returns an error if a file contains a mistake, or if the embedded requirements are invalid.
     pub fn of_files(
         files: Vec<(String, Arc<SourceFile>)>,
         behaviours: Behaviours,
@@ -243,7 +243,7 @@ impl Suite {
         suite.or_diagnostics(wrong)
     }
 
-    /// Returns the suite, or the diagnostics as an error if there are any.
+    /// Returns the suite, or an error if there are diagnostics.
     fn or_diagnostics(self, wrong: Vec<Diagnostic>) -> Result<Self, SuiteError> {
         if wrong.is_empty() { Ok(self) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
@@ -329,7 +329,7 @@ impl Suite {
         Ok(())
     }
 
-    /// Returns a scenario that is not part of the suite, in the first dialect of its head; `None` if it has a mistake.
+    /// Parses a scenario that is not part of the suite, and returns it in the first dialect of its head; `None` if it has a mistake.
     pub fn spelled(&self, source: Arc<SourceFile>, name: &str) -> Option<Scenario> {
         let scenario = parse(source, name).ok()?;
         self.spell_in(&scenario, scenario.dialect).ok()

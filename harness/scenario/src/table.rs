@@ -61,7 +61,7 @@ fn given(exchange: &Exchange) -> Template {
     })
 }
 
-/// Returns the rows of a fragment that is a table. Its `let` statements give words to the rows that lack them.
+/// Returns the rows of a fragment that is a table. The fragment's `let` statements give default values to words that a row lacks.
 pub(crate) fn of_fragment(fragment: &Scenario) -> Arc<[TableRow]> {
     let mut rows = fragment.rows.clone();
     for row in &mut rows {
@@ -91,9 +91,9 @@ impl<'a> From<&'a TableRow> for RequestWords<'a> {
     }
 }
 
-/// Returns the pairs of a row of a table and a row of a file, as indices. `known` are the words of the table in all dialects. A row of
-/// the file that names such a word is paired only with table rows that have the word. If the body names such a word, this applies to all
-/// rows of the file.
+/// Returns the index pairs of the rows to combine: a row of the table, and a row of the file. `known` contains the words of the table in
+/// all dialects. A row of the file that names a known word is paired only with table rows that have the word. If the body names a known
+/// word, the same applies to all rows of the file.
 pub(crate) fn pair_rows(
     dialect: Dialect,
     table: &[RequestWords<'_>],
@@ -121,7 +121,7 @@ pub(crate) fn pair_rows(
     pairs
 }
 
-/// Combines each row of a table with each row of a file into one row. `known` are the rows of the table in all dialects.
+/// Combines each row of a table with each row of a file into a single row. `known` contains the rows of the table in all dialects.
 pub(crate) fn rows(
     dialect: Dialect,
     table: &[TableRow],
@@ -156,7 +156,7 @@ pub(crate) fn name(row: &str, own: Option<&str>) -> String {
     own.map_or_else(|| row.to_owned(), |own| format!("{row}.{own}"))
 }
 
-/// Writes the words of the dialect into a scenario and the texts of its rows, and leaves out the rows of other dialects.
+/// Replaces the words of the dialect with their values in a scenario and its rows, and removes the rows of other dialects.
 pub(crate) fn write_dialect(scenario: &mut Scenario) {
     let dialect = scenario.dialect;
     let is_own = |text: &Template| text.literal().is_some_and(|word| word.parse() == Ok(dialect));
@@ -185,8 +185,8 @@ pub(crate) fn write_dialect(scenario: &mut Scenario) {
     texts.for_each(|(_, text)| WordWriter(&words).template(text));
 }
 
-/// Replaces the names of the words of a row in the head, `use` and calls of a scenario, and in its texts if `in_texts`. Names that are not
-/// `known` remain.
+/// Replaces the words of a row with their values in the head, the `use` statements and the calls of a scenario. If `in_texts` is true, also
+/// replaces them in the steps. A name for which `known` returns false is not replaced.
 pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool, scenario: &mut Scenario) {
     let literal = |name: &str| WordWriter(row).word(name).and_then(|text| text.literal());
     let named = |id: &mut Spanned<String>| match id.value.strip_prefix('$') {
@@ -228,7 +228,7 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, known: &dyn Fn(&str) -> bool
 }
 
 impl Scenario {
-    /// Returns whether the words of the rows are written into the head and the texts rather than bound as variables.
+    /// Returns whether the words of the rows are replaced with their values in the head and the steps, rather than bound as variables.
     pub(crate) fn is_product(&self) -> bool {
         let is_only = |statement: &Statement| matches!(statement, Statement::Only { .. });
         self.each.is_some()
@@ -236,7 +236,8 @@ impl Scenario {
             || self.body.iter().any(is_only)
     }
 
-    /// Returns the scenario itself or, if it has rows, one scenario for each row, which is named after the row and binds its words.
+    /// Returns the scenario itself if it has no rows, or else a scenario for each row. The scenario of a row is named after the row and
+    /// binds its words.
     pub fn expand_rows(self: &Arc<Self>) -> Vec<Arc<Self>> {
         if self.rows.is_empty() {
             return vec![Arc::clone(self)];
@@ -256,7 +257,7 @@ impl Scenario {
             let is_row = |name: &Spanned<String>| row.name.value.split('.').any(|part| part == name.value);
             open_only(&mut one.body, &|names| Some(names.iter().any(is_row)));
             write(row, is_product, &|_| true, &mut one);
-            // `each` has combined the rows with those of another file. Combined rows have no comments here, and no absent words.
+            // `each` has combined the rows with the rows of another file. Combined rows have no comments here, and no absent words.
             if self.each.is_none() {
                 let heading = self.heading_of(row);
                 if !heading.is_empty() {
@@ -386,7 +387,7 @@ impl<'t> VisitorMut<'t> for WordWriter<'_> {
     }
 }
 
-/// A visitor that replaces the names of words in calls and citations only.
+/// A visitor that replaces words with their values in calls and citations only.
 struct CallWordReplacer<'a>(&'a TableRow);
 
 impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {
@@ -399,7 +400,7 @@ impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {
 }
 
 impl WordWriter<'_> {
-    /// Returns the text that the row gives to the word that a piece names.
+    /// Returns the row's value for the word that a piece names, if any.
     fn named(&self, piece: &Piece) -> Option<&Template> {
         match piece {
             Piece::Var(name) => self.0.text(name),
@@ -407,7 +408,7 @@ impl WordWriter<'_> {
         }
     }
 
-    /// Returns the text of a word, after replacing the words that it names.
+    /// Returns the value of a word, in which further words are replaced with their values.
     fn word(&self, name: &str) -> Option<Template> {
         let mut text = self.0.text(name)?.clone();
         WordWriter(self.0).template(&mut text);

@@ -18,7 +18,7 @@ pub struct TemplateField {
 }
 
 impl Template {
-    /// Returns whether the template consists of no bytes.
+    /// Returns whether the template is empty.
     pub fn is_empty(&self) -> bool {
         self.pieces.iter().all(|piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.is_empty()))
     }
@@ -73,7 +73,7 @@ pub(super) struct TemplateTuple {
     pub(super) end: PieceOffset,
 }
 
-/// Splits a message like [`Template::message_fields`], and returns positions.
+/// Splits a message into tuples in the same way as [`Template::message_fields`], and returns the positions of the tuples.
 pub(super) fn split_message(pieces: &[Piece]) -> Vec<TemplateTuple> {
     let tuples = split(pieces, &["msg"]);
     if let Some(first) = tuples.first()
@@ -202,7 +202,7 @@ pub(super) fn scan_message(text: &str, span: Span, diagnostics: &mut DiagnosticS
             _ => continue,
         };
         let (index, from) = tuple.value;
-        // A value that is a single unquoted literal ends in the piece in which it begins.
+        // The value is a single unquoted literal, so it ends in the piece in which it begins.
         let Some(Located { piece: Piece::Literal { bytes, .. }, span }) = located.get(index).cloned() else {
             continue;
         };

@@ -34,7 +34,7 @@ fn job_id_comes_from_the_environment() {
     assert_eq!(scope.var("pmijobid"), Ok(b"4711.0".to_vec()));
 }
 
-/// Returns the texts in quotes of a source file, up to its tests.
+/// Returns the strings in quotes in a source file, up to its tests.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let code = text.split("mod tests {").next().unwrap_or_default();
     code.lines()
@@ -53,9 +53,9 @@ fn duties_of_a_proxy_are_de_facto() {
     assert_eq!(severity("hydra.upstream.lost"), Severity::Note);
 }
 
-/// Finds the ids in the sources that no catalogue has. `iut.*` are constants of the judge.
+/// Finds the ids in the sources that no catalogue contains. The ids `iut.*` are constants of the judge.
 #[test]
-fn sources_cite_only_requirements_that_exist() {
+fn sources_cite_only_existing_requirements() {
     let catalogue = suite::embedded_catalogue().unwrap();
     let sets: BTreeSet<&str> =
         catalogue.iter().filter_map(|r| r.id.split_once('.')).map(|(set, _)| set).collect();
@@ -145,7 +145,7 @@ fn steps(steps: &str) -> String {
     mistakes(&format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{steps}\n"))
 }
 
-/// Returns the diagnostics for steps, one line each.
+/// Returns the diagnostics for the steps of an otherwise correct scenario, one line each.
 fn brief(text: &str) -> Vec<String> {
     let text = format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{text}\n");
     let diagnostics = match parsed("t", &text) {
@@ -279,7 +279,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::late_head("ranks 2", "`ranks` after the first step")]
 #[case::let_without_equals("let $x", "`let` without `=`")]
 #[case::let_without_name("let x = 1", "expected a `$name`")]
-#[case::let_capture("let $x = $y:word", "`let` takes a text")]
+#[case::let_capture("let $x = $y:word", "a `let` value cannot contain a matcher")]
 #[case::let_reserved("let $rank = 1", "bound by the runner")]
 #[case::repeat_open("repeat 2\n0 send    cmd=abort", "`repeat` without `end`")]
 #[case::end_alone("end", "`end` without `repeat`")]
@@ -338,7 +338,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::call_result("0 A: PMI_Barrier() = PMI_SUCESS", "no function returns")]
 #[case::call_no_result("0 A: PMI_Barrier() =", "without a result")]
 #[case::call_junk("0 A: PMI_Barrier() x", "expected `= RESULT`")]
-#[case::call_out("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS size=3", "no out argument `size`")]
+#[case::call_out("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS size=3", "no output argument `size`")]
 #[case::call_out_form("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank", "expected `name=VALUE`")]
 #[case::call_out_name("0 A: PMI_Get_rank(&1)", "written `&name`")]
 #[case::open_brace("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank={1{2 size={3}", "`{` without `}`")]
@@ -467,7 +467,7 @@ fn checks_arguments_of_fragments() {
 }
 
 #[test]
-fn argument_keeps_inner_blanks_only() {
+fn argument_keeps_only_inner_blanks() {
     let formatted =
         |text: &str| print(&parsed("t", &format!("# A.\nrequires a\n\nuse spawn({text})\n")).unwrap());
     let expected = formatted("program=a (b), n=<sp>1");
@@ -548,7 +548,8 @@ fn parser_never_panics() {
     for line in lines {
         for at in 0..=line.len() {
             judge(&line[..at]);
-            // Trying all replacements at every position would be slow. Two per position, chosen by position and line length, spread them.
+            // To save time, only two replacements are tried at each position. They depend on the position and the line length, so that all
+            // replacements are tried somewhere.
             for with in [odd[at % odd.len()], odd[(at * 7 + line.len()) % odd.len()]] {
                 judge(&format!("{}{with}{}", &line[..at], &line[(at + 1).min(line.len())..]));
             }
@@ -596,7 +597,7 @@ fn shared_scenarios_quote_no_rfc_in_pmi2() {
     }
 }
 
-/// Unwanted scenarios are skipped after reading only the heads of their files. The expected result filters the complete suite.
+/// Compares a part of the suite, for which only the heads of the other files are read, with a filter of the complete suite.
 #[test]
 fn partial_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
@@ -743,7 +744,7 @@ fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &st
 }
 
 #[test]
-fn row_has_its_own_heading_outcomes_and_citations() {
+fn row_has_a_heading_outcomes_and_citations() {
     let text = "# A.\nrequires $cites\n\n# The first,\n# in two lines.\nrow a cites={rfc13.get.value rfc13.abnf.s-get} how=rfc13.get.value\n\
                 row b cites=rfc13.error.rc-nonzero noted={cmd=get_result rc=fail}\n\nuse joined\n\
                 0  send    cmd=get kvsname=$kvs key=k\n0  expect[$how] <one of>\n      pass: cmd=get_result rc=ok\n      \
@@ -788,7 +789,7 @@ fn row_has_its_own_heading_outcomes_and_citations() {
 }
 
 #[test]
-fn rows_and_dialects_have_their_own_texts_and_steps() {
+fn rows_and_dialects_have_separate_words_and_steps() {
     let text = "# A.\nrequires put.accepted get.value\ndialect pmi-1.1 pmi-2\nin pmi-1.1  id=rfc13.abnf.s-put name=one\n\
                 in pmi-2    name=two\nrow a\nrow b  dialect=pmi-2\n\nuse joined\nonly a\n  0  send    put key=$name value=v\n\
                 \x20 0  expect[$id] ok\nend\nrepeat 2\n  only b pmi-2\n    0  send    get key=$name\n    0  expect[get.value] miss\n  end\n\
@@ -850,7 +851,7 @@ fn each_request_is_combined_with_each_row() {
 }
 
 #[test]
-fn own_rows_are_combined_with_rows_of_the_table() {
+fn rows_are_combined_with_matching_table_rows() {
     let table = "# Two functions.\nrow appnum call={PMI_Get_appnum(&appnum)} asks=get_appnum response=appnum values=appnum=3\n\
                  row barrier call={PMI_Barrier() = PMI_SUCCESS} asks=barrier_in response=barrier_out ready=library-ready\n\n\
                  let $errors = rfc13.api.return-codes rfc13.error.log\nlet $ready =\n";
@@ -937,7 +938,7 @@ fn rejects_duplicate_scenario_names() {
     assert!(error.contains("`pmi2/a` is also a scenario of"), "{error}");
 }
 
-/// Parts of texts that could be read as syntax.
+/// Byte strings that could be parsed as syntax.
 const SYNTAX: [&[u8]; 26] = [
     b"cmd=get",
     b"rc=ok",
@@ -967,7 +968,7 @@ const SYNTAX: [&[u8]; 26] = [
     b"x",
 ];
 
-/// Returns a body that has this text in every place for a text.
+/// Returns a body that contains this text in every place where the language allows text.
 fn body_with(text: &[u8]) -> Vec<Statement> {
     let value = || Template::value(text);
     let name = |name: &str| name.to_owned().into();
@@ -1019,7 +1020,7 @@ fn body_with(text: &[u8]) -> Vec<Statement> {
 }
 
 #[test]
-fn texts_that_look_like_syntax_round_trip() {
+fn syntax_in_values_round_trips() {
     for text in SYNTAX.iter().flat_map(|first| SYNTAX.map(|second| [first, second].concat())) {
         let mut scenario = Scenario::new("t", "It holds.", &["rfc13.put.unique"]);
         scenario.body = body_with(&text);

@@ -21,7 +21,7 @@ macro_rules! visitor {
                 $action(self, &$($mut)? step.action);
             }
 
-            /// Visits a text; by default, the expressions in it.
+            /// Visits a template; by default, the expressions in it.
             fn template(&mut self, template: &'a $($mut)? Template) {
                 $template(self, template);
             }
@@ -55,7 +55,7 @@ macro_rules! visitor {
             }
         }
 
-        /// Visits the texts and expressions of an action.
+        /// Visits the templates and expressions of an action.
         pub fn $action<'a>(visitor: &mut impl $name<'a>, action: &'a $($mut)? StepAction) {
             match action {
                 StepAction::Message { lines, .. } | StepAction::Upstream(UpstreamAction::Response { lines, .. }) => {
@@ -85,7 +85,7 @@ macro_rules! visitor {
             }
         }
 
-        /// Visits the expressions of a text.
+        /// Visits the expressions of a template.
         pub fn $template<'a>(visitor: &mut impl $name<'a>, template: &'a $($mut)? Template) {
             for piece in &$($mut)? template.pieces {
                 match piece {

@@ -1,4 +1,4 @@
-//! The vocabulary of RFC 13 and PMI-2, which the checker uses for suggestions and to distinguish typos from intent.
+//! The vocabulary of RFC 13 and PMI-2. The checker uses it for suggestions, and to distinguish typos from intended deviations.
 
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{Framing, Operation};
@@ -27,7 +27,8 @@ pub fn is_name_command(cmd: &str) -> bool {
     exchange.is_some_and(|exchange| matches!(exchange.operation, "publish" | "unpublish" | "lookup"))
 }
 
-/// Returns the keys whose values run to the end of the line in messages with this command. RFC 13 types these values as `string`.
+/// Returns the keys whose values extend to the end of the line in messages with this command. In RFC 13, these values have the type
+/// `string`.
 pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
     match cmd {
         Some("put" | "get_result") => &["value", "msg"],

@@ -225,7 +225,7 @@ impl Interpreter<'_> {
         let is_out =
             |name: &str| begun.arguments.iter().any(|a| matches!(a, CallArgument::Out(n, _) if n == name));
         if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
-            return Err(WalkEnd::Mistake(format!("the call has no out argument {}", name.value)));
+            return Err(WalkEnd::Mistake(format!("the call has no output argument {}", name.value)));
         }
         // In a scenario about failures, a call that must succeed is a control. If it fails, it breaks the requirement on the function's
         // effect.

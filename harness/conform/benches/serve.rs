@@ -58,7 +58,7 @@ fn record(ranks: u32, folder: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// The difference from `get_all` is the cost of recording.
+/// Records the job of `get_all`. The difference between the two times is the cost of recording.
 #[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
 fn get_all_recorded(bencher: Bencher, ranks: u32) {
     let folder = TempDir::new().unwrap();

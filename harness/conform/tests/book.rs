@@ -88,11 +88,11 @@ fn blocks(page: &str) -> Vec<Block> {
             (None, None) => {}
         }
     }
-    assert!(open.is_none(), "a block has no end");
+    assert!(open.is_none(), "a fenced block is not closed");
     found
 }
 
-/// Replaces every duration by the same text.
+/// Replaces every duration with the same word.
 fn timeless(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -149,7 +149,7 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
         match (line.strip_prefix("$ "), commands.last_mut()) {
             (Some(command), _) => commands.push((command, Vec::new())),
             (None, Some((_, shown))) => shown.push(line),
-            (None, None) => return Err("a session begins with a command".into()),
+            (None, None) => return Err("a session must begin with a command".into()),
         }
     }
     // One shell runs all commands, so that a command can print the status of the previous one.
@@ -253,7 +253,7 @@ fn book_sessions_with_peers_produce_the_output_shown() {
     let debian =
         debian.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("debian-mpich-"));
     let bin: Vec<PathBuf> = debian.map(|path| path.join("bin")).collect();
-    assert!(!bin.is_empty(), "Debian's MPICH is not there: see ci/install-peers");
+    assert!(!bin.is_empty(), "Debian's MPICH is not installed: see ci/install-peers");
     assert!(sessions(&path(&bin), true) > 10);
 }
 

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// A scenario that fails, because it expects a value for a key that was not put.
 const WRONG: &str = "\
-# The value of a key is told as it was put.
+# A get returns the value that was put.
 requires rfc13.get.value
 ranks 2
 
@@ -334,7 +334,7 @@ fn finding_in_one_attempt_is_flaky_and_drafted() {
     assert!(fs::read_to_string(folder.path().join("junit.xml")).unwrap().contains("<flakyFailure"));
 
     let ran = play(&["--repeat", "3", "-q", "--draft-deviations", "draft.toml"]);
-    assert_eq!(ran.status, 1, "the worst counts: {}", ran.whole());
+    assert_eq!(ran.status, 1, "the worst attempt must count: {}", ran.whole());
     let draft = fs::read_to_string(folder.path().join("draft.toml")).unwrap();
     assert!(draft.contains("sometimes = true") && draft.contains("from 3 runs"), "{draft}");
     let known = ["-q", "--deviations", "draft.toml"];

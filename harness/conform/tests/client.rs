@@ -74,7 +74,7 @@ fn passes(found: &Found, at_least: usize) {
     assert!(played >= at_least, "only {played} scenarios apply");
 }
 
-/// A program that prints the data it receives behaves in the same way for any mapping and universe size.
+/// A program that prints the data that it receives passes, whatever mapping and universe size it receives.
 #[test]
 fn program_that_prints_received_data_passes() {
     let filters =
@@ -149,7 +149,7 @@ fn failed_program_is_reported_with_last_response() {
     assert!(found.ran.out.contains(seen), "{}", found.ran.whole());
 }
 
-/// A program whose main thread ends long before the process does, while the last thread is still at work.
+/// A program whose main thread ends long before the process does. Another thread is still at work in the meantime.
 const LAST_THREAD: &str = r#"
 import ctypes, os, socket, threading, time
 pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
@@ -183,7 +183,8 @@ ask("cmd=barrier_in")
 ask("cmd=finalize")
 "#;
 
-/// After it requests an abort, a program has time to exit by itself, so that the verdict does not depend on when it is killed.
+/// After a program has requested an abort, it has time to exit on its own. Otherwise, the verdict would depend on when the program is
+/// killed.
 #[test]
 fn request_after_an_abort_is_always_found() {
     let folder = TempDir::new().unwrap();

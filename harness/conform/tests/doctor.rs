@@ -28,7 +28,7 @@ fn serve(options: &str) -> String {
 }
 
 #[test]
-fn reports_supported_and_lacking_operations() {
+fn reports_supported_and_missing_operations() {
     let (status, steps, report) = examined(&["--server", &serve("--vary names-refused")]);
     let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
     assert_eq!((status, &report["fit"]), (0, &true.into()), "{steps:?}");

@@ -649,7 +649,7 @@ fn check_program_bug(
     let script = finding.join("reproducer.py");
     assert!(reproduces(&script, &[]), "{}", fs::read_to_string(&script).unwrap());
     let steps = report_of(finding)["steps"][1].as_u64().unwrap();
-    assert!(steps <= 4, "{steps} steps are left");
+    assert!(steps <= 4, "too many steps are left: {steps}");
 
     let name = names(std::slice::from_ref(finding)).remove(0);
     for (client, wanted) in [(&client, (1, "5 of 5")), (&program(""), (0, "0 of 5"))] {
@@ -753,7 +753,7 @@ fn uses_edges_of_an_afl_compiled_server() {
     compiler.args(["-o".as_ref(), manager.as_os_str()]).arg(SMALL_MANAGER_SOURCE);
     match compiler.stdin(Stdio::null()).output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("SKIPPED: there is no afl-clang-fast (Debian's package afl++)");
+            eprintln!("SKIPPED: afl-clang-fast is not installed (Debian package afl++)");
         }
         compiled => {
             let compiled = compiled.unwrap();

@@ -52,7 +52,7 @@ fn read(scratch: &Path, output: &Output) -> Run {
         }
     }
     let left: Vec<PathBuf> = fs::read_dir(scratch).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(left, Vec::<PathBuf>::new(), "scratch is left");
+    assert_eq!(left, Vec::<PathBuf>::new(), "scratch folders are left");
     let log = log + &String::from_utf8_lossy(&output.stderr);
     Run { verdicts, log, status: output.status.code().unwrap_or(-1) }
 }
@@ -63,8 +63,7 @@ fn run(args: &[&str]) -> Run {
     read(scratch.path(), &output)
 }
 
-/// Options for tests in which nothing can prove that no response will come, so that each wait takes only a second. The start may take
-/// longer.
+/// Options for tests in which silence cannot be proved. They limit each wait to a second. Processes may take longer to start.
 const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
@@ -83,7 +82,7 @@ fn sleeping(seconds: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns a number of seconds that no other process sleeps.
+/// Returns a number of seconds, for `sleep`, that no other process uses.
 fn unique_sleep(salt: u32) -> String {
     format!("86400.{}{salt}", std::process::id())
 }
@@ -97,7 +96,7 @@ fn reports_crashes_at_startup_and_later() {
     }
 }
 
-/// A process manager that dies of an offer lacks the offered version. Only the scenario about the offer itself is red.
+/// A process manager that dies when it receives an offer counts as lacking the offered version. Only the scenario about the offer is red.
 #[test]
 fn crash_on_an_offer_is_reported_once() {
     let needs_version = ["pmi12/again", "pmi2/init/fullinit"];
@@ -330,12 +329,13 @@ fn kills_processes_left_by_a_manager() {
     }
 }
 
-/// A manager whose launcher hands its jobs to a daemon. The test starts this daemon, which is not a descendant of ours. A job continues
-/// after its processes have ended.
+/// A manager whose launcher hands its jobs to a daemon. The test starts this daemon, so the daemon is not a descendant of pmi-conform. A
+/// job continues after its processes have ended.
 struct Daemon {
     folder: tempfile::TempDir,
     process: Child,
-    /// Number of seconds for which the job sleeps after its processes have ended, and the launcher after it has passed on the job.
+    /// Number of seconds for which the job sleeps after its processes have ended. The launcher sleeps for the same time after it has passed
+    /// on the job.
     sleep: String,
 }
 

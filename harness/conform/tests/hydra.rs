@@ -92,7 +92,7 @@ fn rejects_invalid_proxy_options_and_families() {
 
 fn peer(name: &str) -> PathBuf {
     let proxy = peers().join(name).join("bin/hydra_pmi_proxy");
-    assert!(proxy.is_file(), "{} is not there: see ci/install-peers", proxy.display());
+    assert!(proxy.is_file(), "{}: no such file; see ci/install-peers", proxy.display());
     proxy
 }
 
@@ -161,7 +161,7 @@ fn upstream_messages_are_checked_and_answered(
     let scratch = TempDir::new().unwrap();
     let (passed_on, answer) = if right { ("a", "there") } else { ("b", "elsewhere") };
     let scenario = format!(
-        "# A miss is asked above.\nrequires rfc13.get.value\nneeds upstream\nuse joined\n\
+        "# The proxy forwards a get of a missing key.\nrequires rfc13.get.value\nneeds upstream\nuse joined\n\
          0 send    cmd=get kvsname=$kvs key=a\nproxy:0 expect[hydra.upstream.requests-kept] cmd=get key={passed_on}\n\
          proxy:0 send    cmd=get_result rc=0 value=there\n0 expect  cmd=get_result rc=ok value={answer}\n"
     );

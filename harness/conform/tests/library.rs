@@ -70,7 +70,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Our own libraries for PMI-1 and PMI-2, which cargo has built next to this test, because it depends on their crates.
+/// Our own libraries for PMI-1 and PMI-2, which cargo has built next to this test, because the test depends on their crates.
 static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     ["pmi", "pmi2"].map(|target| {
@@ -142,7 +142,7 @@ impl Observer for ValidScenarios {
     }
 }
 
-/// Valid input does not reach the finding of a scenario with an invalid response.
+/// A finding in a scenario with an invalid response is not marked as reached by valid input.
 #[rstest]
 #[case(Dialect::Pmi1, 100)]
 #[case(Dialect::Pmi2, 150)]
@@ -314,7 +314,7 @@ fn each_fault_breaks_its_requirements() {
         .map(|r| r.id.as_str())
         .filter(|id| !shown.contains(id))
         .collect();
-    assert!(without.is_empty(), "no fault shows that these are tested: {without:?}");
+    assert!(without.is_empty(), "no fault shows that these requirements are tested: {without:?}");
 }
 
 #[rstest]
@@ -669,7 +669,7 @@ fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<
 }
 
 #[test]
-fn judges_program_that_offers_version_2_in_pmi2() {
+fn program_that_offers_version_2_is_judged_in_pmi2() {
     let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
     assert_eq!((status, red), (Some(0), Vec::new()));
     // The program continues in frames after any response to its offer.
@@ -706,7 +706,7 @@ fn c_program_runs_under_real_managers() {
     }
 }
 
-/// Otherwise, a test with a misspelled fault or variation would judge a correct library.
+/// A library rejects an unknown fault or variation. Otherwise, a test that misspells a name would judge a correct library.
 #[rstest]
 #[case(FAULTY_LIBRARY, LAWFUL, None)]
 #[case(FAULTY_LIBRARY, "", None)]

@@ -34,7 +34,7 @@ fn measures_each_phase_for_each_rank_count() {
 }
 
 #[test]
-fn measures_pmi2_without_lacking_operations() {
+fn measures_pmi2_without_excluded_operations() {
     let (status, report, error) =
         measure(&["--ranks", "2", "--dialect", "pmi-2", "--lacks", "spawn,names", "--json"]);
     assert_eq!(status, 0, "{error}");

@@ -6,7 +6,7 @@ use pmi_runner::kill_matrix::{FaultResult, run};
 
 #[test]
 fn kills_faults_and_accepts_variations() {
-    let suite = pmi_runner::suite::embedded().expect("the embedded suite is good");
+    let suite = pmi_runner::suite::embedded().expect("the embedded suite is valid");
     let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>(), false, 2);
     let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_killed()).map(FaultResult::label).collect();
     assert_eq!(survivors, [""; 0]);
@@ -20,7 +20,7 @@ fn kills_faults_and_accepts_variations() {
 
 #[test]
 fn kills_client_faults_and_accepts_variations() {
-    let suite = pmi_runner::suite::embedded().expect("the embedded suite is good");
+    let suite = pmi_runner::suite::embedded().expect("the embedded suite is valid");
     let (faults, variations) =
         (client::faults().collect::<Vec<_>>(), client::variations().collect::<Vec<_>>());
     let matrix = run_clients(&suite, &faults, &variations);
@@ -34,10 +34,10 @@ fn kills_client_faults_and_accepts_variations() {
 
 #[test]
 fn faults_name_existing_requirements() {
-    let suite = pmi_runner::suite::embedded().expect("the embedded suite is good");
+    let suite = pmi_runner::suite::embedded().expect("the embedded suite is valid");
     for fault in faults() {
         for id in fault.breaks {
-            assert!(suite.catalogue.get(id).is_some(), "{}: there is no requirement {id}", fault.name);
+            assert!(suite.catalogue.get(id).is_some(), "{}: unknown requirement {id}", fault.name);
         }
     }
 }

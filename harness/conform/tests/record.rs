@@ -29,7 +29,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Returns both scenarios of the last recording, for the process manager and for its program.
+/// A recording yields a scenario for the process manager and a scenario for the program. Both sides pass their scenarios.
 #[test]
 fn recording_plays_against_both_sides() {
     let folder = TempDir::new().unwrap();
@@ -218,7 +218,7 @@ fn compatibility_follows_from_both_logs() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     let expected = "BREAKS   pmi-2  response to fullinit: ";
     assert!(ran.out.contains(expected), "{}", ran.whole());
-    // A field that was only present in a successful session may not be needed.
+    // A field that was present in a successful session is not necessarily needed.
     let ran = compare(&[works], "fails.ndjson", &["--json"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
@@ -259,7 +259,7 @@ fn blames_a_faulty_process_manager() {
     assert!(ran.err.contains("the program: no findings"), "{}", ran.whole());
 }
 
-/// A shell takes the place of the part of a process manager that serves one node.
+/// A shell plays the part of a process manager that serves a single node.
 #[test]
 fn process_manager_crash_is_the_headline() {
     if !kernel_reports_foreign_exits() {
@@ -398,7 +398,7 @@ fn tap_records_connection_by_port() {
     plays(folder.path());
 }
 
-/// A program that connects to the port of the program before the program does, and sends the same messages.
+/// A second program that connects to the port before the recorded program does, and sends the same first message.
 const STRANGER: &str = r#"
 import os, socket, time
 while not os.path.exists("port"):
@@ -476,7 +476,7 @@ fn job_survives_death_of_its_recorder() {
         ["init pmi_version=1 pmi_subversion=1", "get_maxes", "barrier_in", "get_appnum", "finalize"];
     let mut expected = requests.map(|request| format!("server got cmd={request}")).to_vec();
     expected.push("server saw the end".into());
-    assert_eq!(server, expected, "each request once");
+    assert_eq!(server, expected, "each request must arrive exactly once");
     let answered = requests.map(|r| format!("client got cmd={}_answer", r.split(' ').next().unwrap()));
     assert_eq!(client, answered);
 }

@@ -359,7 +359,7 @@ mod mpi {
     }
 }
 
-/// Reads this many lines from a connection, or fewer if it ends or is silent for 10 seconds.
+/// Reads `lines` lines from a connection, or fewer if the connection ends or is silent for 10 seconds.
 fn receive(stream: &mut std::net::TcpStream, lines: usize) -> String {
     use std::io::Read;
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -401,7 +401,7 @@ fn serves_singleton_that_requests_a_manager() {
     assert_eq!(manager.wait().unwrap().code(), Some(0));
 }
 
-/// A process that does not respond correctly is abandoned.
+/// The server gives up on a process that does not respond correctly.
 #[test]
 fn gives_up_on_process_without_singinit() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -158,7 +158,7 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
         && let Some(seen) = speaks_no_pmi2(prober)
     {
         let why = format!(
-            "the server does not support PMI-2: when offered version 2.0, it {seen}; --dialect pmi-2 requires it"
+            "the server does not support PMI-2: when offered version 2.0, it {seen}; to require PMI-2, pass --dialect pmi-2"
         );
         operations.dialect_exclusions.insert(Dialect::Pmi2, why);
     }
@@ -189,7 +189,7 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
                         _ => "",
                     };
                     let why = format!(
-                        "{subject} {lacks} {word}: when probed, it {seen}; --has {word}{strict} requires it"
+                        "{subject} {lacks} {word}: when probed, it {seen}; to require this operation, pass --has {word}{strict}"
                     );
                     (false, why)
                 }

@@ -13,7 +13,7 @@ use pmi_scenario::ast::{Capability, Dialect};
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
-/// Returns the parser of optional operations, for `--has` and `--lacks`.
+/// Returns the parser for the optional operations in `--has` and `--lacks`.
 fn optional() -> PossibleValuesParser {
     Capability::optional_operations().map(|(word, _)| word).collect::<Vec<_>>().into()
 }
@@ -315,7 +315,7 @@ pub(super) enum Listed {
     Wireshark,
 }
 
-/// The ways in which processes get their connections.
+/// The way in which a process gets its connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum ConnectionMethodArg {
     /// Processes inherit a descriptor (PMI_FD)
@@ -966,18 +966,18 @@ fn page(given: &str) -> anyhow::Result<PathBuf> {
     file.map(PathBuf::from).context("use html=FILE")
 }
 
-/// Parses one dialect.
+/// Returns the parser for a single dialect.
 fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
     PossibleValuesParser::new(Dialect::WORDS).map(|given| given.parse().unwrap_or_default())
 }
 
-/// Parses the connections that a command supports if it cannot start a singleton.
+/// Returns the parser for `--connection` of a command that cannot start a singleton.
 fn fd_or_port() -> impl TypedValueParser<Value = ConnectionMethodArg> {
     PossibleValuesParser::new(["fd", "port"])
         .map(|given| if given == "port" { ConnectionMethodArg::Port } else { ConnectionMethodArg::Fd })
 }
 
-/// Parses a budget of `measure`.
+/// Parses the value of `measure --budget`.
 fn budget(given: &str) -> anyhow::Result<(MeasuredPhase, f64)> {
     let (name, most) = given.split_once('=').context("use PHASE=SECONDS, as in barrier=0.05")?;
     let known = MeasuredPhase::NAMES.into_iter().find(|(known, _)| *known == name);
@@ -989,17 +989,17 @@ fn budget(given: &str) -> anyhow::Result<(MeasuredPhase, f64)> {
     Ok((phase, most.with_context(|| format!("invalid number of seconds \"{given}\""))?))
 }
 
-/// Returns the parser of the sets of requirements that are red only with `--against`.
+/// Returns the parser for the sets of requirements that are red only with `--against`.
 fn advisory_sets() -> PossibleValuesParser {
     PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set))
 }
 
-/// Returns the parser of the values of `--dialect`.
+/// Returns the parser for the values of `--dialect`.
 fn dialects() -> PossibleValuesParser {
     PossibleValuesParser::new(Dialect::WORDS.into_iter().chain(["all"]))
 }
 
-/// Parses a level of `--strict`.
+/// Returns the parser for the level of `--strict`.
 fn strictness() -> impl TypedValueParser<Value = Strictness> {
     PossibleValuesParser::new(Strictness::NAMES.map(|(name, _)| name)).map(|given| {
         let known = Strictness::NAMES.into_iter().find(|(name, _)| *name == given);
@@ -1025,7 +1025,7 @@ fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {
     number.map(std::time::Duration::from_secs_f64).context("use a number of seconds from 0.01 to 86400")
 }
 
-/// Returns the number of jobs to run at a time: as requested, or one for each processor.
+/// Returns the number of jobs to run at the same time: the requested number, or the number of processors.
 pub(super) fn side_by_side(requested: Option<usize>) -> usize {
     requested.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

@@ -388,7 +388,7 @@ impl ProgressDisplay {
         if self.terminal {
             self.bar.println(text);
         } else {
-            // An error in writing to standard error cannot be reported anywhere.
+            // If standard error cannot be written to, the error cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }

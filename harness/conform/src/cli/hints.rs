@@ -105,7 +105,7 @@ fn command_line_accepts_suggested_options() {
     }
 }
 
-/// The log option that a command suggests when it omits events belongs to that command.
+/// A command that omits events suggests an option that writes them to a log. The option must belong to the same command.
 #[test]
 fn suggested_log_option_belongs_to_its_command() {
     for (hint, more) in

@@ -15,8 +15,8 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states that a process can be in when it makes a request. A request counts as repeated after [`MIN_REPEATED_REQUESTS`] requests, and
-/// as one of thousands after [`MIN_THOUSANDS`], where tables of implementations have ended.
+/// The states that a process can be in when it makes a request. A request counts as repeated from request [`MIN_REPEATED_REQUESTS`] on. It
+/// counts as one of thousands from request [`MIN_THOUSANDS`] on, because the tables of some implementations have been full by then.
 const STATES: [&str; 8] = [
     "before-init",
     "joined",

@@ -116,7 +116,7 @@ pub(super) fn select_scenarios(args: &Play) -> anyhow::Result<Selection> {
     select_with_probe(args, true)
 }
 
-/// Selects the scenarios. With `probe`, starts a program under test to detect its dialect.
+/// Selects the scenarios. If `probe` is true, starts a program under test to detect its dialect.
 fn select_with_probe(args: &Play, probe: bool) -> anyhow::Result<Selection> {
     let mut suite = suite_for(args)?;
     enable_sets(&mut suite.catalogue, &args.against);
@@ -359,7 +359,7 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
 
 /// Returns the dialects whose scenarios are played. The user's own scenarios and those for the built-in server are played in every dialect.
 /// A library is tested in the dialects whose API it exports, and a program in the dialect that it offers. A server is tested in PMI-1
-/// unless its profile says otherwise.
+/// unless its profile specifies a different dialect.
 fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
     let all = || Dialect::ALL.to_vec();
     match (args.dialect.as_deref(), &args.library) {

@@ -18,7 +18,7 @@ pub(super) struct RunProgress {
 }
 
 impl RunProgress {
-    /// Creates the progress of an activity. `noun` is the plural that names its steps.
+    /// Creates the progress of an activity. `noun` is the plural noun for its steps.
     pub(super) fn new(activity: impl Into<String>, noun: &'static str) -> Self {
         Self { bar: ProgressBar::hidden(), noun, activity: activity.into() }
     }
@@ -48,7 +48,7 @@ impl RunProgress {
     }
 
     fn write(&self, text: &str) {
-        // An error in writing to standard error cannot be reported anywhere.
+        // If standard error cannot be written to, the error cannot be reported anywhere.
         let _ = writeln!(anstream::stderr(), "{text}");
     }
 }

@@ -23,7 +23,7 @@ const MAX_EVENTS: usize = 60;
 const MAX_MESSAGE_BYTES: usize = 2 * MAX_EVENT_BYTES;
 /// Maximum number of lines of the implementation's output.
 const MAX_OUTPUT_LINES: usize = 20;
-/// Maximum number of characters of an expected or seen text.
+/// Maximum number of characters of the field `expected` or `seen` of a finding.
 const MAX_TEXT_LENGTH: usize = 300;
 /// Styles for the terminal. Without colours, all styles are empty.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ pub(super) struct ResultBlock<'a> {
     /// True to list the steps that were not judged, instead of counting them.
     pub(super) verbose: bool,
     pub(super) strict: Strictness,
-    /// See [`TerminalOptions::log`](super::TerminalOptions).
+    /// The option that writes the omitted events to a log, as named in messages.
     pub(super) log: &'static str,
 }
 
@@ -212,7 +212,7 @@ fn finding(
     Ok(())
 }
 
-/// Returns the expected and the seen text with their differences highlighted.
+/// Returns `expected` and `seen` with their differences highlighted.
 fn highlight_differences(palette: Palette, expected: &str, seen: &str) -> (String, String) {
     let (expected, seen) = text::window(expected, seen, MAX_TEXT_LENGTH);
     if !palette.color {
@@ -230,26 +230,26 @@ fn highlight_differences(palette: Palette, expected: &str, seen: &str) -> (Strin
     (style(left, true), style(right, false))
 }
 
-/// A part of an expected or a seen text.
+/// A piece of the field `expected` or `seen` of a finding.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct TextPiece {
     pub(super) text: String,
     pub(super) differs: bool,
 }
 
-/// Splits the expected and the seen text into pieces that are equal and pieces that differ.
+/// Splits `expected` and `seen` into pieces that are equal and pieces that differ.
 pub(super) fn differences(expected: &str, seen: &str) -> (Vec<TextPiece>, Vec<TextPiece>) {
     let piece = |text: &str, differs| TextPiece { text: text.to_owned(), differs };
     let (old, new) = (tokens(expected), tokens(seen));
     let diff = TextDiffConfig::default().diff_slices::<str>(&old, &new);
-    // If the texts have little in common, highlighting everything would not help.
+    // If the two have little in common, highlighting almost everything would not help.
     if diff.ratio() < 0.5 {
         return (vec![piece(expected, false)], vec![piece(seen, false)]);
     }
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for change in diff.iter_all_changes() {
         let token = change.value();
-        // Only the seen texts of findings are quoted, so quotation marks are not a difference.
+        // A finding quotes a message that was seen but not one that was expected, so quotation marks are not a difference.
         let differs = token != "\"";
         match change.tag() {
             ChangeTag::Equal => {
@@ -263,7 +263,7 @@ pub(super) fn differences(expected: &str, seen: &str) -> (Vec<TextPiece>, Vec<Te
     (left, right)
 }
 
-/// Splits a text into keys, values and separators, so that each difference is a whole value.
+/// Splits text into keys, values and separators, so that each difference is a whole value.
 fn tokens(text: &str) -> Vec<&str> {
     text.split_inclusive([' ', '=', '"'])
         .flat_map(|piece| {
@@ -283,7 +283,8 @@ impl ResultBlock<'_> {
         if shown.is_empty() {
             return Ok(());
         }
-        // A finding about something that did not happen, or about the end of a process, has no event: the last one before it is marked.
+        // A finding about something that did not happen, or about the end of a process, has no event of its own, so the last event before
+        // it is marked.
         let marked = |finding: &Finding| {
             let before = || shown.iter().rev().filter(|(event, _)| event.seq <= finding.seq);
             let own = before().find(|(event, text)| event.seq == finding.seq || text.proc == finding.proc);

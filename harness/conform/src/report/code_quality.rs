@@ -17,7 +17,7 @@ use pmi_judge::verdict::Verdict;
 const MAX_DESCRIPTION_LENGTH: usize = 800;
 /// Maximum number of characters of a fingerprint.
 const MAX_FINGERPRINT_LENGTH: usize = 255;
-/// Maximum number of characters of each of the two texts in a description: what was expected, and what was seen.
+/// Maximum number of characters of the field `expected` or `seen` of a finding.
 const MAX_PART_LENGTH: usize = 200;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {

@@ -5,8 +5,7 @@ use std::io::{self, Write};
 use super::text;
 use pmi_judge::compatibility::{Compatibility, MessageSupport, Sender};
 
-/// Writes the messages that their receiver does not understand, the messages that it may not understand, and the names of all other
-/// messages.
+/// Writes the messages that the receiver does not understand, then the messages that it may not understand, then the names of all others.
 ///
 /// # Errors
 ///

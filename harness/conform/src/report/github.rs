@@ -9,7 +9,7 @@ use pmi_judge::Severity;
 
 /// Maximum number of errors, and of warnings, that GitHub shows per step. Therefore findings are grouped by requirement, not by scenario.
 const MAX_ANNOTATIONS: usize = 10;
-/// Maximum length of an expected or a seen text, in characters. `MAX_LINE_LENGTH` limits each line of a message.
+/// Maximum length of the field `expected` or `seen` of a finding, in characters. `MAX_LINE_LENGTH` limits each line of a message.
 const MAX_PART_LENGTH: usize = 200;
 const MAX_LINE_LENGTH: usize = 500;
 

@@ -13,7 +13,7 @@ use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Verdict};
 
 /// Maximum number of scenarios that are named, unless the user requests all names.
 const MAX_NAMED_SCENARIOS: usize = 5;
-/// Maximum length of a seen text, in characters.
+/// Maximum length of the field `seen` of a finding, in characters.
 const MAX_SEEN_LENGTH: usize = 160;
 
 /// The findings of several versions of an implementation.
@@ -204,7 +204,7 @@ impl VersionHistory {
             .any(|turn| turn.change == ChangeKind::Introduced && turn.severity > Severity::Note)
     }
 
-    /// Writes the history as text. Notes, and findings that every version has, are counted, and with `all` also listed.
+    /// Writes the history as text. Notes, and findings that every version has, are counted; if `all` is true, they are also listed.
     ///
     /// # Errors
     ///
@@ -394,7 +394,7 @@ mod tests {
                 (1, ChangeKind::Fixed, "x"),
                 // A scenario that ends early does not fix its later findings.
                 (1, ChangeKind::NoLongerReached, "z"),
-                // A scenario that gets further does not introduce its later findings, and neither does a scenario that does not apply.
+                // A later finding is not new if the previous version ended the scenario earlier, or if the scenario did not apply to it.
                 (2, ChangeKind::Introduced, "x"),
                 (2, ChangeKind::Fixed, "w"),
                 (2, ChangeKind::FirstSeen, "z"),

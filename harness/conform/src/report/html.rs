@@ -20,7 +20,7 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, RequirementSet};
 use pmi_scenario::suite::embedded_catalogue;
 
-/// Maximum length of an expected or a seen text, in characters.
+/// Maximum length of the field `expected` or `seen` of a finding, in characters.
 const MAX_TEXT_LENGTH: usize = 600;
 /// Maximum length of other untrusted text, in characters.
 const MAX_WORDS_LENGTH: usize = 300;
@@ -34,7 +34,7 @@ const MAX_OTHER_SCENARIOS: usize = 50;
 const MAX_ROWS: usize = 5000;
 /// Approximate maximum size of all findings, in bytes. With the tables, a page stays below five million bytes.
 const MAX_FINDINGS_BYTES: usize = 3_500_000;
-/// Approximate size of a finding without its texts, in bytes.
+/// Approximate size of a finding without its text, in bytes.
 const FINDING_BYTES: usize = 1800;
 /// Approximate size of a chart's row without its text, in bytes.
 const CHART_ROW_BYTES: usize = 330;
@@ -67,7 +67,7 @@ struct RunPage {
     scenarios_left_out: String,
 }
 
-/// A name and a text about it.
+/// A name and its description.
 type NameAndText = (String, String);
 
 /// A name, its value, and whether the value is code.
@@ -184,7 +184,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// See [`page::render`].
+/// Returns an error if the template does not match its data; see [`page::render`].
 pub(super) fn page(run: &Run, catalogue: &Catalogue) -> io::Result<String> {
     page::render("run.html", of_run(run, catalogue))
 }

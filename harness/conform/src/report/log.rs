@@ -39,7 +39,7 @@ impl<W: Write> LogWriter<W> {
         Self { out }
     }
 
-    /// Appends the line of an event. Unlike [`LogLine`], this borrows the event.
+    /// Appends the line of an event. The event is not copied into a [`LogLine`], because most lines of a log are events.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// The error if a log cannot be used.
+/// The error for a log that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     /// The log cannot be read.
@@ -71,7 +71,7 @@ pub(crate) enum LogError {
         /// Cause of the error.
         source: io::Error,
     },
-    /// The log lacks a complete first line.
+    /// The log has no complete first line.
     #[error(
         "{name} is empty: the run ended before it wrote its first line, or this is not a log; run it again"
     )]

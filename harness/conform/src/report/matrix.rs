@@ -75,7 +75,7 @@ struct OutcomeKind {
     what: &'static str,
 }
 
-/// Runs whose requirements can be compared: those in one dialect and of one kind of implementation.
+/// Runs whose requirements can be compared: runs in the same dialect and of the same kind of implementation.
 #[derive(Serialize)]
 struct Table {
     title: String,

@@ -180,7 +180,7 @@ struct Point {
 ///
 /// # Errors
 ///
-/// See [`page::render`].
+/// Returns an error if the template does not match its data; see [`page::render`].
 pub(crate) fn measure_page(
     managers: &[(&str, &[Measurement])],
     protocol: &'static str,
@@ -281,7 +281,7 @@ pub(crate) fn soak_text(label: &str, soak: &Soak) -> String {
 ///
 /// # Errors
 ///
-/// See [`page::render`].
+/// Returns an error if the template does not match its data; see [`page::render`].
 pub(crate) fn soak_page(all: &[(&str, Soak)], protocol: &'static str, nodes: u32) -> io::Result<String> {
     let manager = |(at, (label, soak)): (usize, &(&str, Soak))| MeasuredManager {
         label: text::clip(&text::clean(label), 300),

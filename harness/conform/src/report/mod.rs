@@ -1,7 +1,7 @@
 //! Reports: renderings of a run's log, for human readers and for CI.
 //!
-//! Every name, line and text may come from the implementation under test. Therefore each format escapes characters that would control a
-//! terminal, end a row or break the document.
+//! Every name, line and message in a run may come from the implementation under test. Therefore each format escapes characters that would
+//! control a terminal, end a row or break the document.
 
 mod block;
 mod campaign;

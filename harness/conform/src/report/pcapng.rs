@@ -17,7 +17,7 @@ use super::text;
 /// The server's address, from a network that is reserved for documentation. The plugin registers for `PORT`.
 const SERVER: [u8; 4] = [192, 0, 2, 1];
 pub(super) const PORT: u16 = 1313;
-/// Packets contain raw IPv4.
+/// The link type of packets that contain raw IPv4.
 const LINK_TYPE: u32 = 101;
 /// Maximum payload of a packet, whose length field has 16 bits.
 const MAX_PAYLOAD: usize = 32 * 1024;

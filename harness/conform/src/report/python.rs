@@ -37,7 +37,7 @@ fn source(path: &str) -> String {
 ///
 /// # Errors
 ///
-/// See [`NotReproducible`].
+/// Returns an error if no script can reproduce the finding; see [`NotReproducible`].
 pub(super) fn script(
     run: &Run,
     result: &ScenarioResult,

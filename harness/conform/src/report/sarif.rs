@@ -19,7 +19,7 @@ const MAX_RESULTS: usize = 5000;
 /// Maximum length of a rule's name, in characters. GitHub cuts longer names, and descriptions longer than `MAX_DESCRIPTION_LENGTH`.
 const MAX_NAME_LENGTH: usize = 255;
 const MAX_DESCRIPTION_LENGTH: usize = 1000;
-/// Maximum length of an expected or a seen text, in characters.
+/// Maximum length of the field `expected` or `seen` of a finding, in characters.
 const MAX_PART_LENGTH: usize = 300;
 /// Maximum number of related locations, which are the other scenarios with the same cause. GitHub accepts 1000 locations per result.
 const MAX_RELATED_LOCATIONS: usize = 999;

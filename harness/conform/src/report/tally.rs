@@ -10,7 +10,7 @@ use pmi_judge::cause::{CommonCause, causes, key};
 use pmi_judge::result::{self, PRINTED};
 use pmi_judge::verdict::{JudgedFinding, ScenarioResult, Strictness, Verdict};
 
-/// Returns whether a result is red without a finding that explains why. Its `reason` may explain why.
+/// Returns whether a result is red without a finding that explains why. The result's `reason` may contain the explanation.
 pub(super) fn is_red_without_finding(result: &ScenarioResult, strict: Strictness) -> bool {
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
@@ -197,17 +197,17 @@ pub(super) struct RequirementTally<'a> {
     /// scenarios.
     pub(super) special: BTreeMap<&'a str, usize>,
     pub(super) scenarios: Vec<&'a str>,
-    /// Texts seen in more than one scenario, with these scenarios. Usually each text has one cause.
+    /// Observations that several scenarios share, with these scenarios. Usually, each of these observations has its own cause.
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl RequirementTally<'_> {
-    /// See [`shown`].
+    /// Returns the severity that reports show; see the function [`shown`].
     pub(super) fn shown(&self, strict: Strictness) -> Severity {
         shown(self.first.1, self.is_flaky, strict)
     }
 
-    /// See [`finding_label`].
+    /// Returns the label that reports show; see [`finding_label`].
     pub(super) fn label_for(&self, strict: Strictness) -> &'static str {
         finding_label(self.first.1, self.is_flaky, strict)
     }
@@ -230,7 +230,7 @@ pub(super) fn special_requirements<'a>(cause: &CommonCause<'a>) -> BTreeMap<&'a 
     special
 }
 
-/// Formats the result of [`special_requirements`] as a suffix.
+/// Formats requirements and their numbers of scenarios, as [`special_requirements`] returns them, as a suffix.
 pub(super) fn name_special(special: &BTreeMap<&str, usize>) -> String {
     special.iter().map(|(id, times)| format!(", as {} in {times}", text::clean(id))).collect()
 }

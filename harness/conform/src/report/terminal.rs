@@ -24,7 +24,7 @@ const MAX_NAMED_SCENARIOS: usize = 2;
 
 /// Maximum length of a cause's name, in characters.
 const MAX_CAUSE_LENGTH: usize = 160;
-/// Maximum length of a cause's seen text, in characters.
+/// Maximum length of the field `seen` of a finding, in characters.
 const MAX_SEEN_LENGTH: usize = 100;
 
 /// Maximum number of findings per requirement that are printed in full without `-v`. Every crash is printed.
@@ -355,7 +355,7 @@ impl<W: Write> Terminal<W> {
         self.finish(run)
     }
 
-    /// Writes a text while the progress bar is hidden.
+    /// Writes text while the progress bar is hidden.
     fn show(&mut self, text: &str) -> io::Result<()> {
         let out = &mut self.out;
         self.bar.suspend(|| out.write_all(text.as_bytes()).and_then(|()| out.flush()))

@@ -83,7 +83,7 @@ fn events() -> Vec<Event> {
     times.map(|(seq, kind)| Event { time_us: seq * 10, ..Event::new(seq, kind) }).collect()
 }
 
-/// A run with a scenario of every verdict, with deviations and hostile texts.
+/// A run with a scenario of every verdict, with deviations and hostile text.
 pub(super) fn run() -> Run {
     let mut failed = result("get/value", Verdict::Fail);
     failed.findings = vec![
@@ -287,7 +287,7 @@ fn page_of_many_failures_stays_small() {
     let failed = run.results[2].clone();
     let many = |n: u32| {
         let mut result = ScenarioResult { scenario: format!("many/{n}"), ..failed.clone() };
-        // The names consist of letters, because texts that differ only in numbers are merged into one cause.
+        // The names consist of letters, because findings that differ only in numbers are merged into a single cause.
         let name: String = n.to_string().chars().map(|c| char::from(b'a' + c as u8 - b'0')).collect();
         result.findings[0].finding.seen = format!("{name} {}", "<>&\"'".repeat(100));
         result.last_events = (0..4).flat_map(|_| events()).collect();
@@ -331,7 +331,7 @@ fn colour_does_not_change_the_text() {
     assert_eq!(plain.collect::<String>(), rendered(&run(), Format::Terminal));
 }
 
-/// An assertion ends with the condition that failed, after a path.
+/// The message of a failed assertion ends with the condition, after a path.
 #[test]
 fn cut_cause_keeps_its_condition() {
     let mut run = run();
@@ -348,7 +348,7 @@ fn cut_cause_keeps_its_condition() {
 }
 
 #[test]
-fn long_texts_are_cut_at_the_same_place() {
+fn expected_and_seen_are_cut_at_the_same_place() {
     let (same, kept) = ("x".repeat(500), "x".repeat(98));
     let (left, right) = text::window(&(same.clone() + "ab"), &same, 100);
     assert_eq!(left, format!("...{kept}ab (502 characters)"));
@@ -489,7 +489,7 @@ fn junit_report_parses_with_all_counts() {
     assert!(known.is_some());
 }
 
-/// Makes the checks of a TAP reader: the number of points, their order, and that diagnostics are closed.
+/// Checks what a TAP reader would check: the number and the order of the test points, and that each diagnostic ends.
 #[rstest]
 #[case::whole(run())]
 #[case::torn(read(&torn()).unwrap())]
@@ -697,7 +697,7 @@ fn cut_message_shows_its_full_length() {
     }
 }
 
-/// The end of a process has no event among those that are shown, and neither has silence.
+/// Neither the end of a process nor silence has an event among those that are shown.
 #[test]
 fn finding_without_an_event_is_marked_at_the_last_event() {
     let mut run = run();

@@ -13,7 +13,7 @@ fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Escapes a text as one harmless line. Backslashes are kept, since findings contain escaped bytes.
+/// Escapes text as a single harmless line. Backslashes are kept, since findings contain escaped bytes.
 pub(super) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -46,13 +46,13 @@ pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Returns the first `limit` characters of a text. If characters were omitted, the length of the whole text is appended.
+/// Returns the first `limit` characters of `text`. If characters were omitted, the length of the whole text is appended.
 pub(super) fn clip(text: &str, limit: usize) -> String {
     part(text, 0, limit)
 }
 
-/// Cuts the middle out of a text with more than `limit` characters. Of a crash, this keeps both the process that died and the end of its
-/// assertion.
+/// Cuts the middle out of text that has more than `limit` characters. In the description of a crash, this keeps both the process that died
+/// and the end of its assertion.
 pub(super) fn clip_middle(text: &str, limit: usize) -> String {
     let all = text.chars().count();
     if all <= limit {
@@ -63,7 +63,7 @@ pub(super) fn clip_middle(text: &str, limit: usize) -> String {
     format!("{first}...{last}")
 }
 
-/// Cuts two texts that should be equal to the same window around their first difference.
+/// Cuts `expected` and `seen` to the same window around their first difference.
 pub(super) fn window(expected: &str, seen: &str, limit: usize) -> (String, String) {
     let (expected, seen) = (clean(expected), clean(seen));
     let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
@@ -79,14 +79,14 @@ fn part(text: &str, from: usize, limit: usize) -> String {
     }
     let part: String = text.chars().skip(from).take(limit).collect();
     let (before, after) = (if from > 0 { "..." } else { "" }, if from + limit < all { "..." } else { "" });
-    // The text may be cut already, and then states the length of the message.
+    // Text that has already been cut states the length of the message.
     let stated =
         text.rfind("... (").map(|at| &text[at + "... ".len()..]).filter(|end| end.ends_with(" bytes)"));
     let length = stated.map_or_else(|| format!("({all} characters)"), str::to_owned);
     format!("{before}{part}{after} {length}")
 }
 
-/// Returns the first sentence of a text.
+/// Returns the first sentence of `text`.
 pub(crate) fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }

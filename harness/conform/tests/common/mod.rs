@@ -55,7 +55,7 @@ pub(crate) fn conform(folder: &Path, args: &[&str]) -> Ran {
 /// Returns the results in a log. Most lines of a log are long events, which are skipped.
 pub(crate) fn results(log: &str) -> Vec<Value> {
     let may_be_one = log.lines().filter(|line| line.contains("\"result\""));
-    let lines = may_be_one.map(|line| serde_json::from_str(line).expect("a log has JSON in its lines"));
+    let lines = may_be_one.map(|line| serde_json::from_str(line).expect("every line of a log is JSON"));
     lines.filter(|line: &Value| line["type"] == "result").collect()
 }
 

@@ -48,7 +48,8 @@ pub(super) fn write(
     report.to_string().map_err(io::Error::other)
 }
 
-/// Returns the test case for the whole campaign. It fails if nothing could be judged, which must not look like a campaign without findings.
+/// Returns the test case for the whole campaign. It fails if nothing could be judged, because such a campaign must not look like one
+/// without findings.
 fn whole(campaign: &CampaignSummary) -> TestCase {
     let progress = &campaign.progress;
     let status = if progress.sessions == 0 {

@@ -49,7 +49,7 @@ struct Curve {
     path: String,
     most: usize,
     end: String,
-    /// For each finding, the position of its time on the curve, and a text.
+    /// For each finding, its position on the curve, and a label.
     met: Vec<(String, String)>,
 }
 

@@ -75,7 +75,7 @@ pub(super) struct ChartRow<'a> {
     pub(super) breaks: Vec<&'a str>,
 }
 
-/// The stay of a process in a barrier, from the row where it enters to the row where it leaves.
+/// The wait of a process in a barrier, from the row where the process enters to the row where it leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BarrierWait {
     pub(super) lane: usize,
@@ -305,7 +305,7 @@ impl BarrierWaits {
         }
     }
 
-    /// Moves the barriers at and below a row down by one.
+    /// Moves the beginning and the end of each wait down by one row if they are at or below the row `at`.
     fn make_room(&mut self, at: usize) {
         for wait in &mut self.all {
             wait.from += usize::from(wait.from >= at);

@@ -1,6 +1,6 @@
 #!/bin/bash -eu
 # Builds the in-process targets of fuzz/ into $OUT, each with its seeds, its dictionary and its options. ClusterFuzzLite runs this
-# in its container, in the root of the repository. Its containers cannot fuzz processes and real implementations: see
+# in its container, in the root of the repository. To fuzz real implementations, which cannot run in these containers, use
 # `pmi-conform fuzz`.
 
 cargo fuzz build --fuzz-dir fuzz -O --debug-assertions

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A process manager for one machine: manager.py RANKS PROGRAM [ARGUMENT...]
 
-It starts the processes and serves them PMI-1 as Flux RFC 13 has it, without spawn and without names.
+It starts the processes and serves them PMI-1 as specified by Flux RFC 13, without spawn and without names.
 """
 
 import os
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 KVSNAME = f"kvs-{os.getpid()}"
-KVSNAME_MAX, KEYLEN_MAX, VALLEN_MAX = 64, 64, 1024  # a NUL counts
+KVSNAME_MAX, KEYLEN_MAX, VALLEN_MAX = 64, 64, 1024  # each limit includes a NUL
 
 
 class ProtocolError(Exception):
@@ -41,7 +41,7 @@ class Process:
         try:
             self.connection.sendall(line.encode("latin-1"))
         except OSError:
-            pass  # It has gone, which the end of its connection shows.
+            pass  # The process has closed its connection; `read` handles this.
 
 
 class Manager:
@@ -90,7 +90,7 @@ class Manager:
             return False
         *lines, process.unread = (process.unread + data).split(b"\n")
         if len(process.unread) > 65536:
-            raise ProtocolError("a message without an end")
+            raise ProtocolError("a message is too long")
         for line in lines:
             self.request(process, line.decode("latin-1"))
         return True
@@ -104,7 +104,7 @@ class Manager:
         if handler is None:
             raise ProtocolError(f"unknown request {line!r}")
         if (command == "init") == process.joined or process.finalized or process.in_barrier:
-            raise ProtocolError(f"{command} is out of place")
+            raise ProtocolError(f"{command} is not allowed at this point")
         try:
             handler(process, **request)
         except TypeError:  # A key is missing.
@@ -112,7 +112,7 @@ class Manager:
 
     def do_init(self, process, pmi_version, pmi_subversion, **_):
         if not (pmi_version.isdigit() and pmi_subversion.isdigit()):
-            raise ProtocolError("a version is a number")
+            raise ProtocolError(f"invalid version {pmi_version}.{pmi_subversion}")
         if (int(pmi_version), int(pmi_subversion)) < (1, 1):
             return process.answer("response_to_init", rc=-1)
         process.joined = True
@@ -166,7 +166,7 @@ class Manager:
         process.answer("lookup_result", rc=-1, msg="there is no name service")
 
     def spawn(self, process, line):
-        """The only request with several lines, which ends with endcmd."""
+        """Handles a line of a spawn request, the only request with several lines. Its last line is endcmd."""
         process.lines_of_spawn = (process.lines_of_spawn or []) + [line.strip()]
         if line.strip() != "endcmd":
             return
@@ -178,7 +178,7 @@ class Manager:
 
 
 def tuples(line):
-    """The tuples of a message. The value of `value`, which may contain blanks, extends to the end of the line."""
+    """Returns the tuples of a message. The value of `value`, which may contain blanks, extends to the end of the line."""
     before, separator, value = line.partition(" value=")
     found = {}
     for word in before.split():

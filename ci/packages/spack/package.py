@@ -15,7 +15,7 @@ class PmiConform(CargoPackage):
     license("MIT OR Apache-2.0")
 
     version("main", branch="main")
-    # A release replaces the tag by the commit.
+    # A release replaces the tag with the commit.
     version("0.1.0", tag="v0.1.0")
 
     depends_on("c", type="build")
@@ -30,7 +30,7 @@ class PmiConform(CargoPackage):
         Executable("ci/packages/install")("target/release", prefix)
 
     def check(self):
-        """The tests of the workspace need MPICH, so only the installed command is tried."""
+        """The tests of the workspace need MPICH, so only the installed command is tested."""
 
     @run_after("install")
     @on_package_attributes(run_tests=True)

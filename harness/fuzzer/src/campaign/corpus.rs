@@ -27,7 +27,7 @@ use crate::session::pieces::{agent, bytes_of};
 use crate::session::statement::sent;
 use crate::triage::store::{self, ReadError};
 
-/// Name of the corpus folder within the campaign's folder.
+/// The name of the corpus folder within the campaign's folder.
 pub const FOLDER: &str = "corpus";
 
 /// Maximum number of cases in the corpus; the largest are removed first.
@@ -80,7 +80,7 @@ pub enum CorpusError {
 }
 
 impl Corpus {
-    /// Reads the corpus of an earlier campaign, if any. The folder is created with the first case that is kept.
+    /// Reads the corpus of an earlier campaign, if any. The folder is created when the first case is kept.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Corpus {
     }
 
     fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
-        // The coverage is that of the case's own job, without the earlier job.
+        // Coverage is recorded only for the case's own job, so the earlier job is not needed.
         case.earlier = None;
         case.finish("Covers more than the earlier cases.", None);
         let text = case.text();
@@ -146,7 +146,7 @@ impl Corpus {
         let Some(folder) = &self.folder else { return Ok(()) };
         let files = |name: &str| ["pmi", "json"].map(|ending| folder.join(format!("{name}.{ending}")));
         if let Some(evicted) = &evicted {
-            // A file that cannot be removed does little harm: a later campaign reads an extra case.
+            // An error can be ignored: if the file remains, a later campaign only reads an extra case.
             for file in files(evicted) {
                 _ = fs::remove_file(file);
             }
@@ -188,7 +188,7 @@ impl Corpus {
         self.vary_one(first, scope, u)
     }
 
-    /// Derives a case from `case` and any case of the corpus.
+    /// Derives a case from `case` and a random case of the corpus.
     fn vary_one(
         &self,
         mut case: Case,
@@ -294,7 +294,7 @@ fn is_in_scope(case: &Case, scope: SessionFeatures) -> bool {
     };
     let contains = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
     let of_names = || Op::all(case.scenario.dialect).filter(|op| op.is(&["publish", "lookup", "unpublish"]));
-    // A server may rightly start as many processes as requested, which would overload the machine.
+    // A server may legitimately start as many processes as requested, which would overload the machine.
     let many = |text: &[u8]| {
         memchr::memmem::find_iter(text, b"nprocs=").any(|at| {
             let digits = text[at + 7..].iter().take_while(|b| b.is_ascii_digit()).count();

@@ -58,8 +58,8 @@ impl Campaign<'_> {
         self.lock().examining -= 1;
     }
 
-    /// Plays the case again after the case that the same worker had played before. Few failures need the previous case, so there are more
-    /// runs only if the failure recurs in the first run, and no runs after the time is up.
+    /// Replays a case after the case that the same worker played before it, and returns whether the failure recurs. Few failures need the
+    /// previous case, so the failure is confirmed only if it recurs in a first run. After the time is up, no run is made.
     fn recurs_after_previous(&self, occurrence: &FailureOccurrence) -> bool {
         let after = occurrence
             .previous_case

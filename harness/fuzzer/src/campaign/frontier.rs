@@ -12,7 +12,7 @@ use crate::session::case::Case;
 /// Number of additional turns for a new edge.
 const NEW_EDGE_TURNS: i64 = 32;
 
-/// An edge is rare if at most one in `RARE_EDGE_RATIO` cases covers it. Ordinary cases reach the code beyond other edges.
+/// An edge is rare if at most one in `RARE_EDGE_RATIO` cases covers it. Ordinary cases already reach the code beyond more common edges.
 const RARE_EDGE_RATIO: u64 = 12;
 
 /// The rare edges and their cases. See the module documentation.

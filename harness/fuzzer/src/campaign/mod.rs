@@ -32,8 +32,8 @@ use state::{CampaignState, StateError};
 /// Maximum number of silence durations that are kept to determine their median.
 const MAX_SILENCES: usize = 100_000;
 
-/// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself instead of adding
-/// more that would never be reached.
+/// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself, because a longer
+/// queue would never be worked off.
 const MAX_WAITING_FAILURES: usize = 16;
 
 /// A campaign ends if none of the first `MAX_UNJUDGED` cases could be judged.
@@ -41,7 +41,7 @@ const MAX_UNJUDGED: u64 = 20;
 
 /// Maximum number of runs for trimming one case, which removes the steps that its new edges do not need.
 const MAX_TRIM_PLAYS: u64 = 32;
-/// Number of runs for trimming in addition to one per case, because the first cases have the most steps to remove.
+/// Number of runs for trimming, in addition to one run per case. It is spent on the first cases, which have the most steps to remove.
 const TRIM_ALLOWANCE: u64 = 400;
 
 /// The options of a campaign.
@@ -76,9 +76,9 @@ pub struct Progress {
     pub skipped: u64,
     /// Number of requests sent.
     pub requests: u64,
-    /// Transitions of the model that were covered.
+    /// Number of transitions of the model that were covered.
     pub transitions: usize,
-    /// Edges covered in the implementation's program, if coverage was requested; 0 if the program is not instrumented.
+    /// Number of edges covered in the implementation's program, if coverage was requested; 0 if the program is not instrumented.
     pub edges: Option<usize>,
     /// Number of cases in the corpus.
     pub corpus: usize,
@@ -86,7 +86,7 @@ pub struct Progress {
     pub new: BTreeMap<String, u64>,
     /// Known buckets, and how often each was seen.
     pub known: BTreeMap<String, u64>,
-    /// Buckets that did not recur, and how often they were examined.
+    /// Buckets whose failure did not recur, and how often each was examined.
     pub unconfirmed: BTreeMap<String, u32>,
     /// Buckets that were not completely examined when the campaign ended.
     pub unexamined: BTreeSet<String>,
@@ -96,7 +96,7 @@ pub struct Progress {
     pub unjudged: (u64, String),
     /// Median time needed to establish that no response would come.
     pub silence: Option<Duration>,
-    /// Largest growth in bytes of a server process within a case.
+    /// The largest growth of a server process's memory within a case, in bytes.
     pub growth: u64,
 }
 
@@ -105,11 +105,11 @@ pub struct Progress {
 pub struct ProgressSample {
     /// Time since the campaign began.
     pub time: Duration,
-    /// Cases played.
+    /// Number of cases played.
     pub sessions: u64,
-    /// Transitions of the model that were covered.
+    /// Number of transitions of the model that were covered.
     pub transitions: usize,
-    /// Edges covered in the implementation's program, if coverage was requested.
+    /// Number of edges covered in the implementation's program, if coverage was requested.
     pub edges: Option<usize>,
 }
 
@@ -147,13 +147,13 @@ impl ProgressHistory {
     }
 }
 
-/// A file that a campaign could not write.
+/// An error while writing a file of a campaign.
 #[derive(Debug, thiserror::Error)]
 pub enum CampaignError {
-    /// The state of the campaign.
+    /// The state of the campaign cannot be written.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A finding, or a case of the corpus.
+    /// A finding or a case of the corpus cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
@@ -166,7 +166,7 @@ pub trait Reporter: Sync {
     fn not_instrumented(&self);
     /// Receives a new finding that was stored.
     fn found(&self, found: &StoredFinding);
-    /// Receives an error: a file could not be written.
+    /// Receives an error about a file that could not be written.
     fn error(&self, error: &CampaignError);
 }
 
@@ -179,7 +179,7 @@ pub struct CampaignSummary {
     pub history: Vec<ProgressSample>,
     /// Findings that were stored.
     pub found: Vec<StoredFinding>,
-    /// The time when each new bucket was first encountered, since the campaign began.
+    /// For each new bucket, the time from the start of the campaign to the first occurrence.
     pub first_met: BTreeMap<String, Duration>,
     /// True if the user interrupted the campaign.
     pub interrupted: bool,
@@ -496,7 +496,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// Returns the case to keep if it covers a new edge, or a known edge with a new class of counts: the case itself, or a trimmed one.
+    /// Returns the case if it covers a new edge, or a known edge with a new class of counts. A case with a new edge is trimmed first.
     fn case_to_keep(&self, case: &Case, edges: &Edges) -> Option<Case> {
         let coverage = self.lock().state.edges.add(edges);
         let play = |case: &Case| {
@@ -641,8 +641,8 @@ mod tests {
         Failure { key, description: String::new(), requirement: None, seq: None, backtrace: None }
     }
 
-    /// Runs a campaign that plays `jobs`, each given as lines, and returns its findings and its folder. The implementation fails in the job
-    /// after an aborted one, which a campaign that plays each case alone cannot detect.
+    /// Runs a campaign that plays `jobs`, each given as lines, against an implementation that fails in the job after an aborted job.
+    /// Returns the campaign's findings and folder. A campaign that plays each case alone cannot detect this failure.
     fn run_with_memory_of_aborts(jobs: &[&[&str]]) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
@@ -691,7 +691,7 @@ mod tests {
         }
     }
 
-    /// If the case cannot be judged without its earlier job, it is unknown whether it needs that job, so nothing is stored.
+    /// If the case cannot be judged without its earlier job, it is unknown whether the failure needs that job, so nothing is stored.
     #[test]
     fn unjudged_need_for_an_earlier_job_is_not_a_finding() {
         let folder = tempfile::tempdir().unwrap();
@@ -727,7 +727,7 @@ mod tests {
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
     }
 
-    /// Runs a campaign with one session per line, in which every session that sends something fails. Returns its findings and its folder.
+    /// Runs a campaign with one session per line. Every session that sends something fails. Returns the campaign's findings and folder.
     fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();

@@ -7,7 +7,7 @@ use crate::observe::failure::Failure;
 use crate::session::case::Case;
 use crate::triage::confirm::ConfirmedFailure;
 
-/// A failure as it was encountered.
+/// A failure that a player encountered, with its case.
 pub(super) struct FailureOccurrence {
     pub(super) failure: Failure,
     pub(super) case: Case,
@@ -32,12 +32,12 @@ pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<F
     take_first_by(waiting, |occurrence| occurrence.failure.key.confirmation_cost())
 }
 
-/// Takes the confirmed failure to minimize next: the most serious one, or among equals the first.
+/// Removes and returns the confirmed failure to minimize next: the most serious one; among equals, the first.
 pub(super) fn next_to_shrink(confirmed: &mut VecDeque<PendingShrink>) -> Option<PendingShrink> {
     take_first_by(confirmed, |confirmed| confirmed.failure.severity_key())
 }
 
-/// Takes the element with the smallest key, or among equals the first.
+/// Removes and returns the element with the smallest key; among equals, the first.
 fn take_first_by<T, K: Ord>(queue: &mut VecDeque<T>, key: impl Fn(&T) -> K) -> Option<T> {
     let first = (0..queue.len()).min_by_key(|at| key(&queue[*at]));
     first.and_then(|at| queue.remove(at))

@@ -86,7 +86,7 @@ impl BucketAlias {
 }
 
 impl CampaignState {
-    /// Writes the state into the campaign's folder, and replaces the file atomically.
+    /// Writes the state to the campaign's folder. An existing file is replaced atomically.
     ///
     /// # Errors
     ///

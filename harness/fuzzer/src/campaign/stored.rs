@@ -1,4 +1,4 @@
-//! Stored cases, which are played unchanged, either to test a different version or to reduce them to a smaller set with the same coverage.
+//! Stored cases. A campaign plays them unchanged, either to test a different version or to find a smaller set with the same coverage.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -56,8 +56,8 @@ impl StoredCases {
         self.other_count
     }
 
-    /// Plays every case once, and returns a small subset that together covers every transition, edge and failure of all cases. Small cases
-    /// are preferred. If `interrupted` becomes true, only the cases played so far count.
+    /// Plays every case once, and returns a small subset that covers every transition, edge and failure of all cases. Small cases are
+    /// preferred. If `interrupted` becomes true, only the cases played so far count.
     ///
     /// # Errors
     ///

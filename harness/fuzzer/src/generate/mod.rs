@@ -53,7 +53,7 @@ pub fn case_from_bytes(generator: &dyn Generator, bytes: &[u8]) -> Case {
     generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions never run out: {e}"))
 }
 
-/// Makes the case with this number in the campaign with this seed.
+/// Makes case `number` of a campaign with this seed.
 pub fn case_from_number(generator: &dyn Generator, seed: u64, number: u64) -> Case {
     generator
         .fixed(number)

@@ -14,7 +14,7 @@ use crate::session::fields::{WriteContent, text, tuples_of};
 use crate::session::pieces::written_bytes;
 use crate::session::statement::ServerStep;
 
-/// The mutations of a message.
+/// The mutations that can change a message.
 const MESSAGE_MUTATIONS: &[Mutation] = &[
     Mutation::Token,
     Mutation::Separator,
@@ -97,7 +97,7 @@ fn parts(bytes: &[u8], dialect: Dialect) -> Vec<MessagePart> {
     all
 }
 
-/// Returns the body of the frame at the beginning.
+/// Returns the body of the frame at the beginning of `bytes`, if the frame is complete.
 fn frame(bytes: &[u8]) -> Option<&[u8]> {
     let header = bytes.get(..HEADER)?.trim_ascii();
     let length: usize = std::str::from_utf8(header).ok()?.parse().ok()?;

@@ -29,8 +29,8 @@ pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> R
     Ok(())
 }
 
-/// Mutates a case from the frontier. The rare edge probably depends on a name or value in a request, because those make up most bytes of a
-/// case.
+/// Mutates a case from the frontier. The rare edge probably depends on a name or value in a request, because names and values make up most
+/// of the bytes.
 pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     let other = case.clone();
     for mutation in [pick(u, &[Mutation::Multiply, Mutation::Content])?, Mutation::Multiply] {

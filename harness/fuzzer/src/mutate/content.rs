@@ -1,5 +1,5 @@
 //! Mutations of the bytes that a case puts and requests. The bytes that matter to an implementation are unknown, and a launch takes as long
-//! as hundreds of requests, so one session changes many of them. Values that were read back before are still read back.
+//! as hundreds of requests, so one session changes many of them. Values that the original case reads back are still read back.
 
 use std::collections::HashMap;
 
@@ -46,8 +46,8 @@ pub(super) fn change(body: &mut [Statement], u: &mut Unstructured<'_>) -> Result
     Ok(())
 }
 
-/// Replicates a request many times, with different names or contents. If later requests ask for the original name, they also ask for the
-/// new names.
+/// Replicates a request many times, with different names or contents. If later requests ask for the original name, requests for the new
+/// names are added.
 pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<'_>) -> Result<()> {
     let has_name = |statement: &Statement| name_of(statement).is_some();
     let all: Vec<usize> = (0..body.len()).filter(|at| has_name(&body[*at])).collect();
@@ -64,7 +64,7 @@ pub(super) fn replicate_request(body: &mut Vec<Statement>, u: &mut Unstructured<
     let reads = (at + 1..body.len()).find(|later| {
         requests_content(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
     });
-    // A text with the maximum length could not become longer.
+    // Content of the maximum length could not become longer.
     let shorter: bool = u.arbitrary()?;
     let (mut made, mut read) = (Vec::new(), Vec::new());
     for number in 0..pick(u, &[32, 100])? {
@@ -160,7 +160,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
     Ok(())
 }
 
-/// Returns a text that differs from `old` in one or two bytes.
+/// Returns a byte string that differs from `old` in at most two bytes.
 fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut new = old.to_vec();
     for _ in 0..u.int_in_range(1..=2)? {
@@ -175,7 +175,7 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             35..70 => pick(u, PUNCTUATION)?,
             70..80 => u.int_in_range(b'0'..=b'9')?,
             80..90 => u.int_in_range(b'A'..=b'Z')?,
-            // Use a byte that occurs elsewhere in the text.
+            // Use a byte that occurs elsewhere in the string.
             90..95 => pick(u, &new)?,
             _ => u.int_in_range(0x80..=0xff)?,
         };

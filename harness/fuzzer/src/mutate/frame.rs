@@ -55,7 +55,7 @@ pub(super) fn with_bad_length(
             &header(pick(u, &[length / 2, length * 2, length.saturating_sub(5), length + 1024])?),
             &body,
         ),
-        // Other implementations use this format, which is valid.
+        // Lengths that are aligned to the left or padded with zeros are valid, and some implementations send them.
         4 => match u.arbitrary()? {
             true => with_header(format!("{length:<6}").as_bytes(), &body),
             false => with_header(format!("{length:06}").as_bytes(), &body),

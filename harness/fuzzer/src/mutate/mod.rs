@@ -3,7 +3,7 @@
 //!
 //! `message` changes the text of messages, which is common to requests, responses and a proxy's upstream. `request` changes the sequence of
 //! requests, `frame` the frames of PMI-2, and `response` the responses from a server. `case` derives a case from others. `places` finds the
-//! positions of changes within a text.
+//! positions of changes within a message.
 
 mod case;
 pub(crate) mod client_steps;

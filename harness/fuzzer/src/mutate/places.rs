@@ -1,4 +1,4 @@
-//! Positions of changes within a text, and the pieces inserted there. Lines and frames share this code.
+//! Positions of changes within a message, and the pieces inserted there. Lines and frames share this code.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};

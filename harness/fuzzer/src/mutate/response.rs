@@ -30,7 +30,7 @@ pub(crate) enum ResponseStep {
 }
 
 impl ResponseStep {
-    /// Returns a single write of these texts.
+    /// Returns a single write of these lines.
     pub(super) fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
     }
@@ -184,7 +184,7 @@ impl CorrectResponse<'_> {
         Ok(vec![first, ResponseStep::Close].into_iter().filter(|step| !step.is_nothing()).collect())
     }
 
-    /// Returns a step that writes a text without its last byte.
+    /// Returns a step that writes a line without its last byte.
     pub(super) fn partial(&self, line: Template) -> ResponseStep {
         let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
         ResponseStep::Write(vec![line], mode)
@@ -264,7 +264,7 @@ impl CorrectResponse<'_> {
     }
 }
 
-/// Returns steps that write texts in order. Consecutive texts with the same encoding share a write.
+/// Returns steps that write lines in order. Consecutive lines with the same encoding share a write.
 fn write_texts(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ResponseStep> {
     let mut writes: Vec<(Encoding, Vec<Template>)> = Vec::new();
     for (encoding, line) in all {
@@ -311,7 +311,7 @@ fn limits(draft: &mut WriteContent, u: &mut Unstructured<'_>) -> Result<bool> {
     if limits_stated.is_empty() {
         return Ok(false);
     }
-    // Often change a single limit, or set all limits to the same value, which is often extreme.
+    // Usually change a single limit, or set all limits to the same value. The value is often extreme.
     let all = u.ratio(1, 4)?;
     let times = if all || u.ratio(2, 3)? { 1 } else { limits_stated.len() };
     for _ in 0..times {

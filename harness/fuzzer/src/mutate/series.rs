@@ -167,7 +167,7 @@ fn set_field(fields: &mut FieldList, key: &str, value: Template) {
     fields.iter_mut().filter(|field| field.key == key).for_each(|field| field.value = value.clone());
 }
 
-/// Returns failures, alternating between codes and lengths.
+/// Returns failure responses, alternating between codes and lengths.
 fn refusals() -> Vec<ResponseChange> {
     let lengths: Vec<i64> = texts::round_lengths().into_iter().chain(LENGTHS.iter().copied()).collect();
     let mut lengths: Vec<i64> = lengths.into_iter().filter(|n| (1..=LONGEST_MESSAGE).contains(n)).collect();

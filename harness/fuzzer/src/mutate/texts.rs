@@ -1,4 +1,4 @@
-//! Lengths of texts, mostly at boundaries, and contents of many kinds.
+//! The lengths and contents of keys, values, service names and ports: lengths mostly at boundaries, and contents of many kinds.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use crate::session::fields::text;
 use crate::session::op::Op;
 use crate::session::pieces::{letters, template};
 
-/// The purpose of a text.
+/// The use of a piece of text in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextUse {
     /// The value of a put.
@@ -40,7 +40,7 @@ impl TextUse {
         arguments.iter().find(|argument| argument.name == name)
     }
 
-    /// Returns whether every implementation of a dialect must read this text in the same way. RFC 13 contradicts itself about spaces at the
+    /// Returns whether every implementation of a dialect must read `text` in the same way. RFC 13 contradicts itself about spaces at the
     /// ends of a value.
     fn accepts(self, dialect: Dialect, text: &[u8]) -> bool {
         let is_value = self.field(dialect).is_some_and(|field| field.rule == Rule::String);
@@ -52,7 +52,7 @@ impl TextUse {
     }
 }
 
-/// Returns the usable texts of each kind. Kinds without usable texts are left out.
+/// Returns the strings of each kind that can be used. Kinds without such strings are left out.
 fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
     type TextTables = Vec<((Dialect, TextUse), Vec<Vec<&'static [u8]>>)>;
     static ALL: LazyLock<TextTables> = LazyLock::new(|| {
@@ -67,7 +67,7 @@ fn kinds(dialect: Dialect, used: TextUse) -> &'static [Vec<&'static [u8]>] {
     ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, kinds)| kinds)
 }
 
-/// The maximum length of a text without a limit, which every implementation should accept.
+/// The maximum length of text that has no limit. Every implementation should accept this length.
 const UNLIMITED: i64 = 256;
 
 /// Returns the maximum length, given the limits that all known servers announce. Those of PMI-1 include a NUL.
@@ -103,7 +103,7 @@ pub(crate) fn length(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) 
     Ok((length + pick(u, &[0, -1, 1])?).clamp(1, longest))
 }
 
-/// Draws a text of a random kind.
+/// Draws a string of a random kind.
 pub(crate) fn plain_content(
     dialect: Dialect,
     used: TextUse,
@@ -113,19 +113,19 @@ pub(crate) fn plain_content(
     pick(u, kind)
 }
 
-/// Draws a text of a random kind, as encoded in a message.
+/// Draws a string of a random kind, as encoded in a message.
 pub(crate) fn content(dialect: Dialect, used: TextUse, u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(encode_text(dialect, plain_content(dialect, used, u)?))
 }
 
-/// Encodes a text for a message: in PMI-2, a semicolon in a value is doubled.
+/// Encodes a value for a message. In PMI-2, each semicolon is doubled.
 pub(crate) fn encode_text(dialect: Dialect, bytes: &[u8]) -> Template {
     let doubles = dialect.framing() == Framing::Frames;
     let times = |byte: u8| if doubles && byte == b';' { 2 } else { 1 };
     text(bytes.iter().flat_map(|byte| std::iter::repeat_n(*byte, times(*byte))).collect::<Vec<u8>>())
 }
 
-/// A text in a call or a response.
+/// The text in an argument of a call or in a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Text {
     /// The given number of letters.
@@ -158,11 +158,11 @@ impl Text {
     }
 }
 
-/// Number of positions of a byte in a text: at its end, at its beginning, within it, alone.
+/// Number of positions of a byte in text: at the end, at the beginning, in the middle, alone.
 pub(crate) const BYTE_POSITIONS: u32 = 4;
 const MIDDLE: u32 = 2;
 
-/// Returns all bytes that a text for this use may contain.
+/// Returns all bytes that text for this use may contain.
 pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<u8> {
     let may_be = |byte: &u8| match (used, dialect.framing()) {
         (TextUse::Value, Framing::Lines) => is_string(&[*byte]),
@@ -172,34 +172,34 @@ pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<u8> {
     (0..=u8::MAX).filter(may_be).collect()
 }
 
-/// Returns whether RFC 13 leaves the interpretation of a text with this byte at this position open.
+/// Returns whether RFC 13 leaves open how to interpret text with this byte at this position.
 pub(crate) fn is_ambiguous(dialect: Dialect, used: TextUse, byte: u8, place: u32) -> bool {
     // RFC 13 does not say whether a space at the end of a value belongs to the value.
     let is_line = dialect.framing() == Framing::Lines;
     used == TextUse::Value && is_line && matches!(byte, b' ' | b'\t') && place != MIDDLE
 }
 
-/// Returns a text with a byte at its end, at its beginning or within it, or the byte alone.
+/// Returns `byte` after `rest`, before it, between two copies of it, or alone.
 pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
     let (rest, byte) = (rest.as_bytes(), &[byte][..]);
     match place {
         0 => [rest, byte].concat(),
         1 => [byte, rest].concat(),
         MIDDLE => [rest, byte, rest].concat(),
-        // Longer texts keep their content, so that a key stays unique.
+        // A longer `rest` is kept, so that a key stays unique.
         _ if rest.len() > 1 => [byte, rest, byte].concat(),
         _ => byte.to_vec(),
     }
 }
 
-/// Returns whether many buffers have this length, or one byte less or more.
+/// Returns whether a common buffer size is this length, or one byte less or more.
 fn is_boundary(length: i64, longest: i64) -> bool {
     let near = |boundary: i64| (boundary - 1..=boundary + 1).contains(&length);
     (0..32).any(|power| near(1 << power)) || ROUND_LENGTHS.contains(&length) || length + 1 >= longest
 }
 
-/// Returns a text of every length, all texts of every kind, and a text for every byte at every position. Leaves out texts with an open
-/// interpretation and texts that a C string cannot contain. The most promising texts come first.
+/// Returns one string for every length, all strings of every kind, and one string for every byte at every position. Leaves out strings
+/// whose interpretation is open, and those that a C string cannot contain. The most promising strings come first.
 pub(crate) fn systematic_texts(dialect: Dialect, used: TextUse) -> &'static [Text] {
     type TextTables = Vec<((Dialect, TextUse), Vec<Text>)>;
     static ALL: LazyLock<TextTables> = LazyLock::new(|| {

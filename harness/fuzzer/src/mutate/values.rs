@@ -33,7 +33,7 @@ impl Deref for ByteStrings {
     }
 }
 
-/// Texts of visible characters.
+/// Strings of visible characters.
 #[derive(Deserialize)]
 #[serde(from = "Vec<String>")]
 pub(crate) struct Texts(Vec<&'static str>);

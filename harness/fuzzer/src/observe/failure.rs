@@ -406,7 +406,7 @@ impl fmt::Display for FailureKey {
 /// Maximum length of a place in the name of a folder. C++ names can be longer.
 const MAX_PLACE_LENGTH: usize = 120;
 
-/// Reduces a text to letters, digits and `.-_+`, and limits its length.
+/// Replaces each run of characters other than letters, digits, `.`, `_` and `+` with a hyphen, and limits the length.
 fn slug(text: &str) -> String {
     cut_slug(text, 60)
 }

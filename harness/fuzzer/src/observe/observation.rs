@@ -8,12 +8,12 @@ use pmi_scenario::ast::Dialect;
 
 use super::edges::Edges;
 
-/// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than a few hundred kilobytes;
-/// Hydra's processes grow by less than two megabytes in them.
+/// Maximum growth of a server process within a case, in bytes, regardless of the input. Cases rarely send more than a few hundred
+/// kilobytes, and Hydra's processes then grow by less than two megabytes.
 const MAX_GROWTH: u64 = 256 << 20;
-/// Maximum growth in bytes without any input.
+/// Maximum growth without any input, in bytes.
 const GROWTH_BASE: u64 = 32 << 20;
-/// Additional growth in bytes for each byte of input, because stored data needs headers, copies and tables that double in size.
+/// Maximum additional growth for each byte of input, in bytes. Stored data needs headers, copies and tables that double in size.
 const GROWTH_FACTOR: u64 = 64;
 
 /// The growth of a server process.
@@ -21,9 +21,9 @@ const GROWTH_FACTOR: u64 = 64;
 pub struct MemoryGrowth {
     /// The name of the program.
     pub name: String,
-    /// Increase in bytes of memory from the start to the end.
+    /// Increase in the process's memory after all ranks had started, in bytes.
     pub bytes: u64,
-    /// Number of bytes that the server received from the start to the end.
+    /// Number of bytes that the case sent to the server.
     pub sent: u64,
 }
 

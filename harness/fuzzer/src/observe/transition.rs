@@ -1,4 +1,4 @@
-//! The coverage of the model by a case.
+//! The transitions of the model that a case covers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::message_kind::{MessageKind, MessageWrites};
 use super::observation::Observation;
 use crate::session::reading::{MessageReader, ParsedResponse, WireMessage};
 
-/// The reaction to a process's request, and the exchange before it.
+/// A transition of the model: a process's request, the server's reaction to it, and the exchange before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Transition {
     /// The process's previous request, and the reaction to it.

@@ -1,5 +1,5 @@
-//! The source of the generators' decisions: bytes. They are derived from a seed and the number of a case, or come from a fuzzer that learns
-//! which of them lead to something new. After the last byte, generators take the first choice.
+//! The bytes from which generators draw their decisions. They are derived from a seed and the number of a case, or come from a fuzzer that
+//! learns which bytes lead to something new. After the last byte, generators take the first choice.
 
 use arbitrary::{Result, Unstructured};
 

@@ -16,10 +16,10 @@ pub(crate) struct MessageField {
 /// The tuples of a message, in order.
 pub(crate) type FieldList = Vec<MessageField>;
 
-/// The content of one write, first as messages, then as text.
+/// The content of a single write, either as messages or as text.
 #[derive(Debug, Clone)]
 pub(crate) enum WriteContent {
-    /// Messages: one, except for a PMI-1 spawn, which can have several.
+    /// Messages. Only a PMI-1 spawn can have more than one.
     Messages(Encoding, Vec<FieldList>),
     /// Text, which need not consist of tuples.
     Lines(Encoding, Vec<Template>),

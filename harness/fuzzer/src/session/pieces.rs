@@ -69,7 +69,7 @@ impl Limit {
     }
 }
 
-/// Returns letters and digits whose number is that of a limit plus `plus`.
+/// Returns letters and digits. Their number is the value of `limit` plus `plus`.
 pub(crate) fn letters_up_to(limit: Limit, plus: i64) -> Piece {
     let name = Expr::Var(without_span(limit.name().to_owned()));
     let number = Box::new(Expr::Number(plus.abs()));
@@ -146,7 +146,7 @@ pub(crate) fn written_bytes(encoding: Encoding, lines: &[Template], partial: boo
     all
 }
 
-/// Returns the bytes of a text, with placeholders for values that are only known when the case is played.
+/// Returns the bytes of a template, with placeholders for values that are only known when the case is played.
 pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
     let mut text = Vec::new();
     for piece in &line.pieces {

@@ -69,7 +69,7 @@ struct PlannedRequest {
 }
 
 /// Converts a plan to statements. After an action that allows the server to end the job, responses are optional. `pristine` is true if the
-/// plan has no mutations. If it has, the members of barriers for a part of a group are unknown.
+/// plan has no mutations. If it has mutations, the members of barriers for a part of a group are unknown.
 pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Statement> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut valid = true;
@@ -131,7 +131,8 @@ pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: 
     statements
 }
 
-/// Returns whether a request still has the tuples of its operation. Values are not checked, since an invalid one only changes the response.
+/// Returns whether a request still has the tuples of its operation. Values are not checked, since an invalid value only changes the
+/// response.
 fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
     if op.exchange().is_block {
         let lines: Vec<Template> = messages.iter().map(|message| line(message)).collect();

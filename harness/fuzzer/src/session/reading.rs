@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn success_without_its_fields_is_bare() {
+    fn detects_success_that_lacks_a_field() {
         for (framing, text, expected) in [
             (Framing::Lines, "cmd=get_result rc=0 value=a b", false),
             (Framing::Lines, "cmd=get_result rc=0", true),

@@ -356,7 +356,7 @@ pub(crate) fn sent(statement: &Statement, to: ImplementationKind) -> Option<&Vec
     }
 }
 
-/// Returns the lines that a statement sends as mutable. See [`sent`].
+/// Returns a mutable reference to the lines that a statement sends. See [`sent`].
 pub(crate) fn sent_mut(statement: &mut Statement, to: ImplementationKind) -> Option<&mut Vec<Template>> {
     let Statement::Step(step) = statement else { return None };
     match (&mut step.action, step.role, to) {

@@ -22,8 +22,8 @@ pub(crate) fn assert_round_trip(case: &Case) {
     assert!(read.scenario == case.scenario, "{text}\n{:#?}\n{:#?}", case.scenario, read.scenario);
 }
 
-/// Passes `cases` cases of a generator to `check`, and returns the names of their mutations. Panics if a case is not determined by the seed
-/// and its number, or changes when it is written and read.
+/// Passes the first `count` cases of a generator to `check`, and returns the names of their mutations. Panics if a case is not determined
+/// by the seed and its number, or if it changes when it is written and read.
 pub(crate) fn mutations_of(
     generator: &dyn Generator,
     count: u64,

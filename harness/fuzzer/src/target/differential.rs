@@ -1,7 +1,7 @@
 //! Compares several servers: plays the same cases against each, and reports differences between their responses.
 //!
-//! The comparison ignores values that may differ: names of keyval spaces, limits, sizes, mappings and message texts. A difference is not a
-//! broken requirement: one of the servers, both or none may be right.
+//! The comparison ignores values that may differ: names of keyval spaces, limits, sizes, mappings and the content of `msg`. A difference is
+//! not a broken requirement, because it does not show which of the servers is right, if any.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -151,8 +151,8 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
     all
 }
 
-/// Returns a response without the parts that may differ between conforming servers. A PMI-2 server may report a miss by `rc` or by a flag,
-/// and may return a port under either of two keys.
+/// Returns a response without the parts that may differ between conforming servers. A PMI-2 server may report a miss with `rc` or with a
+/// flag, and may return a port under either of two keys.
 fn normalized(message: Framed<'_>) -> String {
     let Some(answered) = ParsedResponse::read(message.framing, message.text) else {
         return "unreadable".into();

@@ -50,7 +50,7 @@ pub struct ClientTarget {
     wait: Duration,
     /// True if the client also leaves processes behind in a plain run. Unset until the first check.
     leaves_processes: OnceLock<bool>,
-    /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
+    /// The only dialect that the server of a plain run supports. If `None`, the server supports all dialects.
     dialect: Option<Dialect>,
     /// Our own binary, which can act as a debugger.
     tracer: PathBuf,
@@ -237,7 +237,7 @@ impl Target for ClientTarget {
         };
         let size = std::fs::metadata(&file).map_or(0, |m| m.len());
         let path = file.display().to_string();
-        // The linked libraries show, for example, which MPI library it uses.
+        // The linked libraries show, for example, which MPI library the program uses.
         format!("{path}: {size} bytes\n{}\n", output_of("ldd", &[&path]))
     }
 }

@@ -30,7 +30,7 @@ use crate::target::play::play;
 const FAST_SILENCE: SilenceTimes =
     SilenceTimes { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, accepts_polls: true };
 
-/// A job may take `END_FACTOR` times as long as a step to end, because launchers sleep.
+/// To end, a job may take `END_FACTOR` times as long as a step, because launchers sleep.
 const END_FACTOR: u32 = 8;
 
 /// A silence is accepted after `SILENCE_FACTOR` times the duration of the slowest response, but not before [`MIN_SILENCE`].
@@ -291,7 +291,7 @@ mod tests {
     use crate::generate::case_from_number;
     use crate::generate::server::scope::{DialectChoice, SessionFeatures};
 
-    /// Returns the first failure in the first `cases` PMI-2 cases.
+    /// Returns the first failure in the first `cases` PMI-2 cases, with the number of its case.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {
         let suite = pmi_runner::suite::embedded().unwrap();
         let config = Config { wrapper: behaviour, ..Config::default() };

@@ -109,7 +109,7 @@ pub struct MinimizedFailure {
     pub symptom: Option<Symptom>,
 }
 
-/// Returns the requirement to cite for a case where the harness is a proxy's upstream, if the judge reported none.
+/// Returns the requirement to cite for a case in which the harness is a proxy's upstream, if the judge reported no requirement.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
     let sent_by_case =
         || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
@@ -199,9 +199,9 @@ impl Examiner<'_> {
         self.repeat_runs(case, filter, 0).0.len() as u32
     }
 
-    /// Makes several more runs of a case. Returns those that show the failure, and the duration of a run. Stops early when `least` such
-    /// runs can no longer be reached. Runs that mostly wait, for a hang or for a launcher that sleeps, are made in parallel, unless the
-    /// launcher cannot run two jobs at once.
+    /// Makes several more runs of a case. Returns those that show the failure, and the duration of a run. Stops early once the number of
+    /// runs that show the failure can no longer reach `least`. Runs that mostly wait, for a hang or for a launcher that sleeps, are made in
+    /// parallel, unless the launcher cannot run two jobs at once.
     fn repeat_runs(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
         let (tries, least) = (CONFIRMATION_RUNS as usize, least as usize);
         let run = || self.play_for(case, Thoroughness::Thorough, filter);
@@ -461,8 +461,8 @@ impl Examiner<'_> {
         case.with_earlier_job(&idle)
     }
 
-    /// Returns the case with itself as the earlier job, if it needs that: when a case is played repeatedly, every run but the first follows
-    /// a run of the same case. The case needs it if the failure disappears after an idle job.
+    /// Returns the case with itself as the earlier job, if the failure needs that. When a case is played repeatedly, every run but the
+    /// first follows a run of the same case. The failure needs such an earlier run if it disappears after an idle job.
     fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
         if (0..CONFIRMATION_RUNS)

@@ -142,7 +142,7 @@ impl KnownFailures {
         }
     }
 
-    /// Returns whether cases with these ingredients are not played.
+    /// Returns whether an entry excludes cases with these ingredients.
     pub fn avoids(&self, ingredients: &BTreeSet<String>) -> bool {
         let patterns = || self.known.iter().flat_map(|k| &k.avoid);
         ingredients.iter().any(|i| patterns().any(|p| p.matches(i)))
@@ -169,8 +169,8 @@ impl IngredientStatistics {
         }
     }
 
-    /// Returns whether to skip a case. One in eight such cases, chosen by number, is played anyway, because it may show a failure that the
-    /// known failure hides.
+    /// Returns whether to skip a case. One in eight of the cases that would be skipped, chosen by number, is played anyway, because it may
+    /// show a failure that the known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.counts

@@ -147,8 +147,7 @@ impl StoredFinding {
         }
     }
 
-    /// Returns `deterministic` or the frequency, whether the finding needs an earlier job, and whether no step of its case was removed
-    /// for lack of time.
+    /// Returns `deterministic` or the frequency, with a note if the finding needs an earlier job, and a note if its case was not minimized.
     pub fn label(&self) -> String {
         let mut label = match (self.frequency, self.repetitions_minimal) {
             (Some([shown, runs]), _) => format!("in {shown} of {runs} runs"),

@@ -141,7 +141,7 @@ impl LibraryGenerator {
         call.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
     }
 
-    /// Returns a call of a kind, which is the `number`-th call of its program.
+    /// Returns a call of this kind, as the `number`-th call of its program.
     pub(crate) fn of_kind(
         &self,
         kind: u32,
@@ -326,7 +326,7 @@ impl CallDraft<'_> {
         })
     }
 
-    /// Returns the request that the library may send for an operation, with the response.
+    /// Returns the request that the library may send for an operation, and the response to it.
     fn request(&self, op: Op, u: &mut Unstructured<'_>) -> Result<CallRequest> {
         let mapping = self.asks_for_mapping();
         // The pattern contains the key, so that requests for other keys get different responses.

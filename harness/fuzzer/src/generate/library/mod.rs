@@ -56,7 +56,7 @@ impl Generator for LibraryGenerator {
                 Some(request) if changed.contains(&at) => {
                     case.ingredients.insert(mutate_response(&request, self.dialect, ranks, body, u)?);
                 }
-                // The requested key or name does not exist, so the harness has to supply it.
+                // No process puts the requested key or publishes the requested name, so the harness has to supply the response.
                 Some(request)
                     if request.depends_on_others() && valid.ratio(if swarm.found { 5 } else { 1 }, 6)? =>
                 {
@@ -95,7 +95,7 @@ pub(crate) fn probe_case(dialect: Dialect) -> Case {
     Case::in_dialect(dialect, ImplementationKind::Library, 1, calls.into())
 }
 
-/// Replaces an argument of a call with an unusual one, moves a call or repeats it. Returns the name of the mutation. The stated size of a
+/// Replaces an argument of a call with an unusual one, or moves or repeats a call. Returns the name of the mutation. The stated size of a
 /// buffer never exceeds its actual size.
 fn mutate_call(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
     let at = u.choose_index(calls.len())?;
@@ -154,7 +154,7 @@ fn mutate_response(
     body: &mut Vec<Statement>,
     u: &mut Unstructured<'_>,
 ) -> Result<String> {
-    // All processes get the same response to a barrier: a process that is still in it would wait for the others.
+    // All processes get the same response to a barrier. Otherwise, one process could wait in it forever after the others have left.
     let one = ranks > 1 && !request.is_collective() && u.arbitrary()?;
     let rank = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
     let answer = request.answer(dialect);

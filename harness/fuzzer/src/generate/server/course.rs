@@ -12,7 +12,7 @@ use crate::session::statement::{MAX_SPAWNED_GROUPS, exit, join, leave};
 /// Maximum number of keys that are read after a barrier.
 const MAX_KEYS_READ: usize = 300;
 
-/// Splits a text into two writes at a random position, including its start and end.
+/// Splits a template into two writes at a random position, which may be its start or its end.
 fn split_text(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
     let piece = u.int_in_range(0..=text.pieces.len())?;
     match text.pieces.get(piece) {

@@ -88,8 +88,8 @@ pub(crate) fn overlapping(scope: SessionFeatures) -> &'static [&'static str] {
     if scope.names { &OVERLAPPING } else { &OVERLAPPING[..3] }
 }
 
-/// Generates a session in which two ranks make requests between two barriers. The first rank, or both, hold back the last byte of the
-/// operation `held` until the other has sent its request.
+/// Generates a session in which two ranks make requests between two barriers. The first rank holds back the last byte of each `held`
+/// request until the other rank has sent its request. In every other round, both ranks do.
 pub(crate) fn overlaps(scope: SessionFeatures, dialect: Dialect, held: &str) -> Case {
     let mut none = Unstructured::new(&[]);
     let mut model = SessionModel::joined(scope, dialect, 2, &mut none);
@@ -195,7 +195,7 @@ impl SessionModel<'_, '_> {
     }
 
     /// Returns the steps for an operation of one of two ranks. Gets and lookups read what the other rank puts and publishes. There are no
-    /// steps for a barrier, because the one that ends the round overlaps.
+    /// steps for a barrier, because the barrier that ends the round already overlaps.
     fn overlapping(&self, operation: &str, rank: u32, round: u32) -> Vec<PlannedStep> {
         let of = |rank: u32| text(format!("of-{rank}-{round}"));
         let value = template_of(&format!("of-{rank}-{round}."), letters(LONG_VALUE_LENGTH));
@@ -241,7 +241,7 @@ impl SessionModel<'_, '_> {
         Ok(())
     }
 
-    /// Plans a spawn. The processes of the new group run at the same time as those of the first.
+    /// Plans a spawn. The processes of the new group run at the same time as those of the first group.
     fn spawn_beside(&mut self) -> Result<()> {
         let spawn = self.spawn(0)?;
         self.plan.extend(spawn);

@@ -36,13 +36,13 @@ impl Generator for SessionFeatures {
         };
         let ranks = ranks.min(self.ranks.max(1));
         let nodes = if self.nodes > 1 && ranks > 1 && valid.ratio(1, 3)? { 2 } else { 1 };
-        // A proxy passes PMI-2 requests on in a form that the harness does not answer as text.
+        // A proxy passes on PMI-2 requests in a form to which a case cannot send a textual response.
         let in_lines = dialect.framing() == Framing::Lines;
         let held = (self.upstream && in_lines && percent(valid)? < 60)
             .then(|| upstream::draw_operation(self.names, self.spawn, valid))
             .transpose()?;
         let swarm = Swarm::draw(valid)?;
-        // A proxy also passes on the barriers of PMI-1.2 in a form that the harness does not answer.
+        // A proxy also passes on the barriers of PMI-1.2 in a form to which the harness does not respond.
         let speaks12 = self.pmi12 && in_lines && held.is_none() && valid.ratio(2, 3)?;
         let mut model = SessionModel::new(*self, dialect, ranks, nodes, swarm, valid);
         (model.upstream_operation, model.offers_pmi12) = (held, speaks12);
@@ -249,7 +249,7 @@ mod tests {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for valid in 1..50 {
             let mut bytes = [valid; 400];
-            // These bytes select exactly one mutation, the one with this index.
+            // These bytes select exactly one mutation: the one with the index `junk`.
             bytes[..3].copy_from_slice(&[0, 128, junk as u8]);
             let case = case_from_bytes(&SessionFeatures::default(), &bytes);
             assert_eq!(mutations(&case), ["junk".to_owned()].into(), "{valid}: {}", case.text());

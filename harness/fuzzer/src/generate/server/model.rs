@@ -38,7 +38,7 @@ pub(crate) struct SessionModel<'a, 'b> {
     pub(crate) groups: u32,
     /// True if every process offers PMI-1.2.
     pub(crate) offers_pmi12: bool,
-    /// Concurrent requests, in a dialect that has `thrid`.
+    /// The state of concurrent requests and attributes, which exist only in a dialect with `thrid`.
     pub(crate) threads: ThreadState,
     /// The operation that the upstream answers. Its steps are generated separately.
     pub(crate) upstream_operation: Option<Op>,
@@ -55,7 +55,7 @@ pub(crate) struct PutKey {
     pub(crate) by: u32,
 }
 
-/// Returns a text followed by another piece.
+/// Returns a template of literal text followed by another piece.
 pub(crate) fn template_of(begin: &str, more: Piece) -> Template {
     let mut template = text(begin);
     push(&mut template, more);
@@ -126,8 +126,8 @@ impl SessionModel<'_, '_> {
         self.upstream_operation.is_some_and(|held| held.is(&[operation]))
     }
 
-    /// Returns letters that fill the longest text that is allowed, shortened by `less`. The length is relative to the limit that the server
-    /// announces, if the dialect has limits.
+    /// Returns letters whose number is the maximum length for this use minus `less`. If the dialect has limits, the length is relative to
+    /// the limit that the server announces.
     pub(crate) fn longest(&self, used: TextUse, limit: Limit, less: i64) -> Piece {
         match self.has("maxes") {
             true => letters_up_to(limit, -1 - less),
@@ -291,7 +291,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Merges the ranks' requests in random order; often several ranks have a request in progress.
+    /// Merges the ranks' requests in random order. Several ranks often have a request in progress at once.
     pub(crate) fn interleave(&mut self, mut all: Vec<RankRequests>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
         let mut open: Vec<Vec<PlannedStep>> = vec![Vec::new(); all.len()];
@@ -313,7 +313,7 @@ impl SessionModel<'_, '_> {
     }
 }
 
-/// Concurrent requests, and attributes.
+/// The state of the concurrent requests and the attributes in a session under construction.
 pub(crate) struct ThreadState {
     /// For each rank, true if it may have several requests in progress at once.
     pub(crate) several: Vec<bool>,

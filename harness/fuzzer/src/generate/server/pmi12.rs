@@ -15,7 +15,7 @@ const MAX_OPEN_BARRIERS: u32 = 4;
 /// Ordinary tags, and tags near the limits of integer types, where a server may lose bits.
 const TAGS: [u32; 12] = [0, 1, 2, 9, 42, 127, 128, 255, 256, 65_535, 65_536, i32::MAX as u32];
 
-/// A barrier: the value of its `group`, and the ranks that have to enter it.
+/// A barrier: the value of its `group` field, and the ranks that have to enter it.
 struct PartialBarrier {
     group: String,
     members: Vec<u32>,

@@ -281,8 +281,8 @@ impl SessionModel<'_, '_> {
         Ok(self.request_and_wait(rank, "get-node-attribute", &fields))
     }
 
-    /// May plan waits of some ranks for an attribute. Another rank puts the attribute, or a waiting rank with concurrent requests does. In
-    /// rare cases, the attribute is never put, and the ranks wait forever.
+    /// May plan requests of some ranks that wait for an attribute. A random rank puts it. If that rank makes concurrent requests, it may
+    /// wait, too. In rare cases, the attribute is never put, and the ranks wait forever.
     pub(crate) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());
@@ -332,7 +332,7 @@ impl SessionModel<'_, '_> {
         self.request_and_wait(rank, "publish", &[("service", name), ("port", port), no_info()])
     }
 
-    /// Returns a lookup or an unpublish.
+    /// Returns a lookup or unpublish request, and the wait for its response.
     pub(crate) fn name_of(&self, rank: u32, operation: &str, name: Template) -> Vec<PlannedStep> {
         self.request_and_wait(rank, operation, &[("service", name), no_info()])
     }
@@ -360,8 +360,8 @@ impl SessionModel<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// Returns requests from the spawned processes: for the values that were put for them, for keys that exist in the parents' group, too,
-    /// and for their own keys.
+    /// Returns requests from the spawned processes. They get the values that were put for them, keys that also exist in the parents' group,
+    /// and their own keys.
     pub(crate) fn child_requests(&mut self, group: u32) -> Result<Vec<Statement>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;

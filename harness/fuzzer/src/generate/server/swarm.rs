@@ -7,16 +7,16 @@ use pmi_scenario::ast::Dialect;
 use crate::mutate::texts::{self, Text, TextUse};
 use crate::session::decisions::{percent, pick};
 
-/// A sweep: a session with many similar requests that differ in one property of a text.
+/// A sweep: a session with many similar requests that differ in one property of a key, value, service name or port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sweep {
-    /// The text that varies.
+    /// The kind of text that varies.
     pub(crate) of: TextUse,
     /// The property that varies.
     pub(crate) property: VariedProperty,
 }
 
-/// The property of a text that varies.
+/// The property that varies in a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VariedProperty {
     Length,
@@ -29,7 +29,7 @@ impl Sweep {
         if u.int_in_range(0..=7)? < 7 {
             return Ok(None);
         }
-        // Values have more possible lengths than other texts.
+        // Values have more possible lengths than keys, service names and ports.
         let of = pick(
             u,
             &[
@@ -108,7 +108,7 @@ impl Swarm {
             80..95 => (2, 20),
             _ => (8, 8),
         };
-        // Unusual texts and split writes exclude each other, because a failure due to the text would be blamed on the split.
+        // Unusual contents and split writes exclude each other, because a failure due to the content would be blamed on the split.
         let pieces = u.ratio(1, 7)?;
         Ok(Self {
             lengths: has(0),
@@ -173,7 +173,7 @@ impl CallSwarm {
         }
     }
 
-    /// Draws the size of a buffer for a text of this length: exact, one less, one more, or any other size.
+    /// Draws the size of a buffer for text of this length: the exact size, one byte less or more, or any other size.
     pub(crate) fn buffer_size(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
         if self.lengths && u.ratio(2, 3)? {
             return Ok(length + pick(u, &[1, 0, 2, -1])?);
@@ -181,7 +181,7 @@ impl CallSwarm {
         pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])
     }
 
-    /// Draws a text that a process puts or receives: letters of some length, special content, or the plain text.
+    /// Draws the text that a process puts or receives: letters of some length, special content, or the plain text.
     pub(crate) fn text(
         &self,
         dialect: Dialect,
@@ -192,7 +192,7 @@ impl CallSwarm {
         Ok(match u.int_in_range(0..=2)? {
             0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
             1 if self.contents => match texts::plain_content(dialect, used, u)? {
-                // A C string ends at this byte.
+                // A C string ends at a NUL byte.
                 bytes if bytes.contains(&0) => Text::Bytes(plain.into()),
                 bytes => Text::Bytes(bytes.to_vec()),
             },

@@ -45,7 +45,7 @@ pub(crate) fn plain_requests(dialect: Dialect) -> Vec<Op> {
     Op::all(dialect).filter(|op| op.is(&["maxes", "kvsname", "universe", "appnum"])).collect()
 }
 
-/// Number of texts in a random sweep.
+/// Number of lengths or bytes in a random sweep.
 const SWEEP_LENGTHS: RangeInclusive<usize> = 12..=32;
 
 impl SessionModel<'_, '_> {
@@ -84,7 +84,7 @@ impl SessionModel<'_, '_> {
                 (VariedProperty::Byte, _) => self.with_byte(&plain, *varied as u8, place),
                 (VariedProperty::Length, TextUse::Value | TextUse::Port) => self.marked_value(*varied),
                 (VariedProperty::Length, _) => match *varied - plain.len() as i64 {
-                    // The key is too short for the common beginning, but its length makes it unique.
+                    // The text is too short for the common beginning, but its length makes it unique.
                     rest if rest < 0 => text(&b"abcdefghijklmnop"[..*varied as usize]),
                     rest => template_of(&plain, letters(rest)),
                 },
@@ -128,7 +128,7 @@ impl SessionModel<'_, '_> {
         Ok((first..=longest).take(count).collect())
     }
 
-    /// Draws `count` neighbouring bytes that a text for this use may contain.
+    /// Draws `count` neighbouring bytes that text for this use may contain.
     fn bytes(&mut self, used: TextUse, count: usize) -> Result<Vec<i64>> {
         let all = every_byte(self.dialect, used);
         let first = self.u.choose_index(all.len())?;
@@ -158,7 +158,8 @@ impl SessionModel<'_, '_> {
         self.repeat_times(operation, rank, count)
     }
 
-    /// Plans `count` repetitions of an operation, with short keys and values, because overflows and leaks show late.
+    /// Plans `count` repetitions of an operation. Keys and values are short, so that a session can have many repetitions: overflows and
+    /// leaks show late.
     pub(crate) fn repeat_times(&mut self, operation: RepeatedOperation, rank: u32, count: u32) -> Result<()> {
         match operation {
             RepeatedOperation::Put => {
@@ -245,7 +246,7 @@ impl SessionModel<'_, '_> {
     }
 }
 
-/// Returns all bytes that a text for this use may contain, as the values of a sweep.
+/// Returns all bytes that text for this use may contain, as the values of a sweep.
 pub(crate) fn every_byte(dialect: Dialect, used: TextUse) -> Vec<i64> {
     texts::every_byte(dialect, used).into_iter().map(i64::from).collect()
 }

@@ -20,21 +20,22 @@ use crate::session::case::Case;
 /// The content of one session.
 #[derive(Debug, Clone)]
 enum LibrarySession {
-    /// Texts in responses, with buffers that are exactly large enough, and one byte too small.
+    /// Responses with systematic texts, for buffers that are exactly large enough, and buffers that are one byte too small. The fields are
+    /// the kind of call and the indices of the texts.
     Responses(u32, Range<usize>),
-    /// Texts in arguments.
+    /// Arguments with systematic texts. The fields are the kind of call, the use of the text, and the indices of the texts.
     Arguments(u32, TextUse, Range<usize>),
-    /// Buffers of every size from 0 to much larger than the response.
+    /// Calls of this kind with buffers of every size in [`BUFFER_SIZES`].
     BufferSizes(u32),
-    /// Many calls of the same function. The second field is true if the requested value exists.
+    /// Many calls of the same kind. The second field is true if the requested value exists.
     Repeated(u32, bool),
-    /// Calls with each change of the response in turn, each followed by a call with the correct response.
+    /// Calls of this kind with each change of a series to the response, each followed by a call with the correct response.
     Changes(u32, ChangeSeries),
-    /// A program whose first response has a single change.
+    /// A program in which a response to the first call is changed. The fields select the request, the series and the change.
     Begin(u8, ChangeSeries, usize),
-    /// A call before the library is initialized, and after it is finalized.
+    /// A call of this kind before the library is initialized, and after it is finalized.
     Order(u32),
-    /// A program that initializes or finalizes the library twice.
+    /// A program that initializes or finalizes the library twice; true for finalizing.
     RepeatedInit(bool),
 }
 
@@ -42,9 +43,9 @@ enum LibrarySession {
 const TEXTS_PER_SESSION: usize = 60;
 /// Maximum number of changes of the first response.
 const MAX_FIRST_CHANGES: usize = 16;
-/// The default size of buffers, enough for any ordinary text.
+/// The default size of buffers, which is enough for any ordinary response.
 const DEFAULT_BUFFER_SIZE: i64 = 64;
-/// The sizes of buffers; most responses are shorter than the largest.
+/// The sizes of buffers in a systematic session. Most responses are shorter than the largest size.
 const BUFFER_SIZES: Range<i64> = 0..40;
 
 /// Returns the session with this index, if any.
@@ -53,7 +54,7 @@ pub(crate) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
     Some(make_case(libraries, &through))
 }
 
-/// Returns a call of a kind, which is the `n`-th call of its program, without random choices.
+/// Returns a call of this kind, as the `n`-th call of its program, without random choices.
 fn call_of_kind(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
     let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
     decided.unwrap_or_else(|e| panic!("decisions never run out: {e}"))
@@ -74,7 +75,7 @@ fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
     samples
 }
 
-/// Returns the use of each text among a call's arguments. The last string is the value, and the one before it the key.
+/// Returns the uses of the last two string arguments of a call that puts or publishes, in order. For other calls, the list is empty.
 fn argument_uses(call: &PlannedCall) -> &'static [TextUse] {
     match &call.request {
         Some(_) if strings(call).len() < 2 => &[],
@@ -107,7 +108,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
         if buffer_arguments(&call).is_some() {
             others.push(LibrarySession::BufferSizes(sample));
         }
-        // A library that is not connected to the harness would start processes.
+        // A library that is not connected to the harness would start the processes of each spawn.
         if libraries.uses_wire || !function.contains("pawn") {
             times.push(LibrarySession::Repeated(sample, true));
         }
@@ -138,7 +139,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
                 let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
                 (0..count.min(MAX_FIRST_CHANGES)).map(move |at| LibrarySession::Begin(which, series, at))
             };
-            // One session for each request.
+            // Each request needs only one session.
             let mut firsts = BTreeMap::new();
             for which in 0..3 {
                 let request = begin(libraries, which).request.map(|request| request.op.to_string());
@@ -152,7 +153,7 @@ fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
     interleave(kinds)
 }
 
-/// Returns whether a function fills a buffer with a text.
+/// Returns whether a function fills a buffer with text.
 fn takes_text(function: &str) -> bool {
     let params = signature::function(function).map_or(&[][..], |function| function.params);
     params.iter().any(|param| matches!(param, Param::OutText(_)))
@@ -204,7 +205,7 @@ impl LibrarySessionBuilder<'_> {
         self.body.push(call.stmt());
     }
 
-    /// Adds a call with the correct response; the requested value exists.
+    /// Adds a call with the correct response, in which the requested value exists.
     fn plain(&mut self, call: PlannedCall) {
         match call.request.clone().filter(|request| request.depends_on_others()) {
             Some(request) => {

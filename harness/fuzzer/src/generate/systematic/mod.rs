@@ -1,6 +1,6 @@
-//! The systematic sessions at the start of a campaign against a server. Each session covers all lengths or all bytes of a text, repeats an
-//! operation many times, repeats the requests of an earlier job, or overlaps an operation with every other operation. The sessions reliably
-//! find a fault at a single length, for which random sessions would need hundreds of launches.
+//! The systematic sessions at the start of a campaign against a server. Each session covers all lengths or all bytes of a key, value,
+//! service name or port, repeats an operation many times, repeats the requests of an earlier job, or overlaps an operation with every other
+//! operation. The sessions reliably find a fault at a single length, for which random sessions would need hundreds of launches.
 
 pub(super) mod calls;
 pub(super) mod program_responses;
@@ -42,7 +42,7 @@ const TEXTS_PER_SESSION: usize = 120;
 /// Number of repetitions, which exceeds the largest value of a byte.
 pub(crate) const REPETITIONS: u32 = 300;
 
-/// The largest number of a systematic session.
+/// The largest number that a systematic session can have.
 const LAST_NUMBER: u64 = 4000;
 
 /// Returns the index of a systematic session from its number, or `None` for other numbers. Every other session is random from the start, so

@@ -19,8 +19,8 @@ use crate::session::pieces::without_span;
 pub(crate) enum ProgramSession {
     /// Each response receives a different change from the series. The number identifies the session within the series.
     ChangedResponses(ChangeSeries, usize),
-    /// A single changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the
-    /// change for rank 0, after which the other ranks continue.
+    /// A single changed response, after which most programs end. The fields are the series, the kind of request, the occurrence of the
+    /// request, and the index of the change for rank 0. Each further rank uses the next change.
     Ending(ChangeSeries, RequestKind, usize, usize),
     /// A setting of the server.
     Serve(Setting, u32),
@@ -94,8 +94,8 @@ fn sessions(trace: &Trace, series: ChangeSeries, slots: &[(usize, u32)]) -> usiz
     count.div_ceil(slots.len().max(1))
 }
 
-/// Returns the sessions that change the response to one kind of request, differently for each process. Failure codes replace every
-/// occurrence of the response; numbers and mappings are changed only in the first.
+/// Returns the sessions that change the response to one kind of request, differently for each process. Failure responses replace every
+/// occurrence of the response; numbers and mappings are changed only in the first occurrence.
 fn ending(trace: &Trace, series: ChangeSeries) -> Vec<ProgramSession> {
     let ranks = trace.exchanges().len().max(1);
     let mut passes: Vec<Vec<ProgramSession>> = Vec::new();

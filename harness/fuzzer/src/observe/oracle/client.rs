@@ -1,8 +1,8 @@
 //! The failures of a program or a library.
 //!
 //! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
-//! valid PMI. A process that waits for a message that the harness owes it does not count as hanging, and neither does a process that waits
-//! for a process that the harness has misled.
+//! valid PMI. A process does not count as hanging while the harness owes it a message, or while it waits for another process that the
+//! harness has misled.
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
@@ -113,7 +113,8 @@ fn relevant_response(events: &[Event], proc: Proc, until: u64) -> LastAction {
     ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).relevant_response(began)
 }
 
-/// Returns whether a finding is about a hang. Only the last finding with a line in the scenario can be: nothing is played after it.
+/// Returns whether a finding may be about a hang. Only the last finding with a line in the scenario may be, because nothing is played after
+/// a hang.
 fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
@@ -125,7 +126,7 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     if killed || sends_wrong_value(case) {
         return true;
     }
-    // The harness finally ends every process that does not end by itself. Later events do not excuse a hang.
+    // In the end, the harness kills every process that does not exit on its own. The events after that do not excuse a hang.
     let is_end = |e: &Event| e.seq > finding.seq || matches!(e.kind, EventKind::StillRunning { .. });
     let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
@@ -190,8 +191,8 @@ fn is_plausible(dialect: Dialect, statement: &Statement, line: &Template, mappin
 }
 
 /// Returns whether the harness's responses caused the violation of a rule. A response in the case can release a process from a barrier, or
-/// change the name of its keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC 13
-/// does not define protocol errors either, so even a response with the expected command may count as a protocol error.
+/// change the name of its keyval space. A surplus response may stay unread until the next request, or count as the response to that
+/// request. RFC 13 does not define protocol errors either, so even a response with the expected command may count as a protocol error.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -332,7 +333,7 @@ impl ExchangeHistory {
         self.open = vec![PendingRequest { kind: MessageKind::of(bytes), op, thrid: None }];
     }
 
-    /// Records a request in PMI-2. A thread without a number waits for one response at a time.
+    /// Records a request in PMI-2. A thread without a number waits for a single response at a time.
     fn asks_in_frame(&mut self, body: &[u8]) {
         let kind = MessageKind::of_message(&WireMessage::Body(body.to_vec()));
         let op = kind.op();
@@ -511,7 +512,8 @@ mod tests {
         assert!(!excused("no", vec![get(), receives(ZERO, "no")]));
         let other = vec![get(), receives(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
         assert!(excused("no", other));
-        // A program cannot detect a plausible wrong value, so its hang is excused. It must check a mapping, so that hang is not excused.
+        // A program cannot detect a plausible wrong value, so its hang is excused. It must check a mapping, so a hang after a wrong mapping
+        // is not excused.
         let found = "cmd=get_result rc=0 value=x";
         assert!(excused(found, vec![get(), receives(ZERO, found)]));
         let all = events(vec![get(), receives(ZERO, found)]);

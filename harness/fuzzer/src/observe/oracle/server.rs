@@ -69,7 +69,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
             CrashCause::Signal(signal) => {
                 crash_backtrace(&seen.events, CrashedProcess::Server(&program), *signal)
             }
-            // The process that printed the message is unknown. It aborted itself.
+            // The process that printed the message is unknown, but it must have died of SIGABRT.
             CrashCause::Message(_) => {
                 crash_backtrace(&seen.events, CrashedProcess::Any, signal_hook::consts::SIGABRT)
             }

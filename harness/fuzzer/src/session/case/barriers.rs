@@ -1,5 +1,5 @@
-//! The barriers of a case. A process manager releases a barrier only after all ranks have entered it, so a case keeps a barrier of all ranks
-//! or of none.
+//! The barriers of a case. A process manager releases a barrier only after all ranks have entered it, so a barrier is always removed for
+//! all ranks at once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -50,7 +50,8 @@ impl Case {
         entered.windows(2).all(|two| two[0] == two[1])
     }
 
-    /// Removes some steps. If one of them enters a barrier, the steps of other ranks that enter the same barrier are removed as well.
+    /// Removes the given steps. If a removed step enters a barrier, the steps in which other ranks enter the same barrier are removed as
+    /// well.
     pub(crate) fn drop_steps_and_barriers(&mut self, steps: Range<usize>) {
         let (_, numbers) = self.barriers();
         let settings = self.settings();

@@ -214,7 +214,7 @@ impl Case {
         self.settings() + self.scenario.body.iter().filter(|statement| !is_end(statement)).count()
     }
 
-    /// Returns whether no step is left.
+    /// Returns whether the case has no steps.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -249,8 +249,8 @@ impl Case {
         }
     }
 
-    /// Returns this case with every request that was split across several writes sent whole in the last of them. Returns `None` if no
-    /// request is split, if the result could not be played, or if no server is under test.
+    /// Returns this case without split requests: each of them is sent whole in the last of its writes. Returns `None` if no request is
+    /// split, if the result could not be played, or if no server is under test.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != ImplementationKind::Server {
             return None;
@@ -300,7 +300,7 @@ impl Case {
         sent(self.scenario.body.get(step.checked_sub(self.settings())?)?, self.tests())
     }
 
-    /// Returns the lines that a step sends, if any, as mutable.
+    /// Returns a mutable reference to the lines that a step sends, if any.
     pub(crate) fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Template>> {
         let (at, tests) = (step.checked_sub(self.settings())?, self.tests());
         sent_mut(self.scenario.body.get_mut(at)?, tests)

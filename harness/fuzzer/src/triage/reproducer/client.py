@@ -1,11 +1,11 @@
 import os, re, socket, subprocess, sys, time
-COMMAND = @COMMAND@  # or the words after the name of this script
+COMMAND = @COMMAND@  # or the arguments of this script
 ranks, kept = {}, {}
 @START@
 def each(who):  # "0.0-3": ranks 0 to 3
     for group, first, last in re.findall(r"(\d+)\.(\d+)-?(\d*)", who):
         yield from ((f"{group}.{n}", *ranks[f"{group}.{n}"]) for n in range(int(first), int(last or first) + 1))
-def ended(who):  # its exit status, or minus its signal; None if it goes on
+def ended(who):  # the exit status, or the negative signal number; None if it is still running
     try: return ranks[who][1].wait(10)
     except subprocess.TimeoutExpired: return None
 def send(who, text, framed=False):
@@ -13,7 +13,7 @@ def send(who, text, framed=False):
         print(name, "<-", text, flush=True), pmi.settimeout(3)
         try: pmi.sendall((b"%6d" % len(text) if framed else b"") + text)
         except OSError as error: print(name, error)
-def recv(who, text, framed=False):  # what comes, and whether it is this; b"" is the end of the connection, None is silence
+def recv(who, text, framed=False):  # the received message, and whether it equals text; b"" is the end of the connection, None is silence
     for name, pmi, *_ in each(who):
         said, _ = kept.pop(name, b""), pmi.settimeout(5)
         try:

@@ -15,7 +15,7 @@ typedef long function(long, long, long, long, long, long, long, long, long, long
 typedef struct { const char *key; char *val; } keyval;
 typedef struct { int handle, mutex, references; void *next; const char *key; char *value; } info;
 
-/* Integers and pointers are passed alike. */
+/* Integers and pointers are passed in the same way. */
 static int call(const char *name, const long *a) {
     function *f = (function *)dlsym(library, name);
     int code = f ? (int)f(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]) : -99;
@@ -24,7 +24,7 @@ static int call(const char *name, const long *a) {
 }
 #define CALL(name, ...) call(name, (long[12]){__VA_ARGS__})
 
-/* The manager's half: what it answers, and what it reads, a line or a frame. */
+/* The process manager's side: sends a response; receives a line or a frame, and checks it. */
 static void answer(int rank, const char *text, int length) {
     printf("%d <- %.*s\n", rank, length, text), fflush(stdout);
     if (send(ends[rank][0], text, length, MSG_NOSIGNAL) < 0) perror("send");

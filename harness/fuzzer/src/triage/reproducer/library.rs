@@ -90,7 +90,7 @@ fn array(param: Param, text: &[u8]) -> Option<String> {
     Some(format!("(long){array}"))
 }
 
-/// Returns the parts of a text form. An empty text has no parts.
+/// Returns the parts of an array's text form. An empty string has no parts.
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let is_empty = text.is_empty();
     text.split(move |b| *b == separator).filter(move |_| !is_empty)
@@ -247,7 +247,7 @@ pub(super) fn program(
     Ok(text)
 }
 
-/// Returns a text as one line of a C comment.
+/// Returns `text` as a single line of a C comment.
 fn c_comment(text: &str) -> String {
     comment(&text.replace("*/", "* /"))
 }

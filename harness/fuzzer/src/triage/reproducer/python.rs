@@ -16,7 +16,7 @@ const START_OF_PROGRAM: &str = include_str!("client.py");
 /// Python code that makes Hydra start its proxy through a script. The script records the proxy's exit status, which the launcher does not
 /// report.
 const PROXY: &str = "\
-real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy next to itself: here, one that records how it ended
+real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy next to itself, and finds a script that records how the proxy ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
 
@@ -223,7 +223,7 @@ impl PythonScript<'_> {
         calls
     }
 
-    /// Returns the lines that check for the symptom, unless the last step does.
+    /// Returns the lines that check for the symptom, or nothing if the last step already checks for it.
     fn check_symptom(&self) -> String {
         match &self.session.final_check {
             FinalCheck::LastStep => String::new(),

@@ -1,6 +1,6 @@
 import fcntl, os, pathlib, re, shutil, socket, struct, subprocess, sys, tempfile, termios, time
-COMMAND = @COMMAND@  # or the words after the name of this script
-if sys.argv[1:2] == ["--rank"]:  # what the command starts: it hands its connection over, and ends when it is told to
+COMMAND = @COMMAND@  # or the arguments of this script
+if sys.argv[1:2] == ["--rank"]:  # a rank that the command started: it passes on its connection, and exits when it is told to
     control, env = socket.socket(socket.AF_UNIX), {k: v for k, v in os.environ.items() if k[:3] == "PMI"}
     control.connect(sys.argv[2])
 @CONNECT@
@@ -19,15 +19,15 @@ def each(who):  # "0.0-3 1.0": ranks 0 to 3 of the first group, and rank 0 of th
                 told, fds, *_ = socket.recv_fds(control := listener.accept()[0], 65536, 1)
                 ranks[eval(told)[0]] = socket.socket(fileno=fds[0]), control, *eval(told)[1:]
             yield name, *ranks[name]
-def send(who, text, framed=False):  # names that differ from run to run stand in braces
+def send(who, text, framed=False):  # names that differ between runs are in braces
     for name, pmi, *_ in each(who):
         for old, new in names.items(): text = text.replace(old, new)
         print(name, "->", text), pmi.settimeout(3)
         try: pmi.sendall((b"%6d" % len(text) if framed else b"") + text)
         except OSError as error: print(name, error)
-        for _ in range(200):  # what is sent next is read after this
+        for _ in range(200):  # wait until this has been read, to keep the order
             if struct.unpack("i", fcntl.ioctl(pmi, termios.TIOCOUTQ, bytes(4)))[0]: time.sleep(0.001)
-def recv(who, text, framed=False):  # what comes, and whether it is this; b"" is the end of the connection, None is silence
+def recv(who, text, framed=False):  # the received message, and whether it equals text; b"" is the end of the connection, None is silence
     for name, pmi, *_ in each(who):
         said, _ = kept.pop(name, b""), pmi.settimeout(3)
         try:

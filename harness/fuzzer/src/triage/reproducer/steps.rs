@@ -28,7 +28,7 @@ pub(super) enum ReproducerStep {
     Kill(i32),
 }
 
-/// The name of the process whose exit status is recorded by a script in its place.
+/// The name of Hydra's proxy. A script in its place starts it and records its exit status.
 const HYDRA_PROXY: &str = "hydra_pmi_proxy";
 
 /// The check after all steps.
@@ -76,7 +76,7 @@ const AGENT: &[u8] = b"/pmi-conform-agent";
 
 const SIGPIPE: i32 = 13;
 
-/// Texts that differ from run to run.
+/// The names that differ between runs.
 #[derive(Default)]
 struct Names {
     /// The folder of our agents.
@@ -380,7 +380,8 @@ impl StepReader<'_> {
 
     fn silent(&mut self, proc: Proc, seen: Option<&str>) {
         let silence = ReproducerStep::Receive(self.partial(proc), Framing::Lines);
-        // A silence that was observed twice is one step. Otherwise, the first step discards an answer, and the second one misses it.
+        // A silence that was observed twice becomes a single step. With two steps, the first would discard a response, and the second would
+        // miss it.
         let last = self.steps.iter().rposition(|(of, _)| *of == proc);
         if let Some(last) = last.filter(|last| self.steps[*last].1 == silence) {
             self.steps.remove(last);

@@ -5,7 +5,7 @@ use pmi_wire::{Connection, Direction, Framing};
 /// Maximum number of lines of a script.
 pub(super) const LINES: usize = 60;
 
-/// Returns a text as one line, for a Python comment.
+/// Returns `text` as a single line, for a Python comment.
 pub(super) fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -49,7 +49,7 @@ pub enum NotReproducible {
     /// The program under test spawns processes.
     #[error("the program under test spawns processes")]
     Spawned,
-    /// A manager that connects to a process is not started in the same way as by MPICH's client.
+    /// The manager that connects to the process is not started in the way that MPICH's client starts it.
     #[error("the manager is not started with -pmi_args")]
     Manager,
     /// The finding cannot be recognized at a single point of the session.

@@ -349,7 +349,7 @@ fn tables(entries: &[NamedRun], names: &[String], catalogue: &Catalogue, history
 fn in_markdown(matrix: &MatrixPages) -> String {
     let mut out = format!(
         "# Results by implementation\n\n\
-         Made by `pmi-conform report matrix`, with the suite of pmi-conform {}. A requirement is met if a scenario that tests it was played to its end and nothing contradicts it. Recorded deviations are those of the run.\n",
+         Made by `pmi-conform report matrix`, with the suite of pmi-conform {}. A requirement passes if a scenario that tests it was played to its end and no finding cites the requirement. Deviations are those that the run's deviations file records.\n",
         matrix.version
     );
     for table in &matrix.tables {
@@ -386,7 +386,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
         let rule = "---|".repeat(names.len());
         let _ = writeln!(
             out,
-            "\nThe requirements that an implementation breaks: **broken**, or \"deviates\" if that is recorded.\n\n\
+            "\nThese are the requirements that at least one implementation breaks. A cell contains **broken** for a new finding, and \"deviates\" for a recorded deviation.\n\n\
              | Requirement | Level | {} |\n|---|---|{rule}",
             names.join(" | ")
         );

@@ -382,7 +382,7 @@ fn empty_run_names_its_protocol() {
 }
 
 #[test]
-fn unwritable_report_file_is_named() {
+fn error_names_the_unwritable_report_file() {
     if !Path::new("/dev/full").exists() {
         return;
     }
@@ -404,7 +404,7 @@ fn listed(args: &[&str]) -> Vec<String> {
 fn selects_scenarios_by_shard_filter_and_requirement() {
     let all = listed(&[]);
     assert!(all.len() >= 100);
-    // In both protocols, the first requirement is from RFC 13.
+    // The suite is ordered by protocol, and within a protocol by chapter.
     let places = ["environment/", "init/", "kvs/", "barrier/", "abort/", "pmi2/init/", "pmi2/abort/"];
     let places = places.map(|folder| all.iter().position(|name| name.starts_with(folder)).unwrap());
     assert!(places.is_sorted() && places[0] == 0, "{places:?}");
@@ -875,7 +875,7 @@ fn refused_operation_counts_as_unsupported() {
 #[case("names-publish-no-answer", "pmi-1.1", "=names/found[own-name]", "=names/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs[separate]", "=spawn/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-2", "=pmi2/spawn/programs[one]", "=pmi2/spawn/answered-when-not-served")]
-fn unanswered_operation_counts_as_unsupported_and_fails_once(
+fn unanswered_operation_causes_a_single_failure(
     #[case] fault: &str,
     #[case] dialect: &str,
     #[case] needs: &str,
@@ -922,7 +922,7 @@ fn transcript(name: &str) -> String {
     log(&["--memory", "--filter", &format!("={name}")])
         .iter()
         .filter(|line| line["type"] == "event")
-        // The expectations are in the scenario's own file.
+        // Expectations are omitted, because the scenario's file contains them.
         .filter(|line| ["expected", "nothing"].iter().all(|word| line["event"]["what"].get(word).is_none()))
         .map(|line| describe(&line["event"]["what"]) + "\n")
         .collect()

@@ -304,7 +304,7 @@ fn mpi_program_deviates_as_recorded(
     let scratch = TempDir::new().unwrap();
     let program = mpi_program(&peers().join(name).join("bin/mpicc"), "hello", scratch.path());
     let deviations = root.join("golden").join(format!("client-{name}")).join("deviations.toml");
-    // Under a hostile server, the results of two of its processes vary between runs: see ci/judge-clients.
+    // Under a hostile server, the results of two of the program's processes vary between runs: see ci/judge-clients.
     let args =
         ["-q", "--filter", "plain/", "--filter", "lawful/", "--deviations", deviations.to_str().unwrap()];
     let found = judge(program.to_str().unwrap(), "10", &args);

@@ -126,7 +126,7 @@ fn replays_bug_together_with_its_earlier_job() {
     let earlier = fs::read_to_string(finding.join("earlier.pmi")).unwrap();
     assert!(earlier.contains("cmd=put") && !earlier.contains("cmd=get "), "{earlier}");
 
-    // Without any state left by earlier jobs, the finding occurs with both jobs, and not with the second one alone.
+    // If earlier jobs have left no state, the finding occurs with both jobs, but not with the second job alone.
     let afresh = || {
         if state.exists() {
             fs::remove_file(&state).unwrap();
@@ -240,7 +240,7 @@ fn check_planted_bug(fault: &str, extent: [&str; 4], bucket: &str) {
     assert!((0..5).any(|_| reproduces(&script, &[])), "{}", fs::read_to_string(&script).unwrap());
     assert!(!reproduces(&script, &healthy_words));
 
-    // Played as a scenario of the suite, it shows the same finding.
+    // Played as a scenario of the suite, the session shows the same finding.
     let exported = folder.path().join("exported");
     let (status, text) = fuzz(folder.path(), &["--export", exported.to_str().unwrap()]);
     assert_eq!(status, 0, "{text}");
@@ -275,7 +275,7 @@ fn finds_memory_leak_of_a_server() {
             folder.path(),
             &["--server", &server, "--replay", "pmi-conform-fuzz/memory--faulty-manager"],
         );
-        // On a busy machine, the server may not yet have allocated the memory whenever it is measured.
+        // On a busy machine, every measurement may come before the server has allocated the memory.
         assert_eq!(!text.ends_with("memory--faulty-manager: 0 of 5\n"), shows, "{text}");
         assert_eq!(status, i32::from(shows), "{text}");
     }
@@ -401,7 +401,7 @@ fn keeps_new_sessions_and_reports_damaged_session() {
     assert!(status == 0 && first > 10 && text.contains(&format!("corpus {first}, ")), "{first}: {text}");
     let (status, text) = go(&["--sessions", "40", "--resume"]);
     assert!(status == 0 && kept() > first, "{text}");
-    // Scenarios of the suite with single ranks can also be a corpus.
+    // Another campaign can use the corpus.
     let (_, text) = go(&["--sessions", "1", "--corpus", "pmi-conform-fuzz/corpus", "--out", "other"]);
     let all = pmi_files(&folder.path().join("other/corpus")).len();
     assert!(all >= kept(), "{all}: {text}");

@@ -421,7 +421,7 @@ fn singletons_under_a_manager_are_not_judged(
 
 /// `--server` already names the process manager, so the advice is the option that makes it offer the wire protocol.
 #[test]
-fn names_the_option_that_ends_singletons() {
+fn suggests_the_option_that_avoids_singletons() {
     let folder = tempfile::tempdir().unwrap();
     let srun = folder.path().join("srun");
     let serve = format!("{} serve", env!("CARGO_BIN_EXE_pmi-conform"));
@@ -495,7 +495,7 @@ fn reports_crash_under_a_manager() {
 /// Hydra ends the other ranks as soon as the connection of the dying rank closes.
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
-fn crash_precedes_ends_that_it_causes() {
+fn crash_is_reported_before_the_exits_it_causes() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let mut barrier = testing(&suite, &["rfc13.barrier.all-in-before-any-out"]);
     barrier.retain(|scenario| scenario.name == "library/barrier/calls[all-in]");

@@ -118,7 +118,7 @@ fn reports_phase_that_cannot_be_measured() {
         assert_eq!(status, 3, "{mode}: {error}");
         assert!(error.contains(expected), "{mode}: {error}");
     }
-    // Several one-process jobs are not one job with several ranks, and neither are processes that share a rank.
+    // Several jobs with one process each do not form a job with several ranks, and neither do processes that share a rank.
     for (wrong, expected) in [("PMI_SIZE=1", "PMI_SIZE=1"), ("PMI_RANK=0", "PMI_RANK=0 twice")] {
         let server = format!("{CONFORM} serve -n {{ranks}} -- env {wrong} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1,2"]);

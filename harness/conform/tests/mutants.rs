@@ -13,7 +13,7 @@ fn kills_faults_and_accepts_variations() {
     let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.findings.is_empty()).collect();
     assert!(punished.is_empty(), "{punished:#?}");
     assert_eq!(matrix.requirements_without_fault, [""; 0]);
-    // A fault that breaks different rules in different dialects has a reason.
+    // `faults.toml` states a reason for each fault that breaks different rules in different dialects.
     assert_eq!(matrix.without_common_rule, [""; 0]);
     assert!(matrix.is_complete());
 }

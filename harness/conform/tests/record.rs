@@ -261,7 +261,7 @@ fn blames_a_faulty_process_manager() {
 
 /// A shell plays the part of a process manager that serves a single node.
 #[test]
-fn process_manager_crash_is_the_headline() {
+fn process_manager_crash_is_reported_first() {
     if !kernel_reports_foreign_exits() {
         return;
     }

@@ -83,7 +83,7 @@ fn detects_faults_through_the_relay() {
 #[case::junk("junk", "fail")]
 #[case::no_fd("no-fd", "fail")]
 #[case::wrong_fd("wrong-fd", "fail")]
-fn relay_does_not_change_hostile_verdicts(#[case] mode: &str, #[case] verdict: &str) {
+fn relay_keeps_verdicts_on_hostile_managers(#[case] mode: &str, #[case] verdict: &str) {
     let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
     let found = play_with_and_without_relay(&[
         "--server",
@@ -135,7 +135,7 @@ fn rejects_and_reports_connections_without_token() {
 }
 
 #[test]
-fn spawn_unable_to_reach_runner_is_not_applicable() {
+fn unreachable_runner_makes_spawn_not_applicable() {
     // The environment is not passed on, so the agent does not find the runner.
     let folder = TempDir::new().unwrap();
     let server = format!("env -u CONFORM_RELAY {}", serve(""));

@@ -224,7 +224,7 @@ fn first_failed_rank_sets_the_exit_status() {
 )]
 #[case::abort_with_success(&["abort", "1", "0"], 0, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
 fn failing_rank_ends_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
-    // A process that is not killed would print a line.
+    // A process that was not killed would print a line.
     assert_eq!(run_client("3", args), (status, String::new(), log.to_owned()));
 }
 

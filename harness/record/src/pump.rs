@@ -196,7 +196,7 @@ impl Pump {
         match (was_blocked, blocked) {
             (false, true) => reactor.set(key, WatchMode::ReadWrite),
             (true, false) => {
-                // The other side was not read in the meantime.
+                // The other side was not read while this side was blocked, so bytes may be waiting.
                 reactor.mark_ready(other.key);
                 reactor.set(key, WatchMode::Read)
             }
@@ -440,7 +440,7 @@ mod tests {
             pump.program.write_all(request).unwrap();
             assert_eq!(pump.receive(), request);
         }
-        // As if the pump's process had been killed.
+        // Simulates the death of the pump's process.
         let (client, server) = &pump.ends;
         let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
         pump.reactor = Reactor::new().unwrap();

@@ -62,7 +62,7 @@ impl IdentifyingProcess {
     /// Takes the bytes that belong to the initack or its response. Returns the remaining bytes.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
-            // A process that continues has received the response.
+            // A process that sends its init has received the response.
             Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
             Direction::ToServer => (&mut self.initack, 1),
             Direction::FromServer => (&mut self.response, LINES),

@@ -163,7 +163,7 @@ fn probe(
     );
     match prober.play(&text) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
-            // The processes report their environment.
+            // Even if the connection is not offered, the processes have reported their environment.
             Some(UnjudgedReason::NotOffered(_)) | None => Ok(outcome),
             Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
         },
@@ -205,7 +205,7 @@ pub fn of_server(prober: Prober<'_>) -> Examination {
         Err(why) => {
             let remedy = "run the command by hand with true in place of {agent}; if the launcher is slow, raise --start-timeout";
             let step = DoctorStep::fails("started", why.to_string());
-            // The error of a command that cannot be started contains its cause.
+            // If the command cannot be started, the error already names the cause, so no advice is added.
             let is_started = !matches!(why, ProbeError::NotStarted(_));
             all.steps.push(if is_started { step.with(remedy) } else { step });
             return all;

@@ -288,7 +288,8 @@ pub fn run(
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
         // Results are judged in the order of the suite, so that the verdicts do not depend on the number of concurrent launches.
         let mut unresponsive = [0; 2];
-        // Programs are exempt: a scenario that needs a plain run reports its failure at no cost, and the other scenarios show the reason.
+        // Programs are exempt. A scenario that needs the plain run reports the failure of that run without a further launch, and the other
+        // scenarios show the reason.
         let gives_up = options.give_up && !matches!(iut, Iut::Client(_));
         let gave_up =
             |unresponsive: [usize; 2], kind: usize| gives_up && unresponsive[kind] >= MAX_UNRESPONSIVE;

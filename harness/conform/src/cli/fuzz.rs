@@ -322,7 +322,8 @@ fn server(
 
 /// Returns the maximum number of ranks of free sessions; 0 disables free sessions.
 fn free_ranks(args: &Fuzz, implementation: &Implementation) -> u32 {
-    // A free session needs two ranks. A bare proxy cannot play it, because the harness answers some of its requests in a fixed order.
+    // A free session needs two ranks. A bare proxy cannot play a free session, because the harness answers some of the proxy's requests in
+    // a fixed order.
     if args.ranks < 2 || implementation.has_upstream() {
         return 0;
     }
@@ -477,7 +478,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     for finding in &folders {
         let (found, case) = store::read(finding)?;
         if found.needs_earlier_job {
-            // A scenario is a single job, and the finding needs an earlier job in the same session.
+            // This finding needs an earlier job in the same session, but a scenario is a single job.
             left_out += 1;
             continue;
         }

@@ -36,7 +36,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let existing: Vec<&str> = files.filter(|file| Path::new(file).exists()).collect();
     anyhow::ensure!(
         existing.is_empty(),
-        "{}: already exists, and init never overwrites a file",
+        "{}: already exists, and init never overwrites a file: remove the old files, or use a different folder",
         existing.join(", ")
     );
     let words = |command: &str| {

@@ -352,7 +352,7 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
     );
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
     pmi_runner::party::library::check(path).context("--library")?;
-    // If a name has no slash, the loader searches its own path for it.
+    // The loader would search its own path for a name without a slash, so the path is made absolute.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
 }
@@ -443,7 +443,7 @@ struct ReportWriters {
 
 impl ReportWriters {
     fn open(args: &Play) -> anyhow::Result<Self> {
-        // If a report goes to standard output, the terminal output does not.
+        // If a report goes to standard output, the terminal output goes to standard error.
         let taken = args.report.iter().any(|r| r.file.is_none());
         let choice = match args.color {
             clap::ColorChoice::Always => anstream::ColorChoice::Always,

@@ -72,7 +72,7 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     }
     let kind = under_test(args);
     let filters = Filter::all(&args.filter);
-    // A requirement without scenarios is an error only if no scenario of the whole suite tests it, so all scenarios of this kind are read.
+    // If a requirement is selected, all scenarios of this kind are read, because it is an error if none of them tests the requirement.
     let any = filters.is_empty() || !args.requirement.is_empty();
     let wanted =
         |tests, name: &str| tests == kind && (any || filters.iter().any(|filter| filter.matches(name)));

@@ -49,7 +49,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     for complaint in run.problems() {
         let message = format!("{}: {}", complaint.name, complaint.text);
         let fingerprint = format!("{}/{}", complaint.name, complaint.key);
-        // The user has named this file.
+        // The user has named this file, so it exists in the repository.
         let named = complaint.place.as_ref().map(|(path, line)| vec![place(path, *line)]);
         results.push(other(RUN_RULE, &message, named.unwrap_or_else(|| files.places("", 0)), &fingerprint));
     }

@@ -39,7 +39,7 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
     let broken: Vec<&str> =
         result.findings.iter().map(|j| &*j.finding.requirement).take(MAX_FINDINGS).collect();
     let broken = text::safe_json(&serde_json::json!(broken).to_string()).into_owned();
-    // The number states the indentation, because the first line of the block is indented.
+    // The number after `|` is the indentation of the block. It is required, because the first line of the block is indented further.
     writeln!(out, "  ---\n  verdict: {}\n  requirements: {broken}\n  details: |2", result.verdict.label())?;
     for line in block.to_string().lines() {
         writeln!(out, "    {line}")?;

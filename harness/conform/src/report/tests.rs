@@ -518,7 +518,7 @@ fn explains_exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usiz
 }
 
 #[test]
-fn broken_should_fails_only_in_strict_mode() {
+fn violation_of_a_should_fails_only_if_strict() {
     let mut run = run();
     run.results.retain(|r| r.verdict == Verdict::Warn);
     run.header.selected = 1;
@@ -574,7 +574,7 @@ fn each_cause_is_reported_once() {
     let index = page.find("id=\"causes-title\"").unwrap();
     assert!(index < page.find("id=\"findings-title\"").unwrap());
     assert!(page[index..].contains("rank 0 died of signal 11</a>: 2 scenarios"), "{page}");
-    // GitHub has an annotation for each crash.
+    // The GitHub report has an annotation for each crash.
     let github = rendered(&run, Format::Github);
     let errors = github.lines().filter(|line| line.starts_with("::error title=FAIL"));
     assert_eq!(errors.count(), 3, "{github}");
@@ -592,7 +592,7 @@ fn each_cause_is_reported_once() {
 }
 
 #[test]
-fn hangs_with_one_cause_are_shown_once() {
+fn hangs_with_the_same_cause_are_shown_once() {
     let mut run = run();
     let hung = |name: String| {
         let finding = judged("rfc13.barrier.released", Severity::Fail, "cmd=barrier_out", "silence");
@@ -699,7 +699,7 @@ fn cut_message_shows_its_full_length() {
 
 /// Neither the end of a process nor silence has an event among those that are shown.
 #[test]
-fn finding_without_an_event_is_marked_at_the_last_event() {
+fn finding_without_event_is_marked_at_last_event() {
     let mut run = run();
     let mut failed = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     failed.findings.truncate(1);
@@ -711,7 +711,7 @@ fn finding_without_an_event_is_marked_at_the_last_event() {
 }
 
 #[test]
-fn equal_lines_of_output_leave_room_for_others() {
+fn repeated_output_lines_are_merged() {
     let mut run = run();
     let mut failed = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let line = |seq, line| Event::new(seq, EventKind::Output { proc: None, stderr: true, line: bytes(line) });
@@ -991,7 +991,7 @@ fn index_lists_special_requirements_of_a_cause() {
 }
 
 #[test]
-fn programs_of_an_earlier_run_are_removed() {
+fn reproducers_of_an_earlier_run_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in [("index.txt", "old.py  kvs/a: rfc13.x\n"), ("old.py", ""), ("own.py", "")] {
         std::fs::write(folder.path().join(name), text).unwrap();

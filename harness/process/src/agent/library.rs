@@ -99,7 +99,7 @@ fn execute_orders(mut runner: Channel, library: &Path) -> io::Result<u8> {
     let Ok(library) = loaded else { return Ok(0) };
     loop {
         let report = match runner.wait()? {
-            // This agent does not relay a connection.
+            // These orders are for agents that relay a connection.
             None | Some(AgentOrder::Write(_) | AgentOrder::Close) => return Ok(RUNNER_LOST_STATUS),
             Some(AgentOrder::Exit(status)) => return Ok(status),
             Some(AgentOrder::Kill(signal)) => return kill_self(signal),

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_variable_while_bash_imports_it() {
+    fn finds_variable_during_the_start_of_bash() {
         for environment in
             ["A=1\0CARRIED=yes\0B=2\0", "A=1\0CARRIED\0yes\0B=2\0", "CARRIED_ALSO=no\0CARRIED=yes\0"]
         {

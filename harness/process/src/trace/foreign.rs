@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn reports_crash_of_an_unreaped_child() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        // The process has this name only a short time after its start.
+        // The process gets this name a short time after its start.
         while procfs::name(child.id() as i32).as_deref() != Some("sleep") {
             std::thread::yield_now();
         }

@@ -187,7 +187,8 @@ fn process_of(thread: i32, signal: i32) -> Option<i32> {
 
 fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let info = signal_info(thread)?;
-    // A signal from another process is unrelated to the instruction. SIGPIPE looks as if the process had sent it itself.
+    // A signal from another process is unrelated to the instruction. The kernel reports SIGPIPE as if the process itself had sent the
+    // signal.
     if matches!(info.code, SI_USER | SI_QUEUE) && info.sender != process {
         return None;
     }

@@ -315,7 +315,7 @@ impl Interpreter<'_> {
             ProcessAction::Started => return self.load(p),
             ProcessAction::IsEnded | ProcessAction::Wait(_) => return self.process_step(p, action),
             ProcessAction::Exit(_) | ProcessAction::Kill(_) => self.process_step(p, action)?,
-            _ => return Err(mistake("not supported for a process that loads a library")),
+            _ => return Err(mistake("this step is not supported for a process that loads a library")),
         }
         let deadline = Instant::now() + self.limits.step;
         self.process_events(deadline, SilenceMeaning::ResponseDue, &|judge| judge.library().has_ended(p))?;

@@ -59,7 +59,9 @@ impl StepReceiver for Interpreter<'_> {
             StepTarget::Job => return self.job_step(&step.action),
             StepTarget::Ranks { group, set } => (*group, set),
             // The walk has replaced the group's name with its number.
-            StepTarget::Spawned { .. } => return Err(WalkEnd::Mistake("a group without its number".into())),
+            StepTarget::Spawned { .. } => {
+                return Err(WalkEnd::Mistake("the number of the spawned group is unknown".into()));
+            }
         };
         for rank in self.members(group, set) {
             let p = Proc { group, rank };

@@ -288,8 +288,8 @@ impl<'a> LibraryParty<'a> {
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
                 (LaunchSource::Rank(rank), _) => {
-                    // The connections of a dying process close before its end is known, and its launcher may then end or answer the others.
-                    // So all dying processes are read, and those that the launcher has ended come last.
+                    // The connections of a dying process close before its end is known. In between, its launcher may end other processes or
+                    // answer their requests. So all dying processes are read, and those that the launcher has ended come last.
                     let dying = list.iter().filter(|(other, process)| **other != rank && process.is_dying());
                     let mut all = Vec::new();
                     for rank in dying.map(|(rank, _)| *rank).chain([rank]).collect::<Vec<_>>() {

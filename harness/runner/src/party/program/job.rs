@@ -437,7 +437,7 @@ impl<'a> ProgramJob<'a> {
     fn is_idle(&self, job: &dyn JobView) -> bool {
         let pids: Vec<i32> = job.alive().iter().map(|(_, pid)| *pid).collect();
         let list = || {
-            // A missing process has just ended.
+            // A process that is missing from the list has just ended.
             let mut all: Vec<i32> = pids.iter().flat_map(|pid| tree::descendants(*pid)).collect();
             if !pids.iter().all(|pid| all.contains(pid)) {
                 return None;

@@ -604,7 +604,7 @@ impl Upstream {
                 Err(reason) => {
                     let bytes = format!("hydra-upstream: spawn failed: {reason}\n").into_bytes();
                     self.orders.push_back(DriverOrder::Output { stderr: true, bytes });
-                    // The group number is consumed in any case.
+                    // The number of the group is used up even if the spawn fails.
                     self.groups.push(UpstreamGroup::default());
                     return false;
                 }
@@ -855,7 +855,7 @@ mod tests {
         assert_eq!(
             say(&mut upstream, 0, 0, b"cmd=barrier_in\n"),
             [],
-            "a second report of one proxy does not count for another"
+            "a second report from the same proxy must not count for another proxy"
         );
         // `a` is already set, so this put has no effect on it. The upstream does not reply, because the proxy has already answered its
         // client.
@@ -892,7 +892,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_spawned_group_as_the_family_does() {
+    fn spawned_group_starts_as_its_family_requires() {
         let spawn = |name: &str| {
             format!(
                 "mcmd=spawn\nnprocs=2\nexecname={name}\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\

@@ -561,7 +561,7 @@ impl ServerParty {
         }
         let Some(key) = rank.control_key.take() else { return };
         self.reactor.remove(key);
-        // Bytes that the server wrote before must still be read.
+        // Bytes that the server wrote before the process ended must still be read.
         self.read_pmi(proc);
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.close(&mut self.reactor);

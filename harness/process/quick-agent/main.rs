@@ -179,7 +179,7 @@ unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     unsafe { memcmp(a, b, n) }
 }
 
-/// A list of strings that the kernel passes to a program. They live as long as the program.
+/// A list of strings from the kernel, such as the arguments of a program. The strings live as long as the program.
 #[derive(Clone, Copy)]
 struct Strings(*const *const u8);
 
@@ -483,7 +483,7 @@ impl Hello {
 }
 
 /// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself, because the kernel closes
-/// the descriptor that comes with the order.
+/// the descriptor that comes with the order when the process exits.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {

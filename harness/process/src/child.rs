@@ -200,7 +200,7 @@ pub fn cancel(command: &str, mark: String) -> Option<Exit> {
 /// they are removed only from processes that no launcher starts.
 const LAUNCHER_PREFIXES: [&str; 4] = ["PMI2_", "PMIX_", "SLURM", "FLUX_"];
 
-/// Removes the variables of an outer launcher from a command that the launcher does not start. Keeps the path of Slurm's configuration.
+/// Removes the variables of an outer launcher from a command that no launcher starts. Keeps the path of Slurm's configuration.
 pub fn without_launcher_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_launcher(&name.to_string_lossy())) {
         command.env_remove(name);

@@ -53,8 +53,8 @@ impl<B> ReceiveResult<B> {
 ///
 /// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when the other side
 /// takes the process's own message from the system. So a process that makes a request and waits is woken twice for each response. The first
-/// wake-up is useless, and takes as long as everything else. Therefore, requests are only peeked at, and are taken from the system after
-/// the response, when the process is awake anyway.
+/// wake-up is useless, and takes as long as the rest of the exchange. Therefore, requests are only peeked at, and are taken from the system
+/// after the response, when the process is awake anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UnreadBytes {
     bytes: usize,
@@ -245,7 +245,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Takes the bytes that another process, which has ended, has received on this connection and left in the system.
+    /// Takes the bytes that a previous process received on this connection and left in the system before it ended.
     pub fn take_inherited(&mut self) {
         if self.ends.is_none()
             && let Some(left) = peek_offset(&self.fd)

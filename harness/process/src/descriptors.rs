@@ -34,7 +34,7 @@ impl RaisedLimit {
         Ok(Self(Some(limit)))
     }
 
-    /// Raises the descriptor limit with [`raise`].
+    /// Raises the descriptor limit, if necessary, so that `needed` descriptors can be open. `what` is the subject of the error message.
     pub fn raise_to(needed: u64, what: impl Display) -> io::Result<Self> {
         raise(needed, what).map(Self)
     }

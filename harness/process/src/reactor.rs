@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// The changes of a source that are reported.
+/// The kinds of changes of a source that the reactor reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchMode {
     /// The source can be read from.

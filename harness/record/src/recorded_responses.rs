@@ -1,5 +1,5 @@
-//! Writes a session as a scenario for the program, with the recorded responses from the process manager, which the reference server
-//! repeats.
+//! Writes a session as a scenario for the program. In this scenario, the reference server repeats the recorded responses from the process
+//! manager.
 //!
 //! Responses that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and
 //! the response to fullinit. The order of their keys is kept, and so are unusual keys. The reference server itself generates responses that

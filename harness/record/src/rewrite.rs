@@ -1,4 +1,4 @@
-//! Replaces the program in spawn requests with a tap, in `execname` or in PMI-2's `subcmd`. The tap knows the original program. Messages
+//! Replaces the program of each spawn request (`execname`, or `subcmd` in PMI-2) with a tap. The tap knows the original program. Messages
 //! are not changed in any other way.
 //!
 //! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held

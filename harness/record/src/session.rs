@@ -23,7 +23,7 @@ use super::tap::position;
 use super::tap::{self, FIRST_FOLDER};
 use pmi_judge::event::{Event, Exit};
 
-/// Number of facts in a batch for the judge, so that the judge is not woken for each fact.
+/// Number of facts that the judge receives in a batch, so that it is not woken for each fact.
 const BATCH_SIZE: usize = 256;
 
 /// Maximum number of batches that wait for the judge. This limits memory: a slow judge delays the session.

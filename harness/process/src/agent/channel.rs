@@ -1,5 +1,5 @@
-//! A connection between the runner and a program of the harness that another program has started: lines of JSON in both directions, which
-//! may carry descriptors.
+//! A connection between the runner and a program of the harness that another program has started. Messages in both directions are lines of
+//! JSON, which may carry descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};

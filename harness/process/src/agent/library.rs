@@ -50,7 +50,8 @@ pub const NAME: &str = "pmi-conform-library-agent";
 /// File name of the library, in the parent of the agent's folder.
 pub const LIBRARY: &str = "library";
 
-/// Returns the name of the file in the scratch folder for the standard error of a process that a launcher has started.
+/// Returns the name of the file that receives the standard error of a process that a launcher has started. The file is in the scratch
+/// folder.
 pub fn stderr_name(pid: u32) -> String {
     format!("stderr.{pid}")
 }
@@ -119,7 +120,7 @@ fn default_sigpipe() {
     }
 }
 
-/// Loads the library as if the process were linked with it, because its own plugins may use its symbols.
+/// Loads the library as if the process were linked with it, so that the library's plugins can use the library's symbols.
 fn load(path: &Path) -> Result<Shared, libloading::Error> {
     #[expect(unsafe_code, reason = "loads the library under test")]
     // SAFETY: the library's initializers may do anything, and this process exists only to run them.
@@ -390,7 +391,7 @@ fn inspect_buffer(out: &OutBuffer) -> (OutputValue, bool) {
     }
 }
 
-/// Calls the function at an address. Returns `None` if no function of either API has such parameters.
+/// Calls the function at an address. Returns `None` if no function of either API has parameters of these types.
 fn call_function(address: *const c_void, slots: &[ParameterValue]) -> Option<c_int> {
     use ParameterValue::{Int as I, Pointer as P};
     macro_rules! call_function {

@@ -46,7 +46,7 @@ impl AgentListener {
         Self::open_for(None)
     }
 
-    /// Opens a listener. Agents can also reach it over the network if `listen` requests that.
+    /// Opens a listener. If `listen` is given, agents can also reach the listener over the network.
     pub fn open_for(listen: Option<&ListenOptions>) -> io::Result<Self> {
         Self::open_in(scratch_folder()?, listen)
     }

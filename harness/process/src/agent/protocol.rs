@@ -18,13 +18,13 @@ pub(super) struct TokenMessage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TokenAccepted {}
 
-/// The introduction of an agent.
+/// The message in which an agent introduces itself to the runner.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hello {
-    /// From a rank. It is the rank's only message, unless the agent relays.
+    /// The introduction of a rank. The rank sends no other message, unless its agent relays the connection.
     Rank(RankHello),
-    /// From a process that a launcher has started to load a library.
+    /// The introduction of a process that a launcher has started to load a library.
     Library {
         /// The rank of the process, if its environment contains it.
         rank: Option<u32>,
@@ -33,12 +33,13 @@ pub enum Hello {
         /// The node on which the launcher has placed the process.
         node: String,
     },
-    /// From a program that a process has started as its process manager. The connection to that process, if any, accompanies the message.
+    /// The introduction of a program that a process has started as its process manager. The connection to that process, if any, accompanies
+    /// the message.
     Manager {
         /// The arguments without the program.
         args: Vec<Bytes>,
     },
-    /// From the program that takes the place of a proxy's launcher.
+    /// The introduction of the program that takes the place of a proxy's launcher.
     Upstream {
         /// The process id.
         pid: u32,
@@ -56,7 +57,7 @@ pub struct RankHello {
     pub env: Vec<Bytes>,
     /// The arguments of the rank, without the program.
     pub args: Vec<Bytes>,
-    /// The reason why the rank has no usable connection. No descriptor accompanies the message then.
+    /// The reason why the rank has no usable connection, if it has none. In this case, no descriptor accompanies the message.
     pub bad_fd: Option<String>,
     /// The initack of a rank that connected through PMI_PORT, and the response to the initack.
     #[serde(rename = "greeted")]
@@ -83,22 +84,22 @@ impl RankHello {
 /// The place where a process runs. Process ids and addresses are valid only within the same place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespaces {
-    /// The kernel and the PID namespace.
+    /// An identifier of the kernel and the PID namespace.
     pub processes: String,
-    /// The kernel and the network namespace.
+    /// An identifier of the kernel and the network namespace.
     pub network: String,
 }
 
 /// The dialogue between a process and the process manager that it has requested: lines with their newlines.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SingletonDialogue {
-    /// The first line, from the process manager.
+    /// The first line of the dialogue, which the process manager sends.
     #[serde(rename = "asked")]
     pub request: Bytes,
-    /// The second line, from the process.
+    /// The second line of the dialogue, which the process sends.
     #[serde(rename = "said")]
     pub answer: Bytes,
-    /// The third line, from the process manager.
+    /// The third line of the dialogue, which the process manager sends.
     #[serde(rename = "told")]
     pub reply: Bytes,
 }

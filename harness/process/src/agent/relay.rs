@@ -22,7 +22,7 @@ use crate::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use crate::trace::foreign::{ForeignProcess, MAX_DYING_TIME};
 use pmi_judge::event::Bytes;
 
-/// The option before the address and token of an agent that receives them as an argument.
+/// The option that precedes the address and the token in the arguments of an agent.
 pub(crate) const OPTION: &str = "--relay";
 
 /// Environment variable that passes the address and the token to spawned processes, whose arguments the runner does not control. Its name
@@ -113,7 +113,7 @@ pub(super) fn path_of_group(agent: &Path, group: u32) -> std::path::PathBuf {
     format!("{}/{}{name}", folder.trim_end_matches('/'), "./".repeat(group as usize)).into()
 }
 
-/// Returns the process group of an agent's path; the inverse of [`path_of_group`].
+/// Returns the process group that an agent's path encodes. This is the inverse of [`path_of_group`].
 pub(super) fn group_of_path(path: &Path) -> u32 {
     let text = path.as_os_str().as_encoded_bytes();
     let folder = text.iter().rposition(|b| *b == b'/').map_or(&[][..], |end| &text[..=end]);

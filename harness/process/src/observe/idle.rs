@@ -35,11 +35,12 @@ enum ActivityState {
 pub struct ControlledPeers {
     /// The ids of the processes.
     pub pids: HashSet<i32>,
-    /// The TCP connections of the processes, because the kernel does not report the process of a TCP connection.
+    /// The TCP connections of the processes. The kernel does not report which process is at the other end of a TCP connection.
     pub connections: HashSet<Ends>,
 }
 
-/// A repeated check of whether processes are idle. Usually one process is running, in which case only its state is read.
+/// A repeated check of whether processes are idle. Usually, one of the processes is running, and then only the state of that process is
+/// read.
 #[derive(Default)]
 pub struct IdleCheck {
     /// The processes at the last check.
@@ -50,9 +51,9 @@ pub struct IdleCheck {
 
 impl IdleCheck {
     /// Examines the processes twice. Returns true if every thread was in an endless wait both times and did not run in between. `list`
-    /// returns the processes, sorted, or `None` if they prove nothing. It is called between the two examinations, so that a process that is
-    /// being started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set an alarm, because alarms
-    /// cannot be observed.
+    /// returns the sorted process ids, or `None` if the processes prove nothing. It is called between the two examinations, so that a
+    /// process that is being started is not missed. If `uses_alarms` is true, a process that catches alarms is assumed to have set an
+    /// alarm, because alarms cannot be observed.
     pub fn all_waiting(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -171,7 +172,8 @@ enum Thread {
     Ended,
 }
 
-/// Examines the threads of a process until `take` rejects one. Other threads are only searched for if the process has more than one.
+/// Examines the threads of a process until `take` rejects one. The other threads are looked up only if the process has more than one
+/// thread.
 fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
     let (first, count) = examine_thread(pid, pid);
     let mut all = vec![take(first)?];
@@ -280,7 +282,7 @@ fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, uses_alarms: bool) ->
 }
 
 fn catches_alarms(pid: i32) -> bool {
-    /// The mask of SIGALRM, SIGVTALRM and SIGPROF.
+    /// The mask of the signals SIGALRM, SIGVTALRM and SIGPROF.
     const ALARM_SIGNALS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
     let status = procfs::short_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
@@ -322,7 +324,7 @@ enum ThreadWait {
     None,
 }
 
-/// Parses a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.
+/// Returns the kind of wait, given a line of `/proc/PID/task/TID/syscall`, which contains the call's number and arguments.
 fn wait(line: &str) -> ThreadWait {
     let mut words = line.split_whitespace();
     let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return ThreadWait::None };
@@ -355,7 +357,7 @@ enum BlockingCall {
     EpollPwait2,
     Futex,
     SigTimedWait,
-    /// read, recv, accept, wait4, pause ...: no time limit in the arguments.
+    /// A call without a time limit in its arguments, such as read, recv, accept, wait4 or pause.
     Endless,
     /// nanosleep and clock_nanosleep.
     Sleep,

@@ -41,7 +41,7 @@ struct LaunchRegistry {
 
 static REGISTRY: Mutex<Option<LaunchRegistry>> = Mutex::new(None);
 
-/// Calls `with` with the registry. A panic elsewhere leaves the registry consistent.
+/// Calls `with` with the registry. The registry is used even after a panic of another thread, because a panic leaves it consistent.
 fn registry<T>(with: impl FnOnce(&mut LaunchRegistry) -> T) -> T {
     let mut guard: MutexGuard<'_, Option<LaunchRegistry>> =
         REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
@@ -267,7 +267,8 @@ fn children(pid: i32) -> Vec<i32> {
     threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
 }
 
-/// Returns the children of a process whose state has just been read. Other threads are only searched for if the process has more than one.
+/// Returns the children of a process whose state has just been read. The other threads are looked up only if the process has more than one
+/// thread.
 fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
     match stat.number(20) {
         Some(1) => children_of_thread(pid, pid),

@@ -1,4 +1,5 @@
-//! The exits of processes that are not children of this one, which the kernel stores for holders of a pidfd (Linux 6.15 and later).
+//! The exits of processes that are not children of this process. The kernel stores these exits for holders of a pidfd (Linux 6.15 and
+//! later).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;

@@ -6,7 +6,7 @@
 //! also traces the descendants of these processes. The tracer only reports its observations of dead processes. This module interprets the
 //! observations once the scenario has ended.
 //!
-//! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when this process does.
+//! Nothing depends on the tracer. If the tracer ends, the kernel releases all traced processes. The tracer ends when this process does.
 
 pub mod foreign;
 pub mod trace_request;

@@ -38,12 +38,12 @@ pub(super) struct TracerReport {
 
 /// Maximum number of processes whose deaths are stored.
 const MAX_SNAPSHOTS: usize = 16;
-/// Maximum number of stored signals of a process, which may catch them.
+/// Maximum number of signals that are stored for a process. A process may catch any number of signals.
 const MAX_SIGNALS: usize = 8;
 
 /// Maximum number of stored bytes of a stack.
 const MAX_STACK_SIZE: usize = 256 << 10;
-/// Number of bytes below the stack pointer that a function may use if it calls no others.
+/// Number of bytes below the stack pointer that a function may use if it calls no other functions.
 const RED_ZONE: u64 = 128;
 
 /// Maximum number of stored mappings of files.
@@ -79,7 +79,7 @@ struct TraceState {
 }
 
 /// Traces the requested processes until the other side of standard input closes its sending direction. Returns the report, and the
-/// connection for it.
+/// connection over which it must be sent.
 fn trace() -> io::Result<(TracerReport, UnixStream)> {
     // A tracer must not keep inherited connections open. This process has not opened any descriptors yet.
     descriptors::close_all_but(vec![0, 1, 2]);
@@ -161,8 +161,8 @@ impl TraceState {
         self.signals.remove(&process)
     }
 
-    /// Handles the death of a process. Its cause is the last fault with this signal, or else the last such signal that the process has sent
-    /// itself. A process that catches a fault may end itself with the same signal.
+    /// Handles the death of a process. The cause of the death is the last fault with this signal, or else the last such signal that the
+    /// process has sent itself. A process that catches a fault may end itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
         let Some(all) = self.ended(thread).filter(|_| self.reported.snapshots.len() < MAX_SNAPSHOTS) else {
             return;

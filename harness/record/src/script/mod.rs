@@ -50,7 +50,7 @@ pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<S
     format_scenario("server", text)
 }
 
-/// Returns the single dialect of a scenario.
+/// Returns the dialect of a session's scenario. Without any dialect, returns the default.
 pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, ScenarioWriteError> {
     match dialects {
         [] => Ok(Dialect::default()),

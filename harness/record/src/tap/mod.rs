@@ -36,7 +36,7 @@ use pmi_judge::event::{Bytes, Exit};
 /// File name that makes the binary act as a tap.
 pub const NAME: &str = "pmi-conform-tap";
 
-/// Name of the recorder's socket, in the folder above the tap's.
+/// Name of the recorder's socket, in the parent of the tap's folder.
 pub(crate) const SOCKET: &str = "recorder";
 
 /// Folder of the tap for the process group that the launcher starts.
@@ -369,10 +369,10 @@ fn prepare(command: &mut Command, mask: SigSet) {
 
 /// Forwards signals while the program runs, and then exits with the status of the program.
 ///
-/// A connection that ends with its program must end with the tap: the kernel must close it when the exit status of the tap is final. If the
-/// connection ended earlier, Hydra, which kills the processes of a group when one of them closes its connection, would kill the tap. If the
-/// connection ended later, Hydra would ignore its end, because Hydra would already have reaped the tap. So the tap holds both ends until it
-/// exits, even if the recorder forwards the messages.
+/// A connection that ends because its program ends must end together with the tap: the kernel must close the connection as the tap exits.
+/// If the connection ended earlier, Hydra, which kills the processes of a group when one of them closes its connection, would kill the tap.
+/// If the connection ended later, Hydra would ignore its end, because Hydra would already have reaped the tap. So the tap holds both ends
+/// until it exits, even if the recorder forwards the messages.
 fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
     let mut handler = ForwardingHandler { program: program.pid() };
@@ -422,7 +422,7 @@ fn supervise(mut link: TapLink, mut program: Child, signals: &SignalFd) -> io::R
 
 /// Leaves the process group, so that a signal to the group reaches the program only once, and a signal to the tap can be forwarded. A
 /// session leader cannot leave its group, but signals for it go to the whole group, so they need not be forwarded. Returns whether the tap
-/// left.
+/// left the group.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {

@@ -242,7 +242,8 @@ impl<'a> Decoded<'a> {
         self.operation.filter(|_| self.is_well_formed())
     }
 
-    /// Returns the programs of a well-formed spawn request in a frame. `None` if the programs follow in separate messages, as in the draft.
+    /// Returns the programs of a well-formed spawn request in a frame. Returns `None` if the programs follow in separate messages, as in
+    /// the draft.
     pub fn spawn(&self) -> Option<&SpawnRequest> {
         self.spawn.as_deref()
     }
@@ -313,7 +314,7 @@ impl<'a> Decoded<'a> {
         keys.find_map(|field| self.value(field.key))
     }
 
-    /// Returns whether a response lacks all of the results that its operation has.
+    /// Returns whether a response contains none of the results of its operation. Returns false if the operation has no results.
     pub fn lacks_results(&self) -> bool {
         let results = self.exchange.map_or(&[][..], |exchange| exchange.results);
         !results.is_empty() && results.iter().all(|field| self.raw(field.key).is_none())
@@ -370,8 +371,8 @@ impl<'a> Decoded<'a> {
         })
     }
 
-    /// Returns whether a line is written exactly as its row of the table: in the same order, with a single blank between tuples, numbers
-    /// without extra characters, and no additional keys.
+    /// Returns whether a line has exactly the form of its row in the table: the tuples are in the same order with single blanks between
+    /// them, numbers have no extra characters, and there are no additional keys.
     pub fn is_canonical(&self) -> bool {
         let Some(row) = self.exchange.filter(|_| self.is_well_formed()) else { return false };
         let mut line = Vec::with_capacity(self.text.len());

@@ -64,12 +64,12 @@ impl fmt::Display for Rule {
     }
 }
 
-/// `word`: one or more visible characters other than `=`.
+/// Returns whether the bytes are a `word`: one or more visible characters other than `=`.
 pub fn is_word(bytes: &[u8]) -> bool {
     is_visible(bytes) && memchr(b'=', bytes).is_none()
 }
 
-/// `string`: one or more of SP, HTAB and the visible characters.
+/// Returns whether the bytes are a `string`: one or more of SP, HTAB and the visible characters.
 ///
 /// As written, the RFC's rule is one blank, one tab and one visible character in sequence, repeated. Its own comment
 /// ("visible char plus tab, space") shows that a choice is meant.
@@ -77,7 +77,7 @@ pub fn is_string(bytes: &[u8]) -> bool {
     !bytes.is_empty() && first_bad_byte(bytes).is_none()
 }
 
-/// `uint`: one or more digits, of any length.
+/// Returns whether the bytes are a `uint`: one or more digits, of any length.
 pub fn is_uint(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
 }

@@ -18,8 +18,8 @@ pub struct MappingBlock {
 
 /// A mapping of ranks to nodes: rank 0 is the first process of the first block, and so on.
 ///
-/// `Display` writes the RFC's form, which [`ProcessMapping::parse`] reads. A mapping without blocks is written as an empty text, the RFC's
-/// form of an unknown mapping.
+/// `Display` writes the RFC's form, which [`ProcessMapping::parse`] reads. A mapping without blocks is written as an empty string, which is
+/// the RFC's form of an unknown mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProcessMapping {
     /// The blocks in order.

@@ -168,7 +168,7 @@ impl<'a> Iterator for LineTuples<'a> {
     }
 }
 
-/// Returns the length of the value of `msg`. The value ends before the blanks in front of the next tuple whose key is `rc` or in `fields`,
+/// Returns the length of the value of `msg`. The value ends before the blanks that precede the next tuple whose key is `rc` or in `fields`
 /// and does not occur in `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {

@@ -1,4 +1,4 @@
-/// Places `size` ranks on `nodes` nodes in blocks of sizes as equal as possible. Returns the node id of every rank.
+/// Places `size` ranks on `nodes` nodes, in blocks whose sizes are as equal as possible. Returns the node id of every rank.
 ///
 /// The first `size % nodes` nodes get one rank more than the others. No node is empty if `size >= nodes`.
 pub fn place(size: u32, nodes: u32) -> Vec<u32> {

@@ -3,7 +3,7 @@
 //! The environment of the process contains `PMI_PORT=HOST:PORT` and `PMI_ID`, but not `PMI_FD`, `PMI_RANK` or `PMI_SIZE`. The process
 //! connects and identifies itself with `cmd=initack pmiid=ID`. The response has four lines, which MPICH's client reads in this order:
 //! `cmd=initack`, which later servers extend, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification describes this
-//! exchange. It follows MPICH's servers and clients.
+//! exchange; this module follows MPICH's servers and clients.
 
 use crate::grammar::parse_uint;
 use crate::message::{Message, ValueReading};

@@ -3,7 +3,7 @@
 //! The process listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to it. The process manager sends
 //! `cmd=singinit`. The process answers with its version and whether its standard streams should be forwarded. The process manager confirms
 //! with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD, in a group
-//! of one process. No specification describes this exchange. It follows MPICH's client and servers.
+//! of one process. No specification describes this exchange; this module follows MPICH's client and servers.
 
 use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
@@ -35,11 +35,11 @@ pub struct SingletonInfo {
     pub streams: bool,
 }
 
-/// Checks that MPICH's client accepts a line as the first message: it must request no authentication.
+/// Checks that MPICH's client accepts a line as the first message. The line must not request authentication.
 ///
 /// # Errors
 ///
-/// Returns a description of the expected line.
+/// Returns an error that describes the expected line if the line is invalid.
 pub fn check_request(line: &[u8]) -> Result<(), &'static str> {
     let wanted = "cmd=singinit with authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -52,7 +52,7 @@ pub fn check_request(line: &[u8]) -> Result<(), &'static str> {
 ///
 /// # Errors
 ///
-/// Returns a description of the expected line, if the line is not a valid response.
+/// Returns an error that describes the expected line if the line is not a valid response.
 pub fn check_response(line: &[u8]) -> Result<Version, &'static str> {
     let wanted = "cmd=singinit with pmi_version, pmi_subversion, stdio=yes or no, and authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -85,7 +85,7 @@ impl SingletonInfo {
     ///
     /// # Errors
     ///
-    /// Returns a description of the expected line.
+    /// Returns an error that describes the expected line if the line is invalid.
     pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
         let wanted = "cmd=singinit_info with versionok=yes, stdio=yes or no, and kvsname";
         let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;

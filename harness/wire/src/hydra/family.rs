@@ -168,7 +168,7 @@ pub fn parse_version(text: &str) -> Option<semver::Version> {
     Some(semver::Version::new(major, rest(), rest()))
 }
 
-/// The error for a text that is neither the name of a family nor a version.
+/// The error for a string that is neither the name of a family nor a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownFamily;
 

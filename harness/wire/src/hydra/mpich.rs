@@ -1,4 +1,4 @@
-//! The encoding of the control protocol of MPICH's Hydra. No I/O.
+//! The encoding of the control protocol of MPICH's Hydra. The module does no I/O.
 //!
 //! A connection carries an unframed first record from the proxy ([`ProxyInit`]), and then frames in both directions. A frame has a header
 //! of `int` fields in host byte order, and a body.

@@ -19,7 +19,7 @@ pub enum ProxyMessage {
     Ended(Vec<i32>),
     /// A request that the proxy forwards or makes itself.
     Request {
-        /// An identification of the client, which the response must repeat.
+        /// The number that identifies the client. The response must repeat it.
         route: i32,
         /// The text. Some families omit its terminator.
         text: Vec<u8>,

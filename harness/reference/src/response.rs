@@ -100,14 +100,14 @@ impl OperationResult {
         value.map_or_else(|| Self::miss(why), |value| Self::done().with(name, value))
     }
 
-    /// Adds a result.
+    /// Adds a named result.
     #[must_use]
     pub fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Vec<u8>>) -> Self {
         self.fields.push((name.into(), value.into()));
         self
     }
 
-    /// Adds a number.
+    /// Adds a named result that is a number.
     #[must_use]
     pub fn with_number(self, name: impl Into<Cow<'static, str>>, value: impl ToString) -> Self {
         self.with(name, value.to_string())

@@ -176,7 +176,7 @@ fn accepts_longest_pair_and_refuses_longer_pairs(
 }
 
 #[test]
-fn node_attribute_answers_its_waiters() {
+fn put_of_an_attribute_answers_waiting_gets() {
     let mut job = Job::joined(Framing::Frames, 4, 2);
     assert_eq!(job.ask(2, "cmd=info-getnodeattr;key=k;wait=TRUE;"), [""; 0]);
     assert_eq!(job.ask(0, "cmd=info-putnodeattr;key=k;value=v;"), ["0 cmd=info-putnodeattr-response;rc=0;"]);
@@ -187,7 +187,7 @@ fn node_attribute_answers_its_waiters() {
 
 /// Draft, "Thread Safety": another thread of the process may enter the next fence.
 #[test]
-fn threads_of_a_process_fence_in_turn() {
+fn thread_may_enter_the_next_fence_early() {
     let mut job = Job::pmi2();
     let fences = [1, 2].map(|thread| format!("cmd=kvs-fence;thrid={thread};"));
     let released =

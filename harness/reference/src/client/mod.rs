@@ -202,7 +202,7 @@ pub struct Client {
     kvsname: Option<Vec<u8>>,
     /// Keys that were put.
     keys: HashSet<Vec<u8>>,
-    /// True if the client accepts the breaches of [`Client::lenient`].
+    /// True if the client accepts the breaches that [`Client::lenient`] lists.
     lenient: bool,
 }
 
@@ -357,7 +357,7 @@ impl Client {
             return Err(ClientMisuse::TagOpen(barrier.tag));
         }
         let bytes = self.write("barrier", &[("group", group)])?;
-        // The tag identifies the response.
+        // The response is recognized by its tag, so the request is not pending.
         self.pending.pop();
         self.open.push(barrier.tag);
         Ok(bytes)
@@ -402,8 +402,8 @@ impl Client {
         self.request("put-node-attribute", &[("key", key), ("value", value)])
     }
 
-    /// Draft, "`PMI_Info_GetNodeAttr`": requests an attribute of this process's node. With `wait`, the response comes only when it has a
-    /// value.
+    /// Draft, "`PMI_Info_GetNodeAttr`": requests an attribute of this process's node. With `wait`, the server responds only when the
+    /// attribute has a value.
     pub fn get_node_attribute(&mut self, key: &[u8], wait: bool) -> Result<Vec<u8>, ClientMisuse> {
         let fields = [("key", key), ("wait", boolean_text(true))];
         self.request("get-node-attribute", if wait { &fields } else { &fields[..1] })

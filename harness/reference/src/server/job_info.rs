@@ -26,7 +26,7 @@ impl Server {
     }
 
     /// RFC 13, "`PMI_KVS_Get_my_name`": the name of the group's keyval space. Draft, "`PMI_Job_GetId`": the id of the job. This server uses
-    /// the same text for both.
+    /// the same string for both.
     pub(super) fn kvsname(&self, from: Proc) -> OperationResult {
         OperationResult::done().with("kvsname", self.groups[from.group as usize].kvsname.clone())
     }

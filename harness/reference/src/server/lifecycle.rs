@@ -33,7 +33,7 @@ impl Server {
             self.process_mut(from).framing = Framing::Frames;
             self.join(from, header, Version::V2_0);
         } else if offered < Version::V1_0 {
-            let why = format!("version {offered} is not supported, 1.0 and 1.1 are");
+            let why = format!("version {offered} is not supported: offer 1.0 or later");
             self.reply(from, header, OperationResult::failed(why));
         } else {
             let highest = if self.config.pmi12 { Version::V1_2 } else { Version::V1_1 };

@@ -235,7 +235,7 @@ impl Server {
         match conflict.map(|held| &held.awaited_event) {
             Some(AwaitedEvent::Barrier) => return Err("request while in the barrier".into()),
             Some(AwaitedEvent::Spawn(_)) => return Err("request while a spawn is pending".into()),
-            Some(_) => return Err("request before the last one is answered".into()),
+            Some(_) => return Err("request before the previous request was answered".into()),
             None if *request == ServerRequest::Finalize && self.is_in_group_barrier(from) => {
                 return Err("finalize while in a barrier".into());
             }

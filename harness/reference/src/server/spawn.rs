@@ -33,8 +33,8 @@ impl Server {
         self.act(ServerAction::Spawn { group, requester: by, programs });
     }
 
-    /// Reports the start of the programs of a [`ServerAction::Spawn`]: an error code for each process, 0 for success. If a code is not 0,
-    /// the whole spawn has failed, and the group no longer exists.
+    /// Reports the result of a [`ServerAction::Spawn`]. `errcodes` has an error code for each process, which is 0 for success. If a code is
+    /// not 0, the whole spawn has failed, and the group no longer exists.
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);

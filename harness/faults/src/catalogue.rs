@@ -127,7 +127,7 @@ fn leak_ids(ids: &str) -> &'static [&'static str] {
     ids.split_whitespace().map(|id| leak(id.to_owned())).collect::<Vec<_>>().leak()
 }
 
-/// Parses a name with serde, so that the error for a misspelled one lists the valid names.
+/// Parses a name with serde, so that the error for a misspelled name lists the valid names.
 fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
     T::deserialize(StrDeserializer::<serde::de::value::Error>::new(name)).map_err(|error| error.to_string())
 }

@@ -12,7 +12,7 @@ pub(crate) enum LengthFormat {
     LeftAligned,
     /// The length with leading zeros.
     ZeroPadded,
-    /// A fixed text, whatever the length is.
+    /// A fixed header, regardless of the length.
     Text(&'static str),
 }
 

@@ -18,7 +18,7 @@ impl RequestText<'_> {
     fn meets(&self, words: VerbAndArguments) -> Result<bool, UnknownStep> {
         let line = self.0;
         let at = |part: &str| line.windows(part.len()).position(|window| window == part.as_bytes());
-        // A value may contain any text.
+        // A value may contain any text, so `head-has` searches only the part before the value.
         let head = &line[..at(" value=").unwrap_or(line.len())];
         Ok(match words {
             ["not", words @ ..] => !self.meets(words)?,

@@ -407,7 +407,7 @@ impl Server {
             return Ok(());
         }
         match self.pick(from, |e| matches!(e, Effect::RejectsConcurrent).then_some(())) {
-            Some(()) => Err("request before the last one is answered".into()),
+            Some(()) => Err("request before the previous request was answered".into()),
             None => Ok(()),
         }
     }

@@ -37,7 +37,7 @@ pub(super) struct RareState {
     pub(super) last_values: HashMap<GroupId, Vec<u8>>,
     /// The ranks in the barrier, in the order of entry.
     pub(super) entered: HashMap<GroupId, Vec<u32>>,
-    /// The last rank of each earlier barrier.
+    /// The rank that entered each earlier barrier last.
     pub(super) latest: HashMap<GroupId, Vec<u32>>,
     /// Groups in which a request came in pieces while another process was in the barrier.
     pub(super) stuck: HashSet<GroupId>,

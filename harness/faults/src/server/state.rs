@@ -99,7 +99,8 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// Returns the state for the effects of a behaviour. Returns `None` for the plain reference, which then only tests an empty option.
+    /// Returns the state for the effects of a behaviour. Returns `None` for the plain reference, so that each of its hooks only tests an
+    /// option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, Occasion, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),

@@ -359,7 +359,7 @@ mod tests {
     struct ManualPump {
         program: UnixStream,
         manager: UnixStream,
-        /// The pump's ends.
+        /// Duplicates of the pump's own ends of both connections: the program's, and the manager's.
         ends: (UnixStream, UnixStream),
         reactor: Reactor<PumpSide>,
         pump: Pump,

@@ -125,7 +125,7 @@ use joined
 use left
 ";
 
-/// A barrier that cannot end, because one process only enters it after the other has seen silence.
+/// A barrier that cannot end, because one process enters it only after the other has observed silence.
 const SILENCE_SCENARIO: &str = "\
 use init
 0  send    barrier
@@ -183,7 +183,7 @@ fn printed(events: &[Event]) -> String {
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
-/// Describes the crash in a probe, or else its most severe finding if its severity is at least `least`.
+/// Describes the crash in a probe. Without a crash, describes the probe's most severe finding whose severity is at least `least`, if any.
 fn worst_finding(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));

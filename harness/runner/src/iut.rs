@@ -171,7 +171,8 @@ impl Iut {
     }
 
     /// If the launcher has ended without starting the processes, returns the number of processes that it can start: one per node, or all
-    /// processes if the words of `launch` are omitted. The launcher of a bare proxy is ours, so its end says nothing about the proxy.
+    /// processes if the words of `launch` are omitted. Returns `None` for a bare proxy, whose launcher is ours: its end says nothing about
+    /// the proxy.
     fn starts_fewer(
         &self,
         suite: &Suite,

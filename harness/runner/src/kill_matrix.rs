@@ -137,8 +137,8 @@ pub struct KillMatrix {
 }
 
 impl KillMatrix {
-    /// Returns whether every fault is killed, by a common rule in every dialect, no variation has a finding, and a killing scenario cites
-    /// each server requirement that needs a fault.
+    /// Returns whether three conditions are met: every fault is killed, by a common rule in every dialect; no variation has a finding; and
+    /// each server requirement that needs a fault is cited by a killing scenario.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
             && self.without_common_rule.is_empty()
@@ -330,7 +330,7 @@ pub fn run(
     }
 }
 
-/// A fault in one dialect.
+/// A case of the matrix: a fault in one dialect.
 struct FaultCase<'a> {
     result: FaultResult,
     /// The scenarios that are still to be played.
@@ -380,7 +380,7 @@ impl<'a> FaultCase<'a> {
     }
 }
 
-/// Plays the remaining scenarios of the cases of a fault. Unless `all` is true, a case ends when it is proven. If all cases are proven, but
+/// Plays the remaining scenarios in all cases of a fault. Unless `all` is true, a case ends when it is proven. If all cases are proven, but
 /// the dialects cite no common rule although the fault breaks one, each case continues until the dialects cite a common rule.
 fn play_cases(
     suite: &Suite,
@@ -419,8 +419,8 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     }
 }
 
-/// Plays the scenarios in which a variation has an effect. The variation is given with its index among the rehearsed behaviours. Without a
-/// variation, every scenario is played against the plain server.
+/// Plays the scenarios in which a variation has an effect. `entry` contains the variation and its index among the rehearsed behaviours.
+/// Without a variation, every scenario is played against the plain server.
 fn try_variation(
     suite: &Suite,
     rehearsed: &[RehearsedScenario<'_>],

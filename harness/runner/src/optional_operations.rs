@@ -205,8 +205,8 @@ pub(crate) fn offers(prober: Prober<'_>, selected: &[Arc<Scenario>]) -> Optional
     operations
 }
 
-/// Returns the operations among spawn, names and PMI-1.2 that a server supports in a dialect, as claimed or else as probed. Campaigns use
-/// these operations.
+/// Returns the operations among spawn, names and PMI-1.2 that a server supports in a dialect. Operations without a claim are probed.
+/// Campaigns use these operations.
 pub fn offered_operations(prober: Prober<'_>, dialect: Dialect) -> BTreeSet<Capability> {
     let Iut::Processes(implementation, _) = prober.iut else { return BTreeSet::new() };
     let offers = |need: &Capability| match implementation.claimed_capabilities.get(need) {

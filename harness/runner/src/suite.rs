@@ -1,4 +1,4 @@
-//! The suite, prepared for the reference server, and scenario files.
+//! Loads the embedded suite and scenario files, which may name the faults and variations of the reference server.
 
 use std::collections::BTreeSet;
 use std::io;

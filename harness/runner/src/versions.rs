@@ -290,7 +290,8 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeResponse {
 /// Placeholder for a response that is not sent.
 const NO_RESPONSE: &str = "<nothing>";
 
-/// Returns the responses to programs and libraries, relative to their offer.
+/// Returns the responses that programs and libraries receive, each with its name. Some of the versions in them depend on the offered
+/// version.
 fn program_responses(offered: Version) -> Vec<(String, String)> {
     let takes = |version: u64, subversion: u64| {
         let name = Version { version, subversion }.to_string();

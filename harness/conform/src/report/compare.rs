@@ -20,7 +20,7 @@ pub(crate) struct Comparison {
     pub(crate) after: ComparedRun,
     /// The scenarios of both runs whose verdict or broken requirements differ, in the order of their names.
     pub(crate) changed: Vec<ResultChange>,
-    /// Scenarios that differ only in intermittent behaviour, according to the runs' own attempts.
+    /// Scenarios that differ only in intermittent behaviour, according to the attempts in each run.
     #[serde(rename = "varies")]
     pub(crate) intermittent: Vec<String>,
     /// Differences in findings that depend on timing, with too few attempts to exclude chance. Such findings are crashes, hangs, missing

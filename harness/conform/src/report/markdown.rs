@@ -68,7 +68,7 @@ struct CauseRow<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
     judged: Option<&'a JudgedFinding>,
-    /// Suffix with the other requirements that scenarios with this cause report.
+    /// The other requirements that scenarios with this cause report, formatted as a suffix.
     special: String,
     /// Number of scenarios with this cause.
     scenarios: usize,

@@ -40,7 +40,7 @@ struct MatrixPages {
 pub(crate) struct ExtraPages {
     /// Results of programs under process managers.
     pub(crate) interop: Vec<interop::InteropMatrix>,
-    /// True if runs with the same title belong to consecutive versions of one implementation, the oldest first.
+    /// True if runs with the same title belong to consecutive versions of the same implementation, the oldest first.
     pub(crate) history: bool,
 }
 
@@ -81,7 +81,7 @@ struct Table {
     title: String,
     runs: Vec<Column>,
     requirements: Vec<MatrixRow>,
-    /// Changes from run to run, if the runs belong to consecutive versions of one implementation.
+    /// Changes from run to run, if the runs belong to consecutive versions of the same implementation.
     history: Option<VersionHistory>,
 }
 

@@ -95,7 +95,7 @@ impl Interpreter<'_> {
         })
     }
 
-    /// Calls `play` while the steps of one rank are set aside. In a fixed schedule, this has no effect.
+    /// Calls `play` while the steps of one rank are set aside. In a fixed schedule, `play` is not called.
     fn without(
         &mut self,
         p: Proc,

@@ -1,10 +1,10 @@
 //! The meaning of a step for a library under test: the runner makes its calls (`A:`), expects its requests (`C:`) and acts as its process
 //! manager (`S:`).
 //!
-//! The library decides when it makes a request: for the limits in `PMI_Init` or on first use, for the mapping once or at each call. So the
-//! wire lines of a scenario are only needed where they matter. Between a call and its return, `C:` expects a request and `S:` answers it.
-//! Outside of calls, `C:` and `S:` define how all further requests of this form are answered. The reference server, in memory, answers all
-//! other requests.
+//! The library decides when it makes a request. For example, it may request the limits in `PMI_Init` or on first use, and the mapping once
+//! or at each call. Therefore a scenario needs wire lines only where they matter. Between a call and its return, `C:` expects a request and
+//! `S:` answers it. Outside of calls, `C:` and `S:` define how all further requests of the same form are answered. The reference server, in
+//! memory, answers all other requests.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

@@ -6,7 +6,7 @@
 //! - `interpreter`: the common part of all runs. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
 //!   without expectations
 //! - `free`: the schedule of sessions without an order across ranks
-//! - `program`: a script for the server that a program is started under
+//! - `program`: the script of the server under which a program is started
 
 mod free;
 mod interpreter;

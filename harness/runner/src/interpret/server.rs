@@ -179,7 +179,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Returns the number of a request that a step has matched. `number` counts the matched requests from 1; `None` selects the last one.
+    /// Returns the id of a proxy's request that a step has matched. `number` counts the matched requests from 1; `None` selects the last
+    /// one.
     pub(super) fn matched_request(&self, p: Proc, number: Option<u32>) -> Option<u64> {
         let taken = self.recorder.judge.consumed_requests(p);
         let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;

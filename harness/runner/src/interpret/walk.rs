@@ -75,7 +75,7 @@ impl<'a> StepWalk<'a> {
         Self { fragments, newlines, ranks: scenario.ranks }
     }
 
-    /// Returns the line of a statement in the scenario's own file; `line` is the line of the `use` that contains it.
+    /// Returns the line of a statement in the scenario's own file. For a statement of a fragment, this is `line`, the line of the `use`.
     fn line_of(
         &self,
         index: usize,

@@ -87,8 +87,8 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// If one connection has ended, waits to see whether the server ends all of them before the runner closes the others. Without this
-    /// wait, the order of the requests would be unknown.
+    /// If some connections have ended and others have not, waits to see whether the server ends those too before the runner closes them.
+    /// Without this wait, the order of the requests would be unknown.
     fn wait_for_closes(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started_processes();
@@ -135,7 +135,8 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Waits for a message, or for the end of the connection. If a due response never arrives, the later steps show nothing.
+    /// Waits for a message, or for the end of the connection. If a due response does not arrive, stops the walk, because later steps would
+    /// not show anything.
     fn take(&mut self, p: Proc, due: Option<&Template>) -> Result<(), WalkEnd> {
         let start = Instant::now();
         let is_proxy = p.group == Proc::PROXY_GROUP;

@@ -177,7 +177,7 @@ fn describe(finding: &Finding) -> String {
     format!("{}: expected {}, seen {}", finding.requirement, finding.expected, finding.seen)
 }
 
-/// Plays the session of a fault or variation. Returns the result, without `wrong`, and the findings.
+/// Plays the session of a fault or variation. Returns the findings, and the result with an empty `wrong`, which the caller determines.
 fn tried(client: &ClientFault) -> (PartyResult, Vec<Finding>) {
     let findings = judged(&client.session());
     let cited = findings.iter().filter(|f| f.party == PartyKind::Client).map(|f| f.requirement.clone());

@@ -39,7 +39,8 @@ pub struct ExternalMatrix<'a> {
     pub jobs: usize,
 }
 
-/// The failures of scenarios without the tested fault, by the base of the fault (the name passed to `with_fault`) and by scenario.
+/// The failures of scenarios when they are played without the tested fault, by the fault's base and by scenario. The base is then the name
+/// passed to `with_fault`.
 type CleanResults = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 impl ExternalMatrix<'_> {
@@ -62,7 +63,8 @@ impl ExternalMatrix<'_> {
         without_fault(self.suite, needs, &results.iter().flat_map(PartyResult::cited).collect())
     }
 
-    /// Plays the scenarios that faults name without these faults. Returns the failures, by the base of the faults and by scenario.
+    /// Plays the scenarios that are named by the given faults, but without these faults. Returns the failures, by the base of the faults
+    /// and by scenario.
     fn play_without_faults(&self, faults: &[&'static ExternalFault]) -> CleanResults {
         let framing = self.dialect.framing();
         let named = |fault: &&'static ExternalFault| {

@@ -30,7 +30,7 @@ const KEY_COUNT: u32 = 2000;
 /// Length of the value of each key.
 const VALUE_LENGTH: usize = 64;
 
-/// The results of the rounds with one number of ranks.
+/// The results of all rounds with the same number of ranks.
 #[derive(Default)]
 pub struct RoundResults {
     seconds: BTreeMap<MeasuredPhase, Vec<f64>>,

@@ -101,7 +101,7 @@ impl MeasuredJob {
         self.ranks
     }
 
-    /// Returns the bytes of memory of the manager.
+    /// Returns the memory use of the manager in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.party.memory().iter().map(|memory| memory.bytes).sum()
     }

@@ -120,13 +120,14 @@ impl Script {
     }
 
     /// Returns the expectation of a step. If the program is compared with a plain run, the expectation cites the requirement of its step.
-    /// Otherwise it is about how the program ends under a plain server.
+    /// Otherwise, it cites the requirement about a program's exit under a plain server.
     fn expectation(&self, place: &ExpandedStep, proc: Option<Proc>, kind: ExpectationKind) -> Expectation {
         let cites = if self.is_unusual() { &place.cites } else { EXITS_SUCCESSFULLY };
         Expectation { proc, cites: cites.to_owned(), kind }
     }
 
-    /// Returns the first request that receives a different response, and its line. At least one process is expected to make this request.
+    /// Returns the first request for which the scenario defines the server's reaction, and its line. At least one process is expected to
+    /// make this request.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
         self.situations.iter().find_map(|place| match &place.entry {
             ScriptEntry::Trigger(request, _) => {
@@ -208,7 +209,7 @@ impl ProgramServer for Script {
     }
 }
 
-/// Returns the prefix of kvsnames. MPI libraries derive the names of shared memory from it.
+/// Returns a prefix for a job's kvsnames that no other running job uses, because MPI libraries derive the names of shared memory from it.
 fn prefix() -> String {
     static JOB_COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03x}", unique_prefix(), JOB_COUNT.fetch_add(1, Ordering::Relaxed) & 0xfff)

@@ -34,7 +34,7 @@ pub struct Program {
     pub label: String,
     /// The program and its arguments.
     command: Vec<OsString>,
-    /// Default number of processes, if the scenario does not define it.
+    /// Number of processes for scenarios that do not define it.
     pub(crate) ranks: u32,
     /// The kind of connection that the program's processes receive.
     connection_method: ConnectionMethod,

@@ -18,11 +18,11 @@ const MAX_OUTPUT_SIZE: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) enum PendingOutput {
     Bytes(Vec<u8>),
-    /// The end of the connection.
+    /// The connection is to be closed.
     Close,
-    /// The end of the process, by the process manager.
+    /// The process is to be ended, as a process manager does.
     End,
-    /// A kill of the process, which simulates a crash.
+    /// The process is to be killed, which simulates a crash.
     Kill,
 }
 

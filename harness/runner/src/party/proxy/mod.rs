@@ -10,10 +10,10 @@
 //!
 //! # Requests that proxies forward
 //!
-//! Under a runner, the upstream reports every request from a proxy and every response, and a scenario may respond instead. These
-//! requests have the same form in every family: text as in PMI-1. Pairs that a proxy had stored are `mput KEY=VALUE ...`, a barrier is
-//! `barrier_in`, and all others are the client's request. The response `cmd=barrier_out` is extended by the barrier's name if barriers
-//! have names.
+//! Under a runner, the upstream reports every request from a proxy and every response, and a scenario may respond instead. These requests
+//! have the same form in every family: text as in PMI-1. A proxy sends the pairs that it has stored as `mput KEY=VALUE ...`, and a barrier
+//! as `barrier_in`. Every other request has the text of the client's request. If barriers have names, the response `cmd=barrier_out` also
+//! contains the barrier's name.
 //!
 //! # Exit status
 //!

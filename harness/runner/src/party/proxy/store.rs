@@ -53,7 +53,7 @@ impl Store {
         group
     }
 
-    /// Initializes a group's proxy clients. Called once for each spawned group.
+    /// Initializes a group's proxy clients. The upstream calls this once for each spawned group.
     pub(super) fn join(&mut self, group: GroupId) {
         let replies = self.request(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);
@@ -99,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Forwards a request, given without its trailing newline.
+    /// Serves a request of a group's proxy client, given without its trailing newline.
     pub(super) fn request(&mut self, group: GroupId, text: &[u8]) -> Vec<StoreResult> {
         self.server.receive(proxy_client(group), text);
         self.server.receive(proxy_client(group), b"\n");
@@ -112,7 +112,7 @@ impl Store {
         answers
     }
 
-    /// Forwards a PMI-2 request, given as the body of its frame.
+    /// Serves a PMI-2 request of a group's proxy client, given as the body of its frame.
     pub(super) fn ask_pmi2(&mut self, group: GroupId, body: &[u8]) -> Vec<StoreResult> {
         // A longer body could not have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };

@@ -89,7 +89,7 @@ const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hos
 const MPIEXEC_ARGUMENTS: [&str; 5] =
     [PMI_ARGS_OPTION, "{port}", UNUSED_ARGUMENTS[0], UNUSED_ARGUMENTS[1], "{pid}"];
 
-/// The option of `serve` for the same purpose as [`PMI_ARGS_OPTION`].
+/// The option that makes `serve` accept the same arguments as an `mpiexec` after [`PMI_ARGS_OPTION`].
 const SERVE_OPTION: &str = "--pmi-args";
 
 /// Placeholder for a name that no other launch has.

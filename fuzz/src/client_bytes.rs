@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
                 Ok(request) => {
                     assert!(
                         !broken && waiting.is_none(),
-                        "a request while another is pending, or on a broken connection"
+                        "the client sends a request while another is pending, or after an error"
                     );
                     check_request(requested, &request);
                     waiting = Some(requested);
@@ -48,21 +48,27 @@ pub fn run(data: &[u8]) {
         let whole = client.receive(bytes);
         let first = bytes.chunks(1).find_map(|byte| bytewise.receive(byte));
         match &whole {
-            None => assert_eq!(first, None, "a response only if the bytes arrive in pieces"),
+            None => {
+                assert_eq!(first, None, "the client returns a response only if the bytes arrive one by one")
+            }
             Some(Ok(answer)) => {
-                assert_eq!(first.as_ref(), Some(&Ok(answer.clone())), "the same answer in pieces");
+                assert_eq!(first.as_ref(), Some(&Ok(answer.clone())), "fragmentation changes the response");
                 let operation = operation_of(answer);
-                assert_eq!(Some(operation), waiting.take(), "a response to the pending request");
+                assert_eq!(
+                    Some(operation),
+                    waiting.take(),
+                    "the response does not belong to the pending request"
+                );
                 // Count the responses of each kind as coverage, because they share most of the code.
                 counters::seen(
                     operation as u32 * 2 + u32::from(matches!(answer, ServerResponse::Failed { .. })),
                 );
-                assert_eq!(bytes.last(), Some(&b'\n'), "a response ends with a newline");
+                assert_eq!(bytes.last(), Some(&b'\n'), "the response does not end with a newline");
             }
             Some(Err(error)) => {
                 assert!(!error.to_string().is_empty());
                 if *error != ServerError::Unsolicited {
-                    assert_eq!(first.as_ref(), Some(&Err(error.clone())), "the same error in pieces");
+                    assert_eq!(first.as_ref(), Some(&Err(error.clone())), "fragmentation changes the error");
                 }
                 // If bytes arrive one by one, the client returns the response before it sees the surplus bytes.
                 if let Some(Ok(_)) = first {

@@ -46,9 +46,9 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
                 READINGS.into_iter().for_each(|reading| check_body(body, reading));
             }
         }
-        assert_eq!(framer.partial_frame(), expected.partial(pushed), "what has begun");
+        assert_eq!(framer.partial_frame(), expected.partial(pushed), "the bytes of an incomplete frame");
     }
-    assert!(expected.is_done(pushed), "the framer kept a frame back");
+    assert!(expected.is_done(pushed), "the framer did not return a complete frame");
     // The buffer's capacity doubles as it grows.
     let held = if cuts == 0 { stream.len() } else { limit.saturating_add(HEADER + 32).min(stream.len()) };
     memory::check(before, 2 * held + 1024, "a framer");
@@ -77,7 +77,10 @@ impl<'a> ExpectedFrames<'a> {
     /// Returns the next body, or `None` if it cannot be read. The framer has received the first `pushed` bytes.
     fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
         let header = &self.stream[self.at..self.at + HEADER];
-        assert!(!self.framing_lost && self.at + HEADER <= pushed, "a frame before its header");
+        assert!(
+            !self.framing_lost && self.at + HEADER <= pushed,
+            "the framer returned a frame before its header had arrived"
+        );
         let Some(length) = length_of(header) else {
             self.framing_lost = true;
             return None;
@@ -87,7 +90,7 @@ impl<'a> ExpectedFrames<'a> {
         if length > self.limit {
             return None;
         }
-        assert!(self.at <= pushed, "a frame before its end");
+        assert!(self.at <= pushed, "the framer returned a frame before its end had arrived");
         Some(&self.stream[body..self.at])
     }
 
@@ -150,7 +153,8 @@ fn check_body(bytes: &[u8], reading: SemicolonReading) {
     }
 }
 
-/// Checks the fields of a well-formed message with these tuples, also after it was printed. Printed messages follow the draft.
+/// Checks the fields of a well-formed message with these tuples, both before and after the message is printed and parsed again. Printed
+/// messages follow the draft.
 fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
     let direction = message.direction;
     match message.spawn() {
@@ -158,7 +162,7 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
             let mut out = Vec::new();
             request.write_body(message.value("thrid").as_deref(), &mut out);
             let again = Decoded::new(direction, Framing::Frames, &out);
-            assert_eq!(again.spawn(), Some(request), "after it was printed");
+            assert_eq!(again.spawn(), Some(request), "printing changes the spawn request");
             assert_eq!(again.value("thrid"), message.value("thrid"));
         }
         // These commands extend over several messages, whose fields differ from those in the table.
@@ -167,8 +171,8 @@ fn check_message(message: &Decoded<'_>, tuples: &[(Vec<u8>, Vec<u8>)]) {
             let fields = known_fields(message);
             let out = spell::message(Framing::Frames, fields.iter().map(|(key, value)| (*key, &value[..])));
             let again = Decoded::new(direction, Framing::Frames, &out);
-            assert_eq!(again.error(), None, "after it was printed: {}", out.escape_ascii());
-            assert_eq!(known_fields(&again), fields, "after it was printed");
+            assert_eq!(again.error(), None, "the printed message is invalid: {}", out.escape_ascii());
+            assert_eq!(known_fields(&again), fields, "printing changes the message");
             assert_eq!(again.outcome(), message.outcome());
         }
     }
@@ -206,13 +210,13 @@ fn connection(limit: usize, stream: &[u8]) {
         // A message in one direction can release messages in the other. Within a direction, the order never changes.
         at_once.sort_by_key(|(to_server, _)| *to_server);
         one_by_one.sort_by_key(|(to_server, _)| *to_server);
-        assert_eq!(at_once, one_by_one, "at once, and byte by byte");
+        assert_eq!(at_once, one_by_one, "fragmentation changes the messages");
         let arrivals = read.read(direction, text).into_iter();
         let mut arrivals: Vec<_> = arrivals
             .map(|a| (a.direction == Direction::ToServer, a.message.ok().map(|(_, text)| text.into_owned())))
             .collect();
         arrivals.sort_by_key(|(to_server, _)| *to_server);
-        assert_eq!(at_once, arrivals, "pushed, and read");
+        assert_eq!(at_once, arrivals, "`read` does not return the same messages as `push` and `next`");
         assert_eq!(whole.framing(), bytewise.framing());
         for direction in [Direction::ToServer, Direction::FromServer] {
             assert_eq!(whole.partial(direction), bytewise.partial(direction));

@@ -25,13 +25,20 @@ pub fn run(data: &[u8]) {
     }
     let (whole, error) = read(family, &stream.bytes, stream.bytes.len());
     if !stream.is_arbitrary {
-        assert_eq!((&whole, &error), (&stream.expected, &None), "frames as they were written");
+        assert_eq!(
+            (&whole, &error),
+            (&stream.expected, &None),
+            "frames are not decoded as they were encoded"
+        );
     }
     let size = usize::from(cut % 40) + 1;
-    assert_eq!(read(family, &stream.bytes, size), (whole, error), "cut into pieces of {size}");
+    assert_eq!(
+        read(family, &stream.bytes, size),
+        (whole, error),
+        "fragments of {size} bytes change the result"
+    );
     drop(stream);
-    // A frame without a body has 20 bytes, and its record up to 100.
-    memory::check(before, 4096, "what outlives the decoder");
+    memory::check(before, 4096, "the target without its decoders");
 }
 
 /// Decodes all records up to the first error. The init record is pushed separately, because the proxy sends nothing after it until it
@@ -44,7 +51,7 @@ fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<ReceivedFrame>, Optio
         decoder.push(&init);
         match decoder.next() {
             Ok(Some(ReceivedFrame { message: ProxyMessage::Init { proxy: 7 }, .. })) => {}
-            other => panic!("{other:?} for the init record {init:?}"),
+            other => panic!("the init record {init:?} is decoded as {other:?}"),
         }
         assert_eq!(decoder.next(), Ok(None));
     }
@@ -65,6 +72,7 @@ fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<ReceivedFrame>, Optio
         }
     }
     assert!(decoder.partial().len() <= bytes.len());
+    // A frame without a body has 20 bytes, and its record up to 100.
     memory::check(before, 4096 + 32 * bytes.len(), "the decoder with its records");
     (received, None)
 }

@@ -1,4 +1,4 @@
-//! Numbers and texts from arbitrary bytes.
+//! Numbers and strings from arbitrary bytes.
 
 use arbitrary::Unstructured;
 
@@ -18,8 +18,8 @@ pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     }
 }
 
-/// Takes a record from the front: its head, and its text up to the final 0xff. A length in place of the 0xff would be wrong after almost
-/// every mutation.
+/// Takes a record from the beginning of the input: its head, and its content up to the next 0xff. If records began with a length instead,
+/// almost every mutation would make that length wrong.
 pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a [u8; HEAD], &'a [u8])> {
     let (head, rest) = input.split_first_chunk()?;
     let end = rest.iter().position(|byte| *byte == 0xff);

@@ -55,11 +55,15 @@ fn value(value: &[u8], size: u32) {
         Ok(nodes) => {
             assert_eq!(nodes, laid.nodes, "the ranks of {printed}");
             let compressed = ProcessMapping::compress(&nodes);
-            assert_eq!(compressed.expand(size), Ok(nodes), "{printed} after it was compressed");
+            assert_eq!(
+                compressed.expand(size),
+                Ok(nodes),
+                "compressing {printed} changes the nodes of its ranks"
+            );
             assert!(compressed.blocks.len() <= size as usize);
         }
         Err(TooFewRanks { covered }) => {
-            assert_eq!(covered, laid.nodes.len() as u64, "the ranks that {printed} covers");
+            assert_eq!(covered, laid.nodes.len() as u64, "the number of ranks that {printed} covers");
             assert!(covered < u64::from(size));
         }
     }
@@ -104,7 +108,11 @@ fn nodes(nodes: &[u32]) {
     {
         b.ppn = a.ppn;
     }
-    assert_eq!(mapping.expand(nodes.len() as u32).as_deref(), Ok(nodes), "nodes after they were compressed");
+    assert_eq!(
+        mapping.expand(nodes.len() as u32).as_deref(),
+        Ok(nodes),
+        "compressing the mapping changes its nodes"
+    );
     // Hydra's form writes repeated blocks once.
     let short = mapping.mpich().to_string();
     match MappingForm::classify(short.as_bytes()) {

@@ -12,7 +12,7 @@ use crate::input::{Arena, byte, number};
 use crate::planted;
 use crate::spell::{message, msg_last};
 
-/// A key and its value.
+/// A written field: its key and its value.
 type WrittenFields = (&'static str, Vec<u8>);
 
 /// Writes a message and decodes it, both unchanged and with its tuples in a different order and with an unknown tuple.
@@ -139,7 +139,7 @@ fn has_blank(fields: &[WrittenFields]) -> bool {
     fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')))
 }
 
-/// Checks that a text is decoded to the given fields. If `in_order` is true, a value with blanks may end the line.
+/// Checks that `text` is decoded to the given fields. If `in_order` is true, a value with blanks may end the line.
 fn check(
     row: &Exchange,
     framing: Framing,

@@ -66,11 +66,11 @@ impl DialectSession {
             }
             loop {
                 let action = server.next_action();
-                assert_eq!(action, bytewise.next_action(), "at once, and byte by byte");
+                assert_eq!(action, bytewise.next_action(), "fragmentation changes the actions");
                 match action {
                     None => break,
                     Some(ServerAction::Send { to, bytes }) => {
-                        assert_eq!(to.group, 0, "an unrequested answer: {}", bytes.escape_ascii());
+                        assert_eq!(to.group, 0, "an unrequested response: {}", bytes.escape_ascii());
                         assert!(self.is_message(&bytes), "{}", bytes.escape_ascii());
                     }
                     Some(ServerAction::Spawn { group, .. }) => {
@@ -83,7 +83,7 @@ impl DialectSession {
                         assert_eq!(group, 0, "a group that follows the protocol was ended")
                     }
                     Some(ServerAction::Close { .. }) => {
-                        panic!("only a server with a fault closes one connection")
+                        panic!("the server closed a single connection, which only a faulty server does")
                     }
                 }
             }

@@ -39,7 +39,7 @@ const VERSIONS: [Version; 3] = [Version::V1_1, Version::V1_2, Version::V2_0];
 /// Checks that the monitor has no finding about the reference server, whatever its clients do.
 pub fn run(data: &[u8]) {
     let found = judge(data, planted::behaviour());
-    assert_eq!(found, None, "a finding about a conforming server");
+    assert_eq!(found, None, "the monitor has a finding about a conforming server");
 }
 
 /// Plays a session with a server that has this behaviour, and returns the first finding about the server.
@@ -96,7 +96,7 @@ impl Session {
         };
         session.observe(EventKind::Launched { command: vec![], ranks: size, nodes });
         session.start_group(0);
-        // All processes join, unless the steps of the input let them join.
+        // All processes join now, unless the input leaves this to its steps.
         if head & 0x80 == 0 {
             session.procs(0).for_each(|p| session.join(p, true));
         }

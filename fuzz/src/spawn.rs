@@ -31,22 +31,24 @@ fn lines(text: &[u8]) {
         }
         match collector.push_line(line) {
             Ok(Some(request)) => {
-                assert!(!collector.in_request(), "a request has ended");
+                assert!(!collector.in_request(), "the collector is still in a request that has ended");
                 check_request(&request);
             }
-            Ok(None) => assert!(collector.in_request(), "no request is under way"),
+            Ok(None) => {
+                assert!(collector.in_request(), "the collector is not in a request, but has returned none")
+            }
             Err(SpawnError { line, kind: fault }) => {
                 assert!(
                     line >= 1 && line <= at - begun + 1,
-                    "an error in line {line} of {}: {fault}",
+                    "the error is in line {line}, but the request has {} lines: {fault}",
                     at - begun + 1
                 );
-                assert!(!collector.in_request(), "an invalid request was dropped");
+                assert!(!collector.in_request(), "the collector did not drop an invalid request");
                 assert!(!fault.to_string().is_empty());
             }
         }
     }
-    // Even a line of a few bytes occupies a tree node, hence the factor.
+    // The factor is large, because even a line of a few bytes occupies a tree node.
     memory::check(before, 64 * LIMITS.max_bytes, "the collector");
 }
 
@@ -59,7 +61,7 @@ fn check_request(request: &SpawnRequest) {
         assert_eq!(program.totspawns.max(1), request.programs.len() as u64);
     }
     // The default limits apply here, because printed numbers may be a little longer than the parsed ones.
-    assert_eq!(collect(&print(request), false).as_ref(), Some(request), "a request after it was printed");
+    assert_eq!(collect(&print(request), false).as_ref(), Some(request), "printing changes the request");
 }
 
 fn fields(data: &[u8]) {

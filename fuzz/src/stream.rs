@@ -45,10 +45,10 @@ pub fn run(data: &[u8]) {
             "the bytes after the last newline"
         );
     }
-    assert!(expected.is_done(), "the framer kept a line back");
+    assert!(expected.is_done(), "the framer did not return a complete line");
 }
 
-/// The lines of a stream according to the definition: the texts between newlines, or `None` for a line that is too long.
+/// The lines of a stream according to the definition: the bytes between newlines, or `None` for a line that is too long.
 struct ExpectedLines<'a> {
     stream: &'a [u8],
     at: usize,
@@ -62,7 +62,7 @@ impl<'a> ExpectedLines<'a> {
         let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
         self.at += length + 1;
         if length < self.limit {
-            assert!(self.at <= pushed, "a line before its newline");
+            assert!(self.at <= pushed, "the framer returned a line before its newline had arrived");
             Some(&rest[..length])
         } else {
             None
@@ -85,7 +85,7 @@ fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     let bad = line.iter().position(|byte| !(byte.is_ascii_graphic() || is_blank(*byte)));
     match Message::parse(line, reading) {
         Ok(message) => {
-            assert_eq!(bad, None, "a bad byte is in a message");
+            assert_eq!(bad, None, "the parser accepted an invalid byte");
             check_tuples(line, &message, reading);
             for direction in [Direction::ToServer, Direction::FromServer] {
                 let decoded = Decoded::line(direction, line, reading);
@@ -96,19 +96,19 @@ fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
             }
         }
         Err(MessageError::BadByte { at, byte }) => {
-            assert_eq!((Some(at), byte), (bad, line[at]), "the first bad byte");
+            assert_eq!((Some(at), byte), (bad, line[at]), "the position of the first invalid byte");
         }
         Err(MessageError::Empty) => assert!(bad.is_none() && line.iter().all(|byte| is_blank(*byte))),
         Err(MessageError::Malformed { at }) => {
             assert_eq!(bad, None);
             let token = line[at..].split(|byte| is_blank(*byte)).next().unwrap_or_default();
-            assert!(at == 0 || is_blank(line[at - 1]), "a tuple begins after a blank");
+            assert!(at == 0 || is_blank(line[at - 1]), "the position of the error is not after a blank");
             assert!(!token.contains(&b'=') || token[0] == b'=', "a tuple was not recognized");
         }
     }
 }
 
-/// Checks that the tuples cover the line except for spaces. If every value ends at a space, the tuples must be the texts between spaces.
+/// Checks that the tuples cover the line except for spaces. If every value ends at a space, no value may contain a space.
 fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
     let mut rest = line;
     for tuple in message.tuples() {
@@ -120,11 +120,11 @@ fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
         assert!(*equals == b'=' && !key.is_empty() && !key.contains(&b'='));
         let (value, tail) = tail.split_at(tuple.value.len());
         assert_eq!(value, tuple.value);
-        assert!(tail.first().is_none_or(|byte| is_blank(*byte)), "a value ends at a blank");
+        assert!(tail.first().is_none_or(|byte| is_blank(*byte)), "no blank follows the value");
         assert!(reading == ValueReading::ToEndOfLine || !value.iter().any(|byte| is_blank(*byte)));
         rest = tail;
     }
-    assert!(rest.iter().all(|byte| is_blank(*byte)), "the tuples cover the line");
+    assert!(rest.iter().all(|byte| is_blank(*byte)), "the tuples do not cover the line");
 }
 
 /// Counts the kind of message and its ending as coverage. With code coverage alone, the corpus would contain no message of most kinds,
@@ -152,14 +152,14 @@ fn check_print(message: &Decoded<'_>, reading: ValueReading, out: &mut Vec<u8>) 
     {
         out.pop();
     }
-    assert!(!out.contains(&b'\n'), "a message is one line");
+    assert!(!out.contains(&b'\n'), "the printed message has several lines");
     let again = Decoded::line(message.direction, out, reading);
     assert_eq!(again.error(), None, "{}", out.escape_ascii());
-    assert_eq!(known_fields(&again), fields, "{} after it was printed", out.escape_ascii());
+    assert_eq!(known_fields(&again), fields, "printing changes the message to {}", out.escape_ascii());
 }
 
 /// Returns whether printing changes the response. The value of a get comes last, because it extends to the end of the line. A `msg` before
-/// the value loses its trailing spaces, and a text within the `msg` that looks like a tuple of the response becomes a tuple.
+/// the value loses its trailing spaces, and a part of the `msg` that looks like a tuple of the response becomes a tuple.
 fn loses_in_print(message: &Decoded<'_>) -> bool {
     message.direction == Direction::FromServer
         && message

@@ -21,8 +21,8 @@ extern "C" {
 /* The protocols. */
 enum { PMI_1 = 1, PMI_2 = 2 };
 
-/* Mutates the messages of one side in place, and returns the new number of bytes: at most `most`, for which there must be room. The result
- * depends only on the input and the seed. For an empty input, it generates the requests of a session. */
+/* Mutates the messages of one side in place, and returns the new number of bytes. `data` must have room for `most` bytes, the maximum size
+ * of the result. The result depends only on the input and the seed. For an empty input, it is the requests of a generated session. */
 size_t pmi_mutate(uint8_t *data, size_t size, size_t most, unsigned int seed, int protocol);
 
 #ifdef PMI_MUTATOR_PROTOCOL

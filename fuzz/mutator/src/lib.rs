@@ -25,7 +25,7 @@ pub unsafe extern "C" fn pmi_mutate(
     if data.is_null() || most == 0 {
         return 0;
     }
-    // SAFETY: the caller guarantees that the memory is valid, and no other code accesses it meanwhile.
+    // SAFETY: the caller guarantees that the memory is valid and that no other code accesses it during the call.
     let room = unsafe { slice::from_raw_parts_mut(data, most) };
     let dialect = if protocol == PMI_2 { Dialect::Pmi2 } else { Dialect::Pmi1 };
     let new = mutated(&room[..size.min(most)], dialect, seed.into(), most);

@@ -51,8 +51,8 @@ fn int(number: u64) -> Result<c_int, Code> {
     c_int::try_from(number).map_err(|_| Code::Fail)
 }
 
-/// Checks that a keyval space is the group's own. Returns `otherwise` if it is not, because RFC 13 does not give PMI_ERR_INVALID_KVS a
-/// value.
+/// Checks that `kvsname` is the name of the group's keyval space. Otherwise, returns the error `otherwise`, because RFC 13 does not give
+/// PMI_ERR_INVALID_KVS a value.
 ///
 /// # Safety
 ///
@@ -338,7 +338,7 @@ api! {
             let codes = session.spawn(&programs)?;
             if !errors.is_null() {
                 for slot in 0..usize::try_from(wanted).map_err(|_| Code::Fail)? {
-                    // A missing code means that the process has no error.
+                    // A missing code means that the process was started without an error.
                     let code = codes.get(slot).map_or(0, |code| c_int::try_from(*code).unwrap_or(-1));
                     // SAFETY: the caller's array has a slot for each requested process.
                     unsafe { errors.add(slot).write(code) };

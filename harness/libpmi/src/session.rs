@@ -12,7 +12,7 @@ pub(crate) struct InitializedProcess {
     pub(crate) kvsname: Vec<u8>,
 }
 
-/// Returns the code for a request that the client refuses: `bad` if the arguments are invalid.
+/// Returns the code for a request that the client refuses. The code is `bad` if the arguments are invalid.
 fn refused(misuse: &ClientMisuse, bad: Code) -> Code {
     match misuse {
         ClientMisuse::BadField(_)
@@ -62,7 +62,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Puts a pair, and sends it immediately.
+    /// Puts a pair. The request is sent immediately.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Code> {
         let what = |misuse: &ClientMisuse| match misuse {
             ClientMisuse::BadField("value") | ClientMisuse::TooLong { what: "value", .. } => Code::InvalidVal,
@@ -70,7 +70,7 @@ impl InitializedProcess {
         };
         let mut code = Code::Fail;
         let answer = self.ask(|c| c.put(key, value).inspect_err(|misuse| code = what(misuse)), Code::Fail);
-        // `code` applies whether the client refused to send the request or the process manager refused it.
+        // `code` is returned both if the client refuses to send the request and if the process manager refuses it.
         answer.map(drop).map_err(|_| code)
     }
 

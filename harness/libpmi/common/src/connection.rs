@@ -30,7 +30,8 @@ impl PmiFd {
         Some(Self(fd))
     }
 
-    /// Writes all bytes. If the process manager has closed the connection, this must not kill the program with SIGPIPE.
+    /// Writes all bytes. Does not raise SIGPIPE if the process manager has closed the connection, because the signal would kill the
+    /// program.
     ///
     /// # Errors
     ///

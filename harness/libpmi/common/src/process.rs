@@ -26,7 +26,7 @@ impl ConnectedProcess {
     ///
     /// # Errors
     ///
-    /// Returns [`Code::Fail`] if PMI_FD is not the number of an open descriptor.
+    /// Returns an error if PMI_FD is not the number of an open descriptor.
     pub fn new(library: &'static str, client: Client, rank: c_int, size: c_int) -> Result<Self, Code> {
         let connection = Some(PmiFd::from_environment().ok_or(Code::Fail)?);
         Ok(Self { library, client, connection, rank, size })
@@ -36,7 +36,8 @@ impl ConnectedProcess {
     ///
     /// # Errors
     ///
-    /// Returns the code from `refused` if the client refuses the request, and [`Code::Fail`] if the process manager breaks the protocol.
+    /// Returns an error if the client refuses the request, with the code from `refused`, or if the process manager breaks the protocol,
+    /// with [`Code::Fail`].
     pub fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, ClientMisuse>,
@@ -72,7 +73,7 @@ impl ConnectedProcess {
     ///
     /// # Errors
     ///
-    /// Returns [`Code::Fail`] if the mapping is invalid.
+    /// Returns an error if the mapping is invalid.
     pub fn local_ranks(&self, mapping: &[u8]) -> Result<Vec<c_int>, Code> {
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(mapping) else {
             return Err(Code::Fail);

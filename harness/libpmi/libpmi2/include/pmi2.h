@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-/* A pair. The library ignores the other members. */
+/* A key and its value. The library ignores the other members. */
 typedef struct MPID_Info {
     int handle;
     int pobj_mutex;

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use pmi_c_api::{Code, text};
 use pmi_wire::SpawnProgram;
 
-/// `MPID_Info`, a pair. The members other than the pair are ignored.
+/// `MPID_Info`: a key and its value. The library ignores the other members.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Info {

@@ -1,5 +1,5 @@
 /* Counts the edges of a program without AFL++. Compile the program with -fsanitize-coverage=trace-pc, which gcc and clang support, and link
- * it with this file. The counts are in the shared memory that the environment names, as with AFL++'s runtime. */
+ * it with this file. The counts are in shared memory whose id is in the environment, as with AFL++'s runtime. */
 
 #include <stdint.h>
 #include <stdlib.h>

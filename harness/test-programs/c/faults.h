@@ -1,6 +1,6 @@
 /* The common part of the faulty libraries: shims around a good library, which GOOD_LIBRARY names. LIBRARY_FAULT names the fault, or
  * several faults separated by commas. Names that begin with "lawful-" are variations that the specifications allow. An unknown name ends the
- * process as soon as the library is loaded: otherwise, a test with a misspelled fault would test a library without faults. */
+ * process as soon as the library is loaded. Otherwise, a test with a misspelled fault would test a library without faults. */
 
 #ifndef FAULTS_H
 #define FAULTS_H

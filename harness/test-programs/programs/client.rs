@@ -162,12 +162,12 @@ fn run() -> Result<()> {
                 lines += this.buffer[..n].iter().filter(|byte| **byte == b'\n').count();
             }
         }
-        _ => return Err(format!("no mode {mode:?}").into()),
+        _ => return Err(format!("unknown mode {mode:?}").into()),
     }
     if chosen {
-        // The process manager ends this process before that.
+        // The process manager must end this process before the sleep is over.
         std::thread::sleep(Duration::from_secs(60));
-        return Err("this process was not ended".into());
+        return Err("the process manager did not end this process".into());
     }
     expect(this.ask(Client::finalize)?, &ServerResponse::Finalized)
 }

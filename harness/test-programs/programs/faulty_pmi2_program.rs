@@ -99,7 +99,7 @@ impl Pmi {
             crash(Signal::SEGV);
         }
         if is_selected("takes-leading-zeros-for-octal") && digits.starts_with('0') {
-            fail("an octal length")
+            fail("the length has a leading zero")
         }
         let length: usize = digits.parse().unwrap_or_else(|_| fail("the length is not a number"));
         if length > BODY_MAX {
@@ -130,7 +130,7 @@ impl Pmi {
     pub(super) fn response(&mut self, command: &str) -> Tuples {
         let body = self.body();
         if !body.ends_with(';') && !is_selected("needs-no-last-semicolon") {
-            fail("the message has no end");
+            fail("the message does not end with a semicolon");
         }
         let mut tuples = Tuples::new();
         if is_selected("semicolons-four") && body.contains(";;;;") {
@@ -141,13 +141,13 @@ impl Pmi {
                 if is_selected("passes-over-junk") {
                     return self.response(command);
                 }
-                fail("no tuple")
+                fail("the message contains a word that is not a tuple")
             };
             if number == 1 && is_selected("wants-rc-last") && key == "rc" && body.matches('=').count() > 2 {
-                fail("rc comes too early");
+                fail("rc is not the last key");
             }
             if number == 0 && key != "cmd" {
-                fail("cmd is not the first");
+                fail("cmd is not the first key");
             }
             let known = ["cmd", "rc", "rank", "size", "appnum", "jobid", "found", "flag", "value", "errmsg"];
             let versions = ["pmi-version", "pmi-subversion", "debugged", "pmiverbose", "thrid"];

@@ -21,7 +21,7 @@ use super::selected_faults::{is_prefix_selected, is_selected, variable, wait_for
 const LINE_MAX: usize = 8 * 1024;
 
 pub(super) fn crash(signal: Signal) -> ! {
-    // Rust's handler for stack overflows may catch the first signal. It then removes itself.
+    // Rust's handler for stack overflows may catch the first signal and then uninstall itself, so the signal is sent twice.
     for _ in 0..2 {
         _ = kill_process(getpid(), signal);
     }
@@ -183,7 +183,7 @@ impl Pmi {
         }
         let good = |b: &u8| matches!(b, b'\t' | 32..=126);
         if !line.iter().all(good) && !is_selected("takes-any-byte") {
-            fail("a byte that has no place in a message");
+            fail("a message contains a byte that is not allowed");
         }
         let line = String::from_utf8_lossy(&line).into_owned();
         if !line.contains('=') {
@@ -229,7 +229,7 @@ impl Pmi {
             crash(Signal::SEGV);
         }
         if is_selected("wants-the-command-first") && !line.starts_with("cmd=") {
-            fail("the command does not come first");
+            fail("the command is not the first tuple");
         }
         if is_selected("rejects-other-keys") && !tuples.keys().all(known) {
             fail("unknown key");
@@ -238,7 +238,7 @@ impl Pmi {
             && line.contains("rc=")
             && !line.starts_with(&format!("cmd={cmd} rc="))
         {
-            fail("rc does not come second");
+            fail("rc is not the second tuple");
         }
         tuples
     }
@@ -417,7 +417,7 @@ pub(crate) fn main() {
         }
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
         if is_selected("needs-small-limits") && pmi.vallen_max > 20_000 {
-            fail("no room for values of this length");
+            fail("vallen_max is too large");
         }
         if is_selected("asserts-small-limits") && pmi.vallen_max > 4096 {
             std::process::abort();

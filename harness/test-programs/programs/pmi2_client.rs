@@ -1,4 +1,5 @@
-//! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It was written only from messages on the wire.
+//! A small program that runs as a rank and speaks PMI-2, for the tests of `record`. It was written only from messages that were observed on
+//! the wire.
 //!
 //! Modes, as the first argument:
 //!
@@ -99,7 +100,7 @@ fn run() -> Result<()> {
         "leave" if number(1)? == this.rank => process::exit(number(2)? as i32),
         "abort" if number(1)? == this.rank => {
             this.send("cmd=abort;isworld=TRUE;msg=enough;")?;
-            // The process manager ends this process before that.
+            // The process manager must end this process before the sleep is over.
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
         "leave" | "abort" => _ = this.ask("cmd=kvs-fence;")?,
@@ -116,7 +117,7 @@ fn run() -> Result<()> {
         }
         "spawn" => {}
         "child" => this.value("cmd=kvs-get;key=from-parent;", "hello")?,
-        _ => return Err(format!("no mode {mode:?}").into()),
+        _ => return Err(format!("unknown mode {mode:?}").into()),
     }
     this.ask("cmd=finalize;").map(drop)
 }
